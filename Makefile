@@ -3,7 +3,7 @@
 PYTHON ?= python3
 VENV ?= .venv
 EXAMPLE ?= examples/gated_rms_norm.py
-BUDGET ?= 60s
+BUDGET ?= 120s
 DEMO_FLAGS ?=
 PYTEST_FLAGS ?=
 PROCESSES ?= $(shell .ci/processes)
@@ -69,6 +69,14 @@ format: $(STAMP) ## format the code
 .PHONY: bench
 bench: system $(STAMP) ## measure this tool itself; figures go to docs/benchmarks/
 	$(BIN)/python bench/run.py $(BENCH_FLAGS)
+
+.PHONY: verdicts
+verdicts: system $(STAMP) ## judge the frozen corpus of candidates again: before a change of the judge or the screen
+	$(BIN)/python -m bench.verdicts $(BENCH_FLAGS)
+
+.PHONY: trust
+trust: system $(STAMP) ## judge every attack of the suites and honest controls; writes docs/trust.md
+	$(BIN)/python -m bench.trust $(BENCH_FLAGS)
 
 .PHONY: venv
 venv: $(STAMP) ## make the virtual environment alone

@@ -1,9 +1,10 @@
-"""Agentic updates of a large model with adapters, at a long context, killed on the way and gone on with.
+"""PPO updates of a large model with adapters on long conversations with tool calls; the run is killed once and
+continued.
 
 `python -m bench.base_model --out FOLDER --base FOLDER` makes a random model of 7 B parameters with a vocabulary of its
-own, and has it play with the tools of the full profile. A random model says nothing that could be read: behind some
-tokens that it samples, a script's call follows, with the probabilities that the model gives it. Everything else is the
-product's: tools, judge, trajectories, advantages, update, checkpoints. `--size tiny` rehearses on a CPU.
+own, and has it play with the tools of the full profile. The replies of a random model are not calls. So after some
+sampled tokens the tokens of a script's call follow, with the probabilities that the model gives them. Everything else
+is the product's: tools, judge, trajectories, advantages, update, checkpoints. `--size tiny` rehearses on a CPU.
 """
 
 from __future__ import annotations
@@ -27,22 +28,23 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from bench.base_script import Script
-from kernel_assistant.session.training_run import Wish, ask
-from kernel_assistant_training.decode import Asked, Reply
+from kernel_assistant.session.training_run import TrainingCommand, ask
+from kernel_assistant_training.decode import GenerationRequest, Reply
 from kernel_assistant_training.episodes.subject import subjects
-from kernel_assistant_training.ppo import trainee
-from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.base import ModelOptions
-from kernel_assistant_training.ppo.batches import Rows
-from kernel_assistant_training.ppo.engine import Engine, EngineOptions
-from kernel_assistant_training.ppo.kl import KlControl
+from kernel_assistant_training.evaluation.tasks import of_graph
+from kernel_assistant_training.ppo.engines.engine import Engine
+from kernel_assistant_training.ppo.engines.engine_options import EngineOptions
+from kernel_assistant_training.ppo.model import policy_model
+from kernel_assistant_training.ppo.model.actor import Actor
+from kernel_assistant_training.ppo.model.base import PolicyModelOptions
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.stage import StageOptions, run
-from kernel_assistant_training.ppo.tasks import of_graph
-from kernel_assistant_training.ppo.trajectory import Said
-from kernel_assistant_training.ppo.update import UpdateOptions
+from kernel_assistant_training.ppo.trajectory import ReplySpans
+from kernel_assistant_training.ppo.updates.batches import PaddedBatch
+from kernel_assistant_training.ppo.updates.kl import KlControl
+from kernel_assistant_training.ppo.updates.update import UpdateOptions
 
-#: Widths; 7b is that of Mistral 7B (7.24 B parameters).
+#: Sizes of the models; 7b is that of Mistral 7B (7.24 B parameters).
 SIZES: dict[str, dict[str, int]] = {
     "7b": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
     "tiny": {"vocab_size": 4000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2},
@@ -51,19 +53,19 @@ HEADS = {
     "7b": {"num_attention_heads": 32, "num_key_value_heads": 8},
     "tiny": {"num_attention_heads": 4, "num_key_value_heads": 2},
 }
-#: Characters of Python sources that the vocabulary is trained on.
+#: Characters of Python sources on which the vocabulary is trained.
 CORPUS = {"7b": 30_000_000, "tiny": 2_000_000}
 MARKS = ("<|begin|>", "<|head|>", "<|/head|>", "<|eot|>")
 TEMPLATE = (
     "<|begin|>{% for message in messages %}<|head|>{{ message['role'] }}<|/head|>\n{{ message['content'] }}<|eot|>"
     "{% endfor %}{% if add_generation_prompt %}<|head|>assistant<|/head|>\n{% endif %}"
 )
-#: Tokens that are sampled in each reply, before the call.
+#: Tokens that the model samples in each reply, before the script's calls.
 SAMPLED = 16
 
 
 def make_base(folder: Path, size: str, family: str, device: torch.device) -> None:
-    """Random weights in bfloat16, and a byte-level vocabulary of the standard library's sources."""
+    """Writes a model with random weights in bfloat16, and a byte-level vocabulary of the standard library's sources."""
     folder.mkdir(parents=True)
     shape = {**SIZES[size], **HEADS[size]}
     tokenizer = Tokenizer(models.BPE())
@@ -102,16 +104,18 @@ def _sources(most: int) -> Iterator[str]:
 
 
 class Driven:
-    """An engine whose replies end with a script's calls, and that notes what it cost."""
+    """An engine that appends a script's calls to each sampled reply, and records times and memory."""
 
     def __init__(self, engine: Engine, actor: Actor, script: Script, notes: Path) -> None:
         self._engine, self._actor, self._script, self._notes = engine, actor, script, notes
         self._spent = {"sampled": 0, "prompts": 0, "sample_seconds": 0.0, "script_seconds": 0.0}
         self._peak("start")
 
-    def decode(self, asked: Sequence[Asked]) -> list[Reply]:
+    def decode(self, asked: Sequence[GenerationRequest]) -> list[Reply]:
         began = time.monotonic()
-        begun = self._engine.decode([Asked(one.prompt, one.temperature, one.seed, SAMPLED) for one in asked])
+        begun = self._engine.decode(
+            [GenerationRequest(one.prompt, one.temperature, one.seed, SAMPLED) for one in asked]
+        )
         sampled = time.monotonic()
         replies = [self._ended(one, reply) for one, reply in zip(asked, begun, strict=True)]
         self._spent["sampled"] += sum(len(one.ids) for one in begun)
@@ -132,20 +136,22 @@ class Driven:
     def close(self) -> None:
         self._engine.close()
 
-    def _ended(self, asked: Asked, begun: Reply) -> Reply:
-        """The sampled tokens, then the call, with what the model says of both."""
+    def _ended(self, asked: GenerationRequest, begun: Reply) -> Reply:
+        """The sampled tokens followed by the script's calls, with the model's log-probabilities of both."""
         if begun.ended:
             return begun
         ids = [*begun.ids, *self._script.call([*asked.prompt, *begun.ids])][: asked.most]
-        rows = Rows.of(
-            [Said((*asked.prompt, *ids), ((len(asked.prompt), len(ids)),), (0.0,) * len(ids))], [0], self._actor.device
+        rows = PaddedBatch.of(
+            [ReplySpans((*asked.prompt, *ids), ((len(asked.prompt), len(ids)),), (0.0,) * len(ids))],
+            [0],
+            self._actor.device,
         )
         with torch.no_grad():
-            said = self._actor(rows.ids, rows.actions).logprobs[rows.actions].tolist()
-        return Reply(ids, [*begun.logprobs, *said[len(begun.ids) :]], ids[-1] in self._script.ends, [])
+            logprobs = self._actor(rows.ids, rows.actions).logprobs[rows.actions].tolist()
+        return Reply(ids, [*begun.logprobs, *logprobs[len(begun.ids) :]], ids[-1] in self._script.ends, [])
 
     def _peak(self, what: str, **more: float) -> None:
-        """A line of what was the most since the last one, in GiB."""
+        """Writes a line with the peak memory in GiB since the last such line."""
         if torch.cuda.is_available():
             memory = {
                 "allocated": torch.cuda.max_memory_allocated() / 2**30,
@@ -159,16 +165,16 @@ class Driven:
 
 
 def train(options: argparse.Namespace) -> None:
-    """What the killed process does."""
+    """The training run, in the process that gets killed."""
     subject = next(one for one in islice(subjects(1, options.target), 200) if "ka::pointwise" in one.answers[0].source)
     task = of_graph(subject.graph, options.target)
-    real: Any = vars(trainee)["engine"]
+    real: Any = vars(policy_model)["engine"]
 
     def driven(actor: Actor, ends: Sequence[int], **more: Any) -> Engine:
         script = Script(options.base, subject, options.target, options.context)
         return Driven(real(actor, ends, **more), actor, script, options.out / "costs.jsonl")
 
-    vars(trainee)["engine"] = driven
+    vars(policy_model)["engine"] = driven
     stage = StageOptions(
         stage="ppo_agent",
         base=options.base,
@@ -180,14 +186,15 @@ def train(options: argparse.Namespace) -> None:
         play=PlayOptions(scheme="correctness", turns=200, reply=512, context=options.context, profile="full"),
         update=UpdateOptions(rate=1e-5, head_rate=2e-5, steps=1, warmup=1, budget=options.context),
         kl=KlControl(0.01),
-        model=ModelOptions(lora=16, checkpointing=True),
+        model=PolicyModelOptions(lora=16, checkpointing=True),
         engine=EngineOptions("transformers"),
     )
     run(stage, [task])
 
 
 def watch(options: argparse.Namespace, words: list[str]) -> dict[str, Any]:
-    """Starts it, kills it in the middle of the update or play behind `kill_after`, starts it again; what it came to."""
+    """Starts training, kills it during the update or play after `kill_after` reports, and starts it again; returns a
+    summary."""
     began = time.monotonic()
     command = [sys.executable, "-m", "bench.base_model", "--train", *words]
     metrics = options.out / "run" / "metrics.jsonl"
@@ -203,7 +210,7 @@ def watch(options: argparse.Namespace, words: list[str]) -> dict[str, Any]:
     again = subprocess.Popen(command)
     while again.poll() is None:
         if time.monotonic() - began > options.seconds:
-            ask(options.out / "run", Wish.stop)
+            ask(options.out / "run", TrainingCommand.stop)
         time.sleep(0.2)
     return summary(options, known, again.returncode, killed - began, time.monotonic() - began)
 
@@ -252,8 +259,8 @@ def _lines(path: Path) -> list[dict[str, Any]]:
 
 
 def _mean(lines: Sequence[dict[str, Any]], name: str) -> float:
-    found = [float(one[name]) for one in lines if name in one]
-    return round(sum(found) / max(len(found), 1), 4)
+    values = [float(one[name]) for one in lines if name in one]
+    return round(sum(values) / max(len(values), 1), 4)
 
 
 def _rate(lines: Sequence[dict[str, Any]], what: str, seconds: str) -> float:
@@ -285,9 +292,9 @@ def main(words: list[str]) -> None:
         make_base(options.base, options.size, options.family, torch.device(options.target))
         torch.cuda.empty_cache()
     made = round(time.monotonic() - began, 1)
-    found = {"made_seconds": made, **watch(options, words)}
-    (options.out / "summary.json").write_text(json.dumps(found, indent=1) + "\n")
-    sys.stdout.write(json.dumps(found, indent=1) + "\n")
+    summary = {"made_seconds": made, **watch(options, words)}
+    (options.out / "summary.json").write_text(json.dumps(summary, indent=1) + "\n")
+    sys.stdout.write(json.dumps(summary, indent=1) + "\n")
 
 
 if __name__ == "__main__":

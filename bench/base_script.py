@@ -1,4 +1,4 @@
-"""What a random model calls: some work in its workspace, then files until its context is full."""
+"""The tool calls of a random model: some work in its workspace, then reading files until its context is full."""
 
 from __future__ import annotations
 
@@ -7,44 +7,44 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernel_assistant.environment.headers import shipped
+from kernel_assistant.environment.builds.headers import shipped
 from kernel_assistant.serving.template import write_call
-from kernel_assistant_training.episodes.lesson import candidate_file
-from kernel_assistant_training.episodes.subject import Subject
-from kernel_assistant_training.ppo.speech_template import TemplateSpeech
+from kernel_assistant_training.episodes.subject import LessonTask
+from kernel_assistant_training.lessons.lesson import candidate_file
+from kernel_assistant_training.ppo.chat.chat_format_template import TemplateChatFormat
 
-#: Of the context, what is filled by files; and what one file of 400 lines may take of it, in tokens.
+#: The share of the context that is filled with files, and most tokens of one file of 400 lines.
 SHARE, FILE = 0.9, 6000
-#: Calls in one reply.
+#: Most calls in one reply.
 MOST = 12
 
 
 class Script:
-    """Half of the episodes write a right kernel, by what they sampled first."""
+    """Writes the calls of each reply. By the sampled tokens, about half of the episodes write a correct kernel."""
 
-    def __init__(self, base: Path, subject: Subject, target: str, context: int) -> None:
-        self._speech = TemplateSpeech.load(base)
-        self.ends = self._speech.ends
+    def __init__(self, base: Path, subject: LessonTask, target: str, context: int) -> None:
+        self._chat_format = TemplateChatFormat.load(base)
+        self.ends = self._chat_format.ends
         self._context = context
         self._file, self._sources = candidate_file(target), self.sources(subject)
         self._files = sorted(shipped(), key=lambda name: -len(shipped()[name]))
-        self._answer = self._speech.tokens("<|head|>assistant<|/head|>", plain=False)
+        self._answer = self._chat_format.tokens("<|head|>assistant<|/head|>", plain=False)
 
     @staticmethod
-    def sources(subject: Subject) -> tuple[str, str]:
-        """A right one with the graph's own numbers, and one that does not compile."""
+    def sources(subject: LessonTask) -> tuple[str, str]:
+        """The source of a correct kernel with the graph's own numbers, and one that does not compile."""
         known = {**subject.task.sizes, **subject.task.constants}
         right = re.sub(r"\b[CD]\d+\b", lambda name: repr(known[name[0]]), subject.answers[0].source)
         right = right.replace("#include", '#include "plan.h"\n#include', 1)
         return right, right.replace("{\n", "{\n  undeclared;\n", 1)
 
     def call(self, prompt: Sequence[int]) -> list[int]:
-        """The tokens of the next calls, and the end of the reply."""
+        """The tokens of the next calls and the end token."""
         ids, answer = list(prompt), self._answer
-        places = [place for place, one in enumerate(ids) if one == answer[0]]
-        turn = sum(ids[place : place + len(answer)] == answer for place in places) - 1
+        positions = [position for position, one in enumerate(ids) if one == answer[0]]
+        turn = sum(ids[position : position + len(answer)] == answer for position in positions) - 1
         words = "\n".join(self._calls(turn, ids))
-        return [*self._speech.tokens(words, plain=True), self.ends[0]]
+        return [*self._chat_format.tokens(words, plain=True), self.ends[0]]
 
     def _calls(self, turn: int, prompt: Sequence[int]) -> list[str]:
         if turn == 0:

@@ -1,4 +1,4 @@
-"""Time to build a trivial kernel with the default path, beside `load_inline` of the same kernel in the same run."""
+"""Time to build a trivial kernel the default way, compared with `load_inline` of the same kernel in the same run."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 from bench.figures import Figure, Settings
 from bench.subjects import trivial
-from kernel_assistant.environment.compile import Binary, Compiler
+from kernel_assistant.environment.builds.compile import Binary, Compiler
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets.detect import detect
 

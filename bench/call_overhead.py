@@ -1,4 +1,5 @@
-"""What a call costs on a tensor so small that nothing else counts, back to back on one thread."""
+"""The overhead of a call: calls in a row, on one thread, with tensors so small that their computation does not
+count."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 
 from bench.figures import Figure, Settings
 from bench.subjects import trivial
-from kernel_assistant.environment.compile import Binary, Compiler
+from kernel_assistant.environment.builds.compile import Binary, Compiler
 from kernel_assistant.records import to_builtins
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets.detect import detect
@@ -79,7 +80,7 @@ def _calls(plan: dict[str, Any], binary: Path, device: Any) -> dict[str, Callabl
 
 
 def _cost(call: Callable[[], object], device: Any, settings: Settings) -> float:
-    """Median seconds a call over blocks of 1000."""
+    """Median seconds of a call, over blocks of 1000."""
     import torch
 
     def block() -> float:

@@ -1,4 +1,4 @@
-"""How soon a cancel is over: while a candidate compiles, while its kernel runs for ever, while a model writes."""
+"""How long a cancel takes: while a candidate compiles, while its kernel runs endlessly, while a model writes."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ from kernel_assistant.config import resolve
 from kernel_assistant.errors import Cancelled
 from kernel_assistant.records import Candidate, Tier
 from kernel_assistant.records.transcript import Message
-from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
 from kernel_assistant.serving.endpoint import close, local_engine
+from kernel_assistant.serving.llama.embedded import EmbeddedModel, Sampling
 from kernel_assistant.serving.registry import SHIPPED, SHIPPED_NAME, find
 
 AIM: tuple[Any, float] = ("≤", 1.0)
 ENTRY = {"cpu": "  #pragma omp parallel for\n", "cuda": "  __shared__ float part[8];\n"}
-#: On CUDA a volatile variable lives in a register, and the loop around it goes: memory is what is asked there.
+#: Reads memory on CUDA, because a volatile variable would be kept in a register and the loop removed.
 ENDLESS = {
     "cpu": "  for (volatile int go = 1; go;) {}\n",
     "cuda": "  while (*(const volatile float*)a.x != 12345.678f) {}\n",
 }
-#: Ten million statements: many seconds for any compiler.
+#: Ten million statements, which take any compiler many seconds.
 LONG = "".join(f"#define M{i} {' '.join([f'M{i - 1}' if i else 'n++;'] * 10)}\n" for i in range(7))
 COMPILERS = ("cc1plus", "cicc", "ptxas")
-#: What has NVRTC compile is Python, with this script.
+#: The script of the Python process that compiles with NVRTC.
 NVRTC = "nvrtc_build.py"
 
 
@@ -45,19 +45,21 @@ def measure(settings: Settings) -> list[Figure]:
     repeats = settings.count(5, 1)
     figures = []
     for name, candidate, busy in (("compile", compiling, _compiles), ("kernel that never ends", endless, _spins)):
-        found = [_evaluation(target, candidate, busy) for _ in range(repeats)]
+        seconds = [_evaluation(target, candidate, busy) for _ in range(repeats)]
         figures.append(
-            Figure(f"cancel of a {name}", median(found), "s", f"median of {repeats}, worst {max(found):.2f} s", AIM)
+            Figure(f"cancel of a {name}", median(seconds), "s", f"median of {repeats}, worst {max(seconds):.2f} s", AIM)
         )
     if SHIPPED.is_file():
-        found = [_reply(number) for number in range(repeats)]
+        seconds = [_reply(number) for number in range(repeats)]
         close()
-        figures.append(Figure("cancel of a reply", median(found), "s", f"shipped model, worst {max(found):.2f} s", AIM))
+        figures.append(
+            Figure("cancel of a reply", median(seconds), "s", f"shipped model, worst {max(seconds):.2f} s", AIM)
+        )
     return figures
 
 
 def _changed(target: str, entry: str, head: str = "") -> Candidate:
-    """The norm with something at the beginning of its kernel."""
+    """The norm's candidate with `entry` at the beginning of its kernel and `head` before the source."""
     candidate = norm(target)
     ((name, source),) = candidate.sources.items()
     changed = head + source.replace(ENTRY[target], entry + ENTRY[target], 1)
@@ -65,7 +67,7 @@ def _changed(target: str, entry: str, head: str = "") -> Candidate:
 
 
 def _evaluation(target: str, candidate: Candidate, busy: Callable[[], bool]) -> float:
-    """Seconds until the caller has its answer and everything that was started has ended."""
+    """Seconds from the cancel until the caller has its answer and all started processes have ended."""
     with norm_environment(target) as environment, ThreadPoolExecutor(1) as pool:
         environment.baseline(compiled=False)
         before = set(_children())
@@ -85,7 +87,7 @@ def _evaluation(target: str, candidate: Candidate, busy: Callable[[], bool]) -> 
 
 
 def _reply(seed: int) -> float:
-    """Seconds until the caller has its answer."""
+    """Seconds from the cancel until the caller has its answer."""
     with tempfile.TemporaryDirectory(prefix="ka-bench-") as folder:
         settings = resolve(Path(folder))[0]
         model = EmbeddedModel(local_engine(find(SHIPPED_NAME, settings), settings))
@@ -101,7 +103,7 @@ def _reply(seed: int) -> float:
         timer.start()
         try:
             while True:
-                # Replies may be short: another begins.
+                # A reply may end before the cancel; then another one starts.
                 model.complete(
                     [Message(role="user", content="n0 = relu(x0)")],
                     Sampling(max_tokens=2000, seed=seed),
@@ -112,7 +114,7 @@ def _reply(seed: int) -> float:
 
 
 def _has_ended(child: psutil.Process) -> bool:
-    """Also where nobody has asked for its exit code yet."""
+    """Whether the process has ended; a zombie has."""
     try:
         return not child.is_running() or child.status() == psutil.STATUS_ZOMBIE
     except psutil.NoSuchProcess:

@@ -1,4 +1,4 @@
-"""What the command line costs before it does anything: time and memory of a front-end process and of the host."""
+"""The cost of the command line before it does anything: time and memory of a front-end process and of the host."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from statistics import median
 from bench.figures import Figure, Settings
 
 COMMAND = (sys.executable, "-m", "kernel_assistant")
-#: What the tests take for slow machines, too: megabytes of resident memory.
+#: Most megabytes of resident memory; the tests use this bound on slow machines too.
 MOST_MEGABYTES = 120
 
 
@@ -38,7 +38,7 @@ def measure(settings: Settings) -> list[Figure]:
 
 
 def own_home(folder: Path) -> dict[str, str]:
-    """An environment in which nothing of the user's is touched."""
+    """Environment variables that keep the user's own state untouched."""
     root = str(Path(__file__).resolve().parent.parent)
     return {
         **{key: value for key, value in os.environ.items() if not key.startswith("KERNEL_ASSISTANT_")},
@@ -48,7 +48,7 @@ def own_home(folder: Path) -> dict[str, str]:
 
 
 def run_measured(arguments: list[str], environment: dict[str, str], out: Path | None = None) -> tuple[float, float]:
-    """(seconds, peak megabytes) of one command; its output goes to `out`. Raises RuntimeError unless it ends with 0."""
+    """Seconds and peak megabytes of one command, whose output goes to `out`. Raises RuntimeError if it fails."""
     began = time.perf_counter()
     with open(out or os.devnull, "wb") as sink, tempfile.TemporaryFile() as errors:
         process = subprocess.Popen([*COMMAND, *arguments], env=environment, stdout=sink, stderr=errors)
@@ -63,15 +63,15 @@ def run_measured(arguments: list[str], environment: dict[str, str], out: Path | 
 
 
 def host_megabytes(folder: Path) -> float | None:
-    """Peak resident memory of the host that serves this home; None where there is none."""
+    """Peak resident memory of the host of this home, in megabytes; None if there is no host."""
     for address in folder.rglob("host.json"):
         pid = json.loads(address.read_text(encoding="utf-8"))["pid"]
         status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
-        found = re.search(r"VmHWM:\s+(\d+) kB", status)
-        return int(found[1]) / 1000 if found else None
+        match = re.search(r"VmHWM:\s+(\d+) kB", status)
+        return int(match[1]) / 1000 if match else None
     return None
 
 
 def stop(environment: dict[str, str]) -> None:
-    """End the host of this home, with its workers."""
+    """Stops the host of this home and its workers."""
     subprocess.run([*COMMAND, "host", "stop"], env=environment, capture_output=True, check=False, timeout=60)

@@ -1,4 +1,5 @@
-"""How fast candidates are evaluated: the quick tier that steers search, the full one that is reported."""
+"""How fast candidates are evaluated: in the quick tier, which steers search, and in the full tier, which is
+reported."""
 
 from __future__ import annotations
 

@@ -81,7 +81,8 @@ def examples() -> list[str]:
 
 
 def _played(path: Path, arguments: argparse.Namespace, environment: dict[str, str]) -> dict[str, Any]:
-    """One row as plain data; `wrong` says what should not be."""
+    """Optimizes, applies and undoes one module; returns its row as plain data, in which `wrong` says what went
+    wrong."""
     flags = ["--target", arguments.target, "--budget", arguments.budget, "--no-free-wins", "--json"]
     result = json.loads(_command(["optimize", str(path), *flags], environment, arguments.log))
     row: dict[str, Any] = {"outcome": result["outcome"], "evaluations": result["evaluations"], "wrong": ""}
@@ -121,7 +122,7 @@ def _applied_and_undone(path: Path, row: dict[str, Any], environment: dict[str, 
 
 
 def _command(arguments: list[str], environment: dict[str, str], log: str | None) -> str:
-    """Standard output of the command line. Raises RuntimeError where it ends with anything but 0."""
+    """The standard output of a command. Raises RuntimeError if it fails."""
     done = subprocess.run(
         [sys.executable, "-m", "kernel_assistant", *arguments],
         env=environment,
@@ -138,7 +139,7 @@ def _command(arguments: list[str], environment: dict[str, str], log: str | None)
 
 
 def page(rows: list[dict[str, Any]], target: str) -> str:
-    """Markdown of all rows in the order in which they were measured."""
+    """The rows as Markdown, in the order in which they were measured."""
     from bench.machine import describe
     from kernel_assistant.targets.detect import detect
 

@@ -1,4 +1,4 @@
-"""What a measurement gives, and how it is shown. Pure."""
+"""The figures of a measurement, and the page that shows them. Pure."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Figure:
-    """One number with its unit, what was aimed at, and how it was measured."""
+    """A number with its unit, its aim, and how it was measured."""
 
     name: str
     value: float
@@ -39,7 +39,7 @@ class Figure:
         return self.value <= bound if sign == "≤" else self.value >= bound
 
     def plain(self) -> dict[str, Any]:
-        """For JSON."""
+        """The figure as plain data for JSON."""
         return {
             "name": self.name,
             "value": self.value,
@@ -54,7 +54,7 @@ Measurement = Callable[[Settings], list[Figure]]
 
 
 def markdown(document: dict[str, Any]) -> str:
-    """The page for people, of the JSON document of a run."""
+    """The JSON document of a run as a page of Markdown."""
     machine = document["machine"]
     lines = [f"# Benchmarks: {document['device']}, target {document['target']}", ""]
     lines += ["Written by `make bench`; each part says when it was measured. Do not edit.", ""]
@@ -74,7 +74,7 @@ def _row(row: dict[str, Any]) -> str:
 
 
 def number(value: float) -> str:
-    """Three digits that count, no exponent for everyday sizes."""
+    """The value with three significant digits, without an exponent for everyday sizes."""
     if value == int(value) and abs(value) < 1e6:
         return str(int(value))
     return f"{value:.3g}" if 1e-4 <= abs(value) < 1000 else f"{value:.4g}"

@@ -1,4 +1,4 @@
-"""How many candidates the generator writes and reads back in a second, on one core."""
+"""How many candidates the generator writes and parses in a second, on one core."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from bench.figures import Figure, Settings
 from bench.subjects import norm_environment
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.parse import parse
-from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.search.search import initial, neighbours
 
 T = TypeVar("T")
 
@@ -22,8 +22,8 @@ def measure(settings: Settings) -> list[Figure]:
     schedules = list(dict.fromkeys([*first, *neighbours(graph, first[0], device)]))
     seconds = settings.count(5, 1)
     emitted, candidates = _rate(lambda index: emit(graph, schedules[index % len(schedules)]), seconds)
-    read, found = _rate(lambda index: parse(candidates[index % len(candidates)]), seconds)
-    if any(each is None for each in found):
+    read, parsed = _rate(lambda index: parse(candidates[index % len(candidates)]), seconds)
+    if any(each is None for each in parsed):
         raise RuntimeError("a candidate of the generator is not read back")
     how = f"{len(schedules)} schedules of a graph with {len(graph.nodes)} nodes, one core"
     return [
@@ -33,7 +33,7 @@ def measure(settings: Settings) -> list[Figure]:
 
 
 def _rate(call: Callable[[int], T], seconds: float) -> tuple[float, list[T]]:
-    """Calls a second of processor time, and what they gave."""
+    """Calls per second of processor time, and their results."""
     results: list[T] = []
     began = time.process_time()
     while (elapsed := time.process_time() - began) < seconds:

@@ -36,9 +36,9 @@ from bench.machine import describe  # noqa: E402
 from kernel_assistant.config import resolve  # noqa: E402
 from kernel_assistant.errors import KernelAssistantError, UsageError  # noqa: E402
 from kernel_assistant.serving.registry import find  # noqa: E402
-from kernel_assistant_training.episodes.lines import Lines, read_lines  # noqa: E402
+from kernel_assistant_training.episodes.lines import EpisodeFile, read_lines  # noqa: E402
 
-#: Cores for each process that judges on a GPU, and how many share one: each holds up to 17 GB of it.
+#: Cores for each process that judges on a GPU, and most processes for a GPU: each holds up to 17 GB of its memory.
 CORES, MOST = 2, 6
 
 
@@ -85,20 +85,20 @@ def _answer(
     if not asked:
         return
     began = time.monotonic()
-    found = model.answer(asked, options.attempts)
-    lines = Lines(file)
-    for one in found:
+    answers = model.answer(asked, options.attempts)
+    lines = EpisodeFile(file)
+    for one in answers:
         lines.add(one)
     lines.close()
-    known |= {one.key: one for one in found}
+    known |= {one.key: one for one in answers}
     figures = {"tokens_per_second": model.rate, "answers_seconds": time.monotonic() - began}
     _write_meta(options, figures)
-    print(f"{len(found)} tasks answered in {figures['answers_seconds']:.1f} s, {model.rate:.0f} tokens/s", flush=True)
+    print(f"{len(answers)} tasks answered in {figures['answers_seconds']:.1f} s, {model.rate:.0f} tokens/s", flush=True)
 
 
 def _judge(subjects: list[Subject], options: argparse.Namespace, until: float) -> None:
-    """In `--processes` processes, each with its share, in turn on the GPUs; on the CPU they measure on cores of their
-    own."""
+    """Judges in `--processes` processes, each with its part of the subjects. On GPUs they take turns; on the CPU each
+    measures on cores of its own."""
     cores = tuple(sorted(os.sched_getaffinity(0)))
     usual = min(MOST * len(devices("cuda")), max(1, len(cores) // CORES)) if options.target == "cuda" else 1
     parts = min(options.processes or usual, len(subjects))
@@ -130,7 +130,8 @@ def _judge(subjects: list[Subject], options: argparse.Namespace, until: float) -
 
 
 def _on_its_own(share: Options, cores: tuple[int, ...], each: int, parts: int) -> Options:
-    """With `each` cores to measure on; all build on the rest. Raises UsageError where there are too few."""
+    """The options of a process with `each` cores of its own to measure on; all build on the other cores. Raises
+    UsageError if there are too few cores."""
     rest = cores[parts * each :]
     if not rest:
         cause = f"{parts} processes of {each} cores and a builder need more than {len(cores)} cores"
@@ -140,13 +141,13 @@ def _on_its_own(share: Options, cores: tuple[int, ...], each: int, parts: int) -
 
 
 def rows(out: Path, target: str) -> list[dict[str, Any]]:
-    """What was judged so far."""
+    """The rows of all judged tasks."""
     paths = sorted(out.glob(f"rows-{target}-*.jsonl"))
     return [row.found for row in {row.key: row for path in paths for row in read_lines(path, Row)}.values()]
 
 
 def _identity(word: str) -> str:
-    """What the answers are of: a run with another model needs another folder."""
+    """Identifies the model that answers; a run with another model needs another folder."""
     if word == TEACHER:
         return "the teacher in a model's place"
     entry = find(word, resolve()[0])
@@ -162,7 +163,7 @@ def _meta(out: Path, target: str) -> dict[str, Any]:
 
 
 def _write_meta(options: argparse.Namespace, changes: dict[str, Any]) -> None:
-    """Raises UsageError where the folder is another model's."""
+    """Writes changes to the folder's metadata. Raises UsageError if the folder belongs to another model."""
     before = _meta(options.out, options.target)
     if before.get("model", changes.get("model")) != changes.get("model", before.get("model")):
         raise UsageError(f"{options.out} has the answers of {before['model']}", "name another folder: --out")

@@ -1,4 +1,4 @@
-"""What a model answers to prompts, the likeliest beginnings first, by whatever engine runs the model."""
+"""Answers of a model to prompts, the likeliest first, with the engine that fits the model."""
 
 from __future__ import annotations
 
@@ -19,40 +19,40 @@ from kernel_assistant.errors import InternalError
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
 from kernel_assistant.policy.client import Request
 from kernel_assistant.policy.connect import connect
-from kernel_assistant.policy.embedded import FIRST_TEMPERATURE, LATER_TEMPERATURE, FirstAnswers
+from kernel_assistant.policy.embedded import FIRST_TEMPERATURE, LATER_TEMPERATURE, FirstReplyCache
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import Record
 from kernel_assistant.serving.convert_run import derived_folder
-from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
 from kernel_assistant.serving.endpoint import local_engine
-from kernel_assistant.serving.llama import SLOTS
+from kernel_assistant.serving.llama.embedded import EmbeddedModel, Sampling
+from kernel_assistant.serving.llama.llama import SLOTS
 from kernel_assistant.serving.registry import ModelKind, find
-from kernel_assistant_training.episodes.lesson import fence
 from kernel_assistant_training.episodes.lines import read_lines
+from kernel_assistant_training.lessons.lesson import fence
 from kernel_assistant_training.reply import MOST_REPLY
 
 TEACHER = "teacher"
 GENERATE = Path(__file__).with_name("held_out_generate.py")
-#: Conversations at once with an endpoint.
+#: Conversations that an endpoint handles at the same time.
 AT_ONCE = 16
 
 
 class Answer(Record, frozen=True, kw_only=True):
-    """`tokens` are those of the whole answer, its beginning included."""
+    """`tokens` is the number of all tokens of the answer, including those that continue a shared beginning."""
 
     text: str
     tokens: int
 
 
 class Answers(Record, frozen=True, kw_only=True):
-    """Of one task, the likeliest first."""
+    """The answers to one task, the likeliest first."""
 
     key: str
     answers: tuple[Answer, ...]
 
 
 class Engine(Protocol):
-    """`chunk` is how many tasks it takes at once. `rate` is tokens a second of the last call."""
+    """`chunk` is how many tasks it takes at once, `rate` the tokens per second of the last call."""
 
     chunk: int
     rate: float
@@ -61,7 +61,8 @@ class Engine(Protocol):
 
 
 def engine(model: str, kind: str, target: str, settings: Settings) -> Engine:
-    """For a GGUF file, folder, registered name, URL, or the word teacher; `kind` is torch or llama.cpp.
+    """The engine for a GGUF file, a folder, a registered name, a URL, or the word teacher; `kind` is torch or
+    llama.cpp.
 
     Raises UsageError and MissingError.
     """
@@ -77,7 +78,7 @@ def engine(model: str, kind: str, target: str, settings: Settings) -> Engine:
 
 
 class _Teacher:
-    """Who wrote the training data, in the model's place: what that data can teach at most."""
+    """The program that wrote the training data, in place of a model: the most that these data can teach."""
 
     chunk = 64
 
@@ -88,15 +89,15 @@ class _Teacher:
         return [Answers(key=task.key, answers=tuple(self._written(task, count))) for task in tasks]
 
     def _written(self, task: Task, count: int) -> Iterator[Answer]:
-        """Its schedules, over again where they are fewer; empty answers where it has none."""
-        found = written(canonical(task.graph), self._target, count)
+        """`count` answers: the teacher's programs, repeated if there are fewer; empty answers if it has none."""
+        programs = written(canonical(task.graph), self._target, count)
         for number in range(count):
-            text = fence(found[number % len(found)], self._target) if found else ""
+            text = fence(programs[number % len(programs)], self._target) if programs else ""
             yield Answer(text=text, tokens=0)
 
 
 class _Embedded:
-    """llama.cpp, as `optimize` uses it; several tasks at once, as many as it has slots."""
+    """llama.cpp, as `optimize` uses it, with as many tasks at once as it has slots."""
 
     chunk = 40
 
@@ -106,46 +107,46 @@ class _Embedded:
     def answer(self, tasks: Sequence[Task], count: int) -> list[Answers]:
         began = time.monotonic()
         with ThreadPoolExecutor(SLOTS) as pool:
-            found = list(pool.map(lambda task: self._one(task, count), tasks))
-        self.rate = sum(tokens for _, tokens in found) / (time.monotonic() - began)
-        return [answers for answers, _ in found]
+            results = list(pool.map(lambda task: self._one(task, count), tasks))
+        self.rate = sum(tokens for _, tokens in results) / (time.monotonic() - began)
+        return [answers for answers, _ in results]
 
     def _one(self, task: Task, count: int) -> tuple[Answers, int]:
-        """With the number of tokens that were sampled: beginnings were not."""
-        first, sampled, found = FirstAnswers(), 0, list[Answer]()
+        """The answers, and the number of sampled tokens, without reused beginnings."""
+        first, sampled, answers = FirstReplyCache(), 0, list[Answer]()
         for number in range(count):
             later = Sampling(max_tokens=MOST_REPLY, temperature=LATER_TEMPERATURE, seed=number)
             reply = first.next(self._model, Request(task.prompt), later, lambda: False)
             sampled += reply.usage.completion_tokens
-            found.append(Answer(text=reply.content, tokens=len(reply.token_ids or ())))
-        return Answers(key=task.key, answers=tuple(found)), sampled
+            answers.append(Answer(text=reply.content, tokens=len(reply.token_ids or ())))
+        return Answers(key=task.key, answers=tuple(answers)), sampled
 
 
 class _Endpoint:
-    """An OpenAI-compatible server, several conversations at once: the likeliest answer, then sampled ones."""
+    """An OpenAI-compatible server, with several conversations at once: the likeliest answer, then sampled ones."""
 
     chunk = 32
 
     def __init__(self, settings: Settings, word: str) -> None:
         connection = connect(settings, word, "")
         assert connection.endpoint is not None
-        self._connection, self._place, self.rate = connection, connection.endpoint, 0.0
+        self._connection, self._endpoint, self.rate = connection, connection.endpoint, 0.0
 
     def answer(self, tasks: Sequence[Task], count: int) -> list[Answers]:
         began = time.monotonic()
         wanted = [(task, number) for task in tasks for number in range(count)]
         with ThreadPoolExecutor(AT_ONCE) as pool:
             made = iter(list(pool.map(lambda one: self._one(*one), wanted)))
-        found = [Answers(key=task.key, answers=tuple(next(made) for _ in range(count))) for task in tasks]
-        self.rate = _tokens(found) / (time.monotonic() - began)
-        return found
+        answers = [Answers(key=task.key, answers=tuple(next(made) for _ in range(count))) for task in tasks]
+        self.rate = _tokens(answers) / (time.monotonic() - began)
+        return answers
 
     def _one(self, task: Task, number: int) -> Answer:
         client = ChatClient(
             ChatSettings(
-                url=self._place.url,
-                model=self._place.model,
-                key=self._place.key,
+                url=self._endpoint.url,
+                model=self._endpoint.model,
+                key=self._endpoint.key,
                 context_tokens=self._connection.context_tokens,
                 temperature=LATER_TEMPERATURE if number else FIRST_TEMPERATURE,
                 seed=number,
@@ -159,7 +160,7 @@ class _Endpoint:
 
 
 class _Torch:
-    """Our decoding loop (training/decode.py) in a process of its own."""
+    """The project's own decoding loop (training/decode.py) in a process of its own."""
 
     chunk = 1 << 20
 
@@ -178,16 +179,16 @@ class _Torch:
         )
         if done.returncode:
             raise InternalError("the model could not be run", "see the details", detail=done.stderr[-4000:])
-        said = json.loads(done.stdout.splitlines()[-1])
-        self.rate = said["tokens_per_second"]
-        made = [tuple(Answer(text=text, tokens=tokens) for text, tokens in each) for each in said["answers"]]
+        reply = json.loads(done.stdout.splitlines()[-1])
+        self.rate = reply["tokens_per_second"]
+        made = [tuple(Answer(text=text, tokens=tokens) for text, tokens in each) for each in reply["answers"]]
         return [Answers(key=task.key, answers=each) for task, each in zip(tasks, made, strict=True)]
 
 
 def kept(file: Path) -> dict[str, Answers]:
-    """Those made before, by key."""
+    """The answers in the file, by key."""
     return {one.key: one for one in read_lines(file, Answers)} if file.is_file() else {}
 
 
-def _tokens(found: Sequence[Answers]) -> int:
-    return sum(answer.tokens for one in found for answer in one.answers)
+def _tokens(answers: Sequence[Answers]) -> int:
+    return sum(answer.tokens for one in answers for answer in one.answers)

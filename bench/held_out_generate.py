@@ -1,6 +1,6 @@
-"""Answers of a model, many at once: JSON comes on standard input and goes to standard output.
+"""Generates answers of a model, many at once: reads JSON from standard input and writes JSON to standard output.
 
-A process of its own, started by `held_out_answers.py`, so that the GPU's memory is free again when answers are judged.
+`held_out_answers.py` starts it as a process of its own, so that the GPU's memory is free again when answers are judged.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ import torch  # noqa: E402 - after the path, like everything below
 from tokenizers import Tokenizer  # noqa: E402
 
 from kernel_assistant.records.transcript import Message  # noqa: E402
-from kernel_assistant.serving.best_first import WIDTH, Beginning, BestFirst  # noqa: E402
+from kernel_assistant.serving.llama.best_first import WIDTH, BestFirstSearch, PartialReply  # noqa: E402
 from kernel_assistant.serving.template import TURN_END  # noqa: E402
 from kernel_assistant_training.conversation import Encoder  # noqa: E402
-from kernel_assistant_training.decode import Asked, Decoder  # noqa: E402
+from kernel_assistant_training.decode import Decoder, GenerationRequest  # noqa: E402
 from kernel_assistant_training.folder import load_folder  # noqa: E402
 from kernel_assistant_training.tokenizer import id_of, load  # noqa: E402
 
@@ -38,40 +38,44 @@ def main() -> None:
     prompts = [encoder.prompt([Message(**message) for message in prompt]) for prompt in asked["prompts"]]
     rows, context = min(ROWS[device.type], len(prompts)), max(map(len, prompts)) + most
     decoder = Decoder(load_folder(folder), end, rows=rows, context=context, device=device, width=WIDTH)
-    searches, found = [BestFirst() for _ in prompts], list[list[list[int]]]([[] for _ in prompts])
+    searches, collected = [BestFirstSearch() for _ in prompts], list[list[list[int]]]([[] for _ in prompts])
     began, sampled = time.monotonic(), 0
     for _ in range(asked["count"]):
-        begun = [search.next() or Beginning() for search in searches]
-        for place, ids in enumerate(_further(decoder, prompts, begun, searches, most)):
-            found[place].append(ids)
-            sampled += len(ids) - len(begun[place].ids)
+        begun = [search.next() or PartialReply() for search in searches]
+        for index, ids in enumerate(_further(decoder, prompts, begun, searches, most)):
+            collected[index].append(ids)
+            sampled += len(ids) - len(begun[index].ids)
     seconds = time.monotonic() - began
-    answers = [[[_text(tokenizer, ids, end), len(ids)] for ids in each] for each in found]
+    answers = [[[_text(tokenizer, ids, end), len(ids)] for ids in each] for each in collected]
     json.dump({"answers": answers, "tokens_per_second": sampled / seconds}, sys.stdout)
 
 
 def _further(
-    decoder: Decoder, prompts: Sequence[list[int]], begun: Sequence[Beginning], searches: Sequence[BestFirst], most: int
+    decoder: Decoder,
+    prompts: Sequence[list[int]],
+    begun: Sequence[PartialReply],
+    searches: Sequence[BestFirstSearch],
+    most: int,
 ) -> list[list[int]]:
-    """The likeliest answer to each prompt with its beginning, which the search is told."""
-    whole = [place for place, one in enumerate(begun) if one.ids[-1:] == (decoder.end,) or len(one.ids) >= most]
-    going = [place for place in range(len(prompts)) if place not in set(whole)]
+    """Completes each prompt with its beginning greedily, and adds the result to its search."""
+    whole = [index for index, one in enumerate(begun) if one.ids[-1:] == (decoder.end,) or len(one.ids) >= most]
+    going = [index for index in range(len(prompts)) if index not in set(whole)]
     asked = [
-        Asked([*prompts[place], *begun[place].ids], temperature=0.0, most=most - len(begun[place].ids))
-        for place in going
+        GenerationRequest([*prompts[index], *begun[index].ids], temperature=0.0, most=most - len(begun[index].ids))
+        for index in going
     ]
-    found = {place: list(begun[place].ids) for place in whole}
-    for place, reply in zip(going, decoder.decode(asked), strict=True):
-        start = begun[place]
-        found[place] = [*start.ids, *reply.ids]
+    completed = {index: list(begun[index].ids) for index in whole}
+    for index, reply in zip(going, decoder.decode(asked), strict=True):
+        start = begun[index]
+        completed[index] = [*start.ids, *reply.ids]
         others = [*([()] * len(start.ids)), *reply.others]
-        searches[place].add(start, found[place], [*start.logprobs, *reply.logprobs], others)
-    return [found[place] for place in range(len(prompts))]
+        searches[index].add(start, completed[index], [*start.logprobs, *reply.logprobs], others)
+    return [completed[index] for index in range(len(prompts))]
 
 
 def _text(tokenizer: Tokenizer, ids: list[int], end: int) -> str:
-    said = ids[:-1] if ids[-1:] == [end] else ids
-    return str(tokenizer.decode(said, skip_special_tokens=False))
+    written = ids[:-1] if ids[-1:] == [end] else ids
+    return str(tokenizer.decode(written, skip_special_tokens=False))
 
 
 if __name__ == "__main__":

@@ -1,59 +1,51 @@
-"""The generator beside a model: the same number of evaluations on the same open task, and what its plans look like."""
+"""The generator beside a model, with as many evaluations on the same open task, and the structure of its plans."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import Any
 
+from kernel_assistant.agent.turns import TurnLoop
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.parse import parse
-from kernel_assistant.generator.search import initial
-from kernel_assistant.policy.base import EpisodeView
+from kernel_assistant.generator.search.search import initial
+from kernel_assistant.policy.base import PolicyAction
 from kernel_assistant.policy.generator import GeneratorPolicy
-from kernel_assistant.records import Baseline, Candidate, Evaluation, OpGraph, Plan, Step, Tier
+from kernel_assistant.records import Baseline, Candidate, Evaluation, OpGraph, Plan, StopReason, Tier
 from kernel_assistant.targets.base import DeviceFacts
 
-#: Launches in order, each with the buffers that it gets; scratch by order of appearance.
+#: Launches in order, each with the buffers that it uses; scratch buffers are named by order of appearance.
 Structure = tuple[tuple[str, ...], ...]
 
 
 def play(environment: Environment, baseline: Baseline, count: int) -> tuple[str, list[tuple[Candidate, Evaluation]]]:
-    """Why it cannot write the graph, or "", and its first `count` candidates in the quick tier."""
-    policy, target = GeneratorPolicy(), environment.device.target
-    refused = policy.supports(environment.graph, target)
-    steps: list[Step] = []
-    found: list[tuple[Candidate, Evaluation]] = []
-    while refused is None and len(found) < count:
-        view = EpisodeView(
-            graph=environment.graph,
-            target=target,
-            device=environment.device,
-            baseline=baseline,
-            steps=tuple(steps),
-            remaining=600.0,
-        )
-        move = policy.step(view)
-        if move.finished:
-            break
-        candidates = move.candidates[: count - len(found)]
-        evaluations = tuple(environment.iterate(candidates, Tier.quick))
-        found += zip(candidates, evaluations, strict=True)
-        steps.append(
-            Step(
-                turn=len(steps) + 1,
-                message=move.message,
-                candidates=candidates,
-                evaluations=evaluations,
-                started=0.0,
-                ended=0.0,
-            )
-        )
-    return refused or "", found
+    """Why the generator cannot write the graph, or "", and its first `count` candidates with evaluations in the quick
+    tier."""
+    policy = GeneratorPolicy()
+    refused = policy.supports(environment.graph, environment.device.target)
+    evaluated: list[tuple[Candidate, Evaluation]] = []
+    if refused is not None or not count:
+        return refused or "", evaluated
+
+    def judge(action: PolicyAction, _: int) -> Iterator[tuple[Candidate, Evaluation]]:
+        candidates = action.candidates[: count - len(evaluated)]
+        for one in zip(candidates, environment.iterate(candidates, Tier.quick), strict=True):
+            evaluated.append(one)
+            yield one
+
+    TurnLoop(
+        task=environment,
+        policy=policy.step,
+        judge=judge,
+        stop_rule=lambda: StopReason.turns if len(evaluated) >= count else None,
+        baseline=lambda: baseline,
+    ).run()
+    return "", evaluated
 
 
 def is_outside(candidate: Candidate, graph: OpGraph, device: DeviceFacts, tried: Iterable[Candidate]) -> bool:
-    """Whether it is nothing that `emit` wrote, and of no structure that the generator tries for this graph."""
+    """Whether `emit` did not write the candidate and the generator tries no plan of its structure for this graph."""
     if parse(candidate) is not None:
         return False
     plans = [one.plan for one in tried]
@@ -63,22 +55,22 @@ def is_outside(candidate: Candidate, graph: OpGraph, device: DeviceFacts, tried:
 
 
 def structure(plan: Plan) -> Structure:
-    """What each launch reads and writes: not how, not in which order its arguments stand, not of which size."""
+    """The kind of each launch and its buffers, without schedules, sizes and the order of arguments."""
     known: dict[str, str] = {spec.name: spec.name for spec in (*plan.inputs, *plan.outputs)}
     inside = {spec.name for spec in (*plan.scratch, *plan.packed)}
-    found = []
+    launches = []
     for launch in (*plan.prepare, *plan.launches):
-        # Buffers that appear together for the first time get their names in a stable order: by who else uses them.
+        # Buffers that appear for the first time in the same launch are ordered by their other uses.
         fresh = sorted({value for _, value in launch.args if value in inside and value not in known}, key=_users(plan))
-        known |= {name: f"s{len(known) + place}" for place, name in enumerate(fresh)}
+        known |= {name: f"s{len(known) + index}" for index, name in enumerate(fresh)}
         kind = [launch.library or ("call" if launch.call else "kernel")]
-        found.append((*kind, *sorted(known[value] for _, value in launch.args if value in known)))
-    return tuple(found)
+        launches.append((*kind, *sorted(known[value] for _, value in launch.args if value in known)))
+    return tuple(launches)
 
 
 def _users(plan: Plan) -> Any:
-    places: dict[str, list[int]] = {}
-    for place, launch in enumerate((*plan.prepare, *plan.launches)):
+    users: dict[str, list[int]] = {}
+    for index, launch in enumerate((*plan.prepare, *plan.launches)):
         for _, value in launch.args:
-            places.setdefault(value, []).append(place)
-    return lambda name: places.get(name, [])
+            users.setdefault(value, []).append(index)
+    return lambda name: users.get(name, [])

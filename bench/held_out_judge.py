@@ -1,4 +1,4 @@
-"""Answers before the judge: one open task at a time in a process, candidates built ahead, a row for each task."""
+"""Judges answers: one open task at a time in a process, candidates built ahead, a row for each task."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ from bench.held_out_device import ORDER, devices, known_device
 from bench.held_out_tasks import Task
 from kernel_assistant.agent.calls import code_of
 from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from
-from kernel_assistant.environment.compile import Binary
+from kernel_assistant.environment.builds.compile import Binary
 from kernel_assistant.environment.device_locks import lock_of
 from kernel_assistant.environment.session import Environment, open_environment
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records import Baseline, Candidate, Evaluation, Numerics, Tier
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import Record
@@ -31,25 +31,25 @@ from kernel_assistant.records.evaluation import measurably_faster
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.source.build import build_task
 from kernel_assistant.worker.device_lock import DeviceLock
-from kernel_assistant_training.episodes.ahead import AheadCompiler
-from kernel_assistant_training.episodes.lines import Lines
-from kernel_assistant_training.episodes.threads import part_of_gpu
+from kernel_assistant_training.episodes.lines import EpisodeFile
+from kernel_assistant_training.evaluation.ahead import AheadCompiler
+from kernel_assistant_training.evaluation.threads import part_of_gpu
 from kernel_assistant_training.synth import module_text
 
-#: Tasks whose candidates are built before their turn.
+#: Tasks whose candidates are built before they are judged.
 AHEAD = 4
-#: Of an answer that came after one that was right.
+#: The outcome of an answer after a correct one.
 NOT_JUDGED = "not_judged"
-#: A difference that the quick tier can be trusted with.
+#: A ratio of times that the quick tier can tell from 1.
 CLEAR = 1.03
 HEADROOM = 1.1
 
 
 @dataclass(frozen=True)
 class Options:
-    """Process `part` of `parts`. `out` gets rows-TARGET-PART.jsonl and the locks, and has the device's bandwidths.
-    `until` is a time of `time.monotonic`. `cores` are those that it measures on and `builder_cores` those that
-    it builds on, empty for all; with `cores` it waits for nobody. `sandbox` as for the command line."""
+    """Options of process `part` of `parts`. `out` gets rows-TARGET-PART.jsonl and the locks, and has the device's
+    bandwidths. `until` is a time of `time.monotonic`. It measures on `cores` and builds on `builder_cores`, on all if
+    they are empty; with `cores` it does not wait for other processes. `sandbox` as for the command line."""
 
     target: str
     out: Path
@@ -66,8 +66,8 @@ class Options:
 
 @dataclass(frozen=True)
 class Subject:
-    """A task with what was answered: a candidate for each answer, or why there is none. `thorough`: all are judged, not
-    only those up to the first that is right, and the generator's beside them."""
+    """A task with its answers: a candidate for each answer, or why there is none. If `thorough`, all candidates are
+    judged, not only those up to the first correct one, and the generator's too."""
 
     task: Task
     answers: tuple[Answer, ...]
@@ -76,13 +76,13 @@ class Subject:
 
     @property
     def different(self) -> list[Candidate]:
-        """Each candidate once, in order."""
-        found = {one.hash(): one for one in self.candidates if isinstance(one, Candidate)}
-        return list(found.values())
+        """The distinct candidates, in order."""
+        by_hash = {one.hash(): one for one in self.candidates if isinstance(one, Candidate)}
+        return list(by_hash.values())
 
     @property
     def surely_judged(self) -> list[Candidate]:
-        """Those that are built ahead."""
+        """The candidates that are built ahead."""
         return self.different if self.thorough else self.different[:1]
 
 
@@ -92,7 +92,7 @@ def subject(task: Task, answers: Sequence[Answer], target: str, *, thorough: boo
 
 
 def _candidate(task: Task, text: str, target: str) -> Candidate | str:
-    """As the compact profile reads a first answer."""
+    """The candidate of an answer, read as in the compact profile, or why there is none."""
     code = code_of(text)
     if code is None:
         return "no_code"
@@ -103,14 +103,14 @@ def _candidate(task: Task, text: str, target: str) -> Candidate | str:
 
 
 class Row(Record, frozen=True, kw_only=True):
-    """What was found out about one task, as plain data for the page."""
+    """The results for one task, as plain data for the page."""
 
     key: str
     found: dict[str, Any]
 
 
 class Judge:
-    """A worker, a compiler and a file."""
+    """Owns a worker, a compiler and a lock."""
 
     def __init__(self, options: Options) -> None:
         self._options = options
@@ -119,10 +119,10 @@ class Judge:
         self._cancel = threading.Event()
         self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-held-out-"))
         env = ORDER | (part_of_gpu(options.parts, len(devices("cuda"))) if options.target == "cuda" else {})
-        self._worker = Worker(sys.executable, log=options.out / f"worker-{options.part:02}.log", env=env)
+        self._worker = WorkerClient(sys.executable, log=options.out / f"worker-{options.part:02}.log", env=env)
         self._worker.start(self._cancel)
         self._device = known_device(options.target, options.out, options.part)
-        # Who has cores of its own waits for nobody.
+        # With cores of its own it needs no shared lock.
         self._lock = DeviceLock(options.out / f"device-{options.part}") if options.cores else lock_of(self._device)
         self._compiler = AheadCompiler(
             self._device,
@@ -133,8 +133,8 @@ class Judge:
             cores=options.builder_cores,
         )
 
-    def run(self, subjects: Sequence[Subject], lines: Lines) -> None:
-        """A row for each, until the time is over. A task that breaks is written down as such."""
+    def run(self, subjects: Sequence[Subject], lines: EpisodeFile) -> None:
+        """Writes a row for each subject, until the time is over. An error of a task is recorded in its row."""
         waiting = deque(subjects)
         for one in list(waiting)[:AHEAD]:
             self._compiler.begin(one.surely_judged)
@@ -180,7 +180,7 @@ class Judge:
                 emit=lambda event: None,
                 compiler=self._compiler,
                 lock=self._lock,
-                quick_only=not (self._options.compiled and one.thorough),
+                most=Tier.full if self._options.compiled and one.thorough else Tier.quick,
             ) as environment:
                 row |= {"outcome": "broken", "open_s": time.perf_counter() - began}
                 traced = canonical(environment.graph).text()
@@ -227,7 +227,7 @@ class Judge:
                 "evaluations": len(theirs),
                 "first": bool(theirs) and verified(*theirs[0]),
                 "best": other is not None,
-                "best_ms": next((_ms(found) for each, found in theirs if each is other), None),
+                "best_ms": next((_ms(evaluation) for each, evaluation in theirs if each is other), None),
             }
             ms = row["generator"]["best_ms"]
             if best is not None and (ms is None or row["best_ms"] * CLEAR <= ms):
@@ -237,29 +237,31 @@ class Judge:
                     ),
                     "source": next(iter(best.sources.values())),
                 }
-        for found in (*mine.values(), *(found for _, found in theirs)):
-            stages.update(found.seconds)
+        for evaluation in (*mine.values(), *(evaluation for _, evaluation in theirs)):
+            stages.update(evaluation.seconds)
         row["stages"] = {**stages, "full verify": verified.seconds, "waiting": environment.waited - waited}
         return row | (self._speed(environment, best) if self._options.compiled and one.thorough else {})
 
     def _quickly(self, one: Subject, environment: Environment, verified: _Verified) -> dict[str, Evaluation]:
-        """The quick tier's word on the candidates, by hash: on all, or on those up to the first that is right."""
-        found: dict[str, Evaluation] = {}
+        """Evaluations in the quick tier by hash: of all candidates, or of the candidates up to the first correct
+        one.
+        """
+        evaluations: dict[str, Evaluation] = {}
         for number, each in enumerate(one.different):
             if number == 1:
                 self._compiler.begin(one.different)
-            found[each.hash()] = environment.evaluate([each], Tier.quick)[0]
-            if not one.thorough and verified(each, found[each.hash()]):
+            evaluations[each.hash()] = environment.evaluate([each], Tier.quick)[0]
+            if not one.thorough and verified(each, evaluations[each.hash()]):
                 break
-        return found
+        return evaluations
 
     def _speed(self, environment: Environment, best: Candidate | None) -> dict[str, Any]:
-        """Against torch.compile, in the full tier."""
+        """Confirms the best candidate against torch.compile, in the full tier."""
         baseline: Baseline = environment.baseline(compiled=True)
         assert baseline.compile_ms is not None
         room = bool(baseline.floor_ms) and baseline.compile_ms >= HEADROOM * baseline.floor_ms
-        found = environment.confirm(best) if best and room else None
-        timing = found.timing if found and found.correct else None
+        evaluation = environment.confirm(best) if best and room else None
+        timing = evaluation.timing if evaluation and evaluation.correct else None
         return {
             "compile_ms": baseline.compile_ms,
             "headroom": room,
@@ -269,7 +271,7 @@ class Judge:
 
 
 class _Verified:
-    """Whether candidates pass the full tier's inputs and shapes; each is asked for once."""
+    """Whether candidates pass the inputs and shapes of the full tier; each is checked once."""
 
     def __init__(self, environment: Environment) -> None:
         self._environment = environment
@@ -283,7 +285,7 @@ class _Verified:
         return self._known[key]
 
     def fastest(self, judged: Sequence[tuple[Candidate, Evaluation]]) -> Candidate | None:
-        """Of those that are verified, by the quick tier."""
+        """The verified candidate that is fastest in the quick tier; None if there is none."""
         right = sorted((one for one in judged if one[1].correct), key=lambda one: _ms(one[1]) or 0.0)
         return next((candidate for candidate, quick in right if self(candidate, quick)), None)
 
@@ -291,25 +293,25 @@ class _Verified:
         built, began = self._environment.build(candidate), time.perf_counter()
         if not isinstance(built, Binary):
             return False
-        found = self._environment.judge_binary(candidate, built, profile=False)
+        evaluation = self._environment.judge_binary(candidate, built, profile=False)
         self.seconds += time.perf_counter() - began
-        return found.correct
+        return evaluation.correct_everywhere
 
 
-def _attempt(found: Evaluation | None) -> dict[str, Any]:
-    if found is None:
+def _attempt(evaluation: Evaluation | None) -> dict[str, Any]:
+    if evaluation is None:
         return {"outcome": NOT_JUDGED}
-    document: dict[str, Any] = {"outcome": found.outcome.value, "seconds": sum(found.seconds.values())}
-    return document | ({"ms": _ms(found)} if found.correct else {"why": found.message[:200]})
+    document: dict[str, Any] = {"outcome": evaluation.outcome.value, "seconds": sum(evaluation.seconds.values())}
+    return document | ({"ms": _ms(evaluation)} if evaluation.correct else {"why": evaluation.message[:200]})
 
 
-def _ms(found: Evaluation) -> float | None:
-    return found.timing.candidate_ms if found.timing else None
+def _ms(evaluation: Evaluation) -> float | None:
+    return evaluation.timing.candidate_ms if evaluation.timing else None
 
 
 def judge_part(options: Options, subjects: Sequence[Subject]) -> None:
-    """In a process of its own."""
-    judge, lines = Judge(options), Lines(options.out / f"rows-{options.target}-{options.part:02}.jsonl")
+    """Judges the subjects; the main function of a process."""
+    judge, lines = Judge(options), EpisodeFile(options.out / f"rows-{options.target}-{options.part:02}.jsonl")
     try:
         judge.run(subjects, lines)
     finally:

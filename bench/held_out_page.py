@@ -1,4 +1,4 @@
-"""Rows of held-out tasks as a page. Pure."""
+"""Formats rows of held-out tasks as a page. Pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ SPLITS = {"held_out": "held out", "held_pairs": "withheld pairs", "held_families
 
 
 def page(meta: dict[str, Any], rows: list[Row]) -> str:
-    """Markdown. Shares are of all tasks of a line, those that could not be opened included."""
+    """The page as Markdown. Shares refer to all tasks of a line, including those that could not be opened."""
     machine, thorough = meta.get("machine", {}), sum(row.get("thorough", False) for row in rows)
     lines = [
         f"# Held-out tasks, {meta.get('target', '')} target",
@@ -103,7 +103,7 @@ def _notes(rows: list[Row]) -> list[str]:
 
 
 def _outcomes(rows: list[Row]) -> list[str]:
-    """Of the first answers and of all, by how far they came, with the commonest reasons."""
+    """Counts of outcomes, for the first answers and for all, with the commonest reasons."""
     judged = [row["attempts"] for row in rows if "attempts" in row]
     first = Counter(attempts[0]["outcome"] for attempts in judged)
     outcomes = (attempt["outcome"] for attempts in judged for attempt in attempts)
@@ -118,12 +118,12 @@ def _outcomes(rows: list[Row]) -> list[str]:
 
 
 def _share(values: Iterable[bool | None]) -> str:
-    found = [bool(value) for value in values]
-    return f"{sum(found) / len(found):.0%}" if found else ""
+    flags = [bool(value) for value in values]
+    return f"{sum(flags) / len(flags):.0%}" if flags else ""
 
 
 def _short(reason: str) -> str:
-    """Without numbers, which are different in every task."""
+    """The reason without numbers, which differ from task to task."""
     words = "".join("#" if character.isdigit() else character for character in reason)
     while "##" in words:
         words = words.replace("##", "#")

@@ -1,4 +1,4 @@
-"""Tasks that training never shows, with their prompts: made once, then read from a file."""
+"""Tasks that training never uses, with their prompts: made once, then read from a file."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kernel_assistant_training.synth.baselines import invented
 from kernel_assistant_training.teacher import answers
 
 LEVELS = 5
-#: Of `held_pairs` and `held_families`, for each task of `held_out`.
+#: Number of tasks in `held_pairs` and in `held_families`, relative to `held_out`.
 WITHHELD = 0.25
 
 
 class Task(Record, frozen=True, kw_only=True):
-    """`key` is the canonical graph's; `taught` says whether the teacher could write it."""
+    """`key` is that of the canonical graph; `taught` says whether the teacher can write the task."""
 
     key: str
     split: str
@@ -34,17 +34,17 @@ class Task(Record, frozen=True, kw_only=True):
 
 
 def tasks(file: Path, target: str, arch: str, count: int, seed: int) -> list[Task]:
-    """Those in `file`, which is made if it is not there."""
+    """The tasks in `file`, which is made first if necessary."""
     if not file.is_file():
-        found = _drawn(target, arch, count, seed)
+        drawn = _drawn(target, arch, count, seed)
         partial = file.with_suffix(".partial")
-        partial.write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in found))
+        partial.write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in drawn))
         partial.rename(file)
     return [msgspec.json.decode(line, type=Task) for line in file.read_bytes().splitlines()]
 
 
 def written(task: Canonical, target: str, count: int) -> list[str]:
-    """What the teacher writes for a task, its best guess first. Which tasks there are does not depend on it."""
+    """The teacher's answers for a task, best guess first. They do not affect which tasks are drawn."""
     try:
         return [answer.source for answer in answers(task, target, Random(task.key()), count)]
     except Exception:  # noqa: BLE001 - a task that it trips over is one that it cannot write
@@ -52,22 +52,22 @@ def written(task: Canonical, target: str, count: int) -> list[str]:
 
 
 def _drawn(target: str, arch: str, count: int, seed: int) -> list[Task]:
-    """Mixed, so that a run that ends early has some of every split."""
+    """Tasks in random order, so that a run that ends early has some of every split."""
     wanted = {"held_out": count, "held_pairs": round(WITHHELD * count), "held_families": round(WITHHELD * count)}
     random = Random(f"held-out tasks {target} {seed}")
-    found: dict[str, Task] = {}
+    by_key: dict[str, Task] = {}
     have: Counter[tuple[str, int]] = Counter()
-    while len(found) < sum(wanted.values()):
+    while len(by_key) < sum(wanted.values()):
         level = random.randint(1, LEVELS)
         graph = fitted(sample(random, level), target, random)
         if graph is None:
             continue
         task = canonical(graph)
         key, part = task.key(), split(task)
-        # Levels alike, where a split has all of them: two operators make a pair.
+        # Equally many of each level; held pairs need two operators and so have no level 1.
         levels = LEVELS if part != "held_pairs" else LEVELS - 1
         most = -(-wanted.get(part, 0) // levels)
-        if key in found or have[part, level] >= most or _full(have, part, wanted):
+        if key in by_key or have[part, level] >= most or _full(have, part, wanted):
             continue
         have[part, level] += 1
         _, baseline = invented(graph, target, Random(f"{seed} {key}"))
@@ -77,8 +77,8 @@ def _drawn(target: str, arch: str, count: int, seed: int) -> list[Task]:
             Message(role="user", content=compact_task(task, graph.dims, arch, first)),
         )
         taught = bool(written(task, target, 1))
-        found[key] = Task(key=key, split=part, level=level, graph=graph, prompt=prompt, taught=taught)
-    mixed = list(found.values())
+        by_key[key] = Task(key=key, split=part, level=level, graph=graph, prompt=prompt, taught=taught)
+    mixed = list(by_key.values())
     random.shuffle(mixed)
     return mixed
 

@@ -1,8 +1,8 @@
-"""The judge against itself: does it call a kernel different from itself, and does it see one that is 3% slower?
+"""Checks the judge: whether it calls a kernel different from itself, and whether it detects a kernel that is 3% slower.
 
-Two runners hold the same binary. They are compared exactly as a candidate is with torch.compile in the full tier:
-`Profiler.compare`, the 99.9% interval and the least effect that counts. The slower kernel computes a few rows again;
-how many give 3% is measured first.
+Two runners hold the same binary. They are compared exactly as a candidate and torch.compile in a confirmation:
+`Profiler.compare`, up to three measurements with an interval that is 99.9% over all of them, and the least effect that
+counts. The slower kernel computes a few rows twice; how many make it 3% slower is measured first.
 """
 
 from __future__ import annotations
@@ -22,14 +22,15 @@ from bench.figures import Figure, Settings
 from bench.subjects import ROWS, norm, norm_environment, norm_task
 from kernel_assistant.environment.device_locks import lock_of
 from kernel_assistant.environment.measuring import GPU_SHARE
+from kernel_assistant.environment.repeated_measurement import MOST_LOOKS
 from kernel_assistant.records import to_builtins
-from kernel_assistant.records.evaluation import measurably_faster, measurably_slower
+from kernel_assistant.records.evaluation import Gain, gain_of
 from kernel_assistant.worker.device_lock import DeviceLock
 
 MOST_DIFFERENT = 2
 SLOWER = 1.03
 WORKERS = 2
-#: Judges that share a GPU, as for labels; two for two cores.
+#: Judges that share a GPU, as in labelling; on the CPU two for two cores.
 JUDGES = {"cpu": 2, "cuda": 12}
 
 
@@ -38,12 +39,12 @@ def measure(settings: Settings) -> list[Figure]:
     with Bench(settings.target) as bench:
         began = time.perf_counter()
         quiet = bench.different(comparisons)
-        seconds = (time.perf_counter() - began) / comparisons
+        seconds, measurements = (time.perf_counter() - began) / comparisons, bench.measurements / comparisons
         extra, effect = bench.calibrate(settings.count(12, 2))
-        told = bench.told_apart(extra, settings.count(40, 3))
+        detected = bench.told_apart(extra, settings.count(40, 3))
         with busy(settings.target) as load:
             loaded = bench.different(comparisons)
-            told_loaded = bench.told_apart(extra, settings.count(40, 3))
+            detected_loaded = bench.told_apart(extra, settings.count(40, 3))
     beside = JUDGES[settings.target]
     shared = different_beside(settings.target, beside, comparisons)
     aim = MOST_DIFFERENT if comparisons <= 200 else round(MOST_DIFFERENT * comparisons / 200)
@@ -60,17 +61,18 @@ def measure(settings: Settings) -> list[Figure]:
         Figure(
             "the slower kernel", effect, "times", f"as long, measured: {extra} of {ROWS[settings.target]} rows again"
         ),
-        Figure("slower kernel told apart, quiet", told * 100, "%", "of 40 comparisons", ("≥", 90)),
-        Figure("slower kernel told apart, busy", told_loaded * 100, "%", "of 40 comparisons"),
-        Figure("one comparison", seconds, "s", f"{bench.rounds} rounds, as in the full tier"),
+        Figure("slower kernel told apart, quiet", detected * 100, "%", "of 40 comparisons", ("≥", 90)),
+        Figure("slower kernel told apart, busy", detected_loaded * 100, "%", "of 40 comparisons"),
+        Figure("one comparison", seconds, "s", f"{measurements:.2g} looks on average, of {bench.rounds} rounds"),
     ]
 
 
 class Bench:
-    """The norm open in this process, and two runners that hold it."""
+    """The norm opened in this process, and two runners that hold its binary."""
 
     def __init__(self, target: str) -> None:
         self.target = target
+        self.measurements = 0
         self._folder = tempfile.TemporaryDirectory(prefix="ka-bench-")
         with norm_environment(target, Path(self._folder.name)) as environment:
             self._command = environment._runner_command()
@@ -78,24 +80,24 @@ class Bench:
             self._binary = environment.binaries(norm(target))
 
     def __enter__(self) -> Self:
-        from kernel_assistant.worker.pinning import import_torch
+        from kernel_assistant.worker.process.pinning import import_torch
 
         import_torch()
         import torch
 
-        from kernel_assistant.worker.cases import Case, fresh_seed
-        from kernel_assistant.worker.open_task import open_task
-        from kernel_assistant.worker.profiling import ROUNDS, Profiler
-        from kernel_assistant.worker.roofline import Ceilings
-        from kernel_assistant.worker.runner_client import RunnerClient, RunnerCommand
-        from kernel_assistant.worker.verification import expect
+        from kernel_assistant.worker.measuring.profiling import ROUNDS, Profiler
+        from kernel_assistant.worker.measuring.roofline import Roofline
+        from kernel_assistant.worker.opening.open_task import open_task
+        from kernel_assistant.worker.running.runner_client import RunnerClient, RunnerCommand
+        from kernel_assistant.worker.verifying.cases import Case, fresh_seed
+        from kernel_assistant.worker.verifying.verification import expect
 
-        place = f"cuda:{self._device.index}" if self.target == "cuda" else "cpu"
-        task = open_task(to_builtins(norm_task(self.target)), place)
+        device = f"cuda:{self._device.index}" if self.target == "cuda" else "cpu"
+        task = open_task(to_builtins(norm_task(self.target)), device)
         base = expect(task, Case(0, "declared", None, fresh_seed()))
         assert base is not None
-        ceilings = Ceilings(self._device.copy_bandwidth, self._device.read_bandwidth, 0.0, self._device.cache_bytes)
-        # On the CPU a judge's client takes the lock for it.
+        ceilings = Roofline(self._device.copy_bandwidth, self._device.read_bandwidth, 0.0, self._device.cache_bytes)
+        # On the CPU the caller holds the lock, not the profiler.
         self.lock = lock_of(self._device)
         self.profiler = Profiler(
             task, base, ceilings, self.target, lock=self.lock if self.target == "cuda" else DeviceLock()
@@ -117,40 +119,51 @@ class Bench:
         self._folder.cleanup()
 
     def compare(self, extra: int) -> tuple[float, float, float]:
-        """(slowdown of the kernel with extra rows, its 99.9% interval), in one comparison of the full protocol."""
-        from kernel_assistant.worker.statistics import judged_interval
+        """The slowdown of the kernel with extra rows and its 99.9% interval, from one measurement of the full
+        protocol."""
+        from kernel_assistant.worker.measuring.repeated_measurement import interval_at
 
+        return interval_at(self._series(extra).ratios("candidate", "twin"), 1, 1)
+
+    def judged(self, extra: int) -> Gain:
+        """The verdict on the kernel with extra rows, with repeated measurements while it is unclear."""
+        from kernel_assistant.worker.measuring.repeated_measurement import interval_at
+
+        series, verdict = None, Gain.unknown
+        for measurement in range(1, MOST_LOOKS + 1):
+            more = self._series(extra)
+            series = more if series is None else more.behind(series)
+            ratio, low, high = interval_at(series.ratios("candidate", "twin"), measurement, MOST_LOOKS)
+            verdict = gain_of(ratio, (low, high))
+            if verdict is not Gain.unclear:
+                break
+        self.measurements += measurement
+        return verdict
+
+    def _series(self, extra: int) -> Any:
         plain, other = self._subject(0, 0), self._subject(1, extra)
         plain.name = "twin"
         with self.lock.exclusive() if self.target == "cpu" else nullcontext():
-            series = self.profiler.compare(other, plain, [], lambda first, count: None)
-        return judged_interval(series.ratios("candidate", "twin"))
+            return self.profiler.compare(other, plain, [], lambda first, count: None)
 
     def different(self, comparisons: int) -> int:
         """How often the kernel is called different from itself."""
-        found = 0
-        for _ in range(comparisons):
-            ratio, low, high = self.compare(0)
-            found += measurably_faster(ratio, (low, high)) or measurably_slower(ratio, (low, high))
-        return found
+        return sum(self.judged(0) in (Gain.faster, Gain.slower) for _ in range(comparisons))
 
     def calibrate(self, repeats: int) -> tuple[int, float]:
-        """(rows to compute again for 3% more time, what that was measured to be)."""
+        """The number of rows to compute twice for 3% more time, and the slowdown that this gave."""
         probe = ROWS[self.target] // 8
         slope = (median([self.compare(probe)[0] for _ in range(repeats)]) - 1) / probe
         extra = max(1, round((SLOWER - 1) / max(slope, 1e-9)))
         return extra, median([self.compare(extra)[0] for _ in range(repeats)])
 
     def told_apart(self, extra: int, comparisons: int) -> float:
-        """Share of comparisons in which the slower kernel is called slower."""
-        found = 0
-        for _ in range(comparisons):
-            ratio, low, high = self.compare(extra)
-            found += measurably_faster(ratio, (low, high))
-        return found / comparisons
+        """The share of comparisons in which the slower kernel is called slower."""
+        # The ratio is a slowdown, so `faster` means that the unchanged kernel is faster.
+        return sum(self.judged(extra) is Gain.faster for _ in range(comparisons)) / comparisons
 
     def _subject(self, which: int, extra: int) -> Any:
-        from kernel_assistant.worker.timing import PlanSubject
+        from kernel_assistant.worker.measuring.timing import PlanSubject
 
         runner = self._runners[which]
         content = next(iter(self._binary.values()))  # of this device; those of other architectures follow
@@ -167,7 +180,8 @@ class Bench:
 
 
 def different_beside(target: str, judges: int, comparisons: int) -> int:
-    """How often a kernel is called different from itself by so many judges at once, in processes of their own."""
+    """How often a kernel is called different from itself when several judges, each in a process, work at the same
+    time."""
     command = [sys.executable, "-m", "bench.judge_itself", target, str(comparisons // judges)]
     environment = {**os.environ, GPU_SHARE: str(round(0.8 / judges, 3))}
     processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(judges)]
@@ -176,7 +190,8 @@ def different_beside(target: str, judges: int, comparisons: int) -> int:
 
 @contextmanager
 def busy(target: str) -> Iterator[str]:
-    """Somebody else's work on the machine: a spinning process for each second core, or a GPU that is used by halves."""
+    """Load on the machine: a spinning process for every second core, or a process that uses the GPU about half of the
+    time."""
     programs = [GPU_LOAD] if target == "cuda" else [CPU_LOAD] * max(1, (os.cpu_count() or 2) // 2)
     processes = [subprocess.Popen([sys.executable, "-c", program]) for program in programs]
     try:
@@ -189,7 +204,7 @@ def busy(target: str) -> Iterator[str]:
 
 
 CPU_LOAD = "while True: pass"
-#: About half a millisecond of products, as long a pause.
+#: About half a millisecond of matrix products, then a pause of similar length.
 GPU_LOAD = """
 import time, torch
 a = torch.randn(2048, 2048, device="cuda")

@@ -1,4 +1,4 @@
-"""The language server as an editor feels it: start, requests in a long file, requests while a job runs, memory."""
+"""The language server as an editor sees it: start, requests in a long file, requests while a job runs, memory."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from bench.lsp_suggestions import suggestions
 _ROOT = Path(__file__).resolve().parent.parent
 _END = "\n"
 _HEAD = "import torch\nfrom torch import nn\n\n\n"
-#: As long as a class of a model usually is.
+#: A class of typical length.
 _CLASS = """class Block{number}(nn.Module):
     \"\"\"Attention, then a gated feed-forward part, each with its norm before it and its sum behind.
 
@@ -67,11 +67,12 @@ _CLASS = """class Block{number}(nn.Module):
 
 """
 _LINES = 5000
+_VERY_MANY_LINES = 50_000
 _FILES = 1000
 
 
 class Client:
-    """A server on its standard streams, and the time that each answer took."""
+    """A language server on its standard streams, with the time of each answer."""
 
     def __init__(self, home: Path, folder: Path) -> None:
         self.folder = folder
@@ -102,7 +103,7 @@ class Client:
         return taken
 
     def ask(self, method: str, params: dict[str, Any]) -> tuple[float, Any]:
-        """Seconds, and the result."""
+        """Seconds until the answer, and the answer's result."""
         self._number += 1
         self._answers[self._number] = queue.Queue()
         began = time.perf_counter()
@@ -121,8 +122,15 @@ class Client:
         self.tell("textDocument/didOpen", {"textDocument": item})
 
     def memory(self) -> float:
-        """Resident, in MB."""
+        """Resident memory in MB."""
         return float(psutil.Process(self.process.pid).memory_info().rss) / 1e6
+
+    def settle(self) -> None:
+        """Waits until the server has finished the work that opening a document causes."""
+        process = psutil.Process(self.process.pid)
+        for _ in range(120):
+            if process.cpu_percent(0.5) < 5.0:
+                return
 
     def stop(self) -> None:
         assert self.process.stdin is not None
@@ -159,6 +167,7 @@ def measure(settings: Settings) -> list[Figure]:
         long.write_text(_long_text())
         figures = _start(settings, home, folder)
         figures += _requests(settings, home, folder, long)
+        figures += _very_long(settings, home, folder)
         client = Client(home, folder)
         client.start()
         figures += suggestions(settings, client, home, long)
@@ -221,9 +230,35 @@ def _requests(settings: Settings, home: Path, folder: Path, path: Path) -> list[
     return figures
 
 
+def _very_long(settings: Settings, home: Path, folder: Path) -> list[Figure]:
+    """A file of extreme length, idle and while somebody types in it."""
+    path = folder / "very_long.py"
+    path.write_text(_long_text(_VERY_MANY_LINES))
+    client = Client(home, folder)
+    client.start()
+    began = time.perf_counter()
+    client.open(path)
+    uri = {"textDocument": {"uri": path.as_uri()}}
+    asked = {"code lens": lambda: client.ask("textDocument/codeLens", uri)[0]}
+    asked["code lens"]()
+    first = time.perf_counter() - began
+    client.settle()
+    what = f"code lens in {_VERY_MANY_LINES:,} lines"
+    rest = [asked["code lens"]() for _ in range(settings.count(200, 20))]
+    typed = _typing(client, path, asked)
+    figures = [
+        Figure(f"first lens in {_VERY_MANY_LINES:,} lines, from opening it", first, "s", "once"),
+        _p95(f"{what}, p95", rest, 100, _VERY_MANY_LINES),
+        _p95(f"{what} while 50 characters a second are typed, p95", typed, 100, _VERY_MANY_LINES),
+        Figure(f"resident memory, {_VERY_MANY_LINES:,} lines open", client.memory(), "MB", "after those requests"),
+    ]
+    client.stop()
+    return figures
+
+
 def _typing(client: Client, path: Path, asked: dict[str, Callable[[], float]]) -> list[float]:
-    """Seconds of each lens between the keystrokes of eight seconds."""
-    found, version = [], 1
+    """Seconds of each code lens request between the keystrokes of eight seconds."""
+    seconds, version = [], 1
     began = time.perf_counter()
     for stroke in range(400):
         version += 1
@@ -231,9 +266,9 @@ def _typing(client: Client, path: Path, asked: dict[str, Callable[[], float]]) -
         change = {"range": {"start": here, "end": here}, "text": "x" if stroke % 7 else "("}
         document = {"uri": path.as_uri(), "version": version}
         client.tell("textDocument/didChange", {"textDocument": document, "contentChanges": [change]})
-        found.append(asked["code lens"]())
+        seconds.append(asked["code lens"]())
         time.sleep(max(0.0, began + (stroke + 1) / 50 - time.perf_counter()))
-    return found
+    return seconds
 
 
 def _with_job(settings: Settings, client: Client, folder: Path, asked: dict[str, Callable[[], float]]) -> list[Figure]:
@@ -261,12 +296,12 @@ def _with_job(settings: Settings, client: Client, folder: Path, asked: dict[str,
 
 
 def _workspace(home: Path, folder: Path) -> list[Figure]:
-    """A folder of a thousand files, opened with one of them in the editor."""
+    """A workspace of a thousand files, with one of them open."""
     folder.mkdir()
     for number in range(_FILES):
-        place = folder / f"part{number % 20}"
-        place.mkdir(exist_ok=True)
-        (place / f"file{number}.py").write_text(
+        part = folder / f"part{number % 20}"
+        part.mkdir(exist_ok=True)
+        (part / f"file{number}.py").write_text(
             f"import torch\nfrom torch import nn\n\n\n{_CLASS.format(number=number)}"
         )
     client = Client(home, folder)
@@ -280,14 +315,14 @@ def _workspace(home: Path, folder: Path) -> list[Figure]:
     return [Figure(f"a workspace of {_FILES:,} files, to the first lens", taken, "s", "once", ("≤", 2))]
 
 
-def _long_text() -> str:
-    count = _LINES // _CLASS.count(_END)
+def _long_text(lines: int = _LINES) -> str:
+    count = lines // _CLASS.count(_END)
     return _HEAD + "".join(_CLASS.format(number=number) for number in range(count))
 
 
-def _p95(name: str, seconds: list[float], aim: float | None) -> Figure:
+def _p95(name: str, seconds: list[float], aim: float | None, lines: int = _LINES) -> Figure:
     value = sorted(seconds)[int(0.95 * (len(seconds) - 1))] * 1e3
-    how = f"{len(seconds)} requests, {_LINES // _CLASS.count(_END)} module classes"
+    how = f"{len(seconds)} requests, {lines // _CLASS.count(_END)} module classes"
     return Figure(name, value, "ms", how, None if aim is None else ("≤", aim))
 
 

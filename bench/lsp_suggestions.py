@@ -1,4 +1,4 @@
-"""Ghost text where there is something to suggest: the lines that give a class its verified kernels."""
+"""Inline completions where there is something to suggest: the lines that give a class its verified kernels."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ _CLASS = "Block60"
 
 
 def suggestions(settings: Settings, client: Client, home: Path, path: Path) -> list[Figure]:
-    """`path` is the long file."""
+    """Measures suggestions; `path` is the long file."""
     _add_result(home, path)
     client.open(path)
-    found = _body(settings, client, path)
-    return [*found, Figure("resident memory after those suggestions", client.memory(), "MB", "", ("≤", 80))]
+    figures = _body(settings, client, path)
+    return [*figures, Figure("resident memory after those suggestions", client.memory(), "MB", "", ("≤", 80))]
 
 
 def _add_result(home: Path, path: Path) -> None:
-    """A job in the store that improved a class of `path`, as a session host leaves it; without files of its own."""
+    """Adds a job to the store that improved a class of `path`, as a session host would; without files of its own."""
     state = resolve(environ={"KERNEL_ASSISTANT_HOME": str(home)})[0].state_dir
     store = Store(state)
     text = f"{path.read_text()}\n\ndef get_inputs():\n    return [torch.randn(2, 64, 512)]\n"
@@ -39,7 +39,7 @@ def _add_result(home: Path, path: Path) -> None:
 
 
 def _body(settings: Settings, client: Client, path: Path) -> list[Figure]:
-    """Once the server has read the store."""
+    """Measures after the server has read the store."""
     lines = path.read_text().splitlines()
     where = {"line": lines.index(f"class {_CLASS}(nn.Module):") - 1, "character": 0}
     deadline = time.monotonic() + 60
@@ -68,5 +68,5 @@ def _p95(seconds: list[float]) -> float:
 
 def _asked(client: Client, path: Path, where: dict[str, int]) -> tuple[float, list[Any]]:
     document = {"textDocument": {"uri": path.as_uri()}, "position": where, "context": {"triggerKind": 2}}
-    seconds, found = client.ask("textDocument/inlineCompletion", document)
-    return seconds, found or []
+    seconds, items = client.ask("textDocument/inlineCompletion", document)
+    return seconds, items or []

@@ -1,9 +1,9 @@
-"""From `optimize` to the first verified and the first faster candidate, with nothing warm and with everything warm: the
-generator's, and over several examples that of the shipped model where there is one.
+"""Time from `optimize` to the first verified and the first faster candidate, cold and warm: for the generator and, over
+several examples, for the shipped model if there is one.
 
     python -m bench.optimize_time --target cuda --model FILE --budget 10 --examples 4
 
-measures another model, a GGUF file, alone.
+measures only another model, a GGUF file.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from kernel_assistant.serving.registry import SHIPPED
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 EXAMPLE = EXAMPLES / "gated_rms_norm.py"
-#: Of a small model: one to some ten operators.
+#: Examples that suit a small model: one to about ten operators.
 FOR_THE_MODEL = (
     "gated_rms_norm",
     "norm_gelu",
@@ -37,15 +37,16 @@ FOR_THE_MODEL = (
     "unet_merge",
     "attention_scores",
 )
-#: Between two looks at a job's events.
+#: Seconds between two reads of a job's events.
 LOOK_SECONDS = 0.05
-#: Seconds to the first verified and to the first faster candidate, the median.
+#: Aims: median seconds to the first verified and to the first faster candidate.
 AIMS = {"cpu": (15.0, 45.0), "cuda": (5.0, 15.0)}
 
 
 @dataclass(frozen=True)
 class Run:
-    """One command: `verified` and `faster` are seconds after the job was queued, infinite where there was none."""
+    """One command. `verified` and `faster` are seconds since the job was queued, infinite if there was no such
+    candidate."""
 
     result: dict[str, Any]
     seconds: float
@@ -74,7 +75,7 @@ def measure(settings: Settings) -> list[Figure]:
 
 
 def _of_the_model(settings: Settings, budget: int, folder: Path, environment: dict[str, str]) -> list[Figure]:
-    """Over several examples, warm."""
+    """Figures over several examples, warm."""
     names = FOR_THE_MODEL[: settings.count(len(FOR_THE_MODEL), 2)]
     return _to_first([_first_of(name, settings.target, budget, folder, environment) for name in names], settings.target)
 
@@ -82,9 +83,9 @@ def _of_the_model(settings: Settings, budget: int, folder: Path, environment: di
 def _first_of(
     name: str, target: str, budget: int, folder: Path, environment: dict[str, str], model: str = ""
 ) -> tuple[float, float]:
-    """Seconds from the queue to the model's first verified and first faster candidate in an example, infinite where
-    there is none. The job is cancelled once there is one, or when the model has had its turn: what comes behind it
-    takes several times as long."""
+    """Seconds since the job was queued to the model's first verified and first faster candidate for an example,
+    infinite if there is none. The job is cancelled when there is one, or when the model's turns are over, because the
+    rest takes several times as long."""
     known = set(folder.rglob("jobs/*/events.jsonl"))
     arguments = ["optimize", str(EXAMPLES / f"{name}.py"), "--json", "--target", target, "--budget", f"{budget}s"]
     arguments += ["--model", model] if model else []
@@ -104,30 +105,30 @@ def _first_of(
 
 
 def _times(events: list[AnyEvent], origin: str = "model") -> tuple[float, float]:
-    """To its first verified and its first faster candidate; of one that was there before torch.compile was measured,
-    until then."""
+    """Seconds to the first verified and the first faster candidate of this origin. A candidate counts as faster only
+    once torch.compile is measured."""
     baselines = (one for one in events if isinstance(one, BaselineMeasured))
     compiled = next(((one.time, one.compile_ms) for one in baselines if one.compile_ms is not None), (math.inf, 0.0))
-    found = [
+    evaluated = [
         event
         for event in events
         if isinstance(event, CandidateEvaluated) and event.origin == origin and event.evaluation.correct
     ]
-    verified = [event.time - events[0].time for event in found]
-    faster = [_known(event, *compiled) - events[0].time for event in found]
+    verified = [event.time - events[0].time for event in evaluated]
+    faster = [_known(event, *compiled) - events[0].time for event in evaluated]
     return min(verified, default=math.inf), min(faster, default=math.inf)
 
 
 def _behind_the_model(event: AnyEvent) -> bool:
-    return isinstance(event, Progress) and (event.phase == "confirm" or event.message == "the generator plays")
+    return isinstance(event, Progress) and (event.phase == "confirm" or event.message == "the generator writes kernels")
 
 
 def _to_first(runs: list[tuple[float, float]], target: str) -> list[Figure]:
     figures = []
     for what, times, aim in zip(("verified", "faster"), zip(*runs, strict=True), AIMS[target], strict=True):
-        found = [seconds for seconds in times if math.isfinite(seconds)]
-        figures.append(Figure(f"shipped model: examples with one {what}", len(found), "", f"of {len(runs)}"))
-        if 2 * len(found) > len(runs):
+        reached = [seconds for seconds in times if math.isfinite(seconds)]
+        figures.append(Figure(f"shipped model: examples with one {what}", len(reached), "", f"of {len(runs)}"))
+        if 2 * len(reached) > len(runs):
             middle = Figure(
                 f"shipped model: first {what}", median(times), "s", f"median of {len(runs)} examples, warm", ("≤", aim)
             )
@@ -136,7 +137,7 @@ def _to_first(runs: list[tuple[float, float]], target: str) -> list[Figure]:
 
 
 def _run(kind: str, target: str, budget: int, folder: Path, environment: dict[str, str]) -> Run:
-    """The generator's, to its end."""
+    """Runs the generator until the job ends."""
     out = folder / f"{kind}.json"
     arguments = ["optimize", str(EXAMPLE), "--json", "--target", target, "--budget", f"{budget}s"]
     seconds, megabytes = run_measured([*arguments, "--policy", "generator"], environment, out)
@@ -163,8 +164,9 @@ def _figures(kind: str, run: Run, budget: int) -> list[Figure]:
 
 
 def _known(event: CandidateEvaluated, measured: float, compile_ms: float) -> float:
-    """When it was known that the candidate is faster than torch.compile, which was `measured` then; infinite where it
-    is not."""
+    """The time at which the candidate was known to be faster than torch.compile, whose own time was known at
+    `measured`; infinite if it is not faster.
+    """
     timing = event.evaluation.timing
     if timing is None:
         return math.inf
@@ -173,7 +175,7 @@ def _known(event: CandidateEvaluated, measured: float, compile_ms: float) -> flo
 
 
 def _read(log: Path) -> list[AnyEvent]:
-    """All that is whole."""
+    """All complete events in the log."""
     return [decode_event(line) for line in log.read_bytes().splitlines(keepends=True) if line.endswith(b"\n")]
 
 
@@ -189,7 +191,7 @@ def main() -> None:
         environment = own_home(folder)
         try:
             run_measured(["models", "add", "measured", str(Path(options.model).resolve()), "--compact"], environment)
-            # So that workers are warm.
+            # A first job, so that workers are warm.
             _run("warm", options.target, 3, folder, environment)
             runs = []
             for example in FOR_THE_MODEL[: options.examples]:

@@ -1,9 +1,10 @@
-"""Ten defects, each planted into a copy of the checkout, and the tests that have to fail then.
+"""Plants ten defects, each into a copy of the checkout, and runs the tests that have to fail then.
 
     python bench/planted.py [COMMIT]
 
-For changes of the test suite itself: what it caught before it catches afterwards. Takes some minutes, and prints a line
-for each defect. Exit code 1 if one was not caught. That the tests pass without a defect is what `make test` says.
+Run it after changes to the test suite, which must still detect these defects. Takes some minutes and prints a line for
+each defect. The exit code is 1 if one was not detected. That the tests pass without a defect is what `make test`
+checks.
 """
 
 from __future__ import annotations
@@ -20,7 +21,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:c
 
 @dataclass(frozen=True)
 class Defect:
-    """In `file` the text `right` becomes `wrong`; `tests` is what pytest is given."""
+    """In `file` the text `right` is replaced by `wrong`; `tests` are arguments of pytest."""
 
     what: str
     file: str
@@ -39,28 +40,28 @@ DEFECTS = (
     ),
     Defect(
         "an interval of 99.8% is called one of 99.9%",
-        "kernel_assistant/worker/statistics.py",
+        "kernel_assistant/worker/measuring/statistics.py",
         "<= alpha / 2:",
         "<= alpha:",
         "tests/judge/test_statistics.py",
     ),
     Defect(
         "a kernel may be faster than memory",
-        "kernel_assistant/worker/profiling.py",
+        "kernel_assistant/worker/measuring/profiling.py",
         "return impossible(seconds,",
         "return False and impossible(seconds,",
         "tests/judge/test_too_fast.py",
     ),
     Defect(
         "threads may run on after a call",
-        "kernel_assistant/worker/profiling.py",
+        "kernel_assistant/worker/measuring/profiling.py",
         "after = _thread_watch(runner, most)",
         "after = _nothing",
         "tests/hostile/test_plan_path.py",
     ),
     Defect(
         "a drift of all values is not seen",
-        "kernel_assistant/worker/numerics.py",
+        "kernel_assistant/worker/verifying/numerics.py",
         "drifted = stats.squared_error > norm_bound",
         "drifted = False",
         "tests/judge",
@@ -88,14 +89,14 @@ DEFECTS = (
     ),
     Defect(
         "advantages use the value of the wrong turn",
-        "training/kernel_assistant_training/ppo/advantages.py",
+        "training/kernel_assistant_training/ppo/updates/advantages.py",
         "gamma * following - value",
         "gamma * value - value",
         "tests/ppo/test_mathematics.py",
     ),
     Defect(
         "the upper clip is the lower",
-        "training/kernel_assistant_training/ppo/losses.py",
+        "training/kernel_assistant_training/ppo/updates/losses.py",
         "1 + clip.high",
         "1 + clip.low",
         "tests/ppo/test_mathematics.py",
@@ -119,7 +120,7 @@ def main(commit: str = "HEAD") -> int:
 
 
 def _is_caught(defect: Defect, copy: Path) -> bool:
-    """Whether a test fails with the defect. Raises ValueError where its text is not in the file exactly once."""
+    """Whether a test fails with the defect. Raises ValueError unless its text is in the file exactly once."""
     path = copy / defect.file
     text = path.read_text(encoding="utf-8")
     if text.count(defect.right) != 1:

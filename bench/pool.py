@@ -1,20 +1,21 @@
 """How evaluation for training scales with workers: one machine, one worker a GPU.
 
 `python -m bench.pool --workers 1,2,4` prints a line of JSON for each number; on the CPU workers take turns.
+`--together` divides the tasks among the workers and opens each as its candidates are evaluated.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import socket
-import subprocess
 import sys
 import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
+from functools import partial
+from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
 from random import Random
@@ -25,40 +26,36 @@ from bench.figures import Figure, Settings
 from bench.pool_head import head_seconds
 from kernel_assistant.config import resolve
 from kernel_assistant.generator.emit import SOURCE
-from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.records import Candidate, Evaluation, Tier
-from kernel_assistant.remote.ssh import Channel
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.detect import detect
-from kernel_assistant_training.ppo.pool_events import (
-    Given,
-    Judged,
-    StationOptions,
-    TaskOpened,
-)
-from kernel_assistant_training.ppo.pool_fleet import Fleet
-from kernel_assistant_training.ppo.pool_machine import Far, Hear, Here, Machine, Member
-from kernel_assistant_training.ppo.pool_ssh import MODULE, ChannelWire
-from kernel_assistant_training.ppo.pool_worker import Job
-from kernel_assistant_training.ppo.sources import SourceOptions, Sources
+from kernel_assistant_training.evaluation.worker import EvaluationJob
+from kernel_assistant_training.options.addresses import HostAddress
+from kernel_assistant_training.ppo.pool import ray_hosts
+from kernel_assistant_training.ppo.pool.events import CandidateJudged, HostOptions, JobMessage, TaskOpened
+from kernel_assistant_training.ppo.pool.host import Connect, EvaluationHost, Hear
+from kernel_assistant_training.ppo.pool.host_group import HostGroup
+from kernel_assistant_training.ppo.pool.worker_group import WorkerGroup
+from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
 from kernel_assistant_training.tasks.labeller import candidates
 
-SILENT_SECONDS = 60.0
-#: Tasks, and candidates of each, for what the head costs alone.
+#: Tasks, and candidates of each, for measuring the trainer's own cost.
 HEAD_LOAD = (40, 12)
 
 
 @dataclass(frozen=True)
 class Load:
-    """For each worker."""
+    """`tasks` for each worker, or for all of them `together`; `candidates` of each task."""
 
     tasks: int
     candidates: int
+    together: bool = False
 
 
 @dataclass(frozen=True)
 class Scaling:
-    """One number of workers. Times in seconds, of all workers together where nothing else is said."""
+    """Figures for one number of workers. Times are in seconds, summed over all workers where that applies."""
 
     workers: int
     far: bool
@@ -79,62 +76,69 @@ class Scaling:
         return self.evaluations / self.judge
 
     @property
+    def rate_with_opening(self) -> float:
+        return self.evaluations / (self.open + self.judge)
+
+    @property
     def busy(self) -> float:
-        """The share of its time that a worker judges, rather than opens a task or waits for a build."""
+        """The share of its time in which a worker judges, instead of opening a task or waiting for a build."""
         return self.judging / (self.workers * self.judge)
 
 
 def measure(settings: Settings) -> list[Figure]:
     counts = [1, 2] if settings.target == "cpu" else [n for n in (1, 2, 4, 8) if n <= len(cuda.gpus())]
     load = Load(tasks=settings.count(6, 2), candidates=settings.count(12, 3))
-    found = [scaling(settings.target, count, load) for count in counts]
-    head = scaling(settings.target, counts[-1], load, far=True)
+    results = [scaling(settings.target, count, load) for count in counts]
     figures = []
-    for one in found:
+    for one in results:
         how = f"{one.evaluations} fresh candidates of {one.tasks} tasks, builds included"
         figures += [
             Figure(f"evaluations, {one.workers} workers", one.rate, "/s", how),
             Figure(f"a worker judges, {one.workers} workers", 100 * one.busy, "%", "else it opens or waits"),
         ]
-    for one in found[1:]:
-        share = 100 * one.rate / (one.workers * found[0].rate)
+    for one in results[1:]:
+        share = 100 * one.rate / (one.workers * results[0].rate)
         figures.append(Figure(f"scaling to {one.workers} workers", share, "%", "of so many times one"))
-    alone = head_seconds(_jobs(settings.target, *HEAD_LOAD, "head"))
+    if find_spec("ray"):
+        far = scaling(settings.target, counts[-1], load, far=True)
+        how = "processor time an evaluation, workers in Ray"
+        figures.append(Figure("head", 1e3 * far.head_cpu / far.evaluations, "ms", how))
+    alone, last = head_seconds(_jobs(settings.target, *HEAD_LOAD, "head")), results[-1]
     return [
         *figures,
-        Figure("opening a task", 1e3 * found[0].open / found[0].tasks, "ms", "with its eager time, one worker"),
-        Figure("head", 1e3 * head.head_cpu / head.evaluations, "ms", "processor time an evaluation, workers far"),
+        Figure("opening a task", 1e3 * results[0].open / results[0].tasks, "ms", "with its eager time, one worker"),
         Figure("head alone", 1e3 * alone, "ms", "the same with no machine behind it"),
-        Figure("wire", head.wire_bytes / head.evaluations / 1024, "KiB", "an evaluation, both ways"),
+        Figure("wire", last.wire_bytes / last.evaluations / 1024, "KiB", "an evaluation, both ways"),
     ]
 
 
 def scaling(target: str, workers: int, load: Load, *, far: bool = False) -> Scaling:
-    """Each worker has as much to do, whatever their number: the same tasks and schedules, once for each."""
+    """Measures with `workers` workers. Each has equally much to do: the same tasks and schedules once per worker. Tasks
+    are opened before, but for those of a load `together`."""
     once = _jobs(target, load.tasks, load.candidates, "scaling")
-    jobs = [_again(job, number, target) for number in range(workers) for job in once]
+    jobs = once if load.together else [_again(job, number, target) for number in range(workers) for job in once]
     with tempfile.TemporaryDirectory(prefix="ka-bench-pool-") as folder:
         began = time.monotonic()
-        options = StationOptions(target=target, workers=workers)
-        member = Member("far", _piped) if far else Member("here", lambda options, hear: _here(options, hear, folder))
-        fleet = Fleet([member], options, lambda line: print(line, file=sys.stderr), 0.0)
+        connect = _far(workers, target) if far else partial(_here, workers, folder)
+        hosts = HostGroup([connect], HostOptions(target=target), lambda line: print(line, file=sys.stderr), 0.0)
         try:
             started = time.monotonic()
-            fleet.run([Job(job.task, ()) for job in jobs], lambda job: None)
+            if not load.together:
+                hosts.run([EvaluationJob(job.task, ()) for job in jobs], lambda job: None)
             opened, before = time.monotonic(), time.process_time()
-            fleet.run(jobs, lambda job: None)
+            hosts.run(jobs, lambda job: None)
             ended, after = time.monotonic(), time.process_time()
         finally:
-            fleet.close()
-    found = [one for job in jobs for one in job.found]
-    spent = _spent(found)
+            hosts.close()
+    evaluations = [one for job in jobs for one in job.found]
+    spent = _spent(evaluations)
     return Scaling(
         workers=workers,
         far=far,
-        evaluations=len(found),
+        evaluations=len(evaluations),
         tasks=len(jobs),
-        correct=sum(one is not None and one.correct for one in found),
-        void=found.count(None),
+        correct=sum(one is not None and one.correct for one in evaluations),
+        void=evaluations.count(None),
         start=started - began,
         open=opened - started,
         judge=ended - opened,
@@ -145,63 +149,59 @@ def scaling(target: str, workers: int, load: Load, *, far: bool = False) -> Scal
     )
 
 
-def _jobs(target: str, count: int, each: int, seed: str) -> list[Job]:
-    """Of the synthesis, with the generator's schedules."""
-    device, found = detect(target), []
-    for task in Sources(target, SourceOptions()).tasks(4 * count, Random(f"pool {seed}")):
+def _jobs(target: str, count: int, each: int, seed: str) -> list[EvaluationJob]:
+    """`count` tasks of the synthesis with the generator's first schedules."""
+    device, jobs = detect(target), []
+    for task in MixedSource(target, SourceOptions()).tasks(4 * count, Random(f"pool {seed}")):
         try:
             some = tuple((one, Tier.quick) for one in islice(candidates(task.graph, device), each))
         except Unsupported:
             continue
-        found.append(Job(task, some))
-        if len(found) == count:
-            return found
-    raise RuntimeError(f"only {len(found)} tasks with candidates")
+        jobs.append(EvaluationJob(task, some))
+        if len(jobs) == count:
+            return jobs
+    raise RuntimeError(f"only {len(jobs)} tasks with candidates")
 
 
-def _again(job: Job, number: int, target: str) -> Job:
-    """The same work, number `number`, of which nothing is known from another: a task that is opened for itself, and
-    sources that are built for themselves."""
+def _again(job: EvaluationJob, number: int, target: str) -> EvaluationJob:
+    """A copy of the job with the number `number`. It shares nothing with other jobs: its task is opened again, and its
+    sources are built again.
+    """
     path = job.task.kernel_task.path.removesuffix(".py")
     described = msgspec.structs.replace(job.task.kernel_task, path=f"{path}_{number}.py")
-    candidates = tuple((_retold(one, f"// {number}", target), tier) for one, tier in job.candidates)
-    return Job(replace(job.task, kernel_task=described), candidates)
+    candidates = tuple((_commented(one, f"// {number}", target), tier) for one, tier in job.candidates)
+    return EvaluationJob(replace(job.task, kernel_task=described), candidates)
 
 
-def _retold(candidate: Candidate, comment: str, target: str) -> Candidate:
+def _commented(candidate: Candidate, comment: str, target: str) -> Candidate:
     name = SOURCE[target]
     text = f"{candidate.sources[name].rstrip()}\n{comment}\n"
     return msgspec.structs.replace(candidate, sources={**candidate.sources, name: text})
 
 
-def _spent(found: Sequence[Evaluation | None]) -> Counter[str]:
+def _spent(evaluations: Sequence[Evaluation | None]) -> Counter[str]:
     spent: Counter[str] = Counter()
-    for one in found:
+    for one in evaluations:
         spent.update(one.seconds if one is not None else {})
     return spent
 
 
-def _wire_bytes(job: Job) -> int:
-    """What goes over a wire for a job, both ways."""
-    said: list[object] = [Given(number=0, task=job.task, candidates=job.candidates)]
-    said += [Judged(job=0, evaluation=one) for one in job.found]
-    said += [TaskOpened.of(0, job.opened)] if job.opened else []
-    return sum(len(msgspec.json.encode(one)) for one in said)
+def _wire_bytes(job: EvaluationJob) -> int:
+    """Bytes that a job sends over the connection, both ways."""
+    messages: list[object] = [JobMessage(number=0, task=job.task, candidates=job.candidates)]
+    messages += [CandidateJudged(job=0, evaluation=one) for one in job.found]
+    messages += [TaskOpened(job=0, opened=job.opened)] if job.opened else []
+    return sum(len(msgspec.json.encode(one)) for one in messages)
 
 
-def _here(options: StationOptions, hear: Hear, folder: str) -> Machine:
-    return Here(options, hear, Path(folder), resolve()[0].cache_dir)
+def _here(workers: int, folder: str, options: HostOptions, hear: Hear) -> EvaluationHost:
+    options = msgspec.structs.replace(options, workers=workers)
+    return WorkerGroup(options, hear, Path(folder), resolve()[0].cache_dir)
 
 
-def _piped(options: StationOptions, hear: Hear) -> Machine:
-    """What runs behind ssh, on this machine without ssh."""
-    ours, theirs = socket.socketpair()
-    errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the channel
-    argv = [sys.executable, "-m", MODULE]
-    process = subprocess.Popen(argv, stdin=theirs.fileno(), stdout=theirs.fileno(), stderr=errors)
-    theirs.close()
-    wire = ChannelWire(Channel("far", ours, process, errors), sys.executable, SILENT_SECONDS)
-    return Far("far", wire, options, hear, SILENT_SECONDS)
+def _far(workers: int, target: str) -> Connect:
+    """A connection to an actor in a Ray cluster of this machine alone, which ends with this process."""
+    return ray_hosts.connections(HostAddress("ray", "local", workers=workers), target)[0]
 
 
 def main() -> None:
@@ -209,8 +209,9 @@ def main() -> None:
     parser.add_argument("--workers", default="1,2,4", help="numbers of them, one after another")
     parser.add_argument("--target", default="auto")
     parser.add_argument("--tasks", type=int, default=6, help="for each worker")
+    parser.add_argument("--together", action="store_true", help="so many tasks for all workers together")
     parser.add_argument("--candidates", type=int, default=12, help="of each task")
-    parser.add_argument("--far", action="store_true", help="in a process of their own, as behind ssh")
+    parser.add_argument("--far", action="store_true", help="in an actor of a Ray cluster of this machine")
     parser.add_argument("--head", action="store_true", help="what an evaluation costs the head, alone")
     options = parser.parse_args()
     target = detect(options.target).target
@@ -218,9 +219,14 @@ def main() -> None:
         print(json.dumps({"head_ms": round(1e3 * head_seconds(_jobs(target, *HEAD_LOAD, "head")), 4)}))
         return
     for count in map(int, options.workers.split(",")):
-        found = scaling(target, count, Load(options.tasks, options.candidates), far=options.far)
-        figures = {"rate": round(found.rate, 2), "busy": round(found.busy, 3)}
-        print(json.dumps({name: _short(value) for name, value in asdict(found).items()} | figures), flush=True)
+        load = Load(options.tasks, options.candidates, options.together)
+        result = scaling(target, count, load, far=options.far)
+        figures = {
+            "rate": round(result.rate, 2),
+            "rate_with_opening": round(result.rate_with_opening, 2),
+            "busy": round(result.busy, 3),
+        }
+        print(json.dumps({name: _short(value) for name, value in asdict(result).items()} | figures), flush=True)
 
 
 def _short(value: float) -> float:

@@ -1,11 +1,11 @@
-"""PPO with the speed reward, three seeds: does a policy write faster kernels, and does every seed?
+"""PPO with the speed reward and three seeds: whether a policy learns to write faster kernels, with every seed.
 
-The model is that of the recipe `smoke` behind fine-tuning: half a million parameters, two pointwise operators, answers
-with mistakes on purpose. Each seed has prompts of its own, which it plays again and again with the reward
-`milestone` on the clock of this machine; held-out tasks are sampled before and behind it.
+The model is that of the recipe `smoke` after fine-tuning: half a million parameters, two pointwise operators, answers
+with mistakes on purpose. Each seed has prompts of its own, which it plays again and again with the reward `milestone`
+on the clock of this machine; held-out tasks are sampled before and after it.
 
 `python -m bench.ppo_seeds --out FOLDER` keeps the runs, and draws mean and range of the seeds; with `--baseline others`
-rewards are held against a task's other episodes.
+rewards are compared with those of a task's other episodes.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from statistics import mean
 from typing import Any
 
 from bench.figures import Figure, Settings
-from kernel_assistant_training.ppo.update import BASELINES
-from kernel_assistant_training.tracking.report import write_seeds
+from kernel_assistant_training.ppo.updates.update import BASELINES
+from kernel_assistant_training.tracking.plot import write_seeds
 
 SEEDS = (0, 1, 2)
 ITERATIONS = 12
@@ -49,7 +49,7 @@ _PLAY = (
 
 
 def measure(settings: Settings) -> list[Figure]:
-    """For the CPU target alone: on a GPU so small a model would wait for the judge."""
+    """Only for the CPU, because on a GPU so small a model would wait for the judge."""
     if settings.target != "cpu":
         return []
     with tempfile.TemporaryDirectory() as folder:
@@ -58,7 +58,7 @@ def measure(settings: Settings) -> list[Figure]:
 
 
 def play(out: Path, seeds: Sequence[int], iterations: int, baseline: str = "value") -> list[Path]:
-    """The folder of each seed's run; what is there goes on."""
+    """Plays all seeds; returns the folder of each seed's run. Existing runs are continued."""
     _run(["kernel_assistant", "train", "--recipe", "smoke", "--out", str(out / "smoke"), "--until", "sft"])
     (base,) = (out / "smoke").glob("*-sft")
     runs = [out / f"{'' if baseline == 'value' else f'{baseline}-'}seed-{seed}" for seed in seeds]
@@ -69,15 +69,16 @@ def play(out: Path, seeds: Sequence[int], iterations: int, baseline: str = "valu
 
 
 def figures(runs: Sequence[Sequence[dict[str, Any]]]) -> list[Figure]:
-    """Of each figure its mean over the seeds in the first and in the last two iterations; each seed's in `how`."""
-    found = []
+    """The mean over the seeds of each figure, in the first and in the last two iterations; `how` has each seed's
+    value."""
+    rows = []
     for name in ROWS:
         before = [run[1][name] for run in runs]
         after = [mean(line[name] for line in run[-2:]) for run in runs]
-        found += [_figure(f"{name}, first iteration", before), _figure(f"{name}, last two iterations", after)]
-    for word, place in (("before", 0), ("behind", -1)):
-        found.append(_figure(f"held-out reward {word}", [run[place]["held_out_reward"] for run in runs]))
-    return found
+        rows += [_figure(f"{name}, first iteration", before), _figure(f"{name}, last two iterations", after)]
+    for word, index in (("before", 0), ("behind", -1)):
+        rows.append(_figure(f"held-out reward {word}", [run[index]["held_out_reward"] for run in runs]))
+    return rows
 
 
 def _figure(name: str, values: Sequence[float]) -> Figure:
@@ -89,7 +90,7 @@ def _lines(run: Path) -> list[dict[str, Any]]:
 
 
 def _run(words: Sequence[str]) -> None:
-    """One thread for the arithmetic, as in the recipe; the other cores compile."""
+    """Runs one seed with one thread for the arithmetic, as in the recipe; the other cores compile."""
     subprocess.run([sys.executable, "-m", *words], env={**os.environ, "OMP_NUM_THREADS": "1"}, check=True)
 
 

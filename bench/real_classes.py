@@ -33,7 +33,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 PROGRAM = ROOT / "tests" / "data" / "programs" / "real_models.py"
 
-#: The ten, and the models that they are in. On the CPU those without matrix products.
+#: The ten classes, and the models that contain them. On the CPU only classes without matrix products.
 CLASSES = {
     "cuda": "LlamaRMSNorm,LlamaMLP,T5LayerNorm,T5DenseGatedActDense,BertEmbeddings,BertSelfOutput,NewGELUActivation,"
     "LayerNorm2d,CNBlock,FrozenBatchNorm2d",
@@ -45,20 +45,20 @@ MODELS = {
     "cpu": "llama,gemma2,t5,bert,gpt2,cohere,convnextv2,scaler",
 }
 SECONDS_OF_ONE_CHECK = 8.0
-#: Of a class's share of the time, what opening, baselines, confirming and applying take beside the search.
+#: Seconds of a class's share that opening, baselines, confirmation and applying need beside the search.
 BESIDE_THE_SEARCH = 8.0
 LEAST_SHARE, LEAST_SEARCH = 5.0, 1.0
-#: Over eager, to be applied.
+#: The least speed-up over eager for applying a candidate.
 LEAST_GAIN = 1.02
 HOME = "KERNEL_ASSISTANT_HOME"
 CACHE = "KERNEL_ASSISTANT_CACHE_DIR"
-#: Session hosts that check side by side, each with two warm processes.
+#: Session hosts that check in parallel, each with two warm processes.
 HOSTS = 2
 
 
 @dataclass
 class Bench:
-    """One run: its folders, what is left of its time, its rows by class and by model, applied candidates by hash."""
+    """The state of a run: folders, remaining time, rows by class and by model, applied candidates by hash."""
 
     arguments: argparse.Namespace
     folder: Path
@@ -78,7 +78,7 @@ class Bench:
         return self.deadline - time.monotonic()
 
     def stage(self, name: str, what: Callable[[], None]) -> None:
-        """A stage that breaks is said, with its traceback, and the next one runs."""
+        """Runs a stage. An error is recorded with its traceback, and the next stage runs."""
         began = time.monotonic()
         print(f"== {name}", flush=True)
         try:
@@ -127,7 +127,7 @@ def main() -> int:
 
 
 def scan(bench: Bench, when: str) -> None:
-    """The program under the recorder; its figures go to `whole`, those of the classes to their rows."""
+    """Runs the program under the recorder; stores its figures in `whole`, and those of the classes in their rows."""
     chosen = bench.arguments
     program = [
         sys.executable,
@@ -144,10 +144,10 @@ def scan(bench: Bench, when: str) -> None:
     done = subprocess.run([*command, *program], capture_output=True, text=True, check=False)
     if not done.stdout.strip():
         raise RuntimeError(done.stderr[-2000:])
-    found = json.loads(done.stdout.splitlines()[-1])
-    rows = {row["name"]: row for row in found["classes"]}
+    report = json.loads(done.stdout.splitlines()[-1])
+    rows = {row["name"]: row for row in report["classes"]}
     keys = ("id", "device", "torch", "wall_seconds", "calls_seconds", "modules_seconds", "exit_code", "notes")
-    bench.whole[when] = {key: found[key] for key in keys}
+    bench.whole[when] = {key: report[key] for key in keys}
     for name, row in bench.classes.items():
         seen = rows.get(name.partition("#")[0])
         if seen is None:
@@ -159,14 +159,15 @@ def scan(bench: Bench, when: str) -> None:
 
 
 def optimize(bench: Bench) -> None:
-    """Each class with one warm worker, then applied beside the program. Each has an equal share of what is left."""
-    from kernel_assistant.environment.worker_client import Worker
+    """Optimizes each class with one warm worker and applies the result beside the program. Each class gets an equal
+    share of the remaining time."""
+    from kernel_assistant.environment.worker_client import WorkerClient
 
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    worker = Worker(sys.executable, log=bench.folder / "worker.log", env=env)
+    worker = WorkerClient(sys.executable, log=bench.folder / "worker.log", env=env)
     try:
-        for place, (name, row) in enumerate(bench.classes.items()):
-            share = (bench.left - bench.arguments.rest) / (len(bench.classes) - place)
+        for index, (name, row) in enumerate(bench.classes.items()):
+            share = (bench.left - bench.arguments.rest) / (len(bench.classes) - index)
             if share < LEAST_SHARE or "before" not in row:
                 row.setdefault("problem", "no time was left")
                 continue
@@ -186,7 +187,7 @@ def optimize(bench: Bench) -> None:
 
 
 def one_class(name: str, bench: Bench, worker: Any, share: float) -> dict[str, Any]:
-    """What the loop finds in about `share` seconds, what is had without a kernel, and whether it could be applied."""
+    """What the loop reaches in about `share` seconds, the free wins, and whether the result could be applied."""
     from kernel_assistant.agent.budget import Budget
     from kernel_assistant.agent.loop import run_episode
     from kernel_assistant.apply import apply_outside
@@ -195,8 +196,8 @@ def one_class(name: str, bench: Bench, worker: Any, share: float) -> dict[str, A
     from kernel_assistant.events import CandidateEvaluated, Progress
     from kernel_assistant.policy.generator import GeneratorPolicy
     from kernel_assistant.session.artifacts import write_result
-    from kernel_assistant.session.free_wins import FreeWinStep
-    from kernel_assistant.session.outcome import best_candidate
+    from kernel_assistant.session.kinds.free_wins import FreeWinStep
+    from kernel_assistant.session.kinds.outcome import best_candidate
     from kernel_assistant.session.prepare import prepare_scanned
     from kernel_assistant.targets.detect import detect
 
@@ -236,7 +237,7 @@ def one_class(name: str, bench: Bench, worker: Any, share: float) -> dict[str, A
             return row | {"problem": "; ".join(row["messages"]) or "no candidate was verified"}
         if final.timing is not None and final.timing.speedup_vs_eager < LEAST_GAIN:
             return row | {"problem": "not applied: it is not faster than eager, which the program runs"}
-        # Binaries for other architectures are left out: they are compiled only, and that takes seconds.
+        # Only for this device: compiling binaries for other architectures takes seconds.
         built = environment.build(candidate)
         result = bench.folder / "results" / name.replace("#", "_")
         write_result(
@@ -264,7 +265,7 @@ def one_class(name: str, bench: Bench, worker: Any, share: float) -> dict[str, A
 
 
 class Clock:
-    """Seconds by phase, as the loop tells them."""
+    """Seconds by phase, as the loop reports phases."""
 
     def __init__(self) -> None:
         self.spent: dict[str, float] = {}
@@ -277,7 +278,7 @@ class Clock:
 
 
 def passes(bench: Bench) -> None:
-    """Whole forward passes with and without the kernels."""
+    """Measures whole forward passes with and without the kernels."""
     chosen = bench.arguments
     command = [sys.executable, str(ROOT / "bench" / "real_passes.py"), "--program", PROGRAM.name]
     command += ["--models", chosen.models, "--device", _device(chosen), "--size", chosen.size, "--dtype", chosen.dtype]
@@ -286,7 +287,7 @@ def passes(bench: Bench) -> None:
 
 
 def check(bench: Bench) -> None:
-    """`check --no-timing` of each applied class, as far as the time goes; side by side, since nothing is timed."""
+    """`check --no-timing` of each applied class while time is left; in parallel, because nothing is timed."""
     from kernel_assistant.apply import find_applied
     from kernel_assistant.config import resolve
     from kernel_assistant.session.client import Client
@@ -302,15 +303,15 @@ def check(bench: Bench) -> None:
 
 
 def _check_some(bench: Bench, client: Any, settings: Any, applied: list[Any]) -> None:
-    from kernel_assistant.cli.applied import check_one
-    from kernel_assistant.session.check import Wish
+    from kernel_assistant.cli.edits.applied import check_one
+    from kernel_assistant.session.check import CheckOptions
 
     try:
         for one in applied:
             began, verdict = time.monotonic(), "no time was left"
             if bench.left > SECONDS_OF_ONE_CHECK:
-                found = check_one(client, settings, one, Wish(timing=False), silent=True)
-                verdict = f"{found.status.value}: {found.message}"
+                result = check_one(client, settings, one, CheckOptions(timing=False), silent=True)
+                verdict = f"{result.status.value}: {result.message}"
             row = bench.classes[bench.applied[one.candidate.hash()]]
             row["check"], row["check_seconds"] = verdict, round(time.monotonic() - began, 1)
             print(one.name, verdict, row["check_seconds"], flush=True)

@@ -48,7 +48,7 @@ def compared(model: Any, inputs: dict[str, Any], packages: list[Any], first: Any
         package.reset_counters()
     _switch(packages, True)
     model(**inputs)
-    counted = {name: found for package in packages for name, found in package.counters().items()}
+    counted = {name: counts for package in packages for name, counts in package.counters().items()}
     passes = max(1, min(50, int(chosen.seconds / 16 / max(_seconds(model, inputs, 1), 1e-4))))
     rounds = []
     began = time.perf_counter()
@@ -67,13 +67,13 @@ def compared(model: Any, inputs: dict[str, Any], packages: list[Any], first: Any
         "highest": ratios[-1],
         "rounds": len(rounds),
         "difference": float((results[0] - results[1]).norm() / results[0].norm()),
-        "kernel_calls": {name: found["kernel"] for name, found in counted.items() if found["kernel"]},
-        "fallbacks": {name: found["fallbacks"] for name, found in counted.items() if found["fallbacks"]},
+        "kernel_calls": {name: counts["kernel"] for name, counts in counted.items() if counts["kernel"]},
+        "fallbacks": {name: counts["fallbacks"] for name, counts in counted.items() if counts["fallbacks"]},
     }
 
 
 def _seconds(model: Any, inputs: dict[str, Any], passes: int) -> float:
-    """One pass, from an idle device to an idle device."""
+    """Seconds of one pass, which starts and ends with an idle device."""
     _wait()
     began = time.perf_counter()
     for _ in range(passes):

@@ -33,7 +33,7 @@ MODEL_COLUMNS = (
 
 
 def page(classes: dict[str, dict[str, Any]], models: list[dict[str, Any]], whole: dict[str, Any]) -> str:
-    """Markdown."""
+    """The page as Markdown."""
     rows = [_class(name, row) for name, row in classes.items()]
     lines = [*_head(CLASS_COLUMNS), *map(_line, rows)]
     lines += ["", *_head(MODEL_COLUMNS), *(_line(_model(row)) for row in models)]
@@ -54,9 +54,9 @@ def _class(name: str, row: dict[str, Any]) -> list[str]:
         for win in row.get("free_wins", ())
         if win["name"] != "compile"
     ]
-    found = [row.get(when, {}) for when in ("before", "after")]
-    first = [one.get("first_seconds") for one in found]
-    later = [one["inclusive_seconds"] - one.get("first_seconds", 0.0) if one else None for one in found]
+    measured = [row.get(when, {}) for when in ("before", "after")]
+    first = [one.get("first_seconds") for one in measured]
+    later = [one["inclusive_seconds"] - one.get("first_seconds", 0.0) if one else None for one in measured]
     return [
         name,
         row.get("module", "").partition(".")[0],
@@ -94,11 +94,9 @@ def _whole(whole: dict[str, Any]) -> list[str]:
     lines = []
     for when in ("before", "after"):
         if when in whole:
-            found = whole[when]
-            spans = (
-                f"{found['wall_seconds']:.2f} s in all, {found['calls_seconds']:.2f} s from the first call to the last"
-            )
-            lines.append(f"Program {when}: {spans} ({found['device']}, torch {found['torch']}).")
+            row = whole[when]
+            spans = f"{row['wall_seconds']:.2f} s in all, {row['calls_seconds']:.2f} s from the first call to the last"
+            lines.append(f"Program {when}: {spans} ({row['device']}, torch {row['torch']}).")
     spent = ", ".join(f"{name} {seconds} s" for name, seconds in whole.get("seconds", {}).items())
     return [*lines, f"Stages: {spent}."]
 

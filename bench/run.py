@@ -22,7 +22,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-#: Name on the command line → module, longest last.
+#: Name on the command line → module; the longest measurements are last.
 MEASUREMENTS = {
     "build": "build_time",
     "evaluation": "evaluation",
@@ -69,21 +69,21 @@ def main() -> int:
     for name in arguments.only or MEASUREMENTS:
         print(f"\n{name}", flush=True)
         began = time.perf_counter()
-        found = measured(name, arguments)
+        result = measured(name, arguments)
         document["seconds"][name] = round(time.perf_counter() - began, 1)
         document["taken"][name] = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
         document["failed"].pop(name, None)
-        if isinstance(found, str):
-            document["failed"][name] = found
+        if isinstance(result, str):
+            document["failed"][name] = result
             document["figures"].pop(name, None)
-            print(f"  not measured: {found}")
+            print(f"  not measured: {result}")
         else:
-            document["figures"][name] = found
-            for row in found:
+            document["figures"][name] = result
+            for row in result:
                 verdict = {True: "met", False: "NOT MET", None: ""}[row["met"]]
                 print(f"  {row['name']:<44} {number(row['value']):>9} {row['unit']:<6} {row['aim'] or '':<8} {verdict}")
         if writes:
-            # After each, so that a run that is ended loses one measurement.
+            # Written after each measurement, so that a run that is stopped loses one only.
             _write(document, path, markdown(document))
     if writes:
         print(f"\nwritten: {path} and .md")
@@ -99,7 +99,7 @@ def measured(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]] |
         command = [sys.executable, __file__, "--child", name, "--target", arguments.target]
         command += ["--child-out", str(out), "--comparisons", str(arguments.comparisons)]
         command += ["--short"] if arguments.short else []
-        # The judge's measurement is a worker of its own, so it gets a worker's environment.
+        # The judge's measurement acts as a worker, so it gets a worker's environment.
         extra = MEASURING if name == "judge" else {}
         path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])])
         process = subprocess.Popen(
@@ -113,7 +113,7 @@ def measured(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]] |
         except subprocess.TimeoutExpired:
             return f"took longer than {MOST_SECONDS} s"
         finally:
-            # What it has started may outlast it, a load on the machine for one.
+            # Processes that it started, such as a load on the machine, may outlast it.
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(process.pid, signal.SIGKILL)
         if process.returncode or not out.exists():
@@ -124,7 +124,7 @@ def measured(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]] |
 
 
 def child(arguments: argparse.Namespace) -> int:
-    """One measurement in this process."""
+    """Runs one measurement in this process."""
     from bench.figures import Settings
 
     module = importlib.import_module(f"bench.{MEASUREMENTS[arguments.child]}")
@@ -140,7 +140,7 @@ def _path(document: dict[str, Any], folder: Path) -> Path:
 
 
 def _keep(document: dict[str, Any], path: Path) -> None:
-    """Take over what was measured on this device before and is not measured now."""
+    """Keeps the figures that were measured earlier on this device, for measurements that do not run now."""
     if path.exists():
         before = json.loads(path.read_text(encoding="utf-8"))
         if before["schema"] == document["schema"]:

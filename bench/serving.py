@@ -1,4 +1,4 @@
-"""What serving costs: `python bench/serving.py --out FOLDER [--engine vllm]`. Needs transformers and the engine.
+"""Measures serving: `python bench/serving.py --out FOLDER [--engine vllm]`. Needs transformers and the engine.
 
 Makes a Llama of ten million weights that knows one conversation by heart, writes it as 8-bit GGUF, serves that as
 `kernel-assistant serve` does, has the conversation with its tool call, and counts tokens. What it starts ends with it.
@@ -69,7 +69,7 @@ def _measure_own(arguments: argparse.Namespace, figures: dict[str, Any]) -> None
         free_before = _free()
         request = ServeRequest(model=str(gguf), engine=arguments.engine, context=2048, gpu_memory_share=arguments.share)
         began = time.monotonic()
-        state = serve_detached(request, settings, lambda told: print(told.status.value, flush=True))
+        state = serve_detached(request, settings, lambda server: print(server.status.value, flush=True))
         try:
             figures |= {"engine": state.engine, "ready_s": state.ready_seconds, "serve_s": _since(began)}
             figures["gpu_gib"] = round((free_before - _free()) / 2**30, 2)
@@ -100,21 +100,21 @@ def _make(folder: Path, figures: dict[str, Any]) -> Path:
 
 
 def _converse(state: ServerState, figures: dict[str, Any]) -> None:
-    """The scripted conversation: a tool call that the model chooses, and its result."""
+    """Has the scripted conversation: a tool call that the model chooses, and its result."""
     messages = [message.openai() for message in tiny.QUESTION]
     first = _ask(state, messages=messages, tools=tiny.TOOLS, temperature=0, max_tokens=200, return_token_ids=True)
-    said = first["choices"][0]["message"]
-    figures["tool_calls"] = [call["function"] for call in said.get("tool_calls") or ()]
-    figures["said_as_learned"] = (said.get("content") or "").strip() == tiny.ANSWER.partition("<tool_call>")[0].strip()
+    reply = first["choices"][0]["message"]
+    figures["tool_calls"] = [call["function"] for call in reply.get("tool_calls") or ()]
+    figures["said_as_learned"] = (reply.get("content") or "").strip() == tiny.ANSWER.partition("<tool_call>")[0].strip()
     figures["token_ids"] = len(first["choices"][0].get("token_ids") or ())
-    call = (said.get("tool_calls") or [{"id": "none"}])[0]
+    call = (reply.get("tool_calls") or [{"id": "none"}])[0]
     observed = {"role": "tool", "tool_call_id": call["id"], "content": "ok .214 compile .198 floor .120 regs 40"}
-    second = _ask(state, messages=[*messages, said, observed], tools=tiny.TOOLS, max_tokens=16)
+    second = _ask(state, messages=[*messages, reply, observed], tools=tiny.TOOLS, max_tokens=16)
     figures["second_turn_tokens"] = second["usage"]["completion_tokens"]
 
 
 def _demand(state: ServerState, figures: dict[str, Any]) -> None:
-    """A call that is demanded, which the server's grammar makes well-formed whatever the model knows."""
+    """Requires a tool call, which the server's grammar makes well-formed whatever the model knows."""
     how: dict[str, Any] = {
         "tools": tiny.strict_tools(),
         "tool_choice": {"type": "function", "function": {"name": "evaluate"}},
@@ -125,8 +125,8 @@ def _demand(state: ServerState, figures: dict[str, Any]) -> None:
 
 
 def _count(state: ServerState, figures: dict[str, Any], at_once: list[int]) -> None:
-    """Tokens a second with so many requests at once, the second round each: as chat, and, where the server is vLLM,
-    as completions of a prompt with token ids and log-probabilities."""
+    """Tokens per second with several requests at once, each time in the second round: as chat, and with vLLM also as
+    completions of a prompt with token ids and log-probabilities."""
 
     def chat(number: int) -> int:
         messages = [{"role": "user", "content": f"case {number}"}]

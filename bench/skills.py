@@ -1,7 +1,7 @@
-"""Every vetted header against its roofline: `python bench/skills.py --out FOLDER [--target cpu]`.
+"""Compares every vetted header with its roofline: `python bench/skills.py --out FOLDER [--target cpu]`.
 
-Bandwidth is held against copying and reading measured in the same process, a product against the library's at the same
-sizes. The programs are those of the tests; their data exceed the cache, so that calls in a row find it cold.
+A header's bandwidth is compared with copying and reading in the same process, a matrix product with the library's at
+the same sizes. The programs are those of the tests; their data exceed the cache, so that calls in a row find it cold.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ import torch  # noqa: E402 - after the path, like everything below
 
 from bench.skills_cpu import cpu_document  # noqa: E402
 from kernel_assistant.worker.applied.binaries import driver  # noqa: E402
-from kernel_assistant.worker.roofline import Ceilings, floor_seconds  # noqa: E402
+from kernel_assistant.worker.measuring.roofline import Roofline, floor_seconds  # noqa: E402
 from kernel_assistant.worker.runner import executor  # noqa: E402
 from tests.skills.harness import Bound, compile_cuda, unit_text  # noqa: E402
 from tests.skills.program import Program  # noqa: E402
@@ -68,17 +68,17 @@ def _module(chosen: list[Program]) -> Any:
     return executor.CudaModule(driver(torch.cuda.current_device()), cubin)
 
 
-def _ceilings() -> Ceilings:
+def _ceilings() -> Roofline:
     source = torch.randn(1 << 29, device="cuda")
     sink = torch.empty_like(source)
     size = source.numel() * 4
     copy = 2 * size / min(_seconds(lambda: sink.copy_(source)), _seconds(lambda: torch.mul(source, 1.5, out=sink)))
     read = size / min(_seconds(source.sum), _seconds(source.amax))
-    return Ceilings(copy=copy, read=max(read, copy))
+    return Roofline(copy=copy, read=max(read, copy))
 
 
 def _seconds(call: Callable[[], object]) -> float:
-    """Median seconds of a call, by the device's events."""
+    """Median seconds of a call, measured with the device's events."""
     call()
     times = []
     for _ in range(REPEATS):
@@ -91,7 +91,7 @@ def _seconds(call: Callable[[], object]) -> float:
     return median(times)
 
 
-def _row(program: Program, module: Any, ceilings: Ceilings) -> dict[str, Any]:
+def _row(program: Program, module: Any, ceilings: Roofline) -> dict[str, Any]:
     bound = Bound(program, program.large, module, "cuda")
     stream = torch.cuda.current_stream().cuda_stream
     seconds = _seconds(lambda: bound.run(stream))
@@ -105,7 +105,8 @@ def _row(program: Program, module: Any, ceilings: Ceilings) -> dict[str, Any]:
 
 
 def _product(program: Program, bound: Bound, seconds: float) -> dict[str, Any]:
-    """Against the library's product of the same type; three of TF32 where float32's accuracy is kept."""
+    """A matrix product compared with the library's of the same dtype; where float32 accuracy is kept, with three TF32
+    products."""
     flops = program.flops(program.large)
     exact = "accurate" in program.name
     torch.backends.cuda.matmul.allow_tf32 = True

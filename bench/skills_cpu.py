@@ -1,4 +1,4 @@
-"""The CPU headers against the bandwidth of the memory, on all threads of this machine."""
+"""The CPU headers compared with the memory bandwidth, on all threads of this machine."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any
 import torch
 
 from kernel_assistant.targets import cpu
-from kernel_assistant.worker.calibrate import calibrate
-from kernel_assistant.worker.roofline import Ceilings, floor_seconds
+from kernel_assistant.worker.measuring.calibrate import calibrate
+from kernel_assistant.worker.measuring.roofline import Roofline, floor_seconds
 from tests.skills.cpu_programs import CASES, TORCH, CpuCall, compile_cpu
 
 REPEATS = 15
@@ -22,8 +22,8 @@ ROWS, COLUMNS = 4096, 4096
 
 def cpu_document(only: str) -> dict[str, Any]:
     facts = cpu.facts()
-    found = calibrate("cpu", 0, facts.cache_bytes)
-    ceilings = Ceilings(copy=found["copy_bandwidth"], read=found["read_bandwidth"])
+    bandwidths = calibrate("cpu", 0, facts.cache_bytes)
+    ceilings = Roofline(copy=bandwidths["copy_bandwidth"], read=bandwidths["read_bandwidth"])
     rows = []
     with tempfile.TemporaryDirectory(prefix="ka-bench-") as folder:
         library = compile_cpu(Path(folder))
@@ -41,7 +41,7 @@ def cpu_document(only: str) -> dict[str, Any]:
     }
 
 
-def _row(call: CpuCall, name: str, ceilings: Ceilings) -> dict[str, Any]:
+def _row(call: CpuCall, name: str, ceilings: Roofline) -> dict[str, Any]:
     times = []
     for _ in range(REPEATS):
         began = time.perf_counter()

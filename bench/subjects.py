@@ -1,4 +1,4 @@
-"""The kernels that are measured with: a trivial one, and a gated RMS norm as it occurs, for both targets."""
+"""The kernels used in measurements: a trivial one, and a realistic gated RMS norm, for both targets."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kernel_assistant.environment.session import Environment, open_environment
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records import BufferSpec, Candidate, InputSource, KernelTask, Launch, Plan, Workload
 from kernel_assistant.targets.detect import detect
 
@@ -52,7 +52,7 @@ def get_init_inputs():
     return [{width}]
 """
 
-#: `extra` rows are computed again: more work of the same kind.
+#: The first `extra` rows are computed twice: more work of the same kind.
 NORM = {
     "cpu": """#include "plan.h"
 #include <math.h>
@@ -109,7 +109,7 @@ extern "C" __global__ void __launch_bounds__(256) gated_norm(const __grid_consta
 
 
 def trivial(target: str, mark: int = 0, count: int = 1 << 20) -> Candidate:
-    """y = 2 x + 1 over a vector; `mark` makes the source a new one."""
+    """y = 2 x + 1 over a vector; each `mark` gives a different source text."""
     launch = Launch(
         symbol="twice",
         args=(("x", "x0"), ("o", "out0"), ("count", str(count))),
@@ -127,7 +127,7 @@ def trivial(target: str, mark: int = 0, count: int = 1 << 20) -> Candidate:
 
 
 def norm(target: str, mark: int = 0, extra: int = 0) -> Candidate:
-    """The gated RMS norm, by hand."""
+    """A handwritten gated RMS norm."""
     width = str(WIDTH[target])
     rows = ("B", width)
     launch = Launch(
@@ -162,9 +162,9 @@ def norm_task(target: str) -> KernelTask:
 
 @contextmanager
 def norm_environment(target: str, cache: Path | None = None) -> Iterator[Environment]:
-    """A worker, and the norm open in it; both end with the block."""
+    """An environment with the norm open; it and its worker end with the block."""
     with tempfile.TemporaryDirectory(prefix="ka-bench-") as folder:
-        worker = Worker(sys.executable, log=Path(folder, "worker.log"))
+        worker = WorkerClient(sys.executable, log=Path(folder, "worker.log"))
         try:
             with open_environment(
                 norm_task(target),

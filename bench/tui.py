@@ -1,5 +1,5 @@
-"""The terminal interface as a user feels it: from a key to what it changes on the screen, at rest, while a job runs and
-after an hour of events; and what it costs."""
+"""The terminal interface as a user experiences it: time from a key to its effect on the screen, idle, during a job and
+after an hour of events; and its memory and processor use."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _EXAMPLE = _ROOT / "examples" / "gated_rms_norm.py"
 _WIDTH, _HEIGHT = 120, 40
 _EVENTS = 10_000
 _BLOCKS = 30
-#: From three digits on, so that no line's number begins another's.
+#: Starts with three digits, so that no line number is the prefix of another.
 _FIRST_LINE = 101
 _BLOCK = """class Block{number:02}(nn.Module):
     def forward(self, x):
@@ -35,7 +35,7 @@ _BLOCK = """class Block{number:02}(nn.Module):
 """
 _BLOCK_LINES = 5
 _DOWN, _UP, _HOME, _END, _PAGE_DOWN, _ENTER = b"\x1b[B", b"\x1b[A", b"\x1b[H", b"\x1b[F", b"\x1b[6~", b"\r"
-#: Between two keys: a fast typist's.
+#: Seconds between two keys of a fast typist.
 _BETWEEN_S = 0.12
 _AIM_MS = 50.0
 
@@ -91,7 +91,7 @@ def _environment(home: Path, settings: Settings) -> dict[str, str]:
 
 
 def _write_project(project: Path) -> None:
-    """One class that can be optimized, first in the list, and thirty to move about in."""
+    """Writes a project with one class that can be optimized, first in the list, and thirty for moving about."""
     project.mkdir()
     shutil.copy(_EXAMPLE, project / "a.py")
     head = "from torch import nn\n" + "\n" * (_FIRST_LINE - 2)
@@ -110,7 +110,7 @@ def _start(screen: Screen) -> list[Figure]:
 def _at_rest(screen: Screen, settings: Settings) -> list[Figure]:
     idle = screen.processor(settings.count(30, 5))
     before = screen.process.cpu_times()
-    keys = [_move(screen, place) for place in _walk(settings.count(100, 20))]
+    keys = [_move(screen, position) for position in _walk(settings.count(100, 20))]
     after = screen.process.cpu_times()
     cost = (after.user + after.system - before.user - before.system) / len(keys)
     return [
@@ -130,7 +130,7 @@ def _while_a_job_runs(screen: Screen, client: Client, settings: Settings) -> lis
     at = 0
     while _active(client):
         at = at + 1 if at < _BLOCKS else 1
-        # The list begins with the class that runs; from the last class back to it is one key.
+        # The list begins with the class that runs; from the last class one key goes back to it.
         busy = _busy(host)
         taken = _move(screen, at) if at > 1 else _jump(screen)
         keys.all.append(taken)
@@ -155,7 +155,7 @@ def _after_an_hour(screen: Screen, settings: Settings) -> list[Figure]:
     screen.type(_END)
     screen.quiet(0.7)
     count = settings.count(_EVENTS, _EVENTS // 10)
-    # Its last candidate: what the other job ended with is painted as well.
+    # Waits for the job's last candidate, because the other job's result is painted as well.
     opening = screen.press(_ENTER, f"turn {count - 5}".encode(), 120)
     screen.quiet(0.7)
     screen.type(b"2")
@@ -180,15 +180,16 @@ def _figure(name: str, times: list[float]) -> Figure:
 
 
 def _walk(count: int) -> list[int]:
-    """Places in the list of classes to go to, one after the other, from the first on."""
+    """The positions in the list of classes to visit, in order, beginning with the first."""
     return [1 + number % _BLOCKS for number in range(count)]
 
 
-def _move(screen: Screen, place: int) -> float:
-    """Seconds until the line below the list says where the class at `place` is, from the class before it."""
-    if place == 1:
+def _move(screen: Screen, position: int) -> float:
+    """Seconds from the key, pressed at the class before, until the line below the list shows where the class at
+    `position` is."""
+    if position == 1:
         return _jump(screen)
-    return screen.press(_DOWN, _line(place))
+    return screen.press(_DOWN, _line(position))
 
 
 def _jump(screen: Screen) -> float:
@@ -198,8 +199,8 @@ def _jump(screen: Screen) -> float:
     return screen.press(_DOWN, _line(1))
 
 
-def _line(place: int) -> bytes:
-    return f"b.py:{_FIRST_LINE + (place - 1) * _BLOCK_LINES}".encode()
+def _line(position: int) -> bytes:
+    return f"b.py:{_FIRST_LINE + (position - 1) * _BLOCK_LINES}".encode()
 
 
 def _active(client: Client) -> bool:
@@ -207,20 +208,20 @@ def _active(client: Client) -> bool:
 
 
 def _busy(host: psutil.Process) -> set[str]:
-    """What is being done for the job: compilers, judged candidates, the model's process with the processor."""
-    found = set()
+    """What the host's processes do for the job: compilers, judged candidates, the model's process if it is busy."""
+    kinds = set()
     for child in host.children(recursive=True):
         try:
             name, command = child.name(), " ".join(child.cmdline())
             if name in ("cc1plus", "cicc", "ptxas", "ld", "as"):
-                found.add("compiling")
+                kinds.add("compiling")
             elif "runner" in command:
-                found.add("evaluating")
+                kinds.add("evaluating")
             elif "llama" in command and child.cpu_percent(0.02) > 20:
-                found.add("writing")
+                kinds.add("writing")
         except psutil.NoSuchProcess:
             continue
-    return found
+    return kinds
 
 
 def _p95(values: list[float]) -> float:

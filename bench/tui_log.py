@@ -1,4 +1,5 @@
-"""An hour of a job as its host leaves it: 10,000 events in the log, the ended job in the store. None of it was run."""
+"""Writes an hour of a job as its host would: 10,000 events in the log, and the ended job in the store. Nothing is
+run."""
 
 from __future__ import annotations
 
@@ -18,7 +19,7 @@ from kernel_assistant.events import (
 )
 from kernel_assistant.records import Evaluation, JobOutcome, Outcome, Stage, Tier, Timing
 from kernel_assistant.records.evaluation import Diagnostic
-from kernel_assistant.session.event_log import EventLog
+from kernel_assistant.session.hosting.event_log import EventLog
 from kernel_assistant.source.build import build_task
 from kernel_assistant.store import JobOptions, JobState, Store
 from tests.common.results import accuracy_of, result
@@ -27,7 +28,7 @@ _EAGER_MS, _COMPILE_MS = 0.906, 0.212
 
 
 def write_long_job(settings: Settings, module: Path, count: int) -> str:
-    """The number of a job with `count` events, of the first class of `module`."""
+    """Adds a job with `count` events for the first class of `module`; returns its number."""
     store = Store(settings.state_dir)
     task = build_task(str(module), target="cpu", numerics="kernelbench")
     job = store.add_job(task, JobOptions(), "cpu:0").id
@@ -39,7 +40,7 @@ def write_long_job(settings: Settings, module: Path, count: int) -> str:
         log.append(event)
     for turn in range(1, count + 1 - 5):
         log.append(_middle(turn))
-    found = result(
+    report = result(
         task=task.name,
         device="cpu:0",
         outcome=JobOutcome.no_measurable_gain,
@@ -48,8 +49,8 @@ def write_long_job(settings: Settings, module: Path, count: int) -> str:
         stop_reason="wall_time",
         artifacts={"job": job},
     )
-    log.append(JobFinished(result=found))
-    store.mark_ended(job, JobState.done, result=found)
+    log.append(JobFinished(result=report))
+    store.mark_ended(job, JobState.done, result=report)
     store.close()
     return job
 
@@ -64,7 +65,8 @@ def _beginning(task: str) -> tuple[AnyEvent, ...]:
 
 
 def _middle(turn: int) -> AnyEvent:
-    """Every tenth a word of the loop, every third of the rest a compiler's error, now and then something better."""
+    """Every tenth event is a message of the loop, every third of the others a compiler error, a few are
+    improvements."""
     if turn % 500 == 0:
         return BestImproved(
             candidate=f"{turn:064x}",

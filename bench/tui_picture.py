@@ -18,13 +18,13 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "tui")]
 
 SIZE = (160, 46)
-#: On every machine that draws pages; what Textual names comes from the web.
+#: A font that exists on every machine that draws pages; Textual's font would come from the web.
 FONT = "DejaVu Sans Mono"
 WIDTH, COLOURS = 1576, 128
 
 
 async def svg(project: Path, keys: list[str]) -> str:
-    """The screen after `keys`."""
+    """The screen after `keys`, as SVG."""
     from kernel_assistant_tui.app import KernelAssistant
 
     app = KernelAssistant(project)
@@ -40,12 +40,12 @@ async def svg(project: Path, keys: list[str]) -> str:
 
 
 def draw(text: str, out: Path) -> None:
-    """`text` as a PNG of its own size."""
+    """Draws `text` as a PNG of its own size."""
     text = re.sub(r"@font-face \{.*?\}", "", text, flags=re.DOTALL).replace("Fira Code", FONT)
-    found = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)
-    if found is None:
+    match = re.search(r'viewBox="0 0 ([\d.]+) ([\d.]+)"', text)
+    if match is None:
         raise ValueError("the SVG has no viewBox")
-    width, height = (round(float(one) + 0.5) for one in found.groups())
+    width, height = (round(float(one) + 0.5) for one in match.groups())
     with tempfile.TemporaryDirectory(prefix="ka-picture-") as folder:
         page = Path(folder, "page.html")
         page.write_text(f"<meta charset=utf-8><body style='margin:0'>{text}</body>", encoding="utf-8")
@@ -56,7 +56,7 @@ def draw(text: str, out: Path) -> None:
 
 
 def shrink(picture: Path) -> None:
-    """In place."""
+    """Reduces pixels and colours, in place."""
     from PIL import Image
 
     with Image.open(picture) as file:

@@ -1,4 +1,4 @@
-"""A program behind a pseudo terminal: keys in, bytes out, and how long one took to become the other."""
+"""A program in a pseudo terminal: sends keys, reads output, and measures the time between."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ import psutil
 
 
 class Screen:
-    """`command` in a terminal of `width` × `height` cells. What it writes is read at once, as a terminal would."""
+    """`command` in a terminal of `width` × `height` cells. Its output is read at once, as a terminal would."""
 
     def __init__(self, command: list[str], environment: dict[str, str], folder: Path, width: int, height: int) -> None:
         self._side, other = pty.openpty()
@@ -41,7 +41,7 @@ class Screen:
         self.process = psutil.Process(self._process.pid)
 
     def press(self, keys: bytes, wanted: bytes, timeout: float = 20.0) -> float:
-        """Seconds from writing `keys` until `wanted` was written to the terminal. Raises RuntimeError if it is not."""
+        """Seconds from writing `keys` until `wanted` appears in the output. Raises RuntimeError if it does not."""
         with self._news:
             self._seen.clear()
         began = time.perf_counter()
@@ -54,7 +54,7 @@ class Screen:
         os.write(self._side, keys)
 
     def until(self, wanted: bytes, timeout: float = 60.0) -> float:
-        """When (time.perf_counter) `wanted` was there, since the last key."""
+        """The time (time.perf_counter) at which `wanted` appeared, since the last key."""
         with self._news:
             if not self._news.wait_for(lambda: wanted in self._seen or self._ended, timeout) or self._ended:
                 tail = bytes(self._seen[-2000:])
@@ -62,7 +62,7 @@ class Screen:
             return time.perf_counter()
 
     def quiet(self, seconds: float, timeout: float = 60.0) -> None:
-        """Wait until nothing has been painted for `seconds`."""
+        """Waits until nothing has been painted for `seconds`."""
         deadline = time.perf_counter() + timeout
         with self._news:
             while self._news.wait(seconds):
@@ -70,22 +70,22 @@ class Screen:
                     raise RuntimeError("it does not stop painting")
 
     def memory(self) -> float:
-        """Resident, in MB."""
+        """Resident memory in MB."""
         return float(self.process.memory_info().rss) / 1e6
 
     def processor(self, seconds: float) -> float:
-        """Percent of one core over `seconds`."""
+        """Percent of one core, over `seconds`."""
         before, began = self.process.cpu_times(), time.perf_counter()
         time.sleep(seconds)
         after, passed = self.process.cpu_times(), time.perf_counter() - began
         return 100.0 * (after.user + after.system - before.user - before.system) / passed
 
     def mapped(self, *parts: str) -> list[str]:
-        """Files of shared libraries in the process whose path holds one of `parts`."""
+        """Shared libraries in the process whose path contains one of `parts`."""
         return [one.path for one in self.process.memory_maps() if any(part in one.path for part in parts)]
 
     def close(self) -> None:
-        """Hang up, as a terminal does whose window is closed."""
+        """Hangs up, as a terminal does when its window is closed."""
         with contextlib.suppress(ProcessLookupError):
             os.kill(self._process.pid, signal.SIGHUP)
         try:

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from kernel_assistant.version import __version__
+
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
     from kernel_assistant.records import OptimizeResult
 
-__version__ = "0.1.0"
-
-__all__ = ["__version__", "optimize"]
+__all__ = ["__version__", "accelerated", "optimize"]
 
 
 def optimize(
@@ -25,6 +25,9 @@ def optimize(
     target: str = "auto",
     budget: float = 120.0,
     numerics: str = "kernelbench",
+    policy: str = "auto",
+    free_wins: bool = True,
+    progress: Callable[[str], object] | None = None,
 ) -> OptimizeResult:
     """Have kernels written for `module` as it is called with `inputs` and `kwargs`; returns what was confirmed.
 
@@ -32,12 +35,42 @@ def optimize(
     numbers, or tuples, lists and dicts of them), `budget` wall time in seconds. The module itself is not changed; the
     files are named in `result.artifacts`. Module and inputs are written below the state folder, readable by you only.
 
-    Limits: the class must live in a source file (not in a notebook cell or a REPL), the instance must pickle, and a
-    script that defines the class must keep its own calls behind `if __name__ == "__main__":`.
+    `policy` says who writes kernels ("auto", "generator" or "model"); with `free_wins` the result also has the
+    speed-ups that need no kernel, whose measurement may take a third of the budget; `progress` is called with one line
+    for each thing that happens, in this thread.
+
+    The class may be one of a file, or of the cells of a notebook or an IPython session (Python's own prompt keeps no
+    text before 3.13). A session's class is carried into a file below the state folder, with the imports, constants,
+    functions and classes that it uses, as they are now. `accelerated` runs the kernels then.
+
+    Limits: the instance must pickle, and a script that defines the class must keep its own calls behind `if __name__ ==
+    "__main__":`.
 
     Raises UsageError for a module or inputs that do not fit, MissingError for a machine that lacks something,
     InternalError for our failures.
     """
-    from kernel_assistant.session.call import optimize_module
+    from kernel_assistant.errors import noted
+    from kernel_assistant.session.live.call import optimize_module
 
-    return optimize_module(module, inputs, kwargs=kwargs, target=target, budget=budget, numerics=numerics)
+    flags = {"target": target, "budget": budget, "numerics": numerics, "policy": policy, "free_wins": free_wins}
+    with noted():
+        return optimize_module(module, inputs, kwargs=kwargs, flags=flags, progress=progress)
+
+
+def accelerated(module: Any, result: OptimizeResult, *, force: bool = False) -> Any:
+    """A copy of `module` in which every instance of the class that `result` is about runs the kernels, in this process.
+
+    This works for a class of a notebook, and for a class of a file without editing that file. `module` is the module
+    that was optimized, or contains instances of its class; it does not change, and the copy has its own parameters. The
+    kernels run where they were verified (shapes, dtype, device, mode, no gradient needed) and your own code for
+    everything else; `kernel_counters()` of each of the instances says how often which happened. Names of the session
+    that the class uses are assumed to be unchanged since the job: call this again after running their cells again.
+
+    Raises UsageError where there is no candidate, where no gain was confirmed (unless `force`), or where the class has
+    changed since the job.
+    """
+    from kernel_assistant.errors import noted
+    from kernel_assistant.session.live.accelerated import accelerated_copy
+
+    with noted():
+        return accelerated_copy(module, result, force=force)

@@ -43,7 +43,7 @@ def _one_of(*names: str) -> Callable[[object], str]:
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """ " (did you mean WORD?)" where one is close, else ""."""
+    """The text " (did you mean WORD?)" if a known word is close to `word`, else ""."""
     close = difflib.get_close_matches(word, list(known), n=1)
     return f" (did you mean {close[0]}?)" if close else ""
 
@@ -56,7 +56,7 @@ def _switch(value: object) -> bool:
 
 
 def _gate(value: object) -> float:
-    """A speed-up. Raises ValueError unless positive and finite."""
+    """Reads a speed-up. Raises ValueError unless it is positive and finite."""
     factor = float(str(value))
     if not 0.0 < factor < float("inf"):
         raise ValueError("want a positive number such as 1.05")
@@ -78,7 +78,9 @@ def _folder(value: object) -> Path:
 
 
 def _machine(value: object) -> str:
-    """As the last argument of ssh: nothing that it would take for an option or for two."""
+    """Reads a machine's name as the last argument of ssh. Raises ValueError for a text that ssh would take for an
+    option or for two words.
+    """
     name = str(value).strip()
     if name.startswith("-") or any(character.isspace() or not character.isprintable() for character in name):
         raise ValueError("want user@machine, or a name of ssh's configuration")
@@ -86,7 +88,7 @@ def _machine(value: object) -> str:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    """A list, or a string with commas (from the environment)."""
+    """Reads a list, or a string with commas (from the environment)."""
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise ValueError("want a list of patterns")
@@ -128,7 +130,7 @@ class Settings:
     endpoint: str = _setting("", "OpenAI-compatible URL, or a registered one's name; goes before `model`", str)
     api_key_env: str = _setting("KERNEL_ASSISTANT_API_KEY", "variable that holds the key for a URL", str)
     episodes: int = _setting(1, "conversations with a model at once, best of all counts: 1 to 16", _count(16))
-    turns: int = _setting(200, "replies of a model in one conversation: 1 to 200", _count(200))
+    turns: int = _setting(200, "replies of a model in one conversation, turns of the generator: 1 to 200", _count(200))
     tokens: int = _setting(1_000_000, "tokens that a model may write in one conversation", _count(1_000_000_000))
     device_time: float | None = _setting(None, "time on the device for a model's tries, such as 60s", parse_seconds)
     vllm_python: str = _setting("", "interpreter with vllm; empty: that of serve --install", str)
@@ -147,7 +149,7 @@ class Settings:
 
     @property
     def counters_dir(self) -> Path:
-        """What applied kernels served in the last program that reported it."""
+        """Folder of the call counts that programs with applied kernels reported last."""
         return self.state_dir / "counters"
 
 
@@ -155,12 +157,12 @@ class Settings:
 _PROJECT_TABLES = ("modules",)
 #: Tables of the user file that a front end reads itself.
 _USER_TABLES = ("tui",)
-#: Names a repository is told about when it tries; those of later features are refused from the start.
+#: Settings that a repository cannot make; each attempt gives a warning.
 _NEVER_FROM_PROJECT = {"endpoint", "host"} | {f.name for f in fields(Settings) if not f.metadata["project"]}
 
 
 def documentation() -> dict[str, str]:
-    """Field name → its one line."""
+    """Maps each field's name to its description in one line."""
     return {item.name: item.metadata["doc"] for item in fields(Settings)}
 
 
@@ -213,7 +215,7 @@ def trace(
 
 
 def user_file(environ: Mapping[str, str] | None = None) -> Path:
-    """Where the user's own settings lie, there or not."""
+    """Path of the user's own settings, whether the file exists or not."""
     return _default_folders(os.environ if environ is None else environ)["config_file"]
 
 
@@ -256,26 +258,26 @@ Layer = dict[str, tuple[Any, Origin]]
 
 def _from_project(path: Path | None, warnings: list[str]) -> Layer:
     table = _read_toml(path).get("tool", {}).get(APP, {}) if path is not None else {}
-    found: Layer = {}
+    layer: Layer = {}
     for key, value in table.items() if isinstance(table, dict) else ():
-        name, where = key.replace("-", "_"), _place(path, key, f"tool.{APP}")
+        name, where = key.replace("-", "_"), _location(path, key, f"tool.{APP}")
         if name in _NEVER_FROM_PROJECT:
             warnings.append(
                 f"{where}: a project cannot set {key!r}; ignored (use the user file, environment or a flag)"
             )
         elif name not in _PROJECT_TABLES:
-            found[name] = (check_value(name, value, where), Origin("project", where))
-    return found
+            layer[name] = (check_value(name, value, where), Origin("project", where))
+    return layer
 
 
 def _from_user_file(path: Path) -> Layer:
-    found: Layer = {}
+    layer: Layer = {}
     for key, value in _read_toml(path).items() if path.is_file() else ():
         if key in _USER_TABLES:
             continue
-        name, where = key.replace("-", "_"), _place(path, key)
-        found[name] = (check_value(name, value, where), Origin("user file", where))
-    return found
+        name, where = key.replace("-", "_"), _location(path, key)
+        layer[name] = (check_value(name, value, where), Origin("user file", where))
+    return layer
 
 
 def _from_environment(environ: Mapping[str, str]) -> Layer:
@@ -288,7 +290,7 @@ def _from_environment(environ: Mapping[str, str]) -> Layer:
 
 
 def nearest_pyproject(start: Path | None) -> Path | None:
-    """The pyproject.toml that counts for a file or folder."""
+    """The pyproject.toml that applies to a file or folder."""
     if start is None:
         return None
     start = start.absolute()
@@ -310,16 +312,16 @@ def line_of(text: str, key: str, table: str = "") -> int:
     return 0
 
 
-def _place(path: Path | None, key: str, table: str = "") -> str:
-    """`file:line`, for people."""
+def _location(path: Path | None, key: str, table: str = "") -> str:
+    """The position of a setting for people, as `file:line`."""
     line = line_of(path.read_text(encoding="utf-8"), key, table) if path is not None else 0
     return f"{path}:{line}" if line else str(path)
 
 
 def _unknown(name: str, where: str) -> UsageError:
-    place = f"{where}: " if where else ""
+    prefix = f"{where}: " if where else ""
     hint = did_you_mean(name, documentation())
-    return UsageError(f"{place}unknown setting {name!r}{hint}", "kernel-assistant config list shows all of them")
+    return UsageError(f"{prefix}unknown setting {name!r}{hint}", "kernel-assistant config list shows all of them")
 
 
 def _read_toml(path: Path) -> dict[str, Any]:
@@ -334,5 +336,5 @@ def _parse(name: str, value: object, where: str) -> Any:
     try:
         return parse(value)
     except (TypeError, ValueError) as error:
-        place = f"{where}: " if where else ""
-        raise UsageError(f"{place}{name} = {value!r} does not fit: {error}", documentation()[name]) from error
+        prefix = f"{where}: " if where else ""
+        raise UsageError(f"{prefix}{name} = {value!r} does not fit: {error}", documentation()[name]) from error

@@ -1,8 +1,8 @@
-"""Failures, named by the boundary that was crossed.
+"""The exceptions of this tool. The class of an exception says which side is at fault.
 
-A bad *candidate* is data (an `Evaluation` with an outcome), never an exception. These exceptions are
-for bad input (`UsageError`), for something missing on the machine (`MissingError`) and for our own
-breakage (`InternalError` and its children). Each carries one line of cause and one line of next step.
+A bad *candidate* is data (an `Evaluation` with an outcome), never an exception. These exceptions are for bad input
+(`UsageError`), for something missing on the machine (`MissingError`) and for our own breakage (`InternalError` and its
+children). Each carries one line of cause and one line of next step.
 """
 
 from __future__ import annotations
@@ -39,6 +39,10 @@ class UsageError(KernelAssistantError):
     exit_code = EXIT_USAGE
 
 
+class OutOfTime(UsageError):
+    """The budget of a job is used up; what was found so far is kept."""
+
+
 class MissingError(KernelAssistantError):
     """The machine lacks something: a compiler, torch, a GPU, a sandbox."""
 
@@ -46,15 +50,15 @@ class MissingError(KernelAssistantError):
 
 
 class InternalError(KernelAssistantError):
-    """Ours to mend."""
+    """A failure of this tool itself."""
 
 
 class WorkerError(InternalError):
-    """The worker process died, hung or spoke out of turn."""
+    """The worker process died, hung or broke the protocol."""
 
 
 class DeviceError(InternalError):
-    """The worker or its device is lost and does not come back."""
+    """The worker or its device is lost and cannot be recovered."""
 
 
 class SandboxError(InternalError):
@@ -73,6 +77,19 @@ class Cancelled(KernelAssistantError):
     """The user stopped the job; what was found so far is kept."""
 
     exit_code = EXIT_CANCELLED
+
+
+@contextmanager
+def noted() -> Iterator[None]:
+    """Makes a traceback show the next step below the cause. Calls from Python code need this, because no command line
+    prints the next step for them.
+    """
+    try:
+        yield
+    except KernelAssistantError as error:
+        if error.next_step:
+            error.add_note(error.next_step)
+        raise
 
 
 @contextmanager

@@ -1,4 +1,4 @@
-"""What a job tells its watchers, in order. One append-only JSON line each; `seq` starts at 1."""
+"""The events of a job, in order. One append-only JSON line each; `seq` starts at 1."""
 
 from __future__ import annotations
 
@@ -26,14 +26,22 @@ class JobQueued(Event, frozen=True, kw_only=True, tag="job_queued"):
 
 
 class JobStarted(Event, frozen=True, kw_only=True, tag="job_started"):
+    """`budget` is for the whole job, in seconds from `time` on; 0 where there is no limit."""
+
     device: str
     resumed: bool = False
+    budget: float = 0.0
+
+    @property
+    def ends(self) -> float:
+        """The time at which the budget is used up, in seconds since the epoch; 0 without a budget."""
+        return self.time + self.budget if self.budget else 0.0
 
 
 class Progress(Event, frozen=True, kw_only=True, tag="progress"):
     """A phase began: "open", "baseline", "compile", "search", "confirm", "apply", "free"; `message` is for people.
 
-    "model" is no phase of its own: a model that plays calls something.
+    "model" is no phase of its own: it reports a call that a model makes.
     """
 
     phase: str
@@ -54,7 +62,8 @@ class BaselineMeasured(Event, frozen=True, kw_only=True, tag="baseline_measured"
 
 
 class CandidateEvaluated(Event, frozen=True, kw_only=True, tag="candidate_evaluated"):
-    """`conversation` counts those of the job from 1, 0 for what none wrote or is judged again at the end."""
+    """`conversation` is the number (from 1) of the conversation in the job that wrote the candidate; 0 if none did,
+    and for the evaluation at the end."""
 
     turn: int
     schedule: str
@@ -76,26 +85,27 @@ class FreeWinMeasured(Event, frozen=True, kw_only=True, tag="free_win_measured")
     win: FreeWin
 
 
-class Called(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool that a model asks for; `arguments` is the JSON text as it wrote it."""
+class RequestedTool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """A tool that a model asks for; `arguments` is the JSON text as the model wrote it."""
 
     name: str
     arguments: str
 
 
-class ModelSaid(Event, frozen=True, kw_only=True, tag="model_said"):
+class ModelReplied(Event, frozen=True, kw_only=True, tag="model_said"):
     """A message of a conversation with a model, as it came; long texts are cut, the transcript has them in full.
 
-    `conversation` counts those of the job from 1, `turn` the model's replies from 1 (0: before the first). The model is
-    the assistant; `tool` answers a call, `user` is the task, a nudge or the user's word. `candidate` is the hash of
-    what an answer reports on. `tokens` and `seconds` are those of a reply, 0 where the server does not say.
+    `conversation` is the number of the conversation in the job, from 1, `turn` that of the model's reply, from 1 (0:
+    before the first). The model is the assistant; `tool` answers a call, `user` is the task, a nudge or a user's
+    message. `candidate` is the hash of the candidate that an answer reports on. `tokens` and `seconds` are those of a
+    reply, 0 where the server does not say.
     """
 
     conversation: int
     turn: int
     role: Literal["user", "assistant", "tool"]
     text: str
-    calls: tuple[Called, ...] = ()
+    calls: tuple[RequestedTool, ...] = ()
     candidate: str = ""
     tokens: int = 0
     seconds: float = 0.0
@@ -129,7 +139,7 @@ AnyEvent = (
     | CandidateEvaluated
     | BestImproved
     | FreeWinMeasured
-    | ModelSaid
+    | ModelReplied
     | Warned
     | JobFinished
     | JobFailed

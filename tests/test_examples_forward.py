@@ -1,4 +1,4 @@
-"""The examples are what they say: they run, keep to their formula and their size, and come out the same twice."""
+"""The examples are correct: they run, follow their formula and size, and give the same result twice."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kernel_assistant.generator.support import Family, classify
 from kernel_assistant.records import InputSource, OpGraph
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant.source import build_task
-from kernel_assistant.worker.export import export_graph
+from kernel_assistant.worker.graph.export import export_graph
 
 EXAMPLES = Path(__file__).resolve().parent.parent / "examples"
 
 
 def load(name: str, monkeypatch: pytest.MonkeyPatch) -> tuple[nn.Module, list[torch.Tensor]]:
-    """The module in evaluation mode and its inputs, as declared in the file, found as the command line finds them."""
+    """The module in evaluation mode and its inputs, as declared in the file and found by the command line."""
     torch.manual_seed(0)
     task = build_task(str(EXAMPLES / name), target="cpu", numerics="kernelbench")
     for folder in task.search_path:

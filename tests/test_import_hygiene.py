@@ -1,4 +1,6 @@
-"""Who loads what: no front end, host or generator loads torch, and starting the command line loads little."""
+"""Tests which packages are loaded: no front end, host or generator loads torch, and starting the command line loads
+little.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The wheel: four packages, the files that are not Python, and nothing else in a user's site-packages."""
+"""The wheel: four packages, the files that are not Python, and no other file in a user's site-packages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The names of a canonical graph as constants in front of a source. Pure.
+"""Defines the names of a canonical graph as constants at the top of a source. Pure.
 
     // bound: sizes and constants of the task
     #include "plan.h"
@@ -6,7 +6,8 @@
     constexpr float C0 = 1e-05f;
     #line 1
 
-Only names that occur are there. The compiler counts from what follows; `unbound` takes it away again.
+Only names that the source uses are defined. After `#line 1` compilers count the source's own lines; `unbound` removes
+the header.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ _WORD = re.compile(r"\b[CD]\d+\b")
 
 
 def bound(source: str, task: Canonical) -> str:
-    """A source that stands for itself."""
+    """`source` with definitions of the sizes and constants of `task` that it uses, so that it compiles on its own."""
     used = set(_WORD.findall(source))
     lines = [_HEAD, '#include "plan.h"']
     sizes = [f"{name} = {size}" for name, size in task.sizes.items() if name in used]
@@ -33,7 +34,7 @@ def bound(source: str, task: Canonical) -> str:
 
 
 def unbound(source: str) -> str:
-    """The source as it was written; one that was not bound stays."""
+    """The source without the header of `bound`; a source that has none is returned unchanged."""
     return source.partition(_FIRST)[2] if source.startswith(_HEAD) else source
 
 

@@ -1,17 +1,20 @@
-"""What an episode may use up."""
+"""Limits of an episode, and the policies that search within them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernel_assistant.policy.base import Policy
+from kernel_assistant.records import Step
+
 
 @dataclass(frozen=True)
 class Budget:
-    """Limits of one episode. `seconds` is wall time for the search, which leaves the rest of a turn out; confirming
-    comes on top, at most as long as the search took and ten seconds (docs/session.md).
+    """Limits of one episode. `seconds` is wall time for the search: once it is over, the remaining candidates of a turn
+    are skipped. Confirmation comes after the search (docs/session.md).
 
-    `target_speedup` over torch.compile (quick tier) ends the search early; None searches on. `patience` is how many
-    turns may pass without a better candidate, `device_seconds` what verifying and profiling may take of the search.
+    The search ends early at `target_speedup` over torch.compile (quick tier; None: never). It also ends after
+    `patience` turns without a better candidate, and when verifying and profiling have taken `device_seconds`.
     """
 
     seconds: float = 120.0
@@ -19,3 +22,17 @@ class Budget:
     target_speedup: float | None = None
     patience: int = 8
     device_seconds: float = float("inf")
+
+
+@dataclass(frozen=True)
+class Phase:
+    """Policies that search at the same time; several of them need an environment that is safe for threads.
+
+    The budget's seconds count from the start of the episode. `steps` were measured before a crash. `says` is shown to
+    the user when the phase begins.
+    """
+
+    policies: tuple[Policy, ...]
+    budget: Budget
+    steps: tuple[Step, ...] = ()
+    says: str = ""

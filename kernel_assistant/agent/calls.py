@@ -1,6 +1,6 @@
-"""What a reply asks for: tool calls in OpenAI's form, or in that of Hermes inside the text. Pure.
+"""Reads the tool calls of a reply: in OpenAI's form, or in Hermes form inside the text. Pure.
 
-Both are the same afterwards. Whatever is wrong with a call becomes its `problem`, for the model to read.
+Both give the same `ParsedCall`. An error in a call becomes its `problem`, for the model to read.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ _PLAN = re.compile(r"^plan:[ \t]*(.*)$", re.MULTILINE)
 
 
 @dataclass(frozen=True)
-class Call:
-    """`arguments` is JSON text. A call with a `problem` is not done; an `answerable` one can be answered by its id."""
+class ParsedCall:
+    """One tool call; `arguments` is JSON text. A call with a `problem` is not run. An `answerable` one has an id
+    that a tool message can answer."""
 
     id: str
     name: str
@@ -33,23 +34,25 @@ class Call:
 
 
 def with_calls(reply: Message) -> Message:
-    """The reply with Hermes calls of its text as tool calls, where they can be read and no others are there."""
+    """The reply with the Hermes calls of its text as tool calls. It is unchanged if it has tool calls already, or if
+    one of the Hermes calls cannot be parsed.
+    """
     if reply.tool_calls or CALL_START not in reply.content:
         return reply
-    found = _hermes_calls(reply.content)
-    if any(call.problem for call in found):
+    parsed = _hermes_calls(reply.content)
+    if any(call.problem for call in parsed):
         return reply
-    calls = tuple(ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in found)
+    calls = tuple(ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in parsed)
     return msgspec.structs.replace(reply, content=reply.content.partition(CALL_START)[0].rstrip(), tool_calls=calls)
 
 
-def calls_of(reply: Message, known: Collection[str]) -> list[Call]:
-    """The calls of a reply, in order; at most 16 are done."""
-    calls = [Call(call.id, call.name, call.arguments) for call in reply.tool_calls]
+def calls_of(reply: Message, known: Collection[str]) -> list[ParsedCall]:
+    """The calls of a reply, in order; those after the first 16 get a problem. `known` are the names of tools."""
+    calls = [ParsedCall(call.id, call.name, call.arguments) for call in reply.tool_calls]
     if not calls:
-        # Left in the text because one of them cannot be read: none can be answered by its id.
+        # One of the calls cannot be parsed, so all stay in the text, where none has an id to answer.
         calls = [replace(call, answerable=False) for call in _hermes_calls(reply.content)]
-    return [_checked(call, place, known) for place, call in enumerate(calls)]
+    return [_checked(call, index, known) for index, call in enumerate(calls)]
 
 
 def code_of(reply: str) -> str | None:
@@ -59,32 +62,32 @@ def code_of(reply: str) -> str | None:
 
 
 def plan_of(reply: str) -> str | None:
-    """The text behind `plan:`, None if there is none."""
-    found = _PLAN.search(reply)
-    return found[1] if found else None
+    """The text after `plan:`, None if there is none."""
+    match = _PLAN.search(reply)
+    return match[1] if match else None
 
 
-def _hermes_calls(text: str) -> list[Call]:
-    return [_hermes_call(f"call_{place}", found[1].strip()) for place, found in enumerate(_HERMES.finditer(text))]
+def _hermes_calls(text: str) -> list[ParsedCall]:
+    return [_hermes_call(f"call_{index}", match[1].strip()) for index, match in enumerate(_HERMES.finditer(text))]
 
 
-def _hermes_call(identity: str, body: str) -> Call:
+def _hermes_call(identity: str, body: str) -> ParsedCall:
     try:
         call = json.loads(body)
     except ValueError as error:
-        return Call(identity, "", "{}", f"the tool call is not JSON: {error}", answerable=False)
+        return ParsedCall(identity, "", "{}", f"the tool call is not JSON: {error}", answerable=False)
     if not isinstance(call, dict) or not isinstance(call.get("name"), str):
-        return Call(identity, "", "{}", 'a tool call is an object with "name" and "arguments"', answerable=False)
+        return ParsedCall(identity, "", "{}", 'a tool call is an object with "name" and "arguments"', answerable=False)
     arguments = call.get("arguments", {})
     # Some models write the object as a string, as OpenAI's form has it.
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
-    return Call(identity, call["name"], written)
+    return ParsedCall(identity, call["name"], written)
 
 
-def _checked(call: Call, place: int, known: Collection[str]) -> Call:
+def _checked(call: ParsedCall, index: int, known: Collection[str]) -> ParsedCall:
     problem = call.problem
     if not problem and call.name not in known:
         problem = f"there is no tool {call.name!r}; there are: {', '.join(known)}"
-    if not problem and place >= MOST_CALLS:
+    if not problem and index >= MOST_CALLS:
         problem = f"not done: at most {MOST_CALLS} calls in one reply"
     return replace(call, problem=problem)

@@ -1,22 +1,23 @@
-"""How long confirming goes on: which finalists deserve it, and what time there is."""
+"""Decides which finalists are confirmed, and how long confirmation may take."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 from kernel_assistant.records import Evaluation
 
-#: On top of what the search took.
+#: Confirmation may take as long as the search took, plus this.
 CONFIRM_SECONDS = 10.0
 
 
 def within_reach(first: Evaluation) -> bool:
-    """Whether another finalist may be an improvement, where the one that the search saw as the fastest came to `first`.
+    """Whether another finalist may still be an improvement. `first` is the full evaluation of the search's fastest
+    candidate.
 
-    They differ by less than the search can tell: once that one is slower than a baseline with its whole interval, the
-    others are not tried.
+    The search cannot tell the finalists' times apart. Once the whole interval of the first shows it slower than a
+    baseline, the others are not tried.
     """
     timing = first.timing
     if timing is None:
@@ -25,19 +26,19 @@ def within_reach(first: Evaluation) -> bool:
     return all(interval is None or interval[1] >= 1.0 for interval in intervals)
 
 
-class Allowance:
-    """Seconds for evaluations in full. How long one takes is known when the first has ended."""
+class ConfirmationBudget:
+    """A time limit for full evaluations. The longest evaluation so far is the estimate for the next."""
 
-    def __init__(self, seconds: float) -> None:
-        self._ends = time.monotonic() + seconds
+    def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+        self._now, self._ends = now, now() + seconds
         self._longest = 0.0
 
     def has_room(self, evaluations: int) -> bool:
-        return time.monotonic() + evaluations * self._longest <= self._ends
+        return self._now() + evaluations * self._longest <= self._ends
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Around one evaluation."""
-        began = time.monotonic()
+        """Measures the time of one evaluation."""
+        began = self._now()
         yield
-        self._longest = max(self._longest, time.monotonic() - began)
+        self._longest = max(self._longest, self._now() - began)

@@ -1,6 +1,6 @@
-"""A conversation that fits: messages in full as they were said, and what of them is sent in short.
+"""A conversation that fits into the model's context: it keeps all messages in full, and sends old ones shortened.
 
-Tokens are counted by the server, and estimated for what it has not seen: each reply tells how many characters one has.
+The server's token count of a prompt gives the characters per token; from it the tokens of later prompts are estimated.
 """
 
 from __future__ import annotations
@@ -11,22 +11,28 @@ from typing import Any
 
 import msgspec
 
+from kernel_assistant.events import ModelReplied, RequestedTool
 from kernel_assistant.records.transcript import Message, as_sent
 
 #: Characters per token until a server has counted: low, so that the first estimate is high.
 CHARACTERS_PER_TOKEN = 2.5
-#: After compacting, this share of the room is taken at most: prefix caches of servers hold on to what stays the same.
+#: Compacting shortens messages until the prompt takes this share of its room: the fewer changes, the better for the
+#: prefix caches of servers.
 LEAVES = 0.6
-#: Messages at the end that stay as they are if possible, and in any case.
+#: Last messages that are shortened only if nothing else helps, and those that are never shortened.
 RECENT = 6
 LAST = 2
-#: What the protocol adds to a message, in tokens.
+#: Tokens that the protocol adds to each message.
 EACH = 8
+#: Characters of a text, and of a call's arguments, in an event: events stay in the host's memory until their job ends.
+MOST_TEXT, MOST_ARGUMENTS = 6000, 6000
 
 
 @dataclass(frozen=True)
-class Room:
-    """`context` is what the model can take, `reply` what of that is for its answer. In tokens."""
+class ContextWindow:
+    """Sizes in tokens: `context` is the most that the model can take, `reply` the part of it that its answer may
+    use.
+    """
 
     context: int
     reply: int
@@ -37,9 +43,10 @@ class Room:
 
 
 class Conversation:
-    """Append-only; `compacts` says whether old messages may be sent in short. `turn` is the reply that comes next."""
+    """An append-only list of messages; with `compacts` old ones may be sent shortened. `turn` numbers the next
+    reply."""
 
-    def __init__(self, room: Room, tools: tuple[dict[str, Any], ...] = (), *, compacts: bool) -> None:
+    def __init__(self, room: ContextWindow, tools: tuple[dict[str, Any], ...] = (), *, compacts: bool) -> None:
         self.messages: list[Message] = []
         self.turn = 1
         self._room, self._compacts = room, compacts
@@ -50,7 +57,7 @@ class Conversation:
         self.messages.append(message)
 
     def add_reply(self, reply: Message) -> None:
-        """What the model said to `prompt()`; its usage corrects the estimate."""
+        """Append the model's reply to `prompt()`; its usage corrects the estimate of tokens."""
         counted = reply.usage.prompt_tokens
         if counted:
             self._ratio = max(1.0, self._characters(self.prompt()) / counted)
@@ -58,29 +65,32 @@ class Conversation:
         self.turn += 1
 
     def prompt(self) -> tuple[Message, ...]:
-        """What goes to the model now."""
+        """The messages to send now."""
         return as_sent(tuple(self.messages), self.turn)
 
     def tokens(self) -> int:
-        """Estimate for `prompt()`."""
+        """Estimated number of tokens of `prompt()`."""
         return int(self._characters(self.prompt()) / self._ratio)
 
     def fits(self) -> bool:
-        """Whether the prompt has its room, after compacting if need be and allowed."""
+        """Whether the prompt fits into its room; compacts it first where that is needed and allowed."""
         if self.tokens() > self._room.prompt and self._compacts:
             self._compact()
         return self.tokens() <= self._room.prompt
 
     def tighten(self) -> bool:
-        """A server found the prompt too long: less room from now on. False where nothing more can be left out."""
+        """Reduce the room after a server refused the prompt as too long. False if nothing more can be shortened."""
         before = self._characters(self.prompt())
-        self._room = Room(min(self._room.context, self.tokens()) * 6 // 10 + self._room.reply, self._room.reply)
+        self._room = ContextWindow(
+            min(self._room.context, self.tokens()) * 6 // 10 + self._room.reply, self._room.reply
+        )
         return self._compacts and self.fits() and self._characters(self.prompt()) < before
 
     def _compact(self) -> None:
-        """Observations first, oldest first; then what the model wrote; then recent ones, if there is no other way.
+        """Shorten tool results, oldest first; then the model's replies; then recent ones of both, if there is no other
+        way.
 
-        System text, task, what the user says, and the last messages stay.
+        System text, task, user messages and the last messages stay in full.
         """
         roomy, tight = int(self._room.prompt * LEAVES), self._room.prompt
         for role, kept, wanted in (
@@ -89,11 +99,11 @@ class Conversation:
             ("tool", LAST, tight),
             ("assistant", LAST, tight),
         ):
-            for place, message in enumerate(self.messages[:-kept]):
+            for index, message in enumerate(self.messages[:-kept]):
                 if self.tokens() <= wanted:
                     break
                 if message.role == role and not message.short_from:
-                    self.messages[place] = msgspec.structs.replace(message, short_from=self.turn)
+                    self.messages[index] = msgspec.structs.replace(message, short_from=self.turn)
 
     def _characters(self, messages: tuple[Message, ...]) -> int:
         each = int(EACH * self._ratio)
@@ -102,3 +112,25 @@ class Conversation:
 
 def _length(message: Message) -> int:
     return len(message.content) + sum(len(call.name) + len(call.arguments) + 40 for call in message.tool_calls)
+
+
+def event_of(message: Message, conversation: int, turn: int) -> ModelReplied | None:
+    """The event that shows `message` to watchers; None for the system's text, which is the same for every task."""
+    if message.role == "system":
+        return None
+    return ModelReplied(
+        conversation=conversation,
+        turn=turn,
+        role=message.role,
+        text=_cut(message.content, MOST_TEXT),
+        calls=tuple(
+            RequestedTool(name=call.name, arguments=_cut(call.arguments, MOST_ARGUMENTS)) for call in message.tool_calls
+        ),
+        candidate=message.candidate,
+        tokens=message.usage.completion_tokens,
+        seconds=message.usage.seconds,
+    )
+
+
+def _cut(text: str, most: int) -> str:
+    return text if len(text) <= most else f"{text[:most]} [… {len(text)} characters]"

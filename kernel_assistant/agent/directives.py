@@ -27,13 +27,13 @@ from kernel_assistant.worker.runner.plan import PlanError, evaluate
 ORIGIN = "model"
 UNITS = {"cpu": (".cpp",), "cuda": (".cu",)}
 HEADERS = {"cpu": (".h",), "cuda": (".cuh", ".h")}
-#: The constants in front are those that `candidate_from` wrote: its sources are a workspace again.
+#: The optional constants in front are written by `candidate_from`, whose sources may be read again.
 _DIRECTIVE = re.compile(
     r"^\s*(?:constexpr int [^;]*;\s*)?//\s*(launch|prepare|library|call|scratch|packed|set)\s*:\s*(.*?)\s*$"
 )
 _CALL = re.compile(r"^([\w.]+)\s*\(")
 _BUFFER = re.compile(r"^(\w+)\s+(\w+)\s*\[(.*)\]$")
-#: To the compiler, and to us, the next line is the first.
+#: After this line, compilers and this module count lines from 1 again.
 _FIRST = "#line 1"
 _GEOMETRY = ("grid", "block", "shared")
 
@@ -47,8 +47,8 @@ class DirectiveError(Exception):
 
 
 @dataclass
-class _Read:
-    """What the lines say, before it is a plan."""
+class _ParsedDirectives:
+    """Contents of the directive lines, from which the plan is made."""
 
     launches: list[Launch] = field(default_factory=list)
     prepare: list[Launch] = field(default_factory=list)
@@ -59,8 +59,8 @@ class _Read:
 
 
 def candidate_from(files: dict[str, str], graph: OpGraph, target: str, task: Canonical | None = None) -> Candidate:
-    """The candidate in `files` (name → text; others than sources of `target` do not count). With `task`, the canonical
-    form of the graph, sources may use its names. Raises DirectiveError."""
+    """The candidate in `files` (name → text; files that are no sources for `target` are ignored). With `task`, the
+    canonical form of the graph, sources may use its names. Raises DirectiveError."""
     own = {name: text for name, text in files.items() if name.endswith((*UNITS[target], *HEADERS[target]))}
     units = sorted(name for name in own if name.endswith(UNITS[target]))
     if not units:
@@ -85,7 +85,7 @@ def constants_line(constants: dict[str, int]) -> str:
 
 
 def read_constants(text: str) -> dict[str, int]:
-    """`NAME=INT` pairs of a line; other words do not count."""
+    """`NAME=INT` pairs of a line; other words are ignored."""
     return {name: int(value) for name, value in re.findall(r"\b([A-Za-z_]\w*)=(-?\d+)\b", text)}
 
 
@@ -93,22 +93,24 @@ def with_constants(source: str, changes: dict[str, int]) -> str:
     """The source with its first `set` line changed, or with one put in front; the lines keep their numbers."""
     lines = source.split("\n")
     for number, line in enumerate(lines):
-        found = _DIRECTIVE.match(line)
-        if found and found[1] == "set":
-            lines[number] = constants_line({**read_constants(found[2]), **changes})
+        match = _DIRECTIVE.match(line)
+        if match and match[1] == "set":
+            lines[number] = constants_line({**read_constants(match[2]), **changes})
             return "\n".join(lines)
     return "\n".join([constants_line(changes), _FIRST, *lines])
 
 
-def _read(files: dict[str, str], units: list[str], graph: OpGraph, target: str, sizes: dict[str, int]) -> _Read:
+def _read(
+    files: dict[str, str], units: list[str], graph: OpGraph, target: str, sizes: dict[str, int]
+) -> _ParsedDirectives:
     lines = [
-        (name, number, found[1], found[2])
+        (name, number, match[1], match[2])
         for name in units
         for number, line in _numbered(files[name])
-        if (found := _DIRECTIVE.match(line))
+        if (match := _DIRECTIVE.match(line))
     ]
-    read = _Read(sizes=sizes)
-    # Constants and buffers first: a launch may stand above them.
+    read = _ParsedDirectives(sizes=sizes)
+    # Constants and buffers first: launches may be written above them.
     for wanted in (("set",), ("scratch", "packed"), ("launch", "prepare", "library", "call")):
         for name, number, kind, text in lines:
             if kind in wanted:
@@ -126,7 +128,7 @@ def _numbered(text: str) -> Iterator[tuple[int, str]]:
         yield number, line
 
 
-def _add(read: _Read, kind: str, text: str, graph: OpGraph, target: str) -> None:
+def _add(read: _ParsedDirectives, kind: str, text: str, graph: OpGraph, target: str) -> None:
     if kind == "set":
         read.constants |= read_constants(text)
     elif kind in ("scratch", "packed"):
@@ -138,15 +140,15 @@ def _add(read: _Read, kind: str, text: str, graph: OpGraph, target: str) -> None
         (read.prepare if kind == "prepare" else read.launches).append(launch)
 
 
-def _buffer(text: str, read: _Read, graph: OpGraph) -> BufferSpec:
-    found = _BUFFER.match(text)
-    if found is None:
+def _buffer(text: str, read: _ParsedDirectives, graph: OpGraph) -> BufferSpec:
+    match = _BUFFER.match(text)
+    if match is None:
         raise ValueError(f"{text!r}: want NAME DTYPE[SIZE, …], such as sums f32[B, 4]")
-    shape = tuple(_expression(size, read, graph) for size in _split(found[3]))
-    return BufferSpec(name=found[1], dtype=found[2], shape=shape)
+    shape = tuple(_expression(size, read, graph) for size in _split(match[3]))
+    return BufferSpec(name=match[1], dtype=match[2], shape=shape)
 
 
-def _launch(text: str, library: bool, read: _Read, graph: OpGraph, target: str) -> Launch:
+def _launch(text: str, library: bool, read: _ParsedDirectives, graph: OpGraph, target: str) -> Launch:
     symbol, arguments, rest = _call(text)
     args = tuple(_argument(one, read, graph) for one in _split(arguments))
     pairs = [word.partition("=") for word in re.split(r"\s+(?=\w+=)", rest.strip()) if word]
@@ -168,7 +170,7 @@ def _launch(text: str, library: bool, read: _Read, graph: OpGraph, target: str) 
     )
 
 
-def _residual(text: str, read: _Read, graph: OpGraph) -> Launch:
+def _residual(text: str, read: _ParsedDirectives, graph: OpGraph) -> Launch:
     node, arguments, _ = _call(text)
     parts = [one.partition("=") for one in _split(arguments)]
     pairs = [(value.strip(), (buffer or value).strip()) for value, _, buffer in parts]
@@ -179,17 +181,17 @@ def _residual(text: str, read: _Read, graph: OpGraph) -> Launch:
 
 
 def _call(text: str) -> tuple[str, str, str]:
-    """Symbol, what its brackets hold, and the rest."""
-    found = _CALL.match(text)
+    """Symbol, text inside its brackets, and text after them."""
+    match = _CALL.match(text)
     depth = 0
-    for place in range(found.end() - 1 if found else len(text), len(text)):
-        depth += (text[place] == "(") - (text[place] == ")")
-        if found and depth == 0:
-            return found[1], text[found.end() : place], text[place + 1 :]
+    for position in range(match.end() - 1 if match else len(text), len(text)):
+        depth += (text[position] == "(") - (text[position] == ")")
+        if match and depth == 0:
+            return match[1], text[match.end() : position], text[position + 1 :]
     raise ValueError(f"{text!r}: want SYMBOL(FIELD=VALUE, …) and then grid=, block=, shared=")
 
 
-def _argument(text: str, read: _Read, graph: OpGraph) -> tuple[str, str]:
+def _argument(text: str, read: _ParsedDirectives, graph: OpGraph) -> tuple[str, str]:
     name, equals, value = (part.strip() for part in text.partition("="))
     value = value if equals else name
     if value in _buffers(read, graph):
@@ -202,15 +204,16 @@ def _argument(text: str, read: _Read, graph: OpGraph) -> tuple[str, str]:
         raise ValueError(f"{value!r} is no buffer and no size; buffers: {known}; sizes: {sizes}") from None
 
 
-def _expression(text: str, read: _Read, graph: OpGraph) -> str:
-    """An integer expression over the graph's dimensions, constants and named sizes filled in."""
+def _expression(text: str, read: _ParsedDirectives, graph: OpGraph) -> str:
+    """`text` as an integer expression over the graph's dimensions, with constants and named sizes replaced by
+    numbers."""
     known = {**read.sizes, **read.constants}
-    filled = re.sub(r"[A-Za-z_]\w*", lambda found: str(known.get(found[0], found[0])), text.strip())
+    filled = re.sub(r"[A-Za-z_]\w*", lambda match: str(known.get(match[0], match[0])), text.strip())
     evaluate(filled, graph.dims)
     return filled
 
 
-def _three(text: str, read: _Read, graph: OpGraph) -> tuple[str, str, str]:
+def _three(text: str, read: _ParsedDirectives, graph: OpGraph) -> tuple[str, str, str]:
     inner = text[1:-1] if text.startswith("(") and text.endswith(")") and len(_split(text)) == 1 else text
     sizes = [_expression(size, read, graph) for size in _split(inner)]
     if not 1 <= len(sizes) <= 3:
@@ -220,7 +223,7 @@ def _three(text: str, read: _Read, graph: OpGraph) -> tuple[str, str, str]:
 
 
 def _split(text: str) -> list[str]:
-    """At commas outside brackets."""
+    """Splits a text at the commas that are outside brackets."""
     parts, depth = [""], 0
     for character in text:
         depth += (character == "(") - (character == ")")
@@ -231,7 +234,7 @@ def _split(text: str) -> list[str]:
     return [part.strip() for part in parts if part.strip()]
 
 
-def _buffers(read: _Read, graph: OpGraph) -> list[str]:
+def _buffers(read: _ParsedDirectives, graph: OpGraph) -> list[str]:
     own = [spec.name for spec in (*read.scratch, *read.packed)]
     return [*(value.name for value in graph.inputs), *output_names(graph), *own]
 
@@ -240,7 +243,7 @@ def output_names(graph: OpGraph) -> list[str]:
     return [f"out{number}" for number in range(len(graph.outputs))]
 
 
-def _plan(read: _Read, graph: OpGraph, target: str) -> Plan:
+def _plan(read: _ParsedDirectives, graph: OpGraph, target: str) -> Plan:
     used = {value for launch in (*read.launches, *read.prepare) for _, value in launch.args}
     outputs = zip(graph.outputs, output_names(graph), strict=True)
     return Plan(
@@ -267,8 +270,8 @@ def _with_constants(text: str) -> str:
 
 
 def _constant(line: str) -> str:
-    found = _DIRECTIVE.match(line)
-    pairs = read_constants(found[2]) if found and found[1] == "set" else {}
+    match = _DIRECTIVE.match(line)
+    pairs = read_constants(match[2]) if match and match[1] == "set" else {}
     if not pairs:
         return line
     constants = ", ".join(f"{name} = {value}" for name, value in pairs.items())

@@ -1,4 +1,4 @@
-"""A project's own guidance for models: what to try, what to avoid. It can take rights away, never give any.
+"""A project's own guidance for models: what to try, what to avoid. It can restrict them, never allow more.
 
 `kernel-assistant.md` beside the nearest pyproject.toml, else beside the module's file. A block of TOML between two
 lines `+++` at its top may hold `without_tools` (names) and `turns` (at most so many); the rest is text for the prompt.
@@ -17,7 +17,7 @@ from kernel_assistant.errors import UsageError
 FILE = "kernel-assistant.md"
 MARK = "+++"
 MOST = 8_000  # characters
-#: Without these nothing can be tried or ended.
+#: Tools that are always allowed: without them a model can evaluate nothing and cannot end.
 NEEDED = ("evaluate", "finish")
 
 
@@ -32,8 +32,8 @@ class Guidance:
 
 
 def guidance_for(path: Path) -> Guidance:
-    """Of the project that a module's file belongs to; empty where there is none. Raises UsageError for one that does
-    not fit."""
+    """The guidance of the project that the file `path` belongs to; empty if there is none. Raises UsageError if it
+    is malformed."""
     pyproject = nearest_pyproject(path.parent)
     for folder in (path.parent if pyproject is None else pyproject.parent, path.parent):
         file = folder / FILE

@@ -1,7 +1,7 @@
 """ModelPolicy: a conversation with a language model as a policy of the loop.
 
-A step lasts from one evaluation to the next; every other tool call happens inside it. Hence `_play` is a generator that
-yields a `Move` where it wants something evaluated, and finds the result in the next view.
+A step lasts from one evaluation to the next; all other tool calls happen inside it. Hence `_converse` is a generator:
+it yields a `PolicyAction` for each evaluation that it needs, and reads the result from the next view.
 """
 
 from __future__ import annotations
@@ -12,32 +12,32 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kernel_assistant.agent.calls import Call
-from kernel_assistant.agent.conversation import Conversation, Room
+from kernel_assistant.agent.calls import ParsedCall
+from kernel_assistant.agent.conversation import ContextWindow, Conversation, event_of
 from kernel_assistant.agent.directives import DirectiveError
-from kernel_assistant.agent.profiles import Profile
-from kernel_assistant.agent.said import said
+from kernel_assistant.agent.evaluated import EvaluatedCandidates
+from kernel_assistant.agent.profiles import ToolProfile
 from kernel_assistant.agent.stops import Stop
-from kernel_assistant.agent.tools import ALL, ToolError, World
+from kernel_assistant.agent.tools import ALL, ToolContext, ToolError
 from kernel_assistant.agent.tools.task import EvaluateArguments, FinishArguments
-from kernel_assistant.agent.tried import Tried
-from kernel_assistant.agent.workspace import PathRefused
+from kernel_assistant.agent.tools.workspace import PathRefused
 from kernel_assistant.errors import Cancelled, MissingError
 from kernel_assistant.events import AnyEvent, Progress
-from kernel_assistant.policy.base import EpisodeView, Move
+from kernel_assistant.policy.base import EpisodeView, PolicyAction
 from kernel_assistant.policy.client import ModelClient, PolicyError, Request
 from kernel_assistant.records import Candidate, Evaluation, OpGraph, StopReason, Tier
 from kernel_assistant.records.transcript import Message, Transcript
 
-#: Replies in a row that ask for nothing.
+#: After so many replies in a row without a call the conversation ends.
 MOST_IDLE = 3
-#: Of a reply, what is kept with the step. Characters.
+#: Characters of a reply that are kept with the step.
 MOST_SAID = 2000
 
 
 @dataclass(frozen=True)
-class Limits:
-    """Of one conversation. `turns` are replies, `tokens` all that were generated, `reply` those of one reply."""
+class ConversationLimits:
+    """Limits of one conversation: number of replies (`turns`), tokens of all replies (`tokens`) and of one
+    (`reply`)."""
 
     turns: int = 200
     tokens: int = 1_000_000
@@ -45,46 +45,46 @@ class Limits:
 
 
 class ModelPolicy:
-    """Plays until the model finishes or a limit is met. `steering` grows by what the user says while it runs."""
+    """Talks with the model until it finishes or a limit is met. `steering` grows by the user's messages meanwhile."""
 
     name = "model"
 
     def __init__(
         self,
         client: ModelClient,
-        profile: Profile,
-        world: World,
-        limits: Limits,
+        profile: ToolProfile,
+        context: ToolContext,
+        limits: ConversationLimits,
         emit: Callable[[AnyEvent], None],
         steering: Sequence[str] = (),
         conversation: int = 1,
     ) -> None:
-        self._client, self._profile, self._world, self._limits = client, profile, world, limits
-        self._emit, self._steering, self._heard = emit, steering, 0
-        self._conversation = conversation
-        self._room = Room(client.context_tokens, min(limits.reply, client.context_tokens * 3 // 8))
-        self._talk = Conversation(self._room, profile.schemas, compacts=profile.compacts)
+        self._client, self._profile, self._context, self._limits = client, profile, context, limits
+        self._emit, self._steering, self._steering_read = emit, steering, 0
+        self._number = conversation
+        self._room = ContextWindow(client.context_tokens, min(limits.reply, client.context_tokens * 3 // 8))
+        self._conversation = Conversation(self._room, profile.schemas, compacts=profile.compacts)
         self._view: EpisodeView
         self._deadline = 0.0
         self._generated = self._idle = 0
-        self._judged = ""
-        self._game = self._play()
+        self._reported = ""
+        self._actions = self._converse()
 
     def supports(self, graph: OpGraph, target: str) -> str | None:
-        """A model may try anything."""
+        """Returns None: a model may try any graph."""
         return None
 
-    def step(self, view: EpisodeView) -> Move:
-        """Talk until something is to be evaluated. Raises Stop, Cancelled and PolicyError."""
+    def step(self, view: EpisodeView) -> PolicyAction:
+        """Continue the conversation until something is to be evaluated. Raises Stop, Cancelled and PolicyError."""
         self._view, self._deadline = view, time.monotonic() + view.remaining
-        return next(self._game)
+        return next(self._actions)
 
     def transcript(self, ending: str = "") -> Transcript:
-        """All that was said so far."""
+        """The whole conversation so far."""
         return Transcript(
             model=self._client.name,
             profile=self._profile.name,
-            messages=tuple(self._talk.messages),
+            messages=tuple(self._conversation.messages),
             tools=self._profile.schemas,
             ending=ending,
         )
@@ -92,45 +92,47 @@ class ModelPolicy:
     def close(self) -> None:
         self._client.close()
 
-    def _play(self) -> Iterator[Move]:
+    def _converse(self) -> Iterator[PolicyAction]:
         for message in self._profile.opening(self._view):
             self._add(message)
         self._go_on_with(self._view)
         while True:
             self._listen()
             reply, calls = self._profile.read(self._ask())
-            self._talk.add_reply(reply)
+            self._conversation.add_reply(reply)
             self._tell(reply)
             self._generated += reply.usage.completion_tokens
             self._check_idle(reply, calls)
             for call in calls:
-                self._emit(Progress(phase="model", message=f"model, turn {self._talk.turn - 1}: {call.name or '?'}"))
-                self._judged = ""
+                self._emit(
+                    Progress(phase="model", message=f"model, turn {self._conversation.turn - 1}: {call.name or '?'}")
+                )
+                self._reported = ""
                 observation = self._profile.observation(call, (yield from self._done(call, reply)))
-                self._add(msgspec.structs.replace(observation, candidate=self._judged))
+                self._add(msgspec.structs.replace(observation, candidate=self._reported))
 
     def _add(self, message: Message) -> None:
-        self._talk.add(message)
+        self._conversation.add(message)
         self._tell(message)
 
     def _tell(self, message: Message) -> None:
-        event = said(message, self._conversation, self._talk.turn - 1)
+        event = event_of(message, self._number, self._conversation.turn - 1)
         if event is not None:
             self._emit(event)
 
     def _go_on_with(self, view: EpisodeView) -> None:
-        """After a crash: the best candidate so far lies in the workspace, and the model is told."""
-        tried = Tried(view.steps)
+        """After a crash, puts the best earlier candidate into the workspace and tells the model."""
+        tried = EvaluatedCandidates(view.steps)
         for candidate in tried.finalists()[:1]:
             for name, text in candidate.sources.items():
-                self._world.workspace.write(name, text)
+                self._context.workspace.write(name, text)
             words = f"An earlier conversation was interrupted. Its best, {tried.best_ms:.4g} ms, lies in the workspace."
             self._add(Message(role="user", content=words))
 
     def _listen(self) -> None:
-        while self._heard < len(self._steering):
-            self._add(Message(role="user", content=self._steering[self._heard]))
-            self._heard += 1
+        while self._steering_read < len(self._steering):
+            self._add(Message(role="user", content=self._steering[self._steering_read]))
+            self._steering_read += 1
 
     def _ask(self) -> Message:
         """The next reply. A prompt that the server calls too long is compacted further."""
@@ -139,33 +141,33 @@ class ModelPolicy:
             try:
                 return self._complete()
             except PolicyError as error:
-                if error.kind != "context" or not self._talk.tighten():
+                if error.kind != "context" or not self._conversation.tighten():
                     raise
 
     def _complete(self) -> Message:
-        request = Request(self._talk.prompt(), self._profile.schemas, self._room.reply)
+        request = Request(self._conversation.prompt(), self._profile.schemas, self._room.reply)
         try:
             return self._client.complete(request, self._is_over)
         except Cancelled:
-            if self._world.cancel.is_set():
+            if self._context.cancel.is_set():
                 raise
             raise Stop(StopReason.wall_time) from None
 
     def _is_over(self) -> bool:
-        return self._world.cancel.is_set() or time.monotonic() > self._deadline
+        return self._context.cancel.is_set() or time.monotonic() > self._deadline
 
     def _check_limits(self) -> None:
-        if self._world.cancel.is_set():
+        if self._context.cancel.is_set():
             raise Cancelled("cancelled")
         if time.monotonic() > self._deadline:
             raise Stop(StopReason.wall_time)
-        if self._talk.turn > self._limits.turns:
+        if self._conversation.turn > self._limits.turns:
             raise Stop(StopReason.turns)
-        if self._generated >= self._limits.tokens or not self._talk.fits():
+        if self._generated >= self._limits.tokens or not self._conversation.fits():
             raise Stop(StopReason.tokens)
 
-    def _check_idle(self, reply: Message, calls: list[Call]) -> None:
-        """A reply that asks for nothing is answered with a nudge; several in a row are the end."""
+    def _check_idle(self, reply: Message, calls: list[ParsedCall]) -> None:
+        """Answer a reply without calls with a nudge; stop after several in a row."""
         self._idle = 0 if calls else self._idle + 1
         if self._idle == MOST_IDLE:
             raise Stop(StopReason.no_progress)
@@ -173,8 +175,8 @@ class ModelPolicy:
             cut = " The reply was cut off: it was too long." if reply.finish_reason == "length" else ""
             self._add(Message(role="user", content=self._profile.nudge + cut))
 
-    def _done(self, call: Call, reply: Message) -> Generator[Move, None, str]:
-        """Do what is called; the observation. Whatever is wrong with the call is one."""
+    def _done(self, call: ParsedCall, reply: Message) -> Generator[PolicyAction, None, str]:
+        """Run one call and return its observation; an error in the call is an observation too."""
         if call.problem:
             return call.problem
         tool = ALL[call.name]
@@ -183,41 +185,41 @@ class ModelPolicy:
             if isinstance(arguments, EvaluateArguments):
                 return (yield from self._evaluated(reply, Tier(arguments.tier), counters=arguments.counters))
             if isinstance(arguments, FinishArguments):
-                yield Move(message=arguments.summary, finished=True)
-            return tool.run(arguments, self._world) if tool.run is not None else ""
+                yield PolicyAction(message=arguments.summary, finished=True)
+            return tool.run(arguments, self._context) if tool.run is not None else ""
         except (ToolError, PathRefused) as error:
             return f"error: {error}"
 
-    def _evaluated(self, reply: Message, tier: Tier, *, counters: bool) -> Generator[Move, None, str]:
+    def _evaluated(self, reply: Message, tier: Tier, *, counters: bool) -> Generator[PolicyAction, None, str]:
         try:
             candidate = self._candidate()
         except DirectiveError as error:
             return self._profile.plan_error(error)
-        best_ms = Tried(self._view.steps).best_ms
-        yield Move(
-            message=reply.content[:MOST_SAID], candidates=(candidate,), tier=tier, conversation=self._conversation
+        best_ms = EvaluatedCandidates(self._view.steps).best_ms
+        yield PolicyAction(
+            message=reply.content[:MOST_SAID], candidates=(candidate,), tier=tier, conversation=self._number
         )
         evaluation = self._latest(candidate)
-        self._judged = evaluation.candidate
+        self._reported = evaluation.candidate
         report = self._profile.report(evaluation, self._view, candidate, best_ms)
         return "\n".join([report, *self._counted(candidate)]) if counters and evaluation.correct else report
 
     def _counted(self, candidate: Candidate) -> list[str]:
         try:
-            return [one.text() for one in self._world.counters(candidate)]
+            return [one.text() for one in self._context.counters(candidate)]
         except MissingError as error:
             return [f"no counters: {error.cause}"]
 
     def _candidate(self) -> Candidate:
-        """What lies at the top of the workspace."""
-        workspace = self._world.workspace
+        """The candidate made of the sources at the top of the workspace."""
+        workspace = self._context.workspace
         names = [entry.path for entry in workspace.files() if "/" not in entry.path]
         wanted = [name for name in names if name.endswith((".cpp", ".cu", ".cuh", ".h"))]
         files = {name: workspace.read(name) for name in wanted}
         return self._profile.candidate(files, self._view)
 
     def _latest(self, candidate: Candidate) -> Evaluation:
-        """The newest evaluation of a candidate; there is one, of this step or of an earlier one."""
+        """The newest evaluation of a candidate, from this step or an earlier one."""
         key = candidate.hash()
         return next(
             evaluation

@@ -1,7 +1,7 @@
-"""How many warps of a kernel an SM holds at once, of how many it could. Pure.
+"""Occupancy: the share of an SM's warps that blocks of a kernel can fill at once. Pure.
 
-Limits per SM are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability"; registers
-are given out in units of 256 to a warp, and a block takes 1 KiB of shared memory besides its own.
+Limits per SM are those of the CUDA C++ Programming Guide, "Technical Specifications per Compute Capability". Registers
+are allocated to a warp in units of 256, and a block takes 1 KiB of shared memory besides its own.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ SM = {
 
 
 def occupancy(kernel: KernelResources, plan: Plan, graph: OpGraph, arch: str) -> tuple[float, str] | None:
-    """Share of an SM's warps at the base sizes, and what limits it ("" at 1.0); None where that is not known."""
+    """The share of an SM's warps at the base sizes, and the name of the resource that limits it ("" at 1.0); None if it
+    is not known.
+    """
     launch = next((one for one in plan.launches if one.symbol == kernel.symbol), None)
     if arch not in SM or launch is None or not kernel.registers:
         return None

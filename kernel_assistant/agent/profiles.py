@@ -1,16 +1,16 @@
-"""How a model is talked to: with everything (full), or in as few tokens as it takes (compact)."""
+"""Two ways to talk with a model: with tools and long reports (full), or in as few tokens as possible (compact)."""
 
 from __future__ import annotations
 
 from typing import Any, Protocol
 
-from kernel_assistant.agent.calls import Call, calls_of, code_of, plan_of, with_calls
+from kernel_assistant.agent.calls import ParsedCall, calls_of, code_of, plan_of, with_calls
 from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from, read_constants, with_constants
 from kernel_assistant.agent.guidance import Guidance
 from kernel_assistant.agent.prompts import compact_system, compact_task, full_system, full_task
 from kernel_assistant.agent.report import compact, report
 from kernel_assistant.agent.tools import ALL
-from kernel_assistant.agent.workspace import PathRefused, Workspace
+from kernel_assistant.agent.tools.workspace import PathRefused, Workspace
 from kernel_assistant.policy.base import EpisodeView
 from kernel_assistant.records import Candidate, Evaluation, KernelTask
 from kernel_assistant.records.canonical import canonical
@@ -20,9 +20,9 @@ PROFILES = ("full", "compact")
 MAX_COMPACT = 240  # characters of an observation, 80 tokens at three a token
 
 
-class Profile(Protocol):
-    """`schemas` go to the server; `compacts` says whether old messages may be sent in short; `nudge` is what a model
-    hears that asked for nothing."""
+class ToolProfile(Protocol):
+    """`schemas` go to the server; `compacts` says whether old messages may be sent shortened; `nudge` answers a
+    reply without calls."""
 
     name: str
     schemas: tuple[dict[str, Any], ...]
@@ -30,15 +30,15 @@ class Profile(Protocol):
     nudge: str
 
     def opening(self, view: EpisodeView) -> tuple[Message, ...]:
-        """The messages that a conversation begins with."""
+        """The first messages of a conversation."""
 
-    def read(self, reply: Message) -> tuple[Message, list[Call]]:
-        """The reply as it is kept, and what it asks for."""
+    def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
+        """The reply in the form in which it is kept, and its tool calls."""
 
     def candidate(self, files: dict[str, str], view: EpisodeView) -> Candidate:
-        """What `files` (name → text) say is to be evaluated. Raises DirectiveError."""
+        """The candidate to evaluate, made of `files` (name → text). Raises DirectiveError."""
 
-    def observation(self, call: Call, text: str) -> Message: ...
+    def observation(self, call: ParsedCall, text: str) -> Message: ...
 
     def report(self, evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best_ms: float) -> str: ...
 
@@ -60,15 +60,15 @@ class FullProfile:
         system = full_system(view.target, self._guidance.text)
         return Message(role="system", content=system), Message(role="user", content=full_task(self._task, view))
 
-    def read(self, reply: Message) -> tuple[Message, list[Call]]:
+    def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
         kept = with_calls(reply)
         return kept, calls_of(kept, self._tools)
 
     def candidate(self, files: dict[str, str], view: EpisodeView) -> Candidate:
         return candidate_from(files, view.graph, view.target)
 
-    def observation(self, call: Call, text: str) -> Message:
-        """A call that could not be read has nothing that a tool message could answer."""
+    def observation(self, call: ParsedCall, text: str) -> Message:
+        """A tool message, or a user message where the call could not be read and has no id to answer."""
         if call.answerable:
             return Message(role="tool", content=text, tool_call_id=call.id)
         return Message(role="user", content=text)
@@ -77,13 +77,13 @@ class FullProfile:
         return report(evaluation, view, candidate, best_ms)
 
     def plan_error(self, error: DirectiveError) -> str:
-        place = f"{error.file}:{error.line}: " if error.line else ""
-        return f"the plan cannot be read: {place}{error}"
+        location = f"{error.file}:{error.line}: " if error.line else ""
+        return f"the plan cannot be read: {location}{error}"
 
 
 class CompactProfile:
-    """A fence of code or a `plan:` line is a candidate, evaluated at once; nothing that was said changes. Graph and
-    sources have names for numbers (`records/canonical.py`)."""
+    """A fence of code or a `plan:` line is a candidate and evaluated at once; messages never change once sent. Graph
+    and sources use names for numbers (`records/canonical.py`)."""
 
     name, compacts = "compact", False
     nudge = "no code"
@@ -98,8 +98,8 @@ class CompactProfile:
         task = compact_task(canonical(view.graph), view.graph.dims, view.device.arch, view.baseline)
         return system, Message(role="user", content=task)
 
-    def read(self, reply: Message) -> tuple[Message, list[Call]]:
-        """At most one call: what a fence or a plan line says, else the first that is called."""
+    def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
+        """At most one call: an evaluation where there is a fence or a plan line, else the first call in the reply."""
         code, plan = code_of(reply.content), plan_of(reply.content)
         calls = calls_of(reply, ("evaluate", "finish"))
         if code is None and plan is None:
@@ -108,13 +108,13 @@ class CompactProfile:
             source = self._workspace.read(self._file) if code is None else code
             self._workspace.write(self._file, with_constants(source, read_constants(plan)) if plan else source)
         except PathRefused as error:
-            return reply, [Call("evaluate", "evaluate", "{}", problem=f"plan {error}"[:MAX_COMPACT])]
-        return reply, [Call("evaluate", "evaluate", "{}")]
+            return reply, [ParsedCall("evaluate", "evaluate", "{}", problem=f"plan {error}"[:MAX_COMPACT])]
+        return reply, [ParsedCall("evaluate", "evaluate", "{}")]
 
     def candidate(self, files: dict[str, str], view: EpisodeView) -> Candidate:
         return candidate_from(files, view.graph, view.target, canonical(view.graph))
 
-    def observation(self, call: Call, text: str) -> Message:
+    def observation(self, call: ParsedCall, text: str) -> Message:
         return Message(role="tool", content=text[:MAX_COMPACT], tool_call_id=call.id)
 
     def report(self, evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best_ms: float) -> str:

@@ -1,4 +1,4 @@
-"""What a model is told at the start, for both profiles. Pure but for reading SKILL.md."""
+"""The prompts at the start of a conversation, for both profiles. Pure but for reading SKILL.md."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.serving.template import write_call
 
 SKILL = Path(__file__).resolve().parent.parent / "skills" / "SKILL.md"
-#: Of the module and of the graph, in characters; reference/ has all.
+#: Most characters of the module, and of the graph, in the prompt; reference/ has all of them.
 MOST = 24_000
 LANGUAGE = {"cuda": "CUDA kernels", "cpu": "C++ kernels (OpenMP and SIMD; one thread pool, no threads of their own)"}
 SIGNATURE = {
@@ -99,7 +99,7 @@ def compact_task(task: Canonical, dims: Mapping[str, int], arch: str, baseline: 
 
 @cache
 def skill_text() -> str:
-    """What an expert would tell a colleague."""
+    """The text of SKILL.md, an expert's advice."""
     return SKILL.read_text(encoding="utf-8")
 
 

@@ -1,4 +1,4 @@
-"""What a model is told of an evaluation, for both profiles. Pure."""
+"""Writes the report of an evaluation for a model, for both profiles. Pure."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ HEADER_SUFFIXES = (".h", ".cuh")
 
 
 def report(evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best_ms: float) -> str:
-    """Full profile: the outcome, where to look, and what it means. `best_ms` is the episode's best before this one."""
+    """Full profile: the outcome, with errors or times in detail. `best_ms` is the episode's best before this one."""
     resources = [_resources(kernel, view, candidate) for kernel in evaluation.resources]
     if evaluation.correct:
-        return "\n".join([*_success(evaluation, view.baseline, best_ms), *_launches(evaluation), *resources])
+        only = [f"at the declared sizes only; at others {evaluation.elsewhere}"] if evaluation.elsewhere else []
+        return "\n".join([*_success(evaluation, view.baseline, best_ms), *only, *_launches(evaluation), *resources])
     head = f"{evaluation.outcome.value.replace('_', ' ')} ({evaluation.stage.value})"
     lines = [head if evaluation.diagnostics else f"{head}: {evaluation.message}"]
     if evaluation.mismatch is not None:
         lines.append(_mismatch(evaluation.mismatch))
-    lines += [_diagnostic(found, candidate.sources) for found in evaluation.diagnostics[:MOST_DIAGNOSTICS]]
+    lines += [_diagnostic(diagnostic, candidate.sources) for diagnostic in evaluation.diagnostics[:MOST_DIAGNOSTICS]]
     return "\n".join([*lines, *resources])
 
 
@@ -39,20 +40,20 @@ def compact(evaluation: Evaluation, baseline: Baseline) -> str:
     """Compact profile: one line in a fixed grammar, at most 80 tokens."""
     if evaluation.correct and evaluation.timing is not None:
         return _compact_success(evaluation, evaluation.timing, baseline)
-    found = evaluation.mismatch
-    if found is not None and found.index:
-        place = ",".join(map(str, found.index))
-        return f"wrong {found.output}[{place}] got {number(found.got)} want {number(found.want)}"
+    mismatch = evaluation.mismatch
+    if mismatch is not None and mismatch.index:
+        index = ",".join(map(str, mismatch.index))
+        return f"wrong {mismatch.output}[{index}] got {number(mismatch.got)} want {number(mismatch.want)}"
     if evaluation.diagnostics:
         kind = {Outcome.compile_error: "compile", Outcome.refused: "refused"}[evaluation.outcome]
-        return f"{kind} {_place(evaluation.diagnostics)}"
+        return f"{kind} {_first_diagnostic(evaluation.diagnostics)}"
     word = {Outcome.incorrect: "wrong", Outcome.out_of_memory: "memory"}.get(evaluation.outcome)
     return f"{word or evaluation.outcome.value} {evaluation.message[:120]}"
 
 
-def _place(diagnostics: Sequence[Diagnostic]) -> str:
-    """The first that is in the model's own lines, else the first."""
-    own = (found for found in diagnostics if not found.file.endswith(HEADER_SUFFIXES))
+def _first_diagnostic(diagnostics: Sequence[Diagnostic]) -> str:
+    """The first diagnostic about the model's own lines, otherwise the first of all; shortened."""
+    own = (diagnostic for diagnostic in diagnostics if not diagnostic.file.endswith(HEADER_SUFFIXES))
     first = next(own, diagnostics[0])
     words = [first.file] if first.file.endswith(HEADER_SUFFIXES) else []
     words += [f"L{first.line}"] if first.line else []
@@ -89,7 +90,7 @@ def _success(evaluation: Evaluation, baseline: Baseline, best_ms: float) -> list
 
 
 def _launches(evaluation: Evaluation) -> list[str]:
-    """Where the time of a call goes."""
+    """The time of a call, by launch."""
     total = sum(launch.ms for launch in evaluation.launches)
     if not total:
         return []
@@ -98,30 +99,36 @@ def _launches(evaluation: Evaluation) -> list[str]:
     return [f"time by launch: {', '.join(parts)}{share}"]
 
 
-def _mismatch(found: Mismatch) -> str:
-    place = f"{found.output}[{','.join(map(str, found.index))}]" if found.index else found.output
-    share = f"{found.count} of {found.total} elements differ" if found.total else found.why
-    return f"{place}: got {number(found.got)}, want {number(found.want)} (inputs: {found.workload}); {share}"
+def _mismatch(mismatch: Mismatch) -> str:
+    element = f"{mismatch.output}[{','.join(map(str, mismatch.index))}]" if mismatch.index else mismatch.output
+    share = f"{mismatch.count} of {mismatch.total} elements differ" if mismatch.total else mismatch.why
+    return f"{element}: got {number(mismatch.got)}, want {number(mismatch.want)} (inputs: {mismatch.workload}); {share}"
 
 
-def _diagnostic(found: Diagnostic, sources: dict[str, str]) -> str:
-    place = f"{found.file}:{found.line}: " if found.line else f"{found.file}: " if found.file else ""
-    lines = sources.get(found.file, "").split("\n")
-    quoted = f"\n    {lines[found.line - 1].strip()[:160]}" if 0 < found.line <= len(lines) else ""
-    return f"{place}{found.severity}: {found.message}{quoted if quoted.strip() else ''}"
+def _diagnostic(diagnostic: Diagnostic, sources: dict[str, str]) -> str:
+    location = (
+        f"{diagnostic.file}:{diagnostic.line}: "
+        if diagnostic.line
+        else f"{diagnostic.file}: "
+        if diagnostic.file
+        else ""
+    )
+    lines = sources.get(diagnostic.file, "").split("\n")
+    quoted = f"\n    {lines[diagnostic.line - 1].strip()[:160]}" if 0 < diagnostic.line <= len(lines) else ""
+    return f"{location}{diagnostic.severity}: {diagnostic.message}{quoted if quoted.strip() else ''}"
 
 
 def _resources(kernel: KernelResources, view: EpisodeView, candidate: Candidate) -> str:
     parts = [f"{kernel.registers} registers", f"{kernel.shared_bytes} B shared", f"{kernel.spill_bytes} B spilled"]
-    found = occupancy(kernel, candidate.plan, view.graph, view.device.arch)
-    if found is not None:
-        share, limit = found
+    share_and_limit = occupancy(kernel, candidate.plan, view.graph, view.device.arch)
+    if share_and_limit is not None:
+        share, limit = share_and_limit
         parts.append(f"occupancy {share:.0%}" + (f" (limited by {limit})" if limit else ""))
     return f"kernel {kernel.symbol}: {', '.join(parts)}"
 
 
 def number(value: float | None) -> str:
-    """Three digits, without a leading zero."""
+    """The number with three digits, without a leading zero."""
     if value is None or not math.isfinite(value):
         return "nan" if value is None or math.isnan(value) else "inf"
     return f"{value:.3g}".replace("0.", ".", 1) if abs(value) < 1 else f"{value:.3g}"

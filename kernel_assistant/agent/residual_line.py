@@ -2,8 +2,8 @@
 
     // call: n0(x0, p0, n0=conv)
 
-The node of the graph, then values of the graph and the buffers that hold them (a bare name is both): what it reads, and
-its results. Views between what is read and the operator come along.
+The line names a node of the graph, then pairs of a value and the buffer that holds it (a bare name is both), for all
+that the node reads and for its results. Views between those values and the operator are included.
 """
 
 from __future__ import annotations
@@ -45,8 +45,8 @@ def _is_result(node: Node, name: str) -> bool:
 
 
 def _between(node: Node, reads: set[str], known: dict[str, Node]) -> set[str]:
-    """Views that lead from what is read to the operands of `node`."""
-    found: set[str] = set()
+    """Names of the views that lead from `reads` to the operands of `node`. Raises ValueError if a value is missing."""
+    views: set[str] = set()
     for name in references(node):
         if name in reads:
             continue
@@ -54,5 +54,5 @@ def _between(node: Node, reads: set[str], known: dict[str, Node]) -> set[str]:
             raise ValueError(f"{node.name} reads {name}: name it among the values")
         if not is_passive(known[name]):
             raise ValueError(f"{node.name} reads {name}, which is computed: name it, with the buffer that holds it")
-        found |= {name} | _between(known[name], reads, known)
-    return found
+        views |= {name} | _between(known[name], reads, known)
+    return views

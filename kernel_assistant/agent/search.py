@@ -1,36 +1,40 @@
-"""One policy's search: it proposes, the environment judges in the quick tier, until a documented stop."""
+"""One policy's search: it proposes candidates, the environment evaluates them in the quick tier, until there is a
+reason to stop."""
 
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from itertools import count
 
 from kernel_assistant.agent.budget import Budget
-from kernel_assistant.agent.judging import Judging
+from kernel_assistant.agent.evaluated import NEVER, BestSoFar, EvaluatedCandidates
+from kernel_assistant.agent.evaluator import Evaluator
 from kernel_assistant.agent.stops import Stop, reason_to_stop
-from kernel_assistant.agent.tried import NEVER, Standing, Tried
+from kernel_assistant.agent.turns import TurnLoop
+from kernel_assistant.environment.job_clock import JobClock
 from kernel_assistant.errors import Cancelled, KernelAssistantError
 from kernel_assistant.events import AnyEvent, BestImproved, CandidateEvaluated, Progress, Warned
-from kernel_assistant.policy.base import EpisodeView, Move, Policy
+from kernel_assistant.policy.base import EpisodeView, Policy, PolicyAction
 from kernel_assistant.policy.client import PolicyError
 from kernel_assistant.records import Baseline, Candidate, Evaluation, Step, StopReason, Tier
 
 Emit = Callable[[AnyEvent], None]
 _ON_THE_DEVICE = ("verify", "profile")
+#: Stop reasons after which no other policy needs to search.
+SETTLED = (StopReason.at_limit, StopReason.at_roofline, StopReason.target_reached, StopReason.cancelled)
 
 
 class Search:
-    """One run of a policy. `turns` numbers the steps and `standing` has the best, of several searches together; `began`
-    is the episode's start.
+    """One run of a policy. Searches of an episode share `turns`, which numbers the steps, and `standing`, the best
+    result; `began` is the episode's start.
 
-    `enough` is set when one of several searches has found what the episode is after.
+    `enough` is set once one of several searches has reached the episode's goal.
     """
 
     def __init__(
         self,
-        environment: Judging,
+        environment: Evaluator,
         policy: Policy,
         budget: Budget,
         emit: Emit,
@@ -39,43 +43,58 @@ class Search:
         began: float,
         steps: tuple[Step, ...] = (),
         turns: Iterator[int] | None = None,
-        standing: Standing | None = None,
+        standing: BestSoFar | None = None,
         enough: threading.Event | None = None,
+        clock: JobClock | None = None,
     ) -> None:
         self.environment, self.policy, self.budget = environment, policy, budget
         self.emit, self.cancel = emit, cancel
         self.steps: list[Step] = list(steps)
-        self.tried = Tried(steps)
-        self._began = began
+        self.tried = EvaluatedCandidates(steps)
+        self._began, self._clock = began, clock or JobClock()
         self._turns = turns or count(len(steps) + 1)
-        self._standing = standing or Standing(self.tried.best_ms)
+        self._standing = standing or BestSoFar(self.tried.best_ms)
         self._enough = enough or threading.Event()
-        self._stalled = 0
+        self._baseline: Baseline
+        self._best_ms, self._stalled = self.tried.best_ms, 0
         self._on_device = 0.0
+        #: Why the policy cannot write the graph, "" where it can.
+        self.unsupported = ""
 
     def run(self) -> StopReason:
-        """Search to the end. Raises Cancelled, WorkerError and DeviceError."""
-        if self.policy.supports(self.environment.graph, self.environment.device.target) is not None:
+        """Search until there is a reason to stop. Raises Cancelled, WorkerError and DeviceError."""
+        reason = self.policy.supports(self.environment.graph, self.environment.device.target)
+        if reason is not None:
+            self.unsupported = f"{self.policy.name}: {reason}"
             return StopReason.unsupported
-        baseline = self.environment.baseline(compiled=False)
-        try:
-            while True:
-                self._step(baseline)
-                if baseline.compile_ms is None:
-                    baseline = self.environment.baseline(compiled=True)
-                    self.emit(Progress(phase="search", message="searching"))
-                reason = self._reason_to_stop(baseline)
-                if reason is not None:
-                    return reason
-        except Stop as stop:
-            return stop.reason
+        self._baseline = self.environment.baseline(compiled=False)
+        return TurnLoop(
+            task=self.environment,
+            policy=self._ask,
+            judge=self._judge,
+            stop_rule=self._reason_to_stop,
+            baseline=lambda: self._baseline,
+            steps=self.steps,
+            turns=self._turns,
+            seconds=self.budget.seconds,
+            now=self._seconds,
+        ).run()
 
-    def _reason_to_stop(self, baseline: Baseline) -> StopReason | None:
+    def _seconds(self) -> float:
+        return self._clock.now() - self._began
+
+    def _reason_to_stop(self) -> StopReason | None:
+        """The stop rule. After the first turn it measures torch.compile."""
+        before, self._best_ms = self._best_ms, self.tried.best_ms
+        self._stalled = 0 if self._best_ms < before * 0.99 else self._stalled + 1
+        if self._baseline.compile_ms is None:
+            self._baseline = self.environment.baseline(compiled=True)
+            self.emit(Progress(phase="search", message="searching"))
         reason = reason_to_stop(
-            baseline,
-            self.tried.best_ms,
+            self._baseline,
+            self._best_ms,
             self.budget,
-            seconds=time.monotonic() - self._began,
+            seconds=self._seconds(),
             turns=len(self.steps),
             stalled=self._stalled,
         )
@@ -83,31 +102,16 @@ class Search:
             return StopReason.device_time
         return StopReason.finished if reason is None and self._enough.is_set() else reason
 
-    def _step(self, baseline: Baseline) -> None:
-        """One turn: ask the policy, judge what it submits, write it down."""
+    def _is_over(self) -> bool:
+        """Whether to skip the rest of a turn: the search's time is over and a candidate is correct, or the job's
+        limit is met."""
+        if self._clock.until_limit() <= 0:
+            return True
+        return self.tried.best_ms < NEVER and self._seconds() > self.budget.seconds
+
+    def _ask(self, view: EpisodeView) -> PolicyAction:
         if self.cancel.is_set():
             raise Cancelled("cancelled")
-        began = time.monotonic() - self._began
-        view = EpisodeView(
-            graph=self.environment.graph,
-            target=self.environment.device.target,
-            device=self.environment.device,
-            baseline=baseline,
-            steps=tuple(self.steps),
-            remaining=self.budget.seconds - began,
-        )
-        move = self._ask(view)
-        if move.finished:
-            raise Stop(StopReason.finished)
-        before = self.tried.best_ms
-        self._judge(move, began)
-        self._stalled = 0 if self.tried.best_ms < before * 0.99 else self._stalled + 1
-
-    def _is_over(self) -> bool:
-        """Whether the rest of a turn is left out: the time is over and something is right."""
-        return self.tried.best_ms < NEVER and time.monotonic() - self._began > self.budget.seconds
-
-    def _ask(self, view: EpisodeView) -> Move:
         try:
             return self.policy.step(view)
         except PolicyError as error:
@@ -119,38 +123,39 @@ class Search:
             self.emit(Warned(message=f"policy {self.policy.name} failed: {type(error).__name__}: {error}"))
             raise Stop(StopReason.policy_broken) from error
 
-    def _judge(self, move: Move, began: float) -> None:
-        """Evaluate what is new in a move. The step is kept with what was found, also if it is cut short."""
-        evaluations: list[Evaluation] = []
-        turn = next(self._turns)
-        # What the quick tier has seen already may still be asked for in full.
-        fresh = self.tried.fresh(move.candidates) if move.tier is Tier.quick else move.candidates
-        try:
-            for candidate, evaluation in zip(fresh, self.environment.iterate(fresh, move.tier), strict=True):
-                evaluations.append(evaluation)
-                self.tried.add(candidate, evaluation)
-                self._on_device += sum(evaluation.seconds.get(stage, 0.0) for stage in _ON_THE_DEVICE)
-                best = self._standing.takes(evaluation)
-                tell(self.emit, turn, candidate, evaluation, best=best, conversation=move.conversation)
-                if self._is_over():
-                    break
-        finally:
-            self.steps.append(
-                Step(
-                    turn=turn,
-                    message=move.message,
-                    candidates=fresh[: len(evaluations)],
-                    evaluations=tuple(evaluations),
-                    started=began,
-                    ended=time.monotonic() - self._began,
-                )
-            )
+    def _judge(self, action: PolicyAction, turn: int) -> Iterator[tuple[Candidate, Evaluation]]:
+        """Evaluate the new candidates of an action."""
+        # Candidates of the quick tier may be evaluated again in the full tier.
+        fresh = self.tried.fresh(action.candidates) if action.tier is Tier.quick else action.candidates
+        for candidate, evaluation in zip(fresh, self.environment.iterate(fresh, action.tier), strict=True):
+            # The step has it, whatever happens next.
+            yield candidate, evaluation
+            self.tried.add(candidate, evaluation)
+            self._on_device += sum(evaluation.seconds.get(stage, 0.0) for stage in _ON_THE_DEVICE)
+            best = self._standing.takes(evaluation)
+            tell(self.emit, turn, candidate, evaluation, best=best, conversation=action.conversation)
+            if self._is_over():
+                break
+
+
+def until_settled(search: Search, enough: threading.Event) -> StopReason:
+    """Runs one of several searches. It ends the others (by setting `enough`) if it reaches the episode's goal or
+    raises.
+    """
+    try:
+        reason = search.run()
+    except BaseException:
+        enough.set()
+        raise
+    if reason in SETTLED:
+        enough.set()
+    return reason
 
 
 def tell(
     emit: Emit, turn: int, candidate: Candidate, evaluation: Evaluation, *, best: bool, conversation: int = 0
 ) -> None:
-    """Report one evaluation, and that it is the best so far where it is."""
+    """Emit the event of one evaluation, and another if it is the best so far."""
     schedule = candidate.plan.schedule
     emit(
         CandidateEvaluated(
@@ -166,7 +171,7 @@ def tell(
 
 
 def tell_best(emit: Emit, candidate: Candidate, evaluation: Evaluation, *, confirmed: bool = False) -> None:
-    """Report the best so far; nothing where it was not timed."""
+    """Emit the event of a new best candidate; nothing if it was not timed."""
     timing = evaluation.timing
     if timing:
         emit(

@@ -1,22 +1,24 @@
-"""One environment for several searches at once: whoever has something to be judged waits for the device.
+"""One environment for several searches at once: a search waits while another one uses the device.
 
-Small models often write the same source in several conversations: what the quick tier has judged is not judged again.
+Small models often write the same source in several conversations: the quick tier evaluates a candidate only once.
 """
 
 from __future__ import annotations
 
+import math
 import threading
 from collections.abc import Iterator, Sequence
 
-from kernel_assistant.agent.judging import Judging
+from kernel_assistant.agent.evaluator import Evaluator
+from kernel_assistant.environment.repeated_measurement import MOST_LOOKS
 from kernel_assistant.records import Baseline, Candidate, Evaluation, Tier
 from kernel_assistant.records.counters import KernelCounters
 
 
 class SharedEnvironment:
-    """`Judging` that several threads may use. `lock` is held while anything is built or measured."""
+    """`Evaluator` that several threads may use. `lock` is held while anything is built or measured."""
 
-    def __init__(self, environment: Judging) -> None:
+    def __init__(self, environment: Evaluator) -> None:
         self.task, self.graph, self.device = environment.task, environment.graph, environment.device
         self.lock = threading.RLock()
         self._environment = environment
@@ -27,13 +29,14 @@ class SharedEnvironment:
             return self._environment.baseline(compiled=compiled)
 
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
-        """Others may come in between two candidates. Nothing is held while the caller has the word."""
+        """Evaluate one candidate after another. The lock is free between two of them, and while the caller handles a
+        result."""
         evaluations: Iterator[Evaluation] = iter(())
         fresh: list[Candidate] = []
-        for place, candidate in enumerate(candidates):
+        for index, candidate in enumerate(candidates):
             with self.lock:
-                if not place:
-                    # Not before the others are done with what they are at: it may be the same.
+                if not index:
+                    # Only now, with the lock held: another search may just have evaluated the same candidate.
                     fresh = [one for one in candidates if tier is not Tier.quick or one.hash() not in self._quick]
                     evaluations = iter(self._environment.iterate(fresh, tier))
                 evaluation = next(evaluations) if candidate in fresh else self._quick[candidate.hash()]
@@ -41,9 +44,9 @@ class SharedEnvironment:
                     self._quick[candidate.hash()] = evaluation
             yield evaluation
 
-    def confirm(self, candidate: Candidate) -> Evaluation:
+    def confirm(self, candidate: Candidate, *, looks: int = MOST_LOOKS, until: float = math.inf) -> Evaluation:
         with self.lock:
-            return self._environment.confirm(candidate)
+            return self._environment.confirm(candidate, looks=looks, until=until)
 
     def counters(self, candidate: Candidate) -> tuple[KernelCounters, ...]:
         with self.lock:

@@ -1,4 +1,4 @@
-"""When an episode has gone on long enough. Pure."""
+"""The conditions that end an episode. Pure."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ from kernel_assistant.agent.budget import Budget
 from kernel_assistant.records import Baseline, StopReason
 
 AT_LIMIT = 0.95
-#: A share of the roofline beyond this says that the ceilings were not measured well; it ends nothing.
+#: A share of the roofline above this means that the roofline is wrong; it ends nothing.
 BELIEVABLE = 1.1
-#: Beyond this times torch.compile's time a candidate counts as slower, although its time is only a quick one.
+#: Above this multiple of torch.compile's time a candidate counts as slower; the quick tier measures no better.
 SLOWER = 1.01
 #: A limit that is reached does not end an episode before this turn while the best candidate is slower.
 TURNS_WHILE_SLOWER = 4
 
 
 class Stop(Exception):
-    """Ends an episode; carries the documented reason."""
+    """Ends an episode, with the reason."""
 
     def __init__(self, reason: StopReason) -> None:
         super().__init__(reason.value)
@@ -40,5 +40,5 @@ def reason_to_stop(
 
 
 def reaches_limit(floor_ms: float, measured_ms: float) -> bool:
-    """Whether a time is at what the device allows. Well below the floor it is the floor that is wrong."""
+    """Whether a time is at the roofline. A time well below it means that the roofline is wrong."""
     return AT_LIMIT <= floor_ms / measured_ms <= BELIEVABLE

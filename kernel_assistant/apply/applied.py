@@ -1,4 +1,4 @@
-"""Applied packages as they lie in a project: found, read, compared with the file that they serve."""
+"""Finds and reads applied packages in a project, and compares them with the file that they serve."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import functools
 import json
 import os
 import threading
+import time
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,19 +15,20 @@ from typing import Any
 from kernel_assistant.apply.edit import IMPORT_LINE, Edit
 from kernel_assistant.apply.files import read_bytes
 from kernel_assistant.apply.outside import OUTSIDE_SCHEMA, OutsideManifest
-from kernel_assistant.apply.package import MANIFEST, MANIFEST_SCHEMA, TASK, Manifest, changed_files, package_name
-from kernel_assistant.apply.sizes import class_folders
+from kernel_assistant.apply.package import MANIFEST, MANIFEST_SCHEMA, TASK, Manifest, changed_files, owner, package_name
 from kernel_assistant.apply.takeback import decorated_classes, take_back
 from kernel_assistant.apply.text import decode_source
-from kernel_assistant.environment.headers import source_paths
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Candidate, KernelTask, Plan, decode
 from kernel_assistant.source.reach import reachable
 from kernel_assistant.worker.applied.fingerprint import fingerprint
-from kernel_assistant.worker.applied.report import file_name
+from kernel_assistant.worker.applied.parts import ARCHIVE, BINARY_SUFFIXES, Parts, sizes_of
+from kernel_assistant.worker.applied.report import PROGRAM, VARIABLE, file_name
 
-#: A syntax tree takes a hundred times the room of its text: one at a time.
+#: A syntax tree takes a hundred times the memory of its text: only one is built at a time.
 _parsing = threading.Lock()
+#: Suffixes of files that no editor or formatter has a reason to change.
+BINARIES = (*BINARY_SUFFIXES, ARCHIVE)
 _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "dist-packages"))
 
 
@@ -50,48 +52,50 @@ class AppliedClass:
 
     @property
     def folder(self) -> Path:
+        """A path that identifies the class and size; the folder need not exist."""
         return self.package / self.class_name / self.size
+
+    def read(self, name: str) -> bytes:
+        """A file of this class and size, such as a binary. Raises OSError and ValueError where it is damaged."""
+        return Parts(str(self.package), self.class_name).read(f"{self.size}/{name}" if self.size else name)
 
     @property
     def name(self) -> str:
-        """`model.py:Gate` or `library.layers:Gate`, for people."""
-        place = f"{self.module or self.package.parent / self.manifest_source}:{self.class_name}"
-        return f"{place}/{self.size}" if self.size else place
-
-    @property
-    def manifest_source(self) -> str:
-        return self.manifest.source if isinstance(self.manifest, Manifest) else ""
+        """The class's name for people: `model.py:Gate` or `library.layers:Gate`."""
+        location = f"{self.module or self.source or self.package}:{self.class_name}"
+        return f"{location}/{self.size}" if self.size else location
 
     @property
     def guard(self) -> dict[str, Any]:
         return dict(self.provenance["guard"])
 
     def changed(self) -> list[str]:
-        """Files of the class and the loader that are not as they were written, missing ones included."""
+        """Files of the class and the loader that differ from those that were written; missing files are included."""
         served = self.manifest.edits if isinstance(self.manifest, Manifest) else self.manifest.classes
         others = {name for name in served if name != self.class_name}
         changed = [*changed_files(self.package, self.manifest), *self._missing()]
-        return [name for name in changed if name.partition("/")[0] not in others]
+        return [name for name in changed if owner(name) not in others]
 
     def _missing(self) -> list[str]:
         return [name for name in self.manifest.files if not (self.package / name).is_file()]
 
 
 def find_applied(paths: Iterable[Path]) -> list[AppliedClass]:
-    """Every applied class at or below `paths`: a package, a file with one beside it, or a folder to look through.
+    """Every applied class at or below `paths`. A path is a package, a file that has a package beside it, or a folder to
+    search.
 
-    Environments and hidden folders below a named one are left out. Raises UsageError for a path that is not there
-    and for a package that cannot be read.
+    Virtual environments and hidden folders below a path are skipped. Raises UsageError for a path that is not there and
+    for a package that cannot be read.
     """
-    found: dict[Path, Path] = {}
+    packages: dict[Path, Path] = {}
     for path in paths:
         for package in _packages(path.absolute()):
-            found.setdefault(package.resolve(), package)
-    return [one for package in found.values() for one in _read(package)]
+            packages.setdefault(package.resolve(), package)
+    return [one for package in packages.values() for one in _read(package)]
 
 
 def reference_text(applied: AppliedClass, text: str) -> str:
-    """The file's text without any of our lines: what the kernels have to equal."""
+    """The file's text without any of our lines: the code that the kernels have to equal."""
     if not isinstance(applied.manifest, Manifest):
         return text
     for name in dict.fromkeys([*applied.manifest.edits, *decorated_classes(text)]):
@@ -101,19 +105,42 @@ def reference_text(applied: AppliedClass, text: str) -> str:
 
 
 def staleness(applied: AppliedClass, text: str) -> str:
-    """Why the kernels are no longer those of the file `text`, "" if they are."""
+    """Why the kernels do not belong to the class in the file `text` any more, "" if they do."""
     try:
         now = fingerprint(text, applied.class_name)
         served = isinstance(applied.manifest, OutsideManifest) or applied.class_name in decorated_classes(text)
     except (SyntaxError, ValueError) as error:
         return f"the file is not Python any more: {error}"
+    if now and not served:
+        return "the file does not name its kernels any more (the decorator is gone)"
+    return _difference(applied, now)
+
+
+def staleness_while_typed(applied: AppliedClass, text: str) -> str:
+    """Like `staleness`, for a class that the file decorates; "" also while the text does not parse."""
+    try:
+        with _parsing:
+            return _difference(applied, _fingerprint(text, applied.class_name))
+    except (SyntaxError, ValueError):
+        return ""
+
+
+def _difference(applied: AppliedClass, now: str) -> str:
     if not now:
         return f"the file has no class {applied.class_name} any more"
-    if not served:
-        return "the file does not name its kernels any more (the decorator is gone)"
     if now != applied.guard["fingerprint"]:
         return f"{applied.class_name} has been edited since its kernels were verified"
     return ""
+
+
+def damage(applied: AppliedClass) -> str:
+    """Which file of the kernels is missing, or which binary was changed; "" if all are as they were written."""
+    changed = applied.changed()
+    lost = [name for name in changed if not (applied.package / name).is_file()]
+    if lost:
+        return f"{applied.package.name} lacks {lost[0]}; the original runs"
+    broken = [name for name in changed if name.endswith(BINARIES)]
+    return f"{applied.package.name}/{broken[0]} is damaged; the original runs" if broken else ""
 
 
 def report_name(package: Path) -> str:
@@ -121,8 +148,13 @@ def report_name(package: Path) -> str:
     return file_name(os.path.realpath(package))
 
 
+def counting(folder: str) -> dict[str, str]:
+    """Environment variables that make programs leave their counters in `folder`, all of them counted as one program."""
+    return {VARIABLE: folder, PROGRAM: f"{os.getpid()} {time.time_ns()}"}
+
+
 def is_same_class(text: str, then: str, class_name: str) -> bool:
-    """Whether a class computes the same in two texts of its file; also where either is not Python at the moment."""
+    """Whether a class computes the same in two texts of its file; True also if one of them does not parse."""
     try:
         with _parsing:
             return text == then or _fingerprint(text, class_name) == _fingerprint(then, class_name)
@@ -132,8 +164,10 @@ def is_same_class(text: str, then: str, class_name: str) -> bool:
 
 @functools.lru_cache(maxsize=4)
 def _fingerprint(text: str, class_name: str) -> str:
-    """For an editor's server, which asks again and again. Only what the class can depend on is parsed: all of a text
-    of 5,000 lines takes 0.1 s, and memory that a process keeps."""
+    """The fingerprint of a class in a text. It is cached, because an editor's server asks again and again. Only the
+    parts on which the class can depend are parsed: parsing a whole text of 5,000 lines takes 0.1 s, and memory that a
+    process keeps.
+    """
     try:
         return fingerprint(reachable(text, class_name), class_name)
     except SyntaxError:
@@ -183,27 +217,37 @@ def _read(package: Path) -> Iterator[AppliedClass]:
         return
     manifest = decode(data, Manifest)
     for name in manifest.edits:
-        yield from _read_class(package, name, manifest, package.parent / manifest.source, "")
+        yield from _read_class(package, name, manifest, _source_of(package, manifest), "")
+
+
+def _source_of(package: Path, manifest: Manifest) -> Path:
+    """The source file beside the package. The package is named after it; both may have been renamed since they were
+    written.
+    """
+    beside = package.parent / f"{package.name.removesuffix(package_name(''))}.py"
+    return beside if beside.is_file() else package.parent / manifest.source
 
 
 def _read_class(
     package: Path, name: str, manifest: Manifest | OutsideManifest, source: Path | None, module: str
 ) -> Iterator[AppliedClass]:
-    for size in class_folders(package / name):
-        yield _read_size(package, name, size, manifest, source, module)
-
-
-def _read_size(
-    package: Path, name: str, size: str, manifest: Manifest | OutsideManifest, source: Path | None, module: str
-) -> AppliedClass:
-    folder = package / name / size
+    parts = Parts(str(package), name)
     try:
-        provenance = json.loads(read_bytes(folder / "provenance.json"))
-        sources = {name: read_bytes(path).decode() for name, path in source_paths(folder / "sources").items()}
-        candidate = Candidate(plan=decode(read_bytes(folder / "plan.json"), Plan), sources=sources)
-        known = folder / TASK
-        task = decode(read_bytes(known), KernelTask) if known.is_file() else None
-        provenance["guard"]["fingerprint"]
+        contents = [(size, *_read_size(parts, size)) for size in sizes_of(parts)]
     except (OSError, ValueError, KeyError, TypeError) as error:
-        raise UsageError(f"{folder} cannot be read: {error}", "apply the kernels again, or undo them") from error
-    return AppliedClass(package, name, manifest, source, module, provenance, candidate, task, size)
+        raise UsageError(
+            f"{name} in {package} cannot be read: {error}", "apply the kernels again, or undo them"
+        ) from error
+    for size, provenance, candidate, task in contents:
+        yield AppliedClass(package, name, manifest, source, module, provenance, candidate, task, size.rstrip("/"))
+
+
+def _read_size(parts: Parts, size: str) -> tuple[dict[str, Any], Candidate, KernelTask | None]:
+    provenance = json.loads(parts.read(f"{size}provenance.json"))
+    provenance["guard"]["fingerprint"]
+    names = parts.names()
+    head = f"{size}sources/"
+    sources = {name[len(head) :]: parts.read(name).decode() for name in names if name.startswith(head)}
+    candidate = Candidate(plan=decode(parts.read(f"{size}plan.json"), Plan), sources=sources)
+    known = f"{size}{TASK}"
+    return provenance, candidate, decode(parts.read(known), KernelTask) if known in names else None

@@ -7,25 +7,27 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from kernel_assistant.apply.diff import unified_diff
-from kernel_assistant.apply.edit import IMPORT_LINE, Edit, decorator_line, has_import, plan_edit
+from kernel_assistant.apply.edit import BLOCK, IMPORT_LINE, Edit, decorator_line, has_import, plan_edit
 from kernel_assistant.apply.files import check_source, digest, read_bytes, write_atomically
 from kernel_assistant.apply.package import (
+    LOADER_FILES,
     MANIFEST,
-    RUNTIME,
     Files,
     Manifest,
     changed_files,
     class_files,
     digests,
     manifest_bytes,
+    owner,
     package_name,
+    packed,
     read_manifest,
     runtime_files,
 )
-from kernel_assistant.apply.provenance import Options
-from kernel_assistant.apply.result import Result, read_result
-from kernel_assistant.apply.sizes import remaining, size_folder
-from kernel_assistant.apply.takeback import decorated_classes, take_back
+from kernel_assistant.apply.provenance import AppliedOptions
+from kernel_assistant.apply.result import VerifiedResult, read_result
+from kernel_assistant.apply.sizes import size_folder, with_others
+from kernel_assistant.apply.takeback import decorated_classes, is_current, take_back
 from kernel_assistant.apply.text import SourceText, decode_source, parse
 from kernel_assistant.apply.turn import turn_in
 from kernel_assistant.apply.undo import remove_files
@@ -34,11 +36,12 @@ from kernel_assistant.worker.applied.fingerprint import fingerprint
 
 
 @dataclass(frozen=True)
-class Applied:
-    """What was done, or would be (`dry_run`). `files` are all files of the class and the loader, in the package.
+class ApplyResult:
+    """The result of applying; with `dry_run`, the result that it would have. `files` are all files of the class and the
+    loader, in the package.
 
-    `import_line` is what the user has to add where no file of theirs was edited (a class of an installed library).
-    `text` is the whole file with the two lines.
+    `import_line` is the line that the user has to add if no file of theirs was edited (a class of an installed
+    library). `text` is the whole file with our lines.
     """
 
     source: Path
@@ -59,6 +62,7 @@ class _Change:
     text: str
     files: Files
     manifest: Manifest
+    class_name: str
     edit: Edit
 
 
@@ -67,26 +71,25 @@ def apply_result(
     source_path: Path | str,
     *,
     dry_run: bool = False,
-    options: Options | None = None,
+    options: AppliedOptions | None = None,
     text: str | None = None,
-) -> Applied:
-    """Write `STEM_kernels/` beside `source_path` and put the import and the decorator into it.
+) -> ApplyResult:
+    """Write `STEM_kernels/` beside `source_path` and put the block and the decorator into it.
 
-    The package is written first, so that the file never names kernels that are not there. Applying to a class that
-    has kernels already replaces them. `text` is the file as it is in an editor: then only the package is written, and
-    whoever has the file open puts `Applied.text` into it. Raises UsageError, with everything as it was, where that
-    cannot be done.
+    The package is written first, so that the file never names kernels that are not there. Applying to a class that has
+    kernels already replaces them, and our lines in their older form without a block. `text` is the file as it is in an
+    editor: then only the package is written, and the caller puts `ApplyResult.text` into the editor. Raises UsageError,
+    with nothing changed, where that cannot be done.
     """
     path = Path(source_path).absolute()
     with turn_in(path.parent):
-        change = _plan(read_result(Path(result_dir)), path, options or Options(), text)
+        change = _plan(read_result(Path(result_dir)), path, options or AppliedOptions(), text)
         if not dry_run:
             _write(change, with_source=text is None)
-    class_name = next(reversed(change.manifest.edits))
-    return Applied(
+    return ApplyResult(
         source=change.path,
         package=change.folder,
-        class_name=class_name,
+        class_name=change.class_name,
         edit=change.edit,
         diff=unified_diff(change.source.text, change.text, change.path.name),
         files=tuple(sorted(change.files)),
@@ -94,7 +97,7 @@ def apply_result(
     )
 
 
-def _plan(result: Result, path: Path, options: Options, buffer: str | None) -> _Change:
+def _plan(result: VerifiedResult, path: Path, options: AppliedOptions, buffer: str | None) -> _Change:
     check_source(path)
     folder = path.parent / package_name(path.stem)
     class_name = result.task.class_name
@@ -105,31 +108,22 @@ def _plan(result: Result, path: Path, options: Options, buffer: str | None) -> _
     known = read_manifest(folder)
     _check_unchanged(result, source.text, path.name)
     _check_package(folder, known, class_name)
-    bare = take_back(source.text, class_name, Edit(hunks=()), None)
-    edit = plan_edit(bare, class_name, IMPORT_LINE, decorator_line(path.stem, class_name), name=path.name)
-    present = class_name in decorated_classes(source.text)
-    text = source.text if present else edit.apply(source.text)
+    own_import = known.own_import if known else _own_import(source.text, class_name, path.name)
+    bare = take_back(source.text, class_name, Edit(hunks=()), IMPORT_LINE if own_import else None)
+    edit = plan_edit(bare, class_name, BLOCK, decorator_line(class_name), name=path.name)
+    text = source.text if is_current(source.text, class_name) else edit.apply(bare)
     size = size_folder(result, folder)
-    files = {**runtime_files(), **class_files(result, options, tool_version(), size)}
-    now = fingerprint(result.task.content, class_name)
-    kept = {} if known is None else remaining(known.files, class_name, size, folder, now)
-    manifest = _manifest(path, source, text, {**kept, **digests(files)}, edit, class_name, known)
-    return _Change(path, folder, source, text, files, manifest, edit)
+    own = with_others(class_files(result, options, tool_version(), size), result, folder)
+    files = {**runtime_files(), **packed(class_name, own)}
+    kept = {} if known is None else {name: one for name, one in known.files.items() if owner(name) != class_name}
+    edits = {**(known.edits if known else {}), class_name: edit}
+    manifest = _manifest(path, source, text, {**kept, **digests(files)}, edits, own_import)
+    return _Change(path, folder, source, text, files, manifest, class_name, edit)
 
 
 def _manifest(
-    path: Path,
-    source: SourceText,
-    text: str,
-    files: dict[str, str],
-    edit: Edit,
-    class_name: str,
-    known: Manifest | None,
+    path: Path, source: SourceText, text: str, files: dict[str, str], edits: dict[str, Edit], own_import: bool
 ) -> Manifest:
-    edits = {name: one for name, one in (known.edits if known else {}).items() if name != class_name}
-    edits[class_name] = edit
-    own_import = known.own_import if known else _own_import(source.text, class_name, path.name)
-    owners = {*edits, RUNTIME}
     bare = text
     for name, one in edits.items():
         bare = take_back(bare, name, one, IMPORT_LINE if own_import else None)
@@ -139,16 +133,16 @@ def _manifest(
         after=digest(source.encode(text)),
         own_import=own_import,
         edits=edits,
-        files={name: one for name, one in files.items() if "/" not in name or name.partition("/")[0] in owners},
+        files={name: one for name, one in files.items() if owner(name) in edits or name in LOADER_FILES},
     )
 
 
 def _own_import(text: str, class_name: str, name: str) -> bool:
-    """False where the user's file has this very import for a purpose of its own."""
+    """Whether the import is ours. False if the user's file has the same import for a purpose of its own."""
     return class_name in decorated_classes(text) or not has_import(parse(text, name), IMPORT_LINE)
 
 
-def _check_unchanged(result: Result, text: str, name: str) -> None:
+def _check_unchanged(result: VerifiedResult, text: str, name: str) -> None:
     class_name = result.task.class_name
     parse(text, name)
     now, then = (fingerprint(one, class_name) for one in (text, result.task.content))

@@ -1,4 +1,4 @@
-"""What applying or undoing changes, for people."""
+"""Shows people what applying or undoing changes."""
 
 from __future__ import annotations
 

@@ -1,28 +1,49 @@
-"""The edit of the user's file: one import line and one decorator line. Pure functions on text."""
+"""The edit of the user's file: a block that loads the kernels and one decorator line. Pure functions on text."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 
 from kernel_assistant.apply.text import line_end, parse, split_lines
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import Record
-from kernel_assistant.worker.applied.fingerprint import MARKER
+from kernel_assistant.worker.applied.fingerprint import DECORATOR, MARKER, is_block
 
+#: The block says by itself what happens where the kernels cannot be loaded (no folder, a part of it, a file that is
+#: executed without `__file__`), since nothing else of ours may be there to say it. It names neither file nor class, so
+#: that both may be renamed. The standard library's `run_path` works however the file itself is loaded: imported from a
+#: package or without one, run as a script, or loaded by its path. A relative or absolute import of the folder fails in
+#: one of these.
+BLOCK = f"""\
+try:  # Kernels that were verified for classes of this file, by kernel-assistant
+    import runpy
+
+    {DECORATOR} = runpy.run_path(__file__[:-3] + "{MARKER}")["accelerated"]
+except Exception as _error:  # without them the classes run as they are written
+    import warnings
+
+    warnings.warn(
+        f"{{__name__}} runs its own code, not its kernels: {{_error!r}}. Restore their folder "
+        "(is it committed?), or take them out of this file: kernel-assistant undo FILE",
+        RuntimeWarning,
+    )
+
+    def {DECORATOR}(_):
+        return lambda cls: cls"""
+
+#: Used by edits older than the block, and by exported files.
 ALIAS = "_run_path"
-
-#: The standard library's `run_path` works however the file itself is loaded: imported from a package or without one,
-#: run as a script, or loaded by its path. A relative or absolute import of the folder fails in one of these.
 IMPORT_LINE = f"from runpy import run_path as {ALIAS}"
 
-#: In every decorator of ours, after a formatter too.
+#: Text that every file with kernels contains, after a formatter too.
 LOADER = MARKER
 
 
 class Hunk(Record, frozen=True, kw_only=True):
-    """Lines put before line `line` (1-based, of the original file). `text` is what they say, indentation included."""
+    """Lines to insert before line `line` (1-based, of the original file). `text` is the lines with their indentation
+    and LF between them."""
 
     line: int
     text: str
@@ -38,20 +59,20 @@ class Edit(Record, frozen=True, kw_only=True):
         lines = split_lines(text)
         for hunk in reversed(self.hunks):
             end = line_end(lines[hunk.line - 1], line_end(lines[0]))
-            lines.insert(hunk.line - 1, hunk.text + end)
+            lines.insert(hunk.line - 1, hunk.text.replace("\n", end) + end)
         return "".join(lines)
 
 
-def decorator_line(stem: str, class_name: str) -> str:
-    """The decorator for a class of `STEM.py`, whose kernels lie in `STEM_kernels/`."""
-    return f'@{ALIAS}(__file__[:-3] + "{LOADER}")["accelerated"]("{class_name}")'
+def decorator_line(class_name: str) -> str:
+    """The decorator for a class whose kernels the block loads."""
+    return f'@{DECORATOR}("{class_name}")'
 
 
-def plan_edit(text: str, class_name: str, import_line: str, decorator: str, *, name: str = "the file") -> Edit:
-    """Where the two lines go: the import after the file's first block of imports, the decorator right above `class`.
+def plan_edit(text: str, class_name: str, head: str, decorator: str, *, name: str = "the file") -> Edit:
+    """Plan our lines: `head` goes after the file's first block of imports, the decorator right above `class`.
 
-    Innermost, because decorators of the user's own may wrap what they find. An import line that is there already is
-    not put in twice. Raises UsageError where the class cannot be edited.
+    Our decorator is the innermost, because the user's own decorators may wrap the class. A head (`BLOCK` or an import
+    line) that is there already is not added twice. Raises UsageError where the class cannot be edited.
     """
     tree = parse(text, name)
     lines = split_lines(text)
@@ -60,35 +81,37 @@ def plan_edit(text: str, class_name: str, import_line: str, decorator: str, *, n
         raise UsageError(f"{class_name} in {name} has its kernels already", "undo them first")
     indent = lines[node.lineno - 1][: -len(lines[node.lineno - 1].lstrip(" \t\f"))]
     hunks = [Hunk(line=node.lineno, text=indent + decorator)]
-    if not has_import(tree, import_line):
-        _check_alias(tree, name)
-        hunks.insert(0, Hunk(line=_import_place(tree), text=import_line))
+    if not _has_head(tree, head):
+        line_number = _import_line_number(tree)
+        _check_names(tree, head, line_number, name)
+        apart = "\n" if head == BLOCK and line_number > 1 else ""
+        hunks.insert(0, Hunk(line=line_number, text=apart + head))
     edit = Edit(hunks=tuple(hunks))
     _check(text, edit, name)
     return edit
 
 
 def plan_import(text: str, line: str, *, name: str = "the file") -> Edit:
-    """Where an import line goes: after the file's first block of imports; nowhere if it is there already."""
+    """Plan an import line after the file's first block of imports; no hunk if the file has it already."""
     tree = parse(text, name)
     if has_import(tree, line):
         return Edit(hunks=())
     if not tree.body:
         raise UsageError(f"{name} is empty", "name the file that your program starts from")
-    # A file of nothing but imports gets it before the last of them.
-    place = min(_import_place(tree), _span(tree.body[-1]).first)
-    edit = Edit(hunks=(Hunk(line=place, text=line),))
+    # In a file that has only imports, the import goes before the last of them.
+    line_number = min(_import_line_number(tree), _span(tree.body[-1]).first)
+    edit = Edit(hunks=(Hunk(line=line_number, text=line),))
     _check(text, edit, name)
     return edit
 
 
 def find_class(tree: ast.Module, class_name: str, name: str) -> ast.ClassDef:
     """The one class of this name outside functions and classes. Raises UsageError naming what is wrong."""
-    found = [node for node in outer_statements(tree.body) if _is_class(node, class_name)]
-    if len(found) == 1 and isinstance(found[0], ast.ClassDef):
-        return found[0]
-    if found:
-        raise UsageError(f"{name} defines {class_name} {len(found)} times", "rename one of the classes")
+    classes = [node for node in outer_statements(tree.body) if _is_class(node, class_name)]
+    if len(classes) == 1 and isinstance(classes[0], ast.ClassDef):
+        return classes[0]
+    if classes:
+        raise UsageError(f"{name} defines {class_name} {len(classes)} times", "rename one of the classes")
     if any(_is_class(node, class_name) for node in ast.walk(tree)):
         raise UsageError(
             f"{class_name} in {name} is defined inside a function or a class", "move it to the top level of the file"
@@ -117,6 +140,10 @@ def _expression(decorator: str) -> ast.expr:
     return ast.parse(decorator.removeprefix("@"), mode="eval").body
 
 
+def _has_head(tree: ast.Module, head: str) -> bool:
+    return any(map(is_block, tree.body)) if head == BLOCK else has_import(tree, head)
+
+
 def has_import(tree: ast.Module, line: str) -> bool:
     """Whether the file imports what `line` imports already, alone or together with other names."""
     return any(imports(node, line) for node in tree.body)
@@ -131,9 +158,34 @@ def imports(node: ast.stmt, line: str) -> bool:
     return any(ast.dump(alias) == ast.dump(wanted.names[0]) for alias in node.names)  # type: ignore[attr-defined]
 
 
-def _check_alias(tree: ast.Module, name: str) -> None:
-    if any(isinstance(node, ast.Name) and node.id == ALIAS for node in ast.walk(tree)):
-        raise UsageError(f"{name} uses the name {ALIAS} itself", f"rename {ALIAS} in the file")
+def _check_names(tree: ast.Module, head: str, line_number: int, name: str) -> None:
+    """Raise UsageError for a file that uses one of our names for something else."""
+    ours = DECORATOR if head == BLOCK else ALIAS
+    taken = [ours] if ours in _used(tree.body) else []
+    if head == BLOCK:
+        # Only imports above the block matter: names below it are bound after the block has run.
+        taken += sorted({"runpy", "warnings"} & _bound(node for node in tree.body if node.lineno < line_number))
+    if taken:
+        raise UsageError(f"{name} uses the name {taken[0]} itself", f"rename {taken[0]} in the file")
+
+
+def _used(body: list[ast.stmt]) -> set[str]:
+    nodes = [one for node in body for one in ast.walk(node)]
+    functions = (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)
+    return {one.id for one in nodes if isinstance(one, ast.Name)} | {
+        one.name for one in nodes if isinstance(one, functions)
+    }
+
+
+def _bound(imports: Iterable[ast.stmt]) -> set[str]:
+    """Names that the import statements bind to anything other than the module of the same name."""
+    return {
+        alias.asname or alias.name
+        for node in imports
+        if isinstance(node, (ast.Import, ast.ImportFrom))
+        for alias in node.names
+        if isinstance(node, ast.ImportFrom) or alias.asname not in (None, alias.name)
+    }
 
 
 @dataclass(frozen=True)
@@ -142,8 +194,10 @@ class _Span:
     last: int
 
 
-def _import_place(tree: ast.Module) -> int:
-    """The line before which the import goes: after docstring, `__future__` and the first block of imports."""
+def _import_line_number(tree: ast.Module) -> int:
+    """The number of the line before which the import is inserted: after docstring, `__future__` and the first block of
+    imports.
+    """
     body = tree.body
     head = 1 if _is_docstring(body[0]) else 0
     while head < len(body) and isinstance(body[head], (ast.Import, ast.ImportFrom)):
@@ -168,7 +222,8 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 def _check(text: str, edit: Edit, name: str) -> None:
-    """The edited file must be the original but for the two lines: odd line breaks could defeat the placing."""
+    """Raise UsageError unless the edited file parses to the original plus our lines: odd line breaks could misplace
+    them."""
     edited = parse(edit.apply(text), name)
     texts = [hunk.text.strip() for hunk in edit.hunks]
     added = {text if text.startswith("@") else ast.unparse(ast.parse(text)) for text in texts}

@@ -28,7 +28,7 @@ def check_source(path: Path) -> None:
         raise UsageError(f"{path} is not a file", "name a Python file")
     if path.suffix != ".py":
         raise UsageError(f"{path.name} is not a .py file", "name a Python source file")
-    # The mode counts as well: as root everything can be written, and a read-only file still says that it should not be.
+    # The mode counts as well: root can write everything, but a read-only file should not be written.
     if not os.access(path, os.W_OK) or not path.stat().st_mode & 0o222:
         raise UsageError(f"{path} is read-only", f"make it writable: chmod u+w {path.name}")
     if not os.access(path.parent, os.W_OK | os.X_OK):
@@ -36,7 +36,7 @@ def check_source(path: Path) -> None:
 
 
 def read_bytes(path: Path) -> bytes:
-    """Whole file. Raises UsageError where it cannot be read."""
+    """Read a whole file. Raises UsageError if it cannot be read."""
     try:
         return path.read_bytes()
     except OSError as error:

@@ -1,4 +1,4 @@
-"""Adds a binary for one more architecture to an applied class, and to what its package says of itself."""
+"""Adds a binary for one more architecture to an applied class and to the package's manifest."""
 
 from __future__ import annotations
 
@@ -10,18 +10,22 @@ from typing import Any
 import msgspec
 
 from kernel_assistant.apply.applied import AppliedClass
-from kernel_assistant.apply.files import digest, write_atomically
-from kernel_assistant.apply.package import MANIFEST
+from kernel_assistant.apply.files import write_atomically
+from kernel_assistant.apply.package import MANIFEST, Files, digests, packed
 from kernel_assistant.records import encode
+from kernel_assistant.worker.applied.parts import Parts
 
 
 def add_binary(applied: AppliedClass, name: str, content: bytes, facts: dict[str, Any]) -> str:
-    """Write `content` as `name`, or beside a file of that name that this machine cannot run; the name taken.
+    """Write `content` as `name`, or under another name beside a file that this machine cannot run; returns the name.
 
-    `facts` are the worker's on this machine. Binary first, manifest last: what is named is there. Raises UsageError.
+    `facts` are the worker's on this machine. The binary is written first and the manifest last, so that the manifest
+    names no missing file. Raises UsageError.
     """
     flags = sorted(facts.get("cpu_flags", []))
-    if (applied.folder / name).exists():
+    parts = Parts(str(applied.package), applied.class_name)
+    size = f"{applied.size}/" if applied.size else ""
+    if f"{size}{name}" in parts.names():
         stem, _, suffix = name.rpartition(".")
         name = f"{stem}.{hashlib.sha256(' '.join(flags).encode()).hexdigest()[:8]}.{suffix}"
     document = dict(applied.provenance)
@@ -32,15 +36,18 @@ def add_binary(applied: AppliedClass, name: str, content: bytes, facts: dict[str
     arch = name.split(".")[1]
     document["left_out"] = {key: why for key, why in document.get("left_out", {}).items() if key != arch}
     provenance = (json.dumps(document, indent=1, ensure_ascii=False) + "\n").encode()
-    write_atomically(applied.folder / name, content)
-    write_atomically(applied.folder / "provenance.json", provenance)
-    _note(applied, {name: content, "provenance.json": provenance})
+    _write(applied, parts, {f"{size}{name}": content, f"{size}provenance.json": provenance})
     return name
 
 
-def _note(applied: AppliedClass, files: dict[str, bytes]) -> None:
-    place = applied.folder.relative_to(applied.package)
-    fresh = {f"{place}/{name}": digest(data) for name, data in files.items()}
-    manifest = msgspec.structs.replace(applied.manifest, files={**applied.manifest.files, **fresh})
+def _write(applied: AppliedClass, parts: Parts, fresh: Files) -> None:
+    """Write files of the class: into the class's own folder where an older package has one, else into the package."""
+    if (applied.package / applied.class_name).is_dir():
+        files = {f"{applied.class_name}/{name}": data for name, data in fresh.items()}
+    else:
+        files = packed(applied.class_name, {**{name: parts.read(name) for name in parts.names()}, **fresh})
+    for name, data in reversed(files.items()):
+        write_atomically(applied.package / name, data)
+    manifest = msgspec.structs.replace(applied.manifest, files={**applied.manifest.files, **digests(files)})
     path = Path(applied.package, MANIFEST)
     write_atomically(path, (json.dumps(json.loads(encode(manifest)), indent=1, ensure_ascii=False) + "\n").encode())

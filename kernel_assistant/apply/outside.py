@@ -1,6 +1,7 @@
 """Kernels for a class of an installed library: a package in the project puts them in when it is imported.
 
-The library's files are not touched. `kernels_for_LIBRARY/` has the loader and the guard of the ordinary form.
+The library's files are not touched. `kernels_for_LIBRARY/` has the loader and the guard of the ordinary form. A second
+class of the same name in one library gets a package of its own, named after its module.
 """
 
 from __future__ import annotations
@@ -10,38 +11,44 @@ import importlib.resources
 import json
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_assistant.apply.apply import Applied, tool_version
+from kernel_assistant.apply.apply import ApplyResult, tool_version
 from kernel_assistant.apply.diff import unified_diff
 from kernel_assistant.apply.edit import Edit, imports, plan_import
 from kernel_assistant.apply.files import check_source, read_bytes, write_atomically
 from kernel_assistant.apply.package import (
+    LOADER_FILES,
     MANIFEST,
-    RUNTIME,
     Files,
     changed_files,
     class_files,
     digests,
+    owner,
+    packed,
     runtime_files,
 )
-from kernel_assistant.apply.provenance import Options
-from kernel_assistant.apply.result import Result, read_result
-from kernel_assistant.apply.sizes import remaining, size_folder
+from kernel_assistant.apply.provenance import AppliedOptions
+from kernel_assistant.apply.result import VerifiedResult, read_result
+from kernel_assistant.apply.sizes import size_folder, with_others
 from kernel_assistant.apply.text import decode_source, parse, split_lines
-from kernel_assistant.apply.undo import Undone, remove_files
-from kernel_assistant.errors import UsageError
+from kernel_assistant.apply.undo import UndoResult, remove_files
+from kernel_assistant.errors import KernelAssistantError, UsageError
 from kernel_assistant.records import decode, encode
 from kernel_assistant.records.codec import Record
 from kernel_assistant.worker.applied.fingerprint import fingerprint
 
+_PREFIX = "kernels_for_"
+_INSTALLED = frozenset(("site-packages", "dist-packages"))
 OUTSIDE_SCHEMA = "kernel-assistant/outside/1"
 
 
 class OutsideManifest(Record, frozen=True, kw_only=True):
     """`classes` maps a class to its module, `into` are the files that have our import line, relative to the package's
-    folder, `files` path in the package → SHA-256."""
+    folder. `files` maps a path in the package to its SHA-256.
+    """
 
     library: str
     classes: dict[str, str]
@@ -66,12 +73,12 @@ class _Line:
 
 def is_installed(path: Path) -> bool:
     """Whether a file belongs to an installed package, so that it is not the user's to edit."""
-    return bool({"site-packages", "dist-packages"} & set(path.parts))
+    return bool(_INSTALLED & set(path.parts))
 
 
-def import_line(library: str) -> str:
-    """The line that puts the kernels in."""
-    return f"import {_package_name(library)}  # noqa: F401"
+def import_line(package: Path) -> str:
+    """The import line that puts the kernels of a package into the library's classes."""
+    return f"import {package.name}  # noqa: F401"
 
 
 def apply_outside(
@@ -81,24 +88,25 @@ def apply_outside(
     *,
     into: Path | None = None,
     dry_run: bool = False,
-    options: Options | None = None,
-) -> Applied:
+    options: AppliedOptions | None = None,
+) -> ApplyResult:
     """Write `kernels_for_LIBRARY/` into the folder `project` for the class of the installed file `source`.
 
-    With `into` the import line is put into that file. Raises UsageError, with everything as it was, where that cannot
-    be done.
+    Where that package replaces another class of this name, it is `kernels_for_MODULE/`, with the module's dots as
+    underscores. With `into` the import line is put into that file. Raises UsageError, with everything as it was, where
+    that cannot be done.
     """
     result = read_result(Path(result_dir))
     module, name = result.task.module_name, result.task.class_name
     library = module.partition(".")[0]
-    folder = project.absolute() / _package_name(library)
+    folder = _package(project.absolute(), name, module)
     known = read_outside(folder)
     _check(result, source, folder, known)
-    line = _with_line(into.absolute(), library) if into is not None else None
+    line = _with_line(into.absolute(), folder) if into is not None else None
     size = size_folder(result, folder)
-    files = {**_runtime(), **class_files(result, options or Options(), tool_version(), size)}
-    now = fingerprint(result.task.content, name)
-    kept = {} if known is None else remaining(known.files, name, size, folder, now)
+    own = with_others(class_files(result, options or AppliedOptions(), tool_version(), size), result, folder)
+    files = {**_runtime(), **packed(name, own)}
+    kept = {} if known is None else {path: one for path, one in known.files.items() if owner(path) != name}
     manifest = _manifest(known, library, {name: module}, line, folder, {**kept, **digests(files)})
     if not dry_run:
         for path, data in files.items():
@@ -108,29 +116,31 @@ def apply_outside(
             remove_files(folder, [path for path in known.files if path not in manifest.files])
         if line is not None and line.after != line.before:
             write_atomically(line.path, line.data)
-    return Applied(
+    return ApplyResult(
         source=folder if line is None else line.path,
         package=folder,
         class_name=name,
         edit=Edit(hunks=()),
         diff="" if line is None else line.diff,
         files=tuple(sorted(files)),
-        import_line="" if line is not None else import_line(library),
+        import_line="" if line is not None else import_line(folder),
     )
 
 
-def undo_outside(folder: Path, class_name: str | None = None, *, dry_run: bool = False) -> Undone:
-    """Take one class, or all with the package and our import lines, away again. Raises UsageError."""
+def undo_outside(folder: Path, class_name: str | None = None, *, dry_run: bool = False) -> UndoResult:
+    """Remove the kernels of one class; or of all classes, together with the package and our import lines. Raises
+    UsageError.
+    """
     folder = folder.absolute()
     known = read_outside(folder)
     if known is None or (class_name is not None and class_name not in known.classes):
         raise UsageError(f"{folder.name} replaces no {class_name or 'class'}", "see its manifest.json for what it does")
     classes = tuple(known.classes) if class_name is None else (class_name,)
     rest = {name: module for name, module in known.classes.items() if name not in classes}
-    going = [path for path in known.files if not rest or path.partition("/")[0] in classes]
+    going = [path for path in known.files if not rest or owner(path) in classes]
     changed = set(changed_files(folder, known))
     removed = tuple(path for path in going if path not in changed)
-    lines = [] if rest else [one for one in (_without_line(folder.parent / path, known) for path in known.into) if one]
+    lines = [] if rest else [one for one in (_without_line(folder.parent / path, folder) for path in known.into) if one]
     if not dry_run:
         for line in lines:
             write_atomically(line.path, line.data)
@@ -139,7 +149,7 @@ def undo_outside(folder: Path, class_name: str | None = None, *, dry_run: bool =
             kept = OutsideManifest(library=known.library, classes=rest, into=known.into, files=files)
             write_atomically(folder / MANIFEST, _pretty(kept))
         remove_files(folder, [*removed, *([] if rest else [MANIFEST])])
-    return Undone(
+    return UndoResult(
         source=folder,
         classes=classes,
         restored=not changed & set(going),
@@ -149,8 +159,53 @@ def undo_outside(folder: Path, class_name: str | None = None, *, dry_run: bool =
     )
 
 
+def packages_of(path: Path, class_name: str = "") -> tuple[Path, ...]:
+    """Packages beside or above the file `path` whose import line was put into it, with the class if one is named."""
+    folders = (folder for parent in path.parents for folder in sorted(parent.glob(f"{_PREFIX}*")))
+    return tuple(folder for folder in folders if _is_in(folder, path, class_name))
+
+
+def replaced_in(projects: Iterable[Path], source: Path) -> dict[str, Path]:
+    """Map each class of the installed file `source` that has kernels to their package, which is in one of the folders
+    `projects` or in a folder inside. Packages that cannot be read are skipped."""
+    packages: dict[str, Path] = {}
+    for project in projects:
+        for manifest in sorted((*project.glob(f"{_PREFIX}*/{MANIFEST}"), *project.glob(f"*/{_PREFIX}*/{MANIFEST}"))):
+            try:
+                known = read_outside(manifest.parent)
+            except KernelAssistantError:
+                continue
+            for name, module in known.classes.items() if known is not None else ():
+                if _is_file_of(source, module):
+                    packages.setdefault(name, manifest.parent)
+    return packages
+
+
+def path_in_library(path: Path) -> Path:
+    """Return the part of a path below the folder of installed packages: `timm/layers/drop.py`."""
+    last = max((index for index, part in enumerate(path.parts) if part in _INSTALLED), default=-1)
+    return Path(*path.parts[last + 1 :])
+
+
+def _is_file_of(path: Path, module: str) -> bool:
+    """Whether a file is that of an installed module, judged by its path."""
+    names = list(path_in_library(path.with_suffix("")).parts)
+    return module.split(".") == (names[:-1] if names[-1:] == ["__init__"] else names)
+
+
+def _is_in(folder: Path, path: Path, class_name: str) -> bool:
+    try:
+        known = read_outside(folder)
+    except UsageError:
+        return False
+    into = [] if known is None else [(folder.parent / one).resolve() for one in known.into]
+    return known is not None and path.resolve() in into and (not class_name or class_name in known.classes)
+
+
 def read_outside(folder: Path) -> OutsideManifest | None:
-    """The manifest of such a package, None where there is no folder. Raises UsageError for anything else there."""
+    """The manifest of a package with kernels for a library; None if there is no folder. Raises UsageError if the folder
+    is anything else.
+    """
     if not folder.exists():
         return None
     if not (folder / MANIFEST).is_file():
@@ -158,19 +213,21 @@ def read_outside(folder: Path) -> OutsideManifest | None:
     return decode(read_bytes(folder / MANIFEST), OutsideManifest)
 
 
-def _package_name(library: str) -> str:
-    return "kernels_for_" + re.sub(r"\W", "_", library)
+def _package(project: Path, name: str, module: str) -> Path:
+    """The package for a class of an installed module: the one that replaces it already, else that of its library,
+    unless this one replaces another class of the same name; then one of its own."""
+    own, shared = (project / (_PREFIX + re.sub(r"\W", "_", part)) for part in (module, module.partition(".")[0]))
+    replaced = {folder: known.classes.get(name) for folder in (own, shared) if (known := read_outside(folder))}
+    there = next((folder for folder, other in replaced.items() if other == module), None)
+    return there or (shared if replaced.get(shared) is None else own)
 
 
-def _check(result: Result, source: Path, folder: Path, known: OutsideManifest | None) -> None:
-    name, module = result.task.class_name, result.task.module_name
+def _check(result: VerifiedResult, source: Path, folder: Path, known: OutsideManifest | None) -> None:
+    name = result.task.class_name
     text = decode_source(read_bytes(source), source.name).text
     parse(text, source.name)
     if fingerprint(text, name) != fingerprint(result.task.content, name):
         raise UsageError(f"{name} in {source} has changed since the job", "optimize it again")
-    other = known.classes.get(name, module) if known else module
-    if other != module:
-        raise UsageError(f"{folder.name} replaces {name} of {other} already", f"undo it first: {folder.name}:{name}")
     changed = changed_files(folder, known, name) if known else []
     if changed:
         raise UsageError(
@@ -190,12 +247,11 @@ def _manifest(
     if line is not None:
         into.append(os.path.relpath(line.path, folder.parent))
     classes = {**(known.classes if known else {}), **fresh}
-    owners = {*classes, RUNTIME}
     return OutsideManifest(
         library=library,
         classes=classes,
         into=tuple(dict.fromkeys(into)),
-        files={path: one for path, one in files.items() if "/" not in path or path.partition("/")[0] in owners},
+        files={path: one for path, one in files.items() if owner(path) in classes or path in LOADER_FILES},
     )
 
 
@@ -204,19 +260,19 @@ def _runtime() -> Files:
     return {**runtime_files(), "__init__.py": (own / "outside.py.txt").read_bytes()}
 
 
-def _with_line(path: Path, library: str) -> _Line:
+def _with_line(path: Path, package: Path) -> _Line:
     check_source(path)
     source = decode_source(read_bytes(path), path.name)
-    after = plan_import(source.text, import_line(library), name=path.name).apply(source.text)
+    after = plan_import(source.text, import_line(package), name=path.name).apply(source.text)
     return _Line(path, source.text, after, source.encode(after))
 
 
-def _without_line(path: Path, known: OutsideManifest) -> _Line | None:
-    """The file without our line; None where it is not there any more."""
+def _without_line(path: Path, package: Path) -> _Line | None:
+    """The edit that removes our line from the file; None if it is not there any more."""
     if not path.is_file():
         return None
     source = decode_source(read_bytes(path), path.name)
-    line = import_line(known.library)
+    line = import_line(package)
     lines = split_lines(source.text)
     try:
         nodes = [node for node in ast.parse(source.text).body if imports(node, line)]

@@ -11,16 +11,20 @@ import msgspec
 
 from kernel_assistant.apply.edit import Edit
 from kernel_assistant.apply.files import digest
-from kernel_assistant.apply.provenance import Options, provenance
-from kernel_assistant.apply.result import Result
+from kernel_assistant.apply.provenance import AppliedOptions, provenance
+from kernel_assistant.apply.result import VerifiedResult
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import KernelTask, decode, encode
 from kernel_assistant.records.codec import Record
+from kernel_assistant.worker.applied.parts import ARCHIVE, BINARY_SUFFIXES, TEXTS, pack_binaries, pack_texts
 
 MANIFEST = "manifest.json"
 TASK = "task.json"
 MANIFEST_SCHEMA = "kernel-assistant/manifest/1"
-RUNTIME = "_runtime"
+#: The loader's modules, in one text.
+RUNTIME = "_runtime.txt"
+#: The folder of the loader's modules in older packages.
+_RUNTIME_BEFORE = "_runtime"
 _RUNNER_FILES = (
     *("__init__.py", "plan.py", "executor.py", "launching.py", "kernel_graph.py", "cuda_driver.py"),
     *("libraries.py", "choosing.py", "cublaslt.py", "cudnn.py", "cudnn_graph.py"),
@@ -28,14 +32,17 @@ _RUNNER_FILES = (
     *("pytorch/__init__.py", "pytorch/aten.py", "pytorch/residual.py", "pytorch/tensors.py"),
 )
 
+#: Files that belong to the package, not to one of its classes.
+LOADER_FILES = ("__init__.py", "load.py", RUNTIME)
+
 Files = dict[str, bytes]
 
 
 class Manifest(Record, frozen=True, kw_only=True):
-    """What undo needs, kept in the package itself so that it outlives the job.
+    """The record that `undo` needs. It is stored in the package itself, so that it is there even if the job is deleted.
 
     `before` and `after` are SHA-256 of the user's file without and with our lines, `edits` the lines by class,
-    `own_import` whether the import line is ours, `files` path in the package → SHA-256.
+    `own_import` whether we added the import line; `files` maps a path in the package to its SHA-256.
     """
 
     source: str
@@ -51,8 +58,8 @@ def package_name(stem: str) -> str:
     return f"{stem}_kernels"
 
 
-def class_files(result: Result, options: Options, tool: str, size: str = "") -> Files:
-    """Everything of one class, below a folder of its name, or below the folder `size` in there."""
+def class_files(result: VerifiedResult, options: AppliedOptions, tool: str, size: str = "") -> Files:
+    """All files of one class for instances of one size, by their names within the class."""
     document = provenance(result, options, tool)
     files: Files = {
         "plan.json": _pretty(json.loads(encode(result.plan))),
@@ -62,8 +69,24 @@ def class_files(result: Result, options: Options, tool: str, size: str = "") -> 
     }
     files.update((f"sources/{name}", text.encode()) for name, text in result.candidate.sources.items())
     files.update(result.binaries)
-    folder = f"{result.task.class_name}/{size}/" if size else f"{result.task.class_name}/"
-    return {folder + name: data for name, data in files.items()}
+    return {f"{size}/{name}" if size else name: data for name, data in files.items()}
+
+
+def packed(class_name: str, files: Files) -> Files:
+    """The files of one class as the package stores them: the texts in one file, the binaries in another, so that
+    applying changes only a few files.
+    """
+    binaries = {name: data for name, data in files.items() if name.endswith(BINARY_SUFFIXES)}
+    texts = {name: data for name, data in files.items() if name not in binaries}
+    return {class_name + TEXTS: pack_texts(texts), class_name + ARCHIVE: pack_binaries(binaries)}
+
+
+def owner(name: str) -> str:
+    """The class that a file of the package belongs to, "" for the loader's."""
+    folder, inside, _ = name.partition("/")
+    if inside:
+        return "" if folder == _RUNTIME_BEFORE else folder
+    return name.rpartition(".")[0] if name != RUNTIME and name.endswith((TEXTS, ARCHIVE)) else ""
 
 
 def digests(files: Files) -> dict[str, str]:
@@ -72,23 +95,24 @@ def digests(files: Files) -> dict[str, str]:
 
 
 def portable(task: KernelTask) -> KernelTask:
-    """How the class was built and called, without what belongs to one machine: folders, and the text, which lies
-    beside the package."""
+    """The task without its text, which is in the file beside the package, and without folders that exist on one machine
+    only.
+    """
     return msgspec.structs.replace(task, path=Path(task.path).name, content="", search_path=())
 
 
 def runtime_files() -> Files:
-    """The loader: files of the worker as they are, two small files of the package's own."""
+    """The loader: unchanged modules of the worker in one text file, and two small files of the package's own."""
     worker = importlib.resources.files("kernel_assistant.worker")
     own = importlib.resources.files("kernel_assistant.apply") / "template"
     files = {name: (own / f"{name}.txt").read_bytes() for name in ("__init__.py", "load.py")}
-    files[f"{RUNTIME}/__init__.py"] = b""
-    for name in _RUNNER_FILES:
-        files[f"{RUNTIME}/runner/{name}"] = (worker / "runner" / name).read_bytes()
-    for entry in (worker / "applied").iterdir():
+    parts = {"__init__.py": b""}
+    for entry in sorted((worker / "applied").iterdir(), key=lambda one: one.name):
         if entry.name.endswith(".py"):
-            files[f"{RUNTIME}/applied/{entry.name}"] = entry.read_bytes()
-    return files
+            parts[f"applied/{entry.name}"] = entry.read_bytes()
+    for name in _RUNNER_FILES:
+        parts[f"runner/{name}"] = (worker / "runner" / name).read_bytes()
+    return {**files, RUNTIME: pack_texts(parts)}
 
 
 def read_manifest(folder: Path) -> Manifest | None:
@@ -110,20 +134,17 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 class HasFiles(Protocol):
-    """A manifest of any kind: path in the package → SHA-256."""
+    """A manifest of any kind: it maps a path in the package to its SHA-256."""
 
     @property
     def files(self) -> dict[str, str]: ...
 
 
 def changed_files(folder: Path, manifest: HasFiles, class_name: str | None = None) -> list[str]:
-    """Files of the package, or of one class, that are no longer as we wrote them; missing ones do not count."""
-    prefix = "" if class_name is None else f"{class_name}/"
-    return [
-        name
-        for name, known in sorted(manifest.files.items())
-        if name.startswith(prefix) and (folder / name).is_file() and digest((folder / name).read_bytes()) != known
-    ]
+    """Files of the package, or of one class, that differ from those that we wrote; missing files are not listed."""
+    known = {name: one for name, one in manifest.files.items() if class_name in (None, owner(name))}
+    there = [name for name in sorted(known) if (folder / name).is_file()]
+    return [name for name in there if digest((folder / name).read_bytes()) != known[name]]
 
 
 def manifest_bytes(manifest: Manifest) -> bytes:

@@ -1,4 +1,6 @@
-"""`provenance.json`: where the kernels of a class come from, what was measured, what the guard has to check."""
+"""`provenance.json`: the origin of a class's kernels, the measurements, and the conditions that the guard has to
+check.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +9,39 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from kernel_assistant.apply.result import Result
+from kernel_assistant.apply.result import VerifiedResult
 from kernel_assistant.records import to_builtins
 from kernel_assistant.worker.applied.fingerprint import fingerprint
 
 SCHEMA = "kernel-assistant/applied/1"
 
-#: Kernels may use the widest loads there are, so inputs have to lie as torch allocates them.
+#: In bytes. Kernels may use the widest loads there are, so inputs must be aligned as torch allocates them.
 ALIGNMENT = {"cpu": 64, "cuda": 16}
 #: Products of sizes in kernels may be 32-bit; nothing larger was verified.
 MAX_ELEMENTS = 2**31 - 1
 
 
 @dataclass(frozen=True)
-class Options:
-    """What timing the applied form found.
+class AppliedOptions:
+    """Choices for the guard, from timing the applied form.
 
     Below `min_elements` (of the largest input) the original runs. `compiled_parent` and `exported` say which of
-    "kernel" and "original" is used inside a compiled parent and in an exported program. `speedup` is the edited file's
-    over the original at the declared size, with its 99.9% interval; it is only noted.
+    "kernel" and "original" is used inside a compiled parent and in an exported program, `unaligned` whether a call with
+    tensors at odd addresses is served with copies of them ("copy") or by the original. `speedup` is the edited file's
+    over the original at the declared size, with its 99.9% interval; it is only recorded.
     """
 
     min_elements: int = 0
     compiled_parent: str = "kernel"
     exported: str = "original"
+    unaligned: str = "original"
     speedup: float | None = None
     speedup_ci: tuple[float, float] | None = None
 
 
-def provenance(result: Result, options: Options, tool: str, now: datetime | None = None) -> dict[str, Any]:
+def provenance(
+    result: VerifiedResult, options: AppliedOptions, tool: str, now: datetime | None = None
+) -> dict[str, Any]:
     """The document for one class. `tool` is this tool's version."""
     task, candidate = result.task, result.candidate.hash()
     return {
@@ -62,7 +68,7 @@ def operator_name(class_name: str, candidate: str) -> str:
     return f"{plain or 'module'}_{candidate}"
 
 
-def _numbers(result: Result, options: Options) -> dict[str, Any]:
+def _numbers(result: VerifiedResult, options: AppliedOptions) -> dict[str, Any]:
     evaluation = result.evaluation
     return {
         "timing": to_builtins(evaluation.timing),
@@ -75,7 +81,15 @@ def _numbers(result: Result, options: Options) -> dict[str, Any]:
     }
 
 
-def _guard(result: Result, options: Options) -> dict[str, Any]:
+def _ranges(result: VerifiedResult) -> dict[str, Any]:
+    """Lowest and highest size of each free dimension; only the declared one if no other was correct."""
+    ranges = dict(result.facts.get("ranges", {}))
+    if result.evaluation.sizes == "all":
+        return ranges
+    return {**ranges, **{name: [size, size] for name, size in result.graph.dims.items()}}
+
+
+def _guard(result: VerifiedResult, options: AppliedOptions) -> dict[str, Any]:
     graph, facts, accuracy = result.graph, result.facts, result.evaluation.accuracy
     users = [
         {"name": f"x{index}", "spec": spec, "kind": "input", "path": ""} for index, spec in enumerate(facts["inputs"])
@@ -83,7 +97,7 @@ def _guard(result: Result, options: Options) -> dict[str, Any]:
     return {
         "inputs": [*users, *(to_builtins(value) for value in graph.inputs if value.kind != "input")],
         "outputs": [to_builtins(graph.spec(name)) for name in graph.outputs],
-        "ranges": facts.get("ranges", {}),
+        "ranges": _ranges(result),
         "state": facts.get("state", []),
         "call": {**facts["call"], "result": facts["result"]},
         "attributes": facts["attributes"],
@@ -94,5 +108,6 @@ def _guard(result: Result, options: Options) -> dict[str, Any]:
         "max_elements": MAX_ELEMENTS,
         "compiled_parent": options.compiled_parent,
         "exported": options.exported,
+        "unaligned": options.unaligned,
         "bit_reproducible": accuracy is None or accuracy.bit_reproducible,
     }

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from kernel_assistant.environment.headers import source_paths
+from kernel_assistant.environment.builds.headers import source_paths
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Candidate, Evaluation, KernelTask, OpGraph, Plan, decode
 from kernel_assistant.targets.base import DeviceFacts
@@ -21,12 +21,12 @@ _BINARY = re.compile(r"kernels\.[A-Za-z0-9_.-]+\.(so|cubin)")
 
 
 @dataclass(frozen=True)
-class Result:
+class VerifiedResult:
     """`binaries` maps `kernels.ARCH.so` or `kernels.ARCH.cubin` to its bytes.
 
-    `facts` is what the worker said of the opened task: `attributes`, `call` and `result` (worker/applied says what
-    they are), `inputs` (specs of all tensors of the call, x0, x1, ... in the graph), `ranges`, `versions` and, for the
-    CPU, `cpu_flags`, the processor features that the compiler was allowed to use beyond the architecture's level.
+    `facts` is what the worker reported about the opened task: `attributes`, `call` and `result` (worker/applied says
+    what they are), `inputs` (specs of all tensors of the call, x0, x1, ... in the graph), `ranges`, `versions` and, for
+    the CPU, `cpu_flags`, the processor features that the compiler was allowed to use beyond the architecture's level.
     `left_out` says why there is no binary for an architecture that is usually shipped.
     """
 
@@ -44,10 +44,10 @@ class Result:
         return self.candidate.plan
 
 
-def read_result(folder: Path) -> Result:
+def read_result(folder: Path) -> VerifiedResult:
     """Read and check a result. Raises UsageError naming the file that is missing or malformed."""
     plan = _record(folder, "plan.json", Plan)
-    result = Result(
+    result = VerifiedResult(
         task=_record(folder, "task.json", KernelTask),
         graph=_record(folder, "graph.json", OpGraph),
         candidate=Candidate(plan=plan, sources=_sources(folder)),
@@ -93,7 +93,7 @@ def _facts(folder: Path) -> dict[str, Any]:
     return dict(facts)
 
 
-def _check(result: Result) -> None:
+def _check(result: VerifiedResult) -> None:
     if not result.evaluation.correct:
         raise UsageError("the candidate was not verified as correct", "run the job again")
     if not result.binaries:

@@ -1,7 +1,7 @@
-"""Kernels of one class for instances of several sizes: each in a folder of its own inside the folder of the class.
+"""Kernels of one class for instances of several sizes, side by side among the files of the class.
 
-The first lies in `CLASS/`, further ones in `CLASS/size_…/`. A result replaces the one that was verified for the same
-parameters and attributes, called with tensors that lie in memory alike, and stands beside those for others.
+Files of the first size have plain names, those of further sizes begin with `size_…/`. A result replaces the earlier one
+with the same parameters, attributes and memory layout of the call's tensors; it is added beside all others.
 """
 
 from __future__ import annotations
@@ -11,19 +11,17 @@ import json
 from pathlib import Path
 from typing import Any
 
-from kernel_assistant.apply.package import RUNTIME
-from kernel_assistant.apply.result import Result
+from kernel_assistant.apply.package import Files
+from kernel_assistant.apply.result import VerifiedResult
+from kernel_assistant.errors import UsageError
 from kernel_assistant.records import to_builtins
 from kernel_assistant.worker.applied.fingerprint import fingerprint
-
-#: How the loader knows these folders (`worker/applied/contract.py`).
-SIZE = "size_"
+from kernel_assistant.worker.applied.parts import SIZE, Parts
 
 
-def size_folder(result: Result, package: Path) -> str:
-    """Where in the folder of its class a result goes: "" for the first, and where everything there is out of date."""
-    folder = package / result.task.class_name
-    first = _guard(folder)
+def size_folder(result: VerifiedResult, package: Path) -> str:
+    """Prefix of a result's files within its class: "" for the first size, and if all existing files are out of date."""
+    first = _guard(package, result.task.class_name)
     if first is None or first["fingerprint"] != fingerprint(result.task.content, result.task.class_name):
         return ""
     held = [to_builtins(value) for value in result.graph.inputs if value.kind != "input"]
@@ -33,34 +31,35 @@ def size_folder(result: Result, package: Path) -> str:
     return "" if wanted == known else SIZE + wanted
 
 
-def class_folders(folder: Path) -> list[str]:
-    """`size_folder` of everything in the folder of a class, the first one first."""
-    return ["", *sorted(path.parent.name for path in folder.glob(f"{SIZE}*/provenance.json"))]
-
-
-def remaining(files: dict[str, str], class_name: str, size: str, package: Path, now: str) -> dict[str, str]:
-    """Files of classes that stay when the kernels of one class in `size` are written anew for the fingerprint `now`."""
-    first = _guard(package / class_name)
-    stale = first is None or first["fingerprint"] != now
-    return {path: value for path, value in files.items() if _stays(path.split("/"), class_name, size, stale)}
-
-
-def _stays(parts: list[str], class_name: str, size: str, stale: bool) -> bool:
-    if len(parts) == 1 or parts[0] != class_name:
-        return len(parts) > 1 and parts[0] != RUNTIME
-    own = parts[1] if parts[1].startswith(SIZE) else ""
-    return own != size and not stale
-
-
-def _guard(folder: Path) -> dict[str, Any] | None:
+def with_others(files: Files, result: VerifiedResult, package: Path) -> Files:
+    """All files of a class: the new `files`, and those of its other sizes that are not out of date."""
+    class_name = result.task.class_name
+    first = _guard(package, class_name)
+    if first is None or first["fingerprint"] != fingerprint(result.task.content, class_name):
+        return files
+    parts = Parts(str(package), class_name)
+    replaced = {_size_of(name) for name in files}
     try:
-        return dict(json.loads((folder / "provenance.json").read_bytes())["guard"])
+        names = [name for name in parts.names() if _size_of(name) not in replaced]
+        return {**{name: parts.read(name) for name in names}, **files}
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{package} cannot be read: {error}", "undo the kernels first") from error
+
+
+def _size_of(name: str) -> str:
+    return name.partition("/")[0] if name.startswith(SIZE) else ""
+
+
+def _guard(package: Path, class_name: str) -> dict[str, Any] | None:
+    try:
+        return dict(json.loads(Parts(str(package), class_name).read("provenance.json"))["guard"])
     except (OSError, ValueError, KeyError):
         return None
 
 
 def _identity(held: list[dict[str, Any]], users: list[dict[str, Any]], attributes: dict[str, Any]) -> str:
-    """Parameters by name, dtype and shape; the user's tensors by dtype, rank and strides."""
+    """Hash of the attributes, the parameters' names, dtypes and shapes, and the dtypes, ranks and strides of the
+    user's tensors."""
     tensors = sorted((value["path"], value["spec"]["dtype"], value["spec"]["shape"]) for value in held)
     called = [(spec["dtype"], len(spec["shape"]), spec["strides"]) for spec in users]
     return hashlib.sha256(json.dumps([tensors, called, attributes], sort_keys=True).encode()).hexdigest()[:8]

@@ -3,19 +3,54 @@
 from __future__ import annotations
 
 import ast
+import textwrap
+from collections.abc import Iterator
 
-from kernel_assistant.apply.edit import ALIAS, Edit, imports, outer_statements
+from kernel_assistant.apply.edit import ALIAS, BLOCK, LOADER, Edit, imports, outer_statements
 from kernel_assistant.apply.text import split_lines
-from kernel_assistant.worker.applied.fingerprint import is_ours
+from kernel_assistant.source.pieces import parse_piece, pieces
+from kernel_assistant.worker.applied.fingerprint import DECORATOR, is_block, is_ours
+
+#: Most lines that a formatter makes of one decorator.
+_MOST_LINES = 6
 
 
 def decorated_classes(text: str) -> list[str]:
     """Names given to our decorators in `text`, in order. Raises SyntaxError."""
-    return [name for _, _, name in _decorators(ast.parse(text))]
+    return [name for _, name in _decorators(ast.parse(text))]
+
+
+def is_current(text: str, class_name: str) -> bool:
+    """Whether the class has its decorator in the current form, and the file has the block. Raises SyntaxError."""
+    tree = ast.parse(text)
+    mine = [item for item, name in _decorators(tree) if name == class_name and isinstance(item.func, ast.Name)]
+    return bool(mine) and any(map(is_block, tree.body))
+
+
+def decorated_while_typed(text: str) -> list[str]:
+    """Like `decorated_classes`, for text that may not parse: then the decorator alone identifies a class."""
+    names: list[str] = []
+    for _, piece in pieces(text):
+        if LOADER in piece or DECORATOR in piece:
+            tree = parse_piece(piece)
+            names += _by_decorators(piece) if tree is None else [name for _, name in _decorators(tree)]
+    return names
+
+
+def _by_decorators(piece: str) -> Iterator[str]:
+    lines = piece.splitlines()
+    for first, line in enumerate(lines):
+        if not line.lstrip().startswith("@"):
+            continue
+        for last in range(first + 1, min(first + _MOST_LINES, len(lines)) + 1):
+            tree = parse_piece(textwrap.dedent("\n".join(lines[first:last])) + "\nclass _: ...")
+            if tree is not None:
+                yield from (name for _, name in _decorators(tree))
+                break
 
 
 def take_back(text: str, class_name: str, edit: Edit, import_line: str | None) -> str:
-    """`text` without the decorator of one class, and without `import_line` once nothing uses it.
+    """`text` without the decorator of one class, and without the block and `import_line` once nothing uses them.
 
     `import_line` is None where the import was the user's own. Text that does not parse (somebody is in the middle of
     an edit) loses exactly the lines that `edit` put in.
@@ -25,22 +60,39 @@ def take_back(text: str, class_name: str, edit: Edit, import_line: str | None) -
     except (SyntaxError, ValueError):
         return _without_exact(text, edit, ALIAS, import_line)
     lines = split_lines(text)
-    for first, last, name in reversed(_decorators(tree)):
+    for item, name in reversed(_decorators(tree)):
         if name == class_name:
-            del lines[first - 1 : last]
-    text = "".join(lines)
+            del lines[item.lineno - 1 : item.end_lineno]
+    text = _without_block("".join(lines))
     return text if import_line is None else _without_import(text, import_line)
 
 
-def _decorators(tree: ast.Module) -> list[tuple[int, int, str]]:
-    """First line, last line and class name of each of our decorators, in order of lines."""
+def _decorators(tree: ast.Module) -> list[tuple[ast.Call, str]]:
+    """Each of our decorators with the name of its class, in order of lines."""
     return [
-        (item.lineno, item.end_lineno or item.lineno, str(item.args[0].value))
+        (item, str(item.args[0].value))
         for node in outer_statements(tree.body)
         if isinstance(node, ast.ClassDef)
         for item in node.decorator_list
         if is_ours(item) and isinstance(item, ast.Call) and item.args and isinstance(item.args[0], ast.Constant)
     ]
+
+
+def _without_block(text: str) -> str:
+    tree = ast.parse(text)
+    if any(isinstance(node, ast.Name) and node.id == DECORATOR and _is_used(node) for node in ast.walk(tree)):
+        return text
+    lines = split_lines(text)
+    for node in reversed([one for one in tree.body if is_block(one)]):
+        first = node.lineno - 1
+        # The blank line above it is ours as well.
+        above = first > 0 and not lines[first - 1].strip("\r\n")
+        del lines[first - above : node.end_lineno]
+    return "".join(lines)
+
+
+def _is_used(name: ast.Name) -> bool:
+    return isinstance(name.ctx, ast.Load)
 
 
 def _without_import(text: str, import_line: str) -> str:
@@ -65,7 +117,7 @@ def _is_alone(tree: ast.Module, node: ast.stmt) -> bool:
 
 
 def _without_alias(lines: list[str], node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The lines of an import that a formatter has merged ours into, or that shares its line, without our name."""
+    """The lines of an import without our name; a formatter has merged it with others, or it shares its line."""
     kept = [alias for alias in node.names if alias.asname != ALIAS]
     first, last = lines[0].encode(), lines[-1].encode()
     end = node.end_col_offset if node.end_col_offset is not None else len(last)
@@ -80,11 +132,21 @@ def _without_alias(lines: list[str], node: ast.Import | ast.ImportFrom) -> list[
 def _without_exact(text: str, edit: Edit, alias: str, import_line: str | None) -> str:
     lines = split_lines(text)
     for hunk in edit.hunks:
-        if hunk.text == import_line:
-            continue
-        exact = [index for index, line in enumerate(lines) if line.rstrip("\r\n") == hunk.text]
-        if exact:
-            del lines[exact[0]]
+        if hunk.text != import_line and hunk.text.strip() != BLOCK:
+            _remove(lines, hunk.text)
+    if not any(f"@{DECORATOR}(" in line for line in lines):
+        _remove(lines, f"\n{BLOCK}") or _remove(lines, BLOCK)
     if import_line is not None and not any(f"@{alias}(" in line for line in lines):
         lines = [line for line in lines if line.rstrip("\r\n") != import_line]
     return "".join(lines)
+
+
+def _remove(lines: list[str], text: str) -> bool:
+    """Delete the first lines that equal `text`; returns whether there were any."""
+    wanted = text.split("\n")
+    plain = [line.rstrip("\r\n") for line in lines]
+    for start in range(len(plain) - len(wanted) + 1):
+        if plain[start : start + len(wanted)] == wanted:
+            del lines[start : start + len(wanted)]
+            return True
+    return False

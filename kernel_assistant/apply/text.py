@@ -1,4 +1,4 @@
-"""A Python file as text whose bytes can be had back exactly: byte order mark, encoding line, line ends, last line."""
+"""A Python file as text that gives back its exact bytes: byte order mark, encoding line, line ends, last line."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One at a time in a folder: two editors may apply and undo in it at the same moment."""
+"""A lock on a folder: two editors may apply and undo in it at the same moment."""
 
 from __future__ import annotations
 
@@ -11,8 +11,10 @@ from pathlib import Path
 
 @contextmanager
 def turn_in(folder: Path) -> Iterator[None]:
-    """For the block alone among processes and threads. Leaves nothing behind; without locks where there are none (some
-    network file systems) or where the folder cannot be read, which is found out by whoever writes."""
+    """Hold an exclusive lock on `folder` against other processes and threads. Leaves no file behind. No lock is held if
+    the file system has none (some network file systems), or if the folder cannot be read; in the latter case writing to
+    it fails later.
+    """
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     except OSError:

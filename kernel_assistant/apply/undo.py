@@ -1,4 +1,4 @@
-"""Takes an applied result back, from what the package itself says: the job need not exist any more."""
+"""Takes an applied result back, with the information in the package itself, because the job may be deleted."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from kernel_assistant.apply.package import (
     Manifest,
     changed_files,
     manifest_bytes,
+    owner,
     package_name,
     read_manifest,
 )
@@ -25,7 +26,7 @@ from kernel_assistant.errors import UsageError
 
 
 @dataclass(frozen=True)
-class Undone:
+class UndoResult:
     """`restored`: the file is byte for byte what it was before. `kept`: files of the package that were changed by
     hand or are not ours, and therefore stay. `text` is the whole file without our lines."""
 
@@ -40,19 +41,19 @@ class Undone:
 
 def undo(
     source_path: Path | str, class_name: str | None = None, *, dry_run: bool = False, text: str | None = None
-) -> Undone:
+) -> UndoResult:
     """Take our lines out of the file and remove what we wrote beside it; of one class, or of all.
 
     Changes that were made elsewhere in the file since then stay. `text` is the file as it is in an editor: then nothing
-    on disk changes, and whoever has it open puts `Undone.text` into it, saves, and undoes again to remove the package.
-    Raises UsageError where there is nothing to undo.
+    on disk changes, and the caller puts `UndoResult.text` into the editor, saves, and undoes again to remove the
+    package. Raises UsageError where there is nothing to undo.
     """
     path = Path(source_path).absolute()
     with turn_in(path.parent):
         return _undo(path, class_name, dry_run or text is not None, text)
 
 
-def _undo(path: Path, class_name: str | None, dry_run: bool, text: str | None) -> Undone:
+def _undo(path: Path, class_name: str | None, dry_run: bool, text: str | None) -> UndoResult:
     folder = path.parent / package_name(path.stem)
     manifest = read_manifest(folder)
     data = read_bytes(path) if path.exists() else b""
@@ -68,7 +69,7 @@ def _undo(path: Path, class_name: str | None, dry_run: bool, text: str | None) -
         write_atomically(path, source.encode(bare))
     removed, kept = _clear(folder, manifest, rest, classes, dry_run)
     before = manifest is not None and digest(data) == manifest.after and rest is None
-    return Undone(
+    return UndoResult(
         source=path,
         classes=classes,
         restored=before and manifest is not None and digest(source.encode(bare)) == manifest.before,
@@ -107,13 +108,13 @@ def _without(text: str, classes: tuple[str, ...], manifest: Manifest | None) -> 
 
 
 def _rest(manifest: Manifest | None, classes: tuple[str, ...], data: bytes) -> Manifest | None:
-    """The manifest without these classes; None where nothing is left."""
+    """The manifest without these classes; None if no class is left."""
     if manifest is None:
         return None
     edits = {name: edit for name, edit in manifest.edits.items() if name not in classes}
     if not edits:
         return None
-    files = {name: known for name, known in manifest.files.items() if name.partition("/")[0] not in classes}
+    files = {name: known for name, known in manifest.files.items() if owner(name) not in classes}
     return Manifest(
         source=manifest.source,
         before=manifest.before,
@@ -127,7 +128,9 @@ def _rest(manifest: Manifest | None, classes: tuple[str, ...], data: bytes) -> M
 def _clear(
     folder: Path, manifest: Manifest | None, rest: Manifest | None, classes: tuple[str, ...], dry_run: bool
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Remove our unchanged files. Returns names removed and names that stay although their class goes."""
+    """Remove our unchanged files. Returns the names of the removed files, and of those that stay although their class
+    is removed.
+    """
     if manifest is None:
         return (), ()
     changed = set(changed_files(folder, manifest))
@@ -140,7 +143,8 @@ def _clear(
         return tuple(removed), _left(folder)
     write_atomically(folder / MANIFEST, manifest_bytes(rest))
     remove_files(folder, removed)
-    return tuple(removed), tuple(name for one in classes for name in _left(folder / one, folder))
+    left = {name for one in classes for name in _left(folder / one, folder)}
+    return tuple(removed), tuple(sorted(left | {name for name in going if name in changed}))
 
 
 def _left(folder: Path, root: Path | None = None) -> tuple[str, ...]:

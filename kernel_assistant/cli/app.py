@@ -22,31 +22,33 @@ from kernel_assistant.errors import (
 
 #: Command → (module, its line in the help): nothing of a command is imported to show the help.
 _COMMANDS = {
-    "optimize": ("optimize", "Find a faster kernel for a module."),
-    "scan": ("scan", "Run a program and rank its modules by what could be gained."),
-    "lint": ("lint", "Point at code in modules that is slower than it has to be."),
-    "draft": ("draft", "Draft the inputs of a class that declares none."),
-    "verify": ("check", "Check a candidate against its reference."),
-    "profile": ("check", "Time a candidate against its reference."),
-    "apply": ("edit", "Write a job's kernels into the user's file."),
-    "undo": ("edit", "Take an applied edit back."),
-    "check": ("applied", "Verify and time applied kernels again."),
-    "export": ("export", "Write a job's kernels for use without this tool."),
-    "jobs": ("jobs", "List jobs: running, waiting, interrupted, newest."),
-    "attach": ("jobs", "Watch a job; an interrupted one goes on."),
-    "say": ("jobs", "Tell the model of a running job something."),
-    "cancel": ("jobs", "Stop a job and keep what it found."),
-    "history": ("jobs", "List what was done, newest first."),
-    "show": ("show", "Report of one job."),
-    "serve": ("serve", "Serve a language model on this machine."),
-    "models": ("models", "Language models: list, use, add, remove, info."),
-    "train": ("train", "Train a model: all stages by a recipe, or one."),
-    "tui": ("tui", "Modules, jobs, results and devices on one screen."),
-    "lsp": ("lsp", "Serve an editor."),
-    "config": ("config", "Settings: what holds, and where it comes from."),
-    "mcp": ("mcp", "Serve coding agents over the Model Context Protocol."),
-    "doctor": ("doctor", "What was found, what is missing, how to get it."),
-    "host": ("host", "The session host: status, stop."),
+    "optimize": ("modules.optimize", "Find a faster kernel for a module."),
+    "scan": ("modules.scan", "Run a program and rank its modules by what could be gained."),
+    "lint": ("modules.lint", "Point at code in modules that is slower than it has to be."),
+    "draft": ("modules.draft", "Draft the inputs of a class that declares none."),
+    "verify": ("modules.check", "Check a candidate against its reference."),
+    "profile": ("modules.check", "Time a candidate against its reference."),
+    "confirm": ("jobs.confirm", "Verify and measure in full what a job found."),
+    "apply": ("edits.edit", "Write a job's kernels into the user's file."),
+    "undo": ("edits.edit", "Take an applied edit back."),
+    "counters": ("edits.counters", "Run a program and say how often applied kernels ran."),
+    "check": ("edits.applied", "Verify and time applied kernels again."),
+    "export": ("edits.export", "Write a job's kernels for use without this tool."),
+    "jobs": ("jobs.jobs", "List jobs: running, waiting, interrupted, newest."),
+    "attach": ("jobs.jobs", "Watch a job; an interrupted one goes on."),
+    "say": ("jobs.jobs", "Tell the model of a running job something."),
+    "cancel": ("jobs.jobs", "Stop a job and keep what it found."),
+    "history": ("jobs.jobs", "List what was done, newest first."),
+    "show": ("jobs.show", "Report of one job."),
+    "serve": ("services.serve", "Serve a language model on this machine."),
+    "models": ("services.models", "Language models: list, use, add, remove, info."),
+    "train": ("services.train", "Train a model: all stages by a recipe, or one."),
+    "tui": ("services.tui", "Modules, jobs, results and devices on one screen."),
+    "lsp": ("services.lsp", "Serve an editor."),
+    "config": ("machine.config", "Settings: what holds, and where it comes from."),
+    "mcp": ("services.mcp", "Serve coding agents over the Model Context Protocol."),
+    "doctor": ("machine.doctor", "What was found, what is missing, how to get it."),
+    "host": ("machine.host", "The session host: status, stop."),
 }
 
 
@@ -73,13 +75,13 @@ class _LazyGroup(click.Group):
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
     epilog="Exit codes: 0 result, 1 gate not met, 2 bad use, 3 something missing, 4 our failure, 130 cancelled.",
 )
-@click.version_option(kernel_assistant.__version__, prog_name="kernel-assistant")
+@click.version_option(kernel_assistant.__version__, prog_name="kernel-assistant", help="Version of this program.")
 def cli() -> None:
     """Make a slow PyTorch module faster with kernels that are verified and measured on this machine."""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Run one command; the exit code. Never a traceback for what is not our bug."""
+    """Runs one command and returns the exit code. Prints a traceback only for a bug of ours."""
     try:
         code: Any = cli.main(args=argv, prog_name="kernel-assistant", standalone_mode=False)
         sys.stdout.flush()
@@ -112,7 +114,9 @@ def _help_hint(error: click.UsageError) -> str:
 
 
 def _quiet_pipe() -> None:
-    """The reader (`head`, a closed pager) has enough; the interpreter must not complain when it flushes at exit."""
+    """Sends later output to the null device, because the reader (`head`, a closed pager) has ended and the interpreter
+    would complain at exit.
+    """
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())
 

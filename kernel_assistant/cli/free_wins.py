@@ -1,16 +1,16 @@
-"""The table of changes that need no kernel, and how the kernel stands beside it."""
+"""The table of changes that need no kernel, and how the kernel compares with them."""
 
 from __future__ import annotations
 
 from kernel_assistant.cli.text import styled, table
 from kernel_assistant.records import FreeWin, OptimizeResult
-from kernel_assistant.session.words import against_free_wins, interval, milliseconds, named, times
+from kernel_assistant.session.reporting.words import against_free_wins, interval, milliseconds, named, times
 
 TITLE = "Free, without a kernel"
 
 
 def free_wins_table(result: OptimizeResult) -> list[str]:
-    """Heading, table and conclusion; nothing where nothing was tried."""
+    """Heading, table and conclusion as lines; an empty list if no change was tried."""
     if not result.free_wins:
         return []
     head = ("", "time", "vs eager", "vs compile", "99.9% interval", "error", "write")
@@ -21,7 +21,7 @@ def free_wins_table(result: OptimizeResult) -> list[str]:
 
 
 def conclusion(result: OptimizeResult) -> list[str]:
-    """Whether a free change is as good as the kernel; the kernel beside TF32 also where that changes results."""
+    """Whether a free win is as good as the kernel; the comparison with TF32 is made even where TF32 changes results."""
     return [styled(line, fg="yellow") if needless else line for line, needless in against_free_wins(result)]
 
 

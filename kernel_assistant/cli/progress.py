@@ -1,4 +1,4 @@
-"""What is shown while a job runs, on stderr: a calm live view for a terminal, lines for everything else."""
+"""Shows the progress of a job on stderr: a live view on a terminal, otherwise lines."""
 
 from __future__ import annotations
 
@@ -16,12 +16,13 @@ from kernel_assistant.events import (
     FreeWinMeasured,
     JobQueued,
     JobStarted,
-    ModelSaid,
+    ModelReplied,
     TaskOpened,
     Warned,
 )
 from kernel_assistant.events import Progress as Phase
-from kernel_assistant.session.words import of_baseline, of_best, of_free_win
+from kernel_assistant.session.reporting.job_view import JobView, fold
+from kernel_assistant.session.reporting.words import of_baseline, of_best, of_free_win, time_left
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -30,16 +31,11 @@ if TYPE_CHECKING:
 _REPORT_EVERY_S = 10.0
 
 
-class Progress:
-    """Silent: keeps count and passes warnings on."""
+class ProgressDisplay:
+    """The base of all displays: it follows the job and prints warnings only."""
 
     def __init__(self) -> None:
-        self.best = ""
-        self.phase = ""
-        self.reference = ""
-        self._correct: dict[str, bool] = {}
-        self.began = 0.0
-        self.now = 0.0
+        self.view = JobView()
 
     def __enter__(self) -> Self:
         return self
@@ -57,42 +53,47 @@ class Progress:
         self.changed(event)
 
     def note(self, event: AnyEvent) -> None:
-        # The job's own clock: what happened before we watched is not shown as happening now.
-        self.began, self.now = self.began or event.time, event.time
-        match event:
-            case JobQueued():
-                self.phase = f"waiting for {event.position} jobs before it" if event.position else "starting"
-            case JobStarted():
-                self.phase = f"{'going on' if event.resumed else 'started'} on {event.device}"
-            case Phase():
-                self.phase = event.message or event.phase
-            case TaskOpened():
-                self.phase = f"module exported: {event.nodes} operators"
-            case BaselineMeasured():
-                self.reference = of_baseline(event)
-            case CandidateEvaluated():
-                # A finalist comes again in the full tier, and may fail there.
-                self._correct[event.evaluation.candidate] = event.evaluation.correct
-            case BestImproved():
-                self.best = of_best(event)
-            case FreeWinMeasured():
-                self.phase = f"free: {of_free_win(event.win)}"
+        self.view = fold(self.view, event)
 
-    def counts(self) -> str:
-        return f"{len(self._correct)} tried, {sum(self._correct.values())} correct"
+    @property
+    def best(self) -> str:
+        """The best candidate so far; "" if there is none."""
+        return "" if self.view.best is None else of_best(self.view.best)
+
+    @property
+    def reference(self) -> str:
+        """The times of the reference; "" before they are measured."""
+        return "" if self.view.baseline is None else of_baseline(self.view.baseline)
+
+    @property
+    def phase(self) -> str:
+        """What the job does now."""
+        match self.view.newest(JobQueued, JobStarted, Phase, TaskOpened, FreeWinMeasured):
+            case JobQueued(position=position):
+                return f"waiting for {position} jobs before it" if position else "starting"
+            case JobStarted(device=device, resumed=resumed):
+                return f"{'going on' if resumed else 'started'} on {device}"
+            case Phase(phase=phase, message=message):
+                return message or phase
+            case TaskOpened(nodes=nodes):
+                return f"module exported: {nodes} operators"
+            case FreeWinMeasured(win=win):
+                return f"free: {of_free_win(win)}"
+            case _:
+                return ""
 
     def warn(self, message: str) -> None:
         say_warning(message)
 
     def changed(self, event: AnyEvent) -> None:
-        """Something to show may have changed."""
+        """Called after each event; a display updates itself here."""
 
     def close(self) -> None:
-        """Nothing more is shown."""
+        """End the display."""
 
 
-class Lines(Progress):
-    """One line for each thing worth one."""
+class LineProgress(ProgressDisplay):
+    """Prints one line for each important event."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -111,28 +112,31 @@ class Lines(Progress):
                 self._last_reference = self.reference
                 self._say(self.reference)
             case BestImproved():
-                self._say(f"{self.counts()}; best {self.best}")
-            case CandidateEvaluated() if self.now - self._reported > _REPORT_EVERY_S:
-                self._say(self.counts())
+                self._say(f"{self.view.counts}; best {self.best}")
+            case CandidateEvaluated() if self.view.now - self._reported > _REPORT_EVERY_S:
+                self._say(self.view.counts)
 
     def _say(self, text: str) -> None:
-        self._reported = self.now
-        print(f"[{self.now - self.began:5.1f} s] {text}", file=sys.stderr, flush=True)
+        # Uses the job's own clock, so that events from before we watched do not seem to happen now.
+        began, now = self.view.began, self.view.now
+        self._reported = now
+        left = ", ".join(filter(None, (f"{now - began:5.1f} s", time_left(self.view.ends, now))))
+        print(f"[{left}] {text}", file=sys.stderr, flush=True)
 
 
-class Words(Lines):
-    """What a model says and calls as well."""
+class ConversationProgress(LineProgress):
+    """Also prints what a model writes and calls."""
 
     def changed(self, event: AnyEvent) -> None:
         super().changed(event)
-        if isinstance(event, ModelSaid):
+        if isinstance(event, ModelReplied):
             who = "model" if event.role == "assistant" else event.role
-            said = [*event.text.splitlines(), *(f"{call.name} {call.arguments}" for call in event.calls)]
-            for line in said:
+            lines = [*event.text.splitlines(), *(f"{call.name} {call.arguments}" for call in event.calls)]
+            for line in lines:
                 self._say(f"{who} {event.conversation}: {line}")
 
 
-class LiveView(Progress):
+class LiveProgress(ProgressDisplay):
     """A few rows that change in place and vanish at the end."""
 
     def __init__(self, title: str) -> None:
@@ -166,24 +170,27 @@ class LiveView(Progress):
         rows = Table.grid(padding=(0, 2))
         rows.add_column(style="dim", no_wrap=True)
         rows.add_column(overflow="ellipsis", no_wrap=True)
-        rows.add_row(f"{time.time() - self.began if self.began else 0:.0f} s", f"[bold]{_plain(self._title)}[/bold]")
+        view = self.view
+        rows.add_row(f"{time.time() - view.began if view.began else 0:.0f} s", f"[bold]{_plain(self._title)}[/bold]")
         rows.add_row("now", _plain(self.phase))
+        if view.ends:
+            rows.add_row("budget", time_left(view.ends, time.time()))
         if self.reference:
             rows.add_row("reference", _plain(self.reference))
-        if self._correct:
-            rows.add_row("candidates", self.counts())
+        if view.judged:
+            rows.add_row("candidates", view.counts)
         if self.best:
             rows.add_row("best", f"[green]{_plain(self.best)}[/green]")
         return rows
 
 
-def choose_progress(title: str, *, silent: bool, words: bool = False) -> Progress:
-    """`words`: what a model says too, in lines."""
+def choose_progress(title: str, *, silent: bool, words: bool = False) -> ProgressDisplay:
+    """The display for stderr; with `words` it prints what a model writes, too."""
     if silent:
-        return Progress()
+        return ProgressDisplay()
     if words:
-        return Words()
-    return LiveView(title) if sys.stderr.isatty() else Lines()
+        return ConversationProgress()
+    return LiveProgress(title) if sys.stderr.isatty() else LineProgress()
 
 
 def _plain(text: str) -> str:

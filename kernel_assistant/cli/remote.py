@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
+from kernel_assistant.cli.conclude import conclude
 from kernel_assistant.cli.progress import choose_progress
 from kernel_assistant.cli.text import say_warning
 from kernel_assistant.cli.watch import watch
@@ -22,37 +23,37 @@ from kernel_assistant.session.client import Client
 from kernel_assistant.store import JobOptions, JobRow
 
 if TYPE_CHECKING:
-    from kernel_assistant.remote.box import Box, Prepared
-    from kernel_assistant.remote.results import Fetched
+    from kernel_assistant.remote.machine import PreparedJob, RemoteMachine
+    from kernel_assistant.remote.results import FetchedJob
 
 F = TypeVar("F", bound=Callable[..., Any])
 
-_host = click.option("--host", metavar="MACHINE", help="Work on this machine, as ssh names it (none: here).")
+_host = click.option("--host", metavar="MACHINE", help="Machine to work on, as ssh names it (none: here).")
 _dir = click.option("--remote-dir", metavar="DIR", help="Folder of everything of ours on that machine.")
 _python = click.option("--remote-python", metavar="PATH", help="Interpreter with torch on that machine.")
 
 
 def host_options(command: F) -> F:
-    """What says where a command works."""
+    """Adds the options for the machine that a command works on."""
     return _host(_python(_dir(command)))
 
 
 @contextmanager
-def there(settings: Settings) -> Iterator[Box]:
-    """The machine that `settings.host` names; what fails inside is told as its failure."""
-    from kernel_assistant.remote.box import Box
+def there(settings: Settings) -> Iterator[RemoteMachine]:
+    """The machine that `settings.host` names; errors inside name it."""
+    from kernel_assistant.remote.machine import RemoteMachine
     from kernel_assistant.remote.told import told
 
-    box: Box | None = None
+    machine: RemoteMachine | None = None
     try:
-        box = Box(settings)
-        yield box
+        machine = RemoteMachine(settings)
+        yield machine
     except KernelAssistantError as error:
-        raise told(error, settings, lost=box is not None and box.client.lost()) from error
+        raise told(error, settings, lost=machine is not None and machine.client.lost()) from error
 
 
 def jobs_of(settings: Settings) -> list[JobRow]:
-    """Those of the session host here or there, by the paths of this machine."""
+    """The jobs of the session host, local or remote, with the paths of this machine."""
     with host_client(settings) as client:
         rows = client.jobs()
     if not settings.host:
@@ -64,12 +65,12 @@ def jobs_of(settings: Settings) -> list[JobRow]:
 
 @contextmanager
 def host_client(settings: Settings) -> Iterator[Client]:
-    """The session host to talk to, here or there."""
+    """A client of the session host, local or remote."""
     if not settings.host:
         yield Client(settings)
         return
-    with there(settings) as box:
-        yield box.client
+    with there(settings) as machine:
+        yield machine.client
 
 
 def optimize_there(
@@ -81,8 +82,7 @@ def optimize_there(
     fail_under: float | None,
     detach: bool,
 ) -> int:
-    """`optimize` with `--host`. `task` and `options` are prepared for elsewhere."""
-    from kernel_assistant.cli.optimize import conclude
+    """`optimize` with `--host`. `task` and `options` are prepared for a remote machine."""
     from kernel_assistant.remote.closure import find_closure
     from kernel_assistant.remote.results import fetch, keep
     from kernel_assistant.remote.told import flags
@@ -90,75 +90,74 @@ def optimize_there(
     closure = find_closure(task, settings.ship)
     for name in closure.left_out:
         say_warning(f"{name} is not shipped: it looks like a secret")
-    with there(settings) as box:
-        prepared = box.prepare(task, options, closure)
-        _say_what_went(box, prepared, silent=as_json)
-        submitted = box.client.submit(prepared.task, prepared.options)
+    with there(settings) as machine:
+        prepared = machine.prepare(task, options, closure)
+        _say_what_went(machine, prepared, silent=as_json)
+        submitted = machine.client.submit(prepared.task, prepared.options)
         job = str(submitted["job"])
-        host = _document(box, job, prepared)
+        host = _document(machine, job, prepared)
         if detach:
-            words = f"job {job} on {box.name}; watch it with: kernel-assistant attach {job} {flags(settings)}"
+            words = f"job {job} on {machine.name}; watch it with: kernel-assistant attach {job} {flags(settings)}"
             print(json.dumps({"job": job, "host": host}) if as_json else words)
             return EXIT_OK
         if submitted["joined"] or submitted["resumed"]:
-            say_warning(f"job {job} on {box.name} is at it already; going on with that one")
-        progress = choose_progress(f"job {job} on {box.name}: {task.name}", silent=as_json)
-        watch(box.client, box.client.attach(job), progress, cancel_on_interrupt=True)
-        fetched = fetch(box, job)
+            say_warning(f"job {job} on {machine.name} is at it already; going on with that one")
+        progress = choose_progress(f"job {job} on {machine.name}: {task.name}", silent=as_json)
+        watch(machine.client, machine.client.attach(job), progress, cancel_on_interrupt=True)
+        fetched = fetch(machine, job)
     return conclude(keep(fetched, settings), as_json=as_json, fail_under=fail_under, host=host)
 
 
 def attach_there(job: str, settings: Settings, *, as_json: bool) -> int:
     """`attach` with `--host`."""
-    from kernel_assistant.cli.optimize import conclude
     from kernel_assistant.remote.results import fetch, keep
     from kernel_assistant.remote.told import flags
 
-    with there(settings) as box:
-        stream = box.client.attach(job)
-        progress = choose_progress(f"job {stream.job} on {box.name}", silent=as_json)
+    with there(settings) as machine:
+        stream = machine.client.attach(job)
+        progress = choose_progress(f"job {stream.job} on {machine.name}", silent=as_json)
         try:
-            watch(box.client, stream, progress, cancel_on_interrupt=False)
+            watch(machine.client, stream, progress, cancel_on_interrupt=False)
         except KeyboardInterrupt:
             stop = f"kernel-assistant cancel {stream.job} {flags(settings)}"
-            print(f"job {stream.job} on {box.name} goes on; stop it with: {stop}", file=sys.stderr)
+            print(f"job {stream.job} on {machine.name} goes on; stop it with: {stop}", file=sys.stderr)
             return EXIT_CANCELLED
-        fetched = fetch(box, stream.job)
-        host = _document(box, stream.job)
+        fetched = fetch(machine, stream.job)
+        host = _document(machine, stream.job)
     return conclude(keep(fetched, settings), as_json=as_json, host=host)
 
 
 @contextmanager
-def fetched_from(settings: Settings, job: str, folder: Path) -> Iterator[Fetched]:
-    """`job` over there, for a look: its files are in `folder` meanwhile."""
+def fetched_from(settings: Settings, job: str, folder: Path) -> Iterator[FetchedJob]:
+    """`job` of the remote machine; its files are in `folder` meanwhile."""
     import msgspec
 
     from kernel_assistant.remote.results import as_here, fetch, localized
 
-    with there(settings) as box:
-        fetched = fetch(box, job)
+    with there(settings) as machine:
+        fetched = fetch(machine, job)
     result = localized(fetched, folder, fetched.row.id)
     row = msgspec.structs.replace(as_here(fetched.row), result=result)
     yield dataclasses.replace(fetched, row=row)
 
 
-def _say_what_went(box: Box, prepared: Prepared, *, silent: bool) -> None:
+def _say_what_went(machine: RemoteMachine, prepared: PreparedJob, *, silent: bool) -> None:
     if silent:
         return
-    tool = [f"this tool ({_size(box.installed.sent_bytes)})"] if box.installed.sent_bytes else []
+    tool = [f"this tool ({_size(machine.installed.sent_bytes)})"] if machine.installed.sent_bytes else []
     count = prepared.shipped.files
     files = [f"{count} file{'s' if count != 1 else ''} ({_size(prepared.shipped.bytes)})"] if count else []
-    print(f"{box.name}: {' and '.join(tool + files) or 'nothing'} shipped; {prepared.device}", file=sys.stderr)
+    print(f"{machine.name}: {' and '.join(tool + files) or 'nothing'} shipped; {prepared.device}", file=sys.stderr)
 
 
-def _document(box: Box, job: str, prepared: Prepared | None = None) -> dict[str, object]:
-    """What `--json` says of the other machine."""
+def _document(machine: RemoteMachine, job: str, prepared: PreparedJob | None = None) -> dict[str, object]:
+    """The part of the `--json` output about the remote machine."""
     shipped = prepared.shipped if prepared else None
     return {
-        "name": box.name,
-        "folder": box.installed.folder,
+        "name": machine.name,
+        "folder": machine.installed.folder,
         "job": job,
-        "tool_bytes": box.installed.sent_bytes,
+        "tool_bytes": machine.installed.sent_bytes,
         "files": shipped.files if shipped else 0,
         "bytes": shipped.bytes if shipped else 0,
     }

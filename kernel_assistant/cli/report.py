@@ -7,12 +7,13 @@ from pathlib import Path
 from kernel_assistant.cli.free_wins import free_wins_table
 from kernel_assistant.cli.text import styled, table
 from kernel_assistant.records import Evaluation, JobOutcome, OptimizeResult, Timing
-from kernel_assistant.session.report import facts, read_evaluation
-from kernel_assistant.session.words import interval, milliseconds, of_roofline, times, verdict
+from kernel_assistant.session.kinds.outcome import is_unconfirmed
+from kernel_assistant.session.reporting.report import facts, read_evaluation
+from kernel_assistant.session.reporting.words import interval, milliseconds, of_roofline, times, verdict, way_to_take
 
 
 def report(result: OptimizeResult) -> list[str]:
-    """Lines for stdout."""
+    """The report as lines for stdout."""
     evaluation = read_evaluation(result)
     lines = [_headline(result, evaluation), ""]
     if evaluation is not None and evaluation.timing is not None:
@@ -57,8 +58,10 @@ def _hints(result: OptimizeResult) -> list[tuple[str, str]]:
     rows = []
     if "plan.json" in result.artifacts:
         rows.append(("files", str(Path(result.artifacts["plan.json"]).parent)))
-    if result.outcome is JobOutcome.improved:
-        rows.append(("apply", f"kernel-assistant apply {job}"))
+    if result.applicable:
+        rows.append(("export" if result.session else "apply", way_to_take(result.session, job)))
+    elif job and is_unconfirmed(result):
+        rows.append(("measure in full", f"kernel-assistant confirm {job}"))
     elif job:
         rows.append(("details", f"kernel-assistant show {job}"))
     return rows

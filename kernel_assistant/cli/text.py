@@ -1,4 +1,4 @@
-"""Words and numbers for people."""
+"""Formats words and numbers for people."""
 
 from __future__ import annotations
 
@@ -10,17 +10,17 @@ import click
 
 
 def colourful(stream: TextIO) -> bool:
-    """Colour only where a person looks and has not said no (no-color.org)."""
+    """Whether to print in colour: only to a terminal, and not if the user has turned colours off (no-color.org)."""
     return stream.isatty() and not os.environ.get("NO_COLOR") and os.environ.get("TERM") != "dumb"
 
 
 def styled(text: str, **style: bool | str) -> str:
-    """`text` for stdout, plain where colour is not wanted."""
+    """`text` in a style for stdout; unchanged if colour is not wanted."""
     return click.style(text, **style) if colourful(sys.stdout) else text  # type: ignore[arg-type]
 
 
 def say_error(cause: str, next_step: str) -> None:
-    """One line of cause, one of what to do."""
+    """Prints an error in two lines: the cause, and the next step."""
     print(f"error: {_one_line(cause)}", file=sys.stderr)
     if next_step:
         print(f"next: {_one_line(next_step)}", file=sys.stderr)
@@ -31,7 +31,7 @@ def say_warning(message: str) -> None:
 
 
 def table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> list[str]:
-    """Left-aligned columns, as lines."""
+    """A table of left-aligned columns, as lines of text."""
     widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
     lines = ["  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)) for row in (head, *rows)]
     return [line.rstrip() for line in lines]

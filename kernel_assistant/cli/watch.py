@@ -1,22 +1,24 @@
-"""Follow a job to its end, and what Ctrl-C means while doing so."""
+"""Follows a job to its end, and handles Ctrl-C meanwhile."""
 
 from __future__ import annotations
 
 import time
 
-from kernel_assistant.cli.progress import Progress
+from kernel_assistant.cli.progress import ProgressDisplay
 from kernel_assistant.errors import Cancelled, HostError
-from kernel_assistant.events import AnyEvent, JobFailed, JobFinished
 from kernel_assistant.records import OptimizeResult
 from kernel_assistant.session.client import Client, EventStream
-from kernel_assistant.session.watching import failure_of
+from kernel_assistant.session.reporting.watching import result_of
 
 #: After Ctrl-C the host has this long to say how the job ended.
 _STOP_WITHIN_S = 0.9
 
 
-def watch(client: Client, stream: EventStream, progress: Progress, *, cancel_on_interrupt: bool) -> OptimizeResult:
-    """The job's result. Raises what the job failed with, Cancelled when the host did not say how it ended in time.
+def watch(
+    client: Client, stream: EventStream, progress: ProgressDisplay, *, cancel_on_interrupt: bool
+) -> OptimizeResult:
+    """The result of the job, once it has ended. Raises the job's failure, and Cancelled if the host did not say in time
+    how it ended.
 
     Without `cancel_on_interrupt`, Ctrl-C only ends the watching (KeyboardInterrupt goes on).
     """
@@ -29,32 +31,26 @@ def watch(client: Client, stream: EventStream, progress: Progress, *, cancel_on_
     return _stop(client, stream, progress)
 
 
-def _end_of(stream: EventStream, progress: Progress) -> OptimizeResult:
+def _end_of(stream: EventStream, progress: ProgressDisplay) -> OptimizeResult:
     for event in stream:
         progress.show(event)
-        result = _result(event)
+        result = result_of(event)
         if result is not None:
             return result
     raise HostError("the session host said nothing of the job's end", f"kernel-assistant show {stream.job}")
 
 
-def _stop(client: Client, stream: EventStream, progress: Progress) -> OptimizeResult:
+def _stop(client: Client, stream: EventStream, progress: ProgressDisplay) -> OptimizeResult:
     deadline = time.monotonic() + _STOP_WITHIN_S
     try:
         client.cancel(stream.job, timeout=_STOP_WITHIN_S)
         while (event := stream.next(max(0.01, deadline - time.monotonic()))) is not None:
             progress.note(event)
-            result = _result(event)
+            result = result_of(event)
             if result is not None:
                 return result
     except (TimeoutError, HostError):
-        # The user wants to be gone; the job's log has the rest.
+        # The user wants to leave; the job's log has the rest.
         pass
     best = f"; best so far: {progress.best}" if progress.best else ""
     raise Cancelled(f"cancelled, the host is still cleaning up{best}", f"kernel-assistant show {stream.job}")
-
-
-def _result(event: AnyEvent) -> OptimizeResult | None:
-    if isinstance(event, JobFailed):
-        raise failure_of(event)
-    return event.result if isinstance(event, JobFinished) else None

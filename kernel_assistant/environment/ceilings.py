@@ -1,4 +1,4 @@
-"""Bandwidths and usable cache of each device, measured once and kept in the cache folder."""
+"""Bandwidths, rate and usable cache of each device, measured once and kept in the cache folder."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 import msgspec
 
 from kernel_assistant.environment.device_locks import alone
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import decode, encode
 from kernel_assistant.targets.base import DeviceFacts
@@ -17,32 +17,33 @@ CALIBRATE_SECONDS = 120.0
 
 
 def ceilings_of(device: DeviceFacts) -> dict[str, float]:
-    """What the judge is told of a device (`Ceilings` of worker/roofline.py)."""
+    """Returns the limits of a device that the judge needs (`Ceilings` of worker/measuring/roofline.py)."""
     return {
         "copy": device.copy_bandwidth,
         "read": device.read_bandwidth,
         "datasheet": device.bandwidth_datasheet,
         "cache_bytes": device.cache_bytes,
+        "flops": device.flops_fp32,
     }
 
 
-def with_ceilings(device: DeviceFacts, worker: Worker, cache_dir: Path, cancel: threading.Event) -> DeviceFacts:
-    """`device` with its measured bandwidths: from the cache, else measured now by `worker`.
+def with_ceilings(device: DeviceFacts, worker: WorkerClient, cache_dir: Path, cancel: threading.Event) -> DeviceFacts:
+    """Returns `device` with its measured bandwidths: from the cache, or measured now by `worker`.
 
-    On a busy machine they stay unknown: too low a ceiling would call honest kernels impossible.
+    On a busy machine they stay unknown: with too low a limit, honest kernels would seem impossibly fast.
     """
     known = known_ceilings(device, cache_dir)
     if known is not None:
         return known
-    found, quiet = measure_ceilings(device, worker, cancel)
+    measured, quiet = measure_ceilings(device, worker, cancel)
     if not quiet:
-        return msgspec.structs.replace(device, cache_bytes=found.cache_bytes)
-    keep_ceilings(found, cache_dir)
-    return found
+        return msgspec.structs.replace(device, cache_bytes=measured.cache_bytes)
+    keep_ceilings(measured, cache_dir)
+    return measured
 
 
-def measure_ceilings(device: DeviceFacts, worker: Worker, cancel: threading.Event) -> tuple[DeviceFacts, bool]:
-    """`device` with the bandwidths that it has now, and whether nobody else used the machine meanwhile."""
+def measure_ceilings(device: DeviceFacts, worker: WorkerClient, cancel: threading.Event) -> tuple[DeviceFacts, bool]:
+    """Measures. Returns `device` with its bandwidths, and whether nothing else used the machine meanwhile."""
     params = {"target": device.target, "device": device.index, "cache_bytes": device.cache_bytes}
     with alone(device, cancel):
         measured = worker.call("calibrate", params, timeout=CALIBRATE_SECONDS, cancel=cancel)
@@ -51,14 +52,14 @@ def measure_ceilings(device: DeviceFacts, worker: Worker, cancel: threading.Even
 
 
 def keep_ceilings(device: DeviceFacts, cache_dir: Path) -> None:
-    """For all who use this folder."""
+    """Writes the bandwidths of `device` to the cache folder."""
     path = _path(device, cache_dir)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(encode(device))
 
 
 def known_ceilings(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:
-    """`device` with the bandwidths that were measured before, None where they were not."""
+    """Returns `device` with the bandwidths from the cache folder, None if there are none."""
     try:
         known = decode(_path(device, cache_dir).read_bytes(), DeviceFacts)
     except (OSError, UsageError):
@@ -67,10 +68,13 @@ def known_ceilings(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:
         device,
         copy_bandwidth=known.copy_bandwidth,
         read_bandwidth=known.read_bandwidth,
+        flops_fp32=known.flops_fp32,
         bandwidth_datasheet=device.bandwidth_datasheet or known.bandwidth_datasheet,
         cache_bytes=min(known.cache_bytes, device.cache_bytes),
     )
 
 
 def _path(device: DeviceFacts, cache_dir: Path) -> Path:
-    return cache_dir / "devices" / f"{device.key}.json"
+    # Files of earlier versions have no rate of a CPU's arithmetic.
+    measured = "-2" if device.target == "cpu" else ""
+    return cache_dir / "devices" / f"{device.key}{measured}.json"

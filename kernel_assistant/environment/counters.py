@@ -1,8 +1,8 @@
-"""Hardware counters of a candidate's kernels, read by Nsight Compute where the machine allows.
+"""Hardware counters of a candidate's kernels, read by Nsight Compute if the machine allows it.
 
-Its replays need the driver's own interfaces, so it runs outside the sandbox. What runs under it is our executor with a
-cubin: on CUDA a candidate has no code of its own for the host. Nothing else of the candidate is there, no value of the
-user's, and only candidates that were verified are asked about.
+The profiler's replays need the driver's own interfaces, so it runs outside the sandbox. It profiles our executor, which
+loads the cubin: on CUDA a candidate has no host code. Neither other files of the candidate nor the user's values are
+there, and only verified candidates are profiled.
 """
 
 from __future__ import annotations
@@ -22,11 +22,11 @@ from kernel_assistant.records import Plan, encode
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.records.counters import KernelCounters
 from kernel_assistant.sandbox.choose import choose
-from kernel_assistant.sandbox.contract import Limits, SandboxSpec
+from kernel_assistant.sandbox.contract import SandboxLimits, SandboxSpec
 from kernel_assistant.sandbox.run import run
 
 BOOT = Path(__file__).resolve().parent.parent / "worker" / "runner" / "boot.py"
-#: Some fourteen passes over each launch, and the profiler's own start.
+#: Time limit: about fourteen passes over each launch, and the start of the profiler.
 SECONDS = 60.0
 
 _OF = {
@@ -51,15 +51,15 @@ _STALLS = {
     "wait": "fixed latency",
 }
 _STALL = "smsp__average_warps_issue_stalled_{}_per_issue_active.ratio"
-#: Below this a reason is not worth a word: warps an issued instruction.
+#: Stall reasons below this are not reported. Unit: stalled warps for each issued instruction.
 _LEAST_STALL = 0.1
 
 
 def profiler() -> str:
-    """Path of ncu. MissingError if there is none."""
+    """Returns the path of ncu. Raises MissingError if there is none."""
     homes = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", *sorted(glob.glob("/opt/nvidia/nsight-compute/*"))]
-    found = [os.path.join(home, below, "ncu") for home in homes if home for below in ("bin", "")]
-    for path in [shutil.which("ncu") or "", *found]:
+    paths = [os.path.join(home, below, "ncu") for home in homes if home for below in ("bin", "")]
+    for path in [shutil.which("ncu") or "", *paths]:
         if path and os.access(path, os.X_OK) and os.path.isfile(path):
             return path
     raise MissingError("Nsight Compute (ncu) was not found", "install it with the CUDA toolkit")
@@ -68,8 +68,8 @@ def profiler() -> str:
 def count(
     plan: Plan, cubin: bytes, dims: Mapping[str, int], device: int, cancel: threading.Event
 ) -> tuple[KernelCounters, ...]:
-    """Of each launch of `plan` at the sizes `dims`, in order. MissingError where there is no profiler, where the
-    machine refuses it the counters, or where PyTorch or a library does some of the work; Cancelled."""
+    """Returns the counters of each launch of `plan` at the sizes `dims`, in order. Raises Cancelled, and MissingError
+    if there is no profiler, if the machine denies the counters, or if PyTorch or a library does some of the work."""
     if not all(launch.is_kernel for launch in (*plan.prepare, *plan.launches)):
         raise MissingError("counters are read of plans that launch nothing but their own kernels", "")
     tool = profiler()
@@ -87,20 +87,20 @@ def count(
             gpu=True,
             allow_fork=True,
             env={"HOME": folder, "TMPDIR": folder},
-            limits=Limits(cpu_seconds=int(SECONDS), file_bytes=64 << 20, memory_bytes=16 << 30, processes=512),
+            limits=SandboxLimits(cpu_seconds=int(SECONDS), file_bytes=64 << 20, memory_bytes=16 << 30, processes=512),
         )
         done = run(choose("none"), spec, timeout=SECONDS, cancel=cancel, max_output=16 << 20)
     if done.cancelled:
         raise Cancelled("cancelled while counters were read")
     text = done.stdout.decode(errors="replace")
-    found = read_counters(text)[len(plan.prepare) :]
-    if len(found) != len(plan.launches):
+    counters = read_counters(text)[len(plan.prepare) :]
+    if len(counters) != len(plan.launches):
         raise MissingError(f"Nsight Compute read no counters: {_why(text, done.stderr, done.timed_out)}", "")
-    return found
+    return counters
 
 
 def read_counters(text: str) -> tuple[KernelCounters, ...]:
-    """What ncu printed as CSV, a row a launch, after anything else. Empty where it printed none."""
+    """Parses the CSV at the end of ncu's output, one row for each launch. Returns () if there is no CSV."""
     start = text.find('"ID"')
     rows = list(csv.reader(text[start:].splitlines())) if start >= 0 else []
     if len(rows) < 3:
@@ -129,7 +129,7 @@ def _counters(row: dict[str, str]) -> KernelCounters:
 
 
 def _number(text: str) -> float:
-    """Nothing where the counter does not exist on a device."""
+    """Parses one cell. Returns 0 if the device does not have the counter."""
     try:
         return float(text.replace(",", ""))
     except ValueError:
@@ -145,5 +145,7 @@ def _options() -> Sequence[str]:
 def _why(text: str, errors: bytes, timed_out: bool) -> str:
     if timed_out:
         return f"it took longer than {SECONDS:.0f} s"
-    said = [line.strip("= ") for line in (*text.splitlines(), *errors.decode(errors="replace").splitlines())]
-    return next((line for line in said if "ERROR" in line or "rror:" in line), said[-1] if said else "it said nothing")
+    lines = [line.strip("= ") for line in (*text.splitlines(), *errors.decode(errors="replace").splitlines())]
+    return next(
+        (line for line in lines if "ERROR" in line or "rror:" in line), lines[-1] if lines else "it said nothing"
+    )

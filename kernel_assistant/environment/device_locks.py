@@ -1,8 +1,8 @@
-"""Where the lock of a device is: one for all processes of a user, so that jobs, training and tests share devices.
+"""The file lock of each device, one for all processes of a user, so that jobs, training and tests share devices.
 
-On CUDA the judge takes the lock itself, for each timed block or round. On the CPU, where a judge that waits would keep
-cores busy, its client takes it for a whole timed evaluation. Builders share the processor before anybody is timed,
-what writes text lets those pass that wait to be timed (docs/device_lock.md).
+On CUDA the judge takes the lock itself, for each timed block or round. On the CPU, where a waiting judge would keep
+cores busy, its client takes the lock for a whole timed evaluation. Builds hold it shared and go before measurements;
+a language model holds it shared and lets measurements go first (docs/device_lock.md).
 """
 
 from __future__ import annotations
@@ -19,20 +19,20 @@ from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.worker.device_lock import DeviceLock
 
-#: Names another folder for the locks: processes with different ones do not wait for each other.
+#: Environment variable with another folder for the locks. Processes with different folders do not wait for each other.
 FOLDER = "KERNEL_ASSISTANT_DEVICE_LOCKS"
-#: How long what is to be timed on the processor waits for others who use it. A stretch of text takes less than a
-#: second, a build some; an engine that hangs holds nobody up for longer.
+#: How long a measurement on the CPU waits for shared holders. Generating a piece of text takes less than a second, a
+#: build a few seconds; after this time a model server that hangs is not waited for any more.
 PATIENCE_SECONDS = 30.0
 
 
 def lock_of(device: DeviceFacts) -> DeviceLock:
-    """A lock for this device. Raises MissingError where somebody else owns the folder."""
+    """Returns the lock of this device. Raises MissingError if another user owns the folder."""
     return DeviceLock(lock_folder(device.target, device.index))
 
 
 def alone(device: DeviceFacts, cancel: threading.Event) -> AbstractContextManager[None]:
-    """The device for what is timed on it; a judge on CUDA takes it itself. Raises Cancelled."""
+    """Holds the device exclusively for a measurement. The CUDA judge does so itself. Raises Cancelled."""
 
     def check() -> None:
         if cancel.is_set():
@@ -42,7 +42,7 @@ def alone(device: DeviceFacts, cancel: threading.Event) -> AbstractContextManage
 
 
 def lock_folder(target: str, index: int = 0) -> Path:
-    """Of the processor, or of a GPU under the name that the driver gives it."""
+    """Returns the folder of a device's lock. A GPU's folder is named after the driver's identifier."""
     name = "cpu" if target == "cpu" else (_identities()[index : index + 1] or [f"cuda-{index}"])[0]
     return _folder() / name
 

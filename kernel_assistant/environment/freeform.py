@@ -1,7 +1,8 @@
-"""The second path: free-form candidates (a ModelNew file, a CUDA-Agent workdir) through the same gate as plans.
+"""Evaluates free-form candidates (a ModelNew file, a CUDA-Agent workdir) in the same stages as plans.
 
-Slower than plans (torch starts anew for each candidate, an extension takes half a minute to build) and less protected:
-a candidate's Python and C++ run in the process that calls it. What counts as correct and as fast is the same judge's.
+This is slower than plans (torch is started for each candidate, an extension takes half a minute to build) and less
+protected: a candidate's Python and C++ run in the process that calls it. The same judge decides what is correct and
+fast.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from typing import Any
 
 import msgspec
 
+from kernel_assistant.environment.builds.compile import CompileFailure
 from kernel_assistant.environment.ceilings import ceilings_of, with_ceilings
-from kernel_assistant.environment.compile import CompileFailure
 from kernel_assistant.environment.device_locks import alone, lock_folder
 from kernel_assistant.environment.freeform_build import FreeformBuilder, runner_spec
 from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
 from kernel_assistant.environment.freeform_text import REFERENCE
-from kernel_assistant.environment.screen_cpp import cpp_problems
-from kernel_assistant.environment.screen_python import screen_python, screen_reference
-from kernel_assistant.environment.session import BASELINE_SECONDS, OPEN_SECONDS, STAGE_SECONDS, open_environment
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.repeated_measurement import ONE_MEASUREMENT, RepeatedMeasurement
+from kernel_assistant.environment.screens.screen_cpp import cpp_problems
+from kernel_assistant.environment.screens.screen_python import screen_python, screen_reference
+from kernel_assistant.environment.session import BASELINE_SECONDS, STAGE_SECONDS, open_environment
+from kernel_assistant.environment.stage_messages import open_task
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import Cancelled, UsageError, WorkerError
 from kernel_assistant.events import AnyEvent, Progress
 from kernel_assistant.records import (
@@ -56,13 +59,13 @@ Emit = Callable[[AnyEvent], None]
 
 
 class FreeformEnvironment:
-    """Judges free-form candidates of one task. Not thread-safe, but for `cancel`."""
+    """Judges free-form candidates of one task. Not thread-safe, except for `cancel`."""
 
     def __init__(
         self,
         task: KernelTask,
         device: DeviceFacts,
-        worker: Worker,
+        worker: WorkerClient,
         sandbox: Sandbox,
         cache_dir: Path,
         emit: Emit,
@@ -77,20 +80,26 @@ class FreeformEnvironment:
         self._workspaces: list[str] = []
 
     def evaluate(
-        self, candidate: ModelCandidate, tier: Tier, *, profile: bool = True, screened: bool = True
+        self,
+        candidate: ModelCandidate,
+        tier: Tier,
+        *,
+        profile: bool = True,
+        screened: bool = True,
+        repetition: RepeatedMeasurement = ONE_MEASUREMENT,
     ) -> Evaluation:
-        """One pass through the gate. `screened=False` leaves the screen out, to test what lies behind it."""
+        """Screens, builds, verifies and profiles. `screened=False` skips the screen, to test the stages after it."""
         key, spent = candidate.hash(), dict[str, float]()
-        found = screen_candidate(candidate) if screened else ()
-        if found:
-            return _refused(key, tier, found)
+        diagnostics = screen_candidate(candidate) if screened else ()
+        if diagnostics:
+            return _refused(key, tier, diagnostics)
         began = time.perf_counter()
         self.emit(Progress(phase="compile", message=f"building {candidate.name}"))
         built = self.builder.build(candidate)
         spent["compile"] = time.perf_counter() - began
         if isinstance(built, CompileFailure):
             return _not_built(key, tier, built, spent)
-        return self.measure(candidate, built, tier, profile=profile, spent=spent)
+        return self.measure(candidate, built, tier, profile=profile, spent=spent, repetition=repetition)
 
     def measure(
         self,
@@ -100,13 +109,14 @@ class FreeformEnvironment:
         *,
         profile: bool = True,
         spent: dict[str, float] | None = None,
+        repetition: RepeatedMeasurement = ONE_MEASUREMENT,
     ) -> Evaluation:
-        """Verify and profile a candidate whose extensions lie in `built`."""
+        """Verifies and profiles a candidate whose extensions are in the folder `built`."""
         plan, binary = self._prepare(candidate, built)
-        return self._measure(plan, binary, candidate.hash(), tier, {} if spent is None else spent, profile)
+        return self._measure(plan, binary, candidate.hash(), tier, {} if spent is None else spent, profile, repetition)
 
     def close(self) -> None:
-        """Give the worker back with nothing open, and the runners' folders."""
+        """Closes the open task in the worker, which stays alive, and deletes the runners' folders."""
         self.worker.release()
         for folder in self._workspaces:
             shutil.rmtree(folder, ignore_errors=True)
@@ -127,13 +137,13 @@ class FreeformEnvironment:
         extension = (
             next(iter(sorted(built.glob("extension*/cuda_extension*.so"))), None) if candidate.is_workdir else None
         )
-        told = {
+        message = {
             "text": candidate.text,
             "class": "ModelNew",
             "folder": str(built),
             "extension": str(extension) if extension else "",
         }
-        return plan, json.dumps(told).encode()
+        return plan, json.dumps(message).encode()
 
     def _open(self, runner: dict[str, Any]) -> OpGraph:
         self.emit(Progress(phase="open", message=f"loading {self.task.name}"))
@@ -144,12 +154,19 @@ class FreeformEnvironment:
             "ceilings": ceilings_of(self.device),
             "lock": str(lock_folder("cuda", self.device.index)) if self.device.target == "cuda" else None,
         }
-        answer = self.worker.call("open_task", params, timeout=OPEN_SECONDS, cancel=self.cancel)
+        answer = open_task(self.worker, params, self.cancel, emit=self.emit)
         self.graph = from_builtins(answer["graph"], OpGraph)
         return self.graph
 
     def _measure(
-        self, plan: dict[str, Any], binary: bytes, key: str, tier: Tier, spent: dict[str, float], profile: bool
+        self,
+        plan: dict[str, Any],
+        binary: bytes,
+        key: str,
+        tier: Tier,
+        spent: dict[str, float],
+        profile: bool,
+        repetition: RepeatedMeasurement,
     ) -> Evaluation:
         params = {"plan": plan, "key": key, "tier": tier.value}
         answer: dict[str, Any] = {}
@@ -158,8 +175,12 @@ class FreeformEnvironment:
             if stage is Stage.profile:
                 self._baselines(tier)
             try:
-                with self._timed() if stage is Stage.profile else nullcontext():
-                    latest = self.worker.call(stage.value, params, (binary,), timeout=STAGE_SECONDS, cancel=self.cancel)
+                if stage is Stage.profile:
+                    latest = repetition.until_clear(
+                        lambda measurement: self._profile({**params, "look": measurement}, binary), self.emit
+                    )
+                else:
+                    latest = self._ask(stage, params, binary)
             except WorkerError as error:
                 self._restart()
                 return _outcome(key, tier, stage, {"outcome": "crashed", "message": error.cause}, spent)
@@ -169,49 +190,56 @@ class FreeformEnvironment:
                 break
         return _outcome(key, tier, stage, answer, spent)
 
+    def _profile(self, params: dict[str, Any], binary: bytes) -> dict[str, Any]:
+        with self._timed():
+            return self._ask(Stage.profile, params, binary)
+
+    def _ask(self, stage: Stage, params: dict[str, Any], binary: bytes) -> dict[str, Any]:
+        return self.worker.call(stage.value, params, (binary,), timeout=STAGE_SECONDS, cancel=self.cancel)
+
     def _baselines(self, tier: Tier) -> None:
-        """Before a candidate is timed, so that compiling the baseline is not in its stage's limit."""
+        """Times the baselines before the candidate, so that compiling them is not part of its time limit."""
         for which in ("eager", "compile") if tier is Tier.full else ("eager",):
             self.worker.call("prepare", {"which": which}, timeout=BASELINE_SECONDS, cancel=self.cancel)
             with self._timed():
                 self.worker.call("baseline", {"which": which}, timeout=BASELINE_SECONDS, cancel=self.cancel)
 
     def _timed(self) -> AbstractContextManager[None]:
-        """The processor alone; a GPU is taken by the judge."""
+        """Holds the CPU exclusively. A GPU is locked by the judge."""
         return alone(self.device, self.cancel) if self.device.target == "cpu" else nullcontext()
 
     def _restart(self) -> None:
-        """A candidate cannot reach the judge, so a lost judge is rare; the next candidate finds a new one."""
+        """Starts a new worker for the next candidate. This is rare, since a candidate cannot reach the judge."""
         self.worker.restart(self.cancel)
         self.graph = None
 
 
 def screen_candidate(candidate: ModelCandidate) -> tuple[Diagnostic, ...]:
-    """What is not allowed in a free-form candidate's Python and native sources."""
+    """Returns everything that is not allowed in a free-form candidate's Python and native sources."""
     name = candidate.path.name if not candidate.is_workdir else "model_new.py"
-    found = list(screen_python(candidate.text, name))
+    diagnostics = list(screen_python(candidate.text, name))
     for source, text in candidate.sources.items():
         if source not in ("binding.cpp", "binding_registry.h"):
-            found += [Diagnostic(message=message, file=source, line=line) for line, message in cpp_problems(text)]
-    return tuple(found)
+            diagnostics += [Diagnostic(message=message, file=source, line=line) for line, message in cpp_problems(text)]
+    return tuple(diagnostics)
 
 
 def task_of(candidate: ModelCandidate, reference: str | None, target: str, numerics: str) -> KernelTask:
-    """The task that a candidate must solve: `reference`, or the reference that came with it.
+    """Returns the task that a candidate must solve: `reference`, or the reference that came with the candidate.
 
-    Raises UsageError if that does more than a reference needs: it would run outside the sandbox.
+    Raises UsageError if the latter does more than a reference needs, because it runs outside the sandbox.
     """
     if reference is not None:
         return build_task(reference, target=target, numerics=numerics)
-    found = screen_reference(candidate.reference, candidate.reference_path.name)
-    if found:
+    diagnostics = screen_reference(candidate.reference, candidate.reference_path.name)
+    if diagnostics:
         raise UsageError(
-            f"{found[0].file}:{found[0].line}: {found[0].message}",
+            f"{diagnostics[0].file}:{diagnostics[0].line}: {diagnostics[0].message}",
             "read the file; if you trust it, name it: --reference FILE[:CLASS]",
         )
     spec = f"{candidate.reference_path}:{REFERENCE}"
     task = build_task(spec, target=target, numerics=numerics, text=candidate.reference)
-    # Nothing beside an untrusted file is imported in its name.
+    # An untrusted file cannot import its neighbours.
     return msgspec.structs.replace(task, search_path=())
 
 
@@ -220,13 +248,13 @@ def open_freeform(
     task: KernelTask,
     *,
     device: DeviceFacts,
-    worker: Worker,
+    worker: WorkerClient,
     sandbox_mode: str,
     cache_dir: Path,
     cancel: threading.Event,
     emit: Emit,
 ) -> Iterator[FreeformEnvironment]:
-    """An environment for the block; the worker stays alive behind it."""
+    """Opens an environment for the block; the worker stays alive afterwards."""
     environment = FreeformEnvironment(task, device, worker, choose(sandbox_mode), cache_dir, emit, cancel)
     try:
         yield environment
@@ -248,7 +276,7 @@ def verify_path(
     cancel: threading.Event | None = None,
     emit: Emit = lambda event: None,
 ) -> Evaluation:
-    """Judge what `path` holds (a ModelNew file, a CUDA-Agent workdir or a workspace) against its reference.
+    """Judges the candidate at `path` (a ModelNew file, a CUDA-Agent workdir or a workspace) against its reference.
 
     `reference` is FILE[:CLASS]; without it the class Model in the same file, the workdir's model.py, or the workspace's
     task.json. Raises UsageError, MissingError and InternalError; a bad candidate is in the result.
@@ -258,10 +286,10 @@ def verify_path(
     device = detect(target_of(candidate, target))
     task = _task(path, candidate, reference, device.target, numerics)
     if isinstance(candidate, ModelCandidate):
-        found = screen_candidate(candidate)
-        if found:
-            return _refused(candidate.hash(), tier, found)
-    worker = Worker(find_interpreter(task.path, python).path)
+        diagnostics = screen_candidate(candidate)
+        if diagnostics:
+            return _refused(candidate.hash(), tier, diagnostics)
+    worker = WorkerClient(find_interpreter(task.path, python).path)
     how: Any = {"device": device, "worker": worker, "sandbox_mode": sandbox_mode, "cache_dir": cache_dir}
     try:
         if isinstance(candidate, ModelCandidate):
@@ -274,7 +302,7 @@ def verify_path(
 
 
 def target_of(candidate: ModelCandidate | Candidate, target: str) -> str:
-    """The target that a candidate needs; UsageError if another was asked for."""
+    """Returns the target that a candidate needs. Raises UsageError if `target` is another one."""
     needed = "cuda" if isinstance(candidate, ModelCandidate) and candidate.needs_gpu else ""
     needed = candidate.plan.target if isinstance(candidate, Candidate) else needed
     if needed and target not in ("auto", needed):
@@ -294,15 +322,15 @@ def _task(
     return msgspec.structs.replace(decode((path / "task.json").read_bytes(), KernelTask), target=target)
 
 
-def _refused(key: str, tier: Tier, found: tuple[Diagnostic, ...]) -> Evaluation:
-    first = found[0]
+def _refused(key: str, tier: Tier, diagnostics: tuple[Diagnostic, ...]) -> Evaluation:
+    first = diagnostics[0]
     return Evaluation(
         candidate=key,
         tier=tier,
         outcome=Outcome.refused,
         stage=Stage.screen,
         message=f"{first.file} L{first.line} {first.message}",
-        diagnostics=found,
+        diagnostics=diagnostics,
     )
 
 
@@ -334,6 +362,8 @@ def _outcome(key: str, tier: Tier, stage: Stage, answer: dict[str, Any], spent: 
         accuracy=from_builtins(answer["accuracy"], Accuracy) if correct else None,
         timing=from_builtins(timing, Timing) if correct and timing else None,
         seconds=spent,
+        sizes=answer.get("sizes", "all") if correct else "all",
+        elsewhere=answer.get("elsewhere", "") if correct else "",
     )
 
 

@@ -11,30 +11,31 @@ import threading
 from pathlib import Path
 from typing import Any
 
-from kernel_assistant.environment.compile import CompileFailure, compiler_version
-from kernel_assistant.environment.diagnostics import compiler_diagnostics
+from kernel_assistant.environment.builds.compile import CompileFailure, compiler_version
+from kernel_assistant.environment.builds.diagnostics import compiler_diagnostics
+from kernel_assistant.environment.builds.headers import included
+from kernel_assistant.environment.builds.killed import compiled
 from kernel_assistant.environment.freeform_candidate import ModelCandidate
-from kernel_assistant.environment.headers import included
 from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.errors import Cancelled, MissingError
 from kernel_assistant.records import Diagnostic
 from kernel_assistant.records.codec import encode
-from kernel_assistant.sandbox.contract import GIB, Limits, Sandbox, SandboxSpec
+from kernel_assistant.sandbox.contract import GIB, Sandbox, SandboxLimits, SandboxSpec
 from kernel_assistant.sandbox.paths import compiler_paths, interpreter_paths, toolkit_paths
-from kernel_assistant.sandbox.run import Completed, run
+from kernel_assistant.sandbox.run import Completed
 from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.targets.base import DeviceFacts
 
 WORKER = Path(__file__).resolve().parent.parent / "worker"
 BOOT = str(WORKER / "freeform" / "boot.py")
-#: Folder, below a build's own, of the vetted headers that a candidate includes.
+#: Subfolder of a build for the vetted headers that the candidate includes.
 HEADERS = "vetted"
 BUILD_SECONDS = 600.0
 WORKDIR_NVCC_FLAGS = ("-O3", "--use_fast_math", "-c")
 
 
 class FreeformBuilder:
-    """Builds for one device and one interpreter. `build` gives the folder that a runner gets to see."""
+    """Builds for one device and one interpreter. `build` returns the folder that is visible to a runner."""
 
     def __init__(
         self,
@@ -52,7 +53,7 @@ class FreeformBuilder:
         self._cache = cache_dir / "freeform"
 
     def build(self, candidate: ModelCandidate) -> Path | CompileFailure:
-        """The folder with the built extensions. Raises MissingError if ninja is not there, Cancelled."""
+        """Returns the folder with the built extensions. Raises Cancelled, and MissingError without ninja."""
         key = self._key(candidate)
         folder = self._cache / key[:2] / key
         if (folder / "extensions.json").is_file():
@@ -80,13 +81,13 @@ class FreeformBuilder:
         partial = Path(tempfile.mkdtemp(prefix="build-", dir=folder.parent))
         try:
             self._write(candidate, partial)
-            done = run(self.sandbox, self._spec(partial), timeout=BUILD_SECONDS, cancel=self.cancel)
+            done = compiled(self.sandbox, self._spec(partial), timeout=BUILD_SECONDS, cancel=self.cancel)
             failed = self._failure(done)
             if failed:
                 return failed
             try:
                 partial.rename(folder)
-            except OSError:  # somebody else built the same meanwhile
+            except OSError:  # another process built the same meanwhile
                 if not folder.is_dir():
                     raise
             return folder
@@ -128,12 +129,12 @@ class FreeformBuilder:
             env=self._environment(folder, tools),
             gpu=gpu,
             allow_fork=True,
-            limits=Limits(memory_bytes=16 * GIB, processes=512, cpu_seconds=int(4 * BUILD_SECONDS)),
+            limits=SandboxLimits(memory_bytes=16 * GIB, processes=512, cpu_seconds=int(4 * BUILD_SECONDS)),
         )
 
     def _environment(self, folder: Path, tools: str) -> dict[str, str]:
         folders = [os.path.dirname(self.paths[0]), *([os.path.dirname(os.path.realpath(tools))] if tools else [])]
-        found = {
+        variables = {
             "PATH": ":".join([*folders, "/usr/local/bin", "/usr/bin", "/bin"]),
             "HOME": str(folder),
             "CXX": self.compiler,
@@ -142,20 +143,20 @@ class FreeformBuilder:
             "MAX_JOBS": str(os.cpu_count() or 1),
         }
         if tools:
-            found["CUDA_HOME"] = os.path.dirname(os.path.dirname(os.path.realpath(tools)))
-            found["TORCH_CUDA_ARCH_LIST"] = architecture_number(self.device.arch)
-            found["TRITON_CACHE_DIR"] = str(folder / "triton")
-        return found
+            variables["CUDA_HOME"] = os.path.dirname(os.path.dirname(os.path.realpath(tools)))
+            variables["TORCH_CUDA_ARCH_LIST"] = architecture_number(self.device.arch)
+            variables["TRITON_CACHE_DIR"] = str(folder / "triton")
+        return variables
 
     def _check_kernels(self, candidate: ModelCandidate) -> CompileFailure | None:
-        """nvcc on each kernel alone: seconds, where the whole extension takes half a minute."""
+        """Compiles each kernel alone with nvcc: this takes seconds, the whole extension half a minute."""
         return compile_kernels(candidate, self.device.arch, self.sandbox, self.cancel)
 
 
 def compile_kernels(
     candidate: ModelCandidate, arch: str, sandbox: Sandbox, cancel: threading.Event
 ) -> CompileFailure | None:
-    """Compile a workdir's `kernels/*.cu` with the workdir's flags. Needs nvcc (else MissingError) and no GPU."""
+    """Compiles a workdir's `kernels/*.cu` with the workdir's flags. Needs no GPU. Raises MissingError without nvcc."""
     nvcc = cuda.compiler()
     with tempfile.TemporaryDirectory(prefix="kernel-assistant-kernels-") as folder:
         _write_sources(candidate, Path(folder))
@@ -166,9 +167,9 @@ def compile_kernels(
                 workspace=folder,
                 read_only=toolkit_paths(nvcc),
                 allow_fork=True,
-                limits=Limits(cpu_seconds=int(BUILD_SECONDS)),
+                limits=SandboxLimits(cpu_seconds=int(BUILD_SECONDS)),
             )
-            done = run(sandbox, spec, timeout=BUILD_SECONDS, cancel=cancel)
+            done = compiled(sandbox, spec, timeout=BUILD_SECONDS, cancel=cancel)
             if done.cancelled:
                 raise Cancelled("cancelled while building")
             if done.returncode:
@@ -190,7 +191,7 @@ def _write_sources(candidate: ModelCandidate, folder: Path) -> None:
 
 
 def _binds(candidate: ModelCandidate, name: str) -> bool:
-    """Whether a unit includes headers of torch or pybind11, which only the real build knows."""
+    """Whether a unit includes headers of torch or pybind11, whose paths only the full build has."""
     return any(header in candidate.sources[name] for header in ("torch/", "pybind11", "ATen/", "binding_registry.h"))
 
 
@@ -205,7 +206,8 @@ def architecture_number(arch: str) -> str:
 def runner_spec(
     candidate: ModelCandidate, built: Path, workspace: Path, builder: FreeformBuilder, threads: int
 ) -> SandboxSpec:
-    """How a runner of this candidate is started. Triton compiles at the first call, so only then it may fork."""
+    """Returns how a runner of this candidate is started. It may fork only if the candidate uses Triton, which compiles
+    at the first call."""
     gpu = builder.device.target == "cuda"
     compilers: tuple[str, ...] = ()
     if gpu and candidate.uses_triton:
@@ -221,10 +223,10 @@ def runner_spec(
             **MEASURING,
             "OMP_NUM_THREADS": str(threads),
             "HOME": str(workspace),
-            "USER": "nobody",  # torch asks who it runs for, and finds no list of users in a sandbox
+            "USER": "nobody",  # torch asks for the user name, and the sandbox has no list of users
             "TRITON_CACHE_DIR": str(workspace / "triton"),
         },
-        limits=Limits(
+        limits=SandboxLimits(
             memory_bytes=max(memory // 4, 4 * GIB) if not gpu else 16 * GIB,
             shared_bytes=memory,
             processes=512,

@@ -1,4 +1,4 @@
-"""Free-form candidates as records, and how a path is told to be one. Torch-free."""
+"""Free-form candidates as records, and how the kind of a path is recognized. Does not import torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_assistant.environment import freeform_text as texts
-from kernel_assistant.environment.headers import source_paths
+from kernel_assistant.environment.builds.headers import source_paths
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Candidate, Plan, decode
 from kernel_assistant.records.codec import content_hash
@@ -20,7 +20,7 @@ WORKDIR_FIXED = ("binding.cpp", "binding_registry.h")
 class ModelCandidate:
     """A KernelBench-style file with a class ModelNew, or a CUDA-Agent workdir (then `sources` has its native files).
 
-    `text` is the candidate's own Python; `reference` the reference that came with it, as text, "" if there is none.
+    `text` is the candidate's own Python code; `reference` is the text of the reference in the same file, or "".
     `sources` maps paths inside the workdir to their text.
     """
 
@@ -44,7 +44,7 @@ class ModelCandidate:
 
     @property
     def needs_gpu(self) -> bool:
-        """Whether it cannot run on a CPU: CUDA sources, Triton, a workdir."""
+        """Whether it cannot run on a CPU: it has CUDA sources, uses Triton or is a workdir."""
         return self.is_workdir or self.uses_triton or "cuda_sources" in self.text or "__global__" in self.text
 
     def hash(self) -> str:
@@ -52,9 +52,9 @@ class ModelCandidate:
 
 
 def load_candidate(path: Path, reference: str | None = None) -> ModelCandidate | Candidate:
-    """What `path` holds: a file with ModelNew, a CUDA-Agent workdir, or a workspace with plan.json.
+    """Loads the candidate at `path`: a file with ModelNew, a CUDA-Agent workdir, or a workspace with plan.json.
 
-    `reference` (FILE[:CLASS]) only tells that none is needed beside it. Raises UsageError for anything else.
+    If `reference` (FILE[:CLASS]) is given, the candidate needs none of its own. Raises UsageError for anything else.
     """
     if path.is_dir():
         if (path / "plan.json").is_file():
@@ -74,7 +74,7 @@ def load_candidate(path: Path, reference: str | None = None) -> ModelCandidate |
 
 
 def load_workspace(folder: Path) -> Candidate:
-    """The candidate of a folder with plan.json and sources. Raises UsageError."""
+    """Loads the candidate from a folder with plan.json and sources. Raises UsageError."""
     plan = decode((folder / "plan.json").read_bytes(), Plan)
     sources = {name: _read(path) for name, path in source_paths(folder).items() if path.suffix in SOURCE_SUFFIXES}
     try:
@@ -120,10 +120,10 @@ def _read(path: Path) -> str:
 
 
 def _imports(text: str) -> list[str]:
-    found: list[str] = []
+    modules: list[str] = []
     for node in ast.walk(ast.parse(text)):
         if isinstance(node, ast.Import):
-            found += [alias.name for alias in node.names]
+            modules += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom):
-            found.append(node.module or "")
-    return found
+            modules.append(node.module or "")
+    return modules

@@ -1,6 +1,6 @@
 """Splits a Python file into the candidate and the reference that it may hold. Pure.
 
-Line numbers stay: what does not belong becomes empty lines.
+Line numbers do not change: the other lines become empty.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INPUTS = ("get_inputs", "get_init_inputs")
 
 
 def parse(text: str, name: str) -> ast.Module:
-    """The tree. Raises UsageError for a syntax error."""
+    """Returns the syntax tree. Raises UsageError for a syntax error."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -29,14 +29,14 @@ def has_class(tree: ast.Module, name: str) -> bool:
 
 
 def candidate_part(text: str, tree: ast.Module) -> str:
-    """The file without its reference, its inputs, its `__main__` block and whatever only they use."""
+    """Returns the file without its reference, its inputs, its `__main__` block and whatever only they use."""
     needed = _reachable(tree, [CANDIDATE, *_used_by_statements(tree)], without=(REFERENCE, *INPUTS))
     kept = [node for node in tree.body if not _is_main(node) and (_name(node) is None or _name(node) in needed)]
     return _only(text, kept)
 
 
 def reference_part(text: str, tree: ast.Module, class_name: str = REFERENCE) -> str:
-    """The reference, its inputs, and the imports, functions, classes and assignments that they use."""
+    """Returns the reference, its inputs, and the imports, functions, classes and assignments that they use."""
     needed = _reachable(tree, [class_name, *INPUTS], without=(CANDIDATE,))
     kept = [node for node in tree.body if _name(node) in needed or set(_assigned(node)) & needed]
     used = {name for node in kept for name in names_in(node)}
@@ -45,18 +45,18 @@ def reference_part(text: str, tree: ast.Module, class_name: str = REFERENCE) -> 
 
 
 def _reachable(tree: ast.Module, roots: Iterable[str], without: tuple[str, ...]) -> set[str]:
-    """Names of definitions and assignments that `roots` use, directly or not."""
+    """Returns the names of definitions and assignments that `roots` use, directly or indirectly."""
     uses: dict[str, set[str]] = {}
     for node in tree.body:
         for name in [_name(node)] if _name(node) else _assigned(node):
             uses.setdefault(str(name), set()).update(names_in(node))
-    waiting, found = [name for name in roots if name in uses], set()
+    waiting, reached = [name for name in roots if name in uses], set()
     while waiting:
         name = waiting.pop()
-        if name not in found and name not in without:
-            found.add(name)
+        if name not in reached and name not in without:
+            reached.add(name)
             waiting += [used for used in uses[name] if used in uses]
-    return found
+    return reached
 
 
 def names_in(node: ast.AST) -> set[str]:
@@ -77,7 +77,7 @@ def _assigned(node: ast.stmt) -> list[str]:
 
 
 def _binds(node: ast.Import | ast.ImportFrom) -> set[str]:
-    """Names that an import makes; one of `*` or `__future__` counts as used."""
+    """Returns the names that an import binds. An import of `*` or from `__future__` always counts as used."""
     names = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
     return names | {"torch"} if "*" in names or getattr(node, "module", "") == "__future__" else names
 

@@ -1,4 +1,4 @@
-"""Where NVRTC is, and how a unit is built with it."""
+"""Finds NVRTC, NVIDIA's compiler library, and makes the command that builds a unit with it."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ HEADERS = Path(__file__).with_name("nvrtc_headers")
 
 @dataclass(frozen=True)
 class Nvrtc:
-    """Of nvcc's own release. `include` has the toolkit's headers."""
+    """An NVRTC of the same release as nvcc. `include` is the folder of the toolkit's headers."""
 
     library: str
     builtins: str
@@ -26,19 +26,19 @@ class Nvrtc:
 
     @property
     def read_only(self) -> tuple[str, ...]:
-        """What has to be seen in the sandbox."""
+        """Paths that have to be readable in the sandbox."""
         return (self.library, self.builtins, str(BUILD), str(HEADERS))
 
     def argv(self, unit: str, output: str, arch: str, nvcc: tuple[str, ...]) -> tuple[str, ...]:
-        """The command that builds `unit` in its folder, in which `nvcc` stands for units that NVRTC does not take."""
+        """Returns the command that builds `unit` in its folder, and that runs `nvcc` if NVRTC fails on the unit."""
         options = (*NVRTC_FLAGS, f"-arch={arch}", "-I.", f"-I{HEADERS}", f"-I{self.include}")
         return (PYTHON, "-I", "-S", str(BUILD), self.library, self.builtins, unit, output, *options, "--", *nvcc)
 
 
 @lru_cache(maxsize=8)
 def find_nvrtc(nvcc: str, version: str) -> Nvrtc | None:
-    """That of the toolkit, else that of a wheel beside this program (torch brings one), None where there is none of the
-    same release; `version` is what `nvcc --version` says."""
+    """Returns the toolkit's NVRTC, or the one of an installed wheel (torch installs one); None if there is none of the
+    same release. `version` is the output of `nvcc --version`."""
     release = re.search(r"release (\d+)\.(\d+)", version)
     toolkit = Path(os.path.realpath(nvcc)).parent.parent
     include = toolkit / "include"

@@ -1,9 +1,9 @@
-"""Builds one unit by NVRTC, and by nvcc where NVRTC does not take it. Runs in the sandbox; standard library only.
+"""Builds one unit with NVRTC, or with nvcc if NVRTC fails. Runs in the sandbox; standard library only.
 
     python nvrtc_build.py LIBRARY BUILTINS UNIT OUTPUT OPTIONS... -- NVCC FLAGS...
 
-NVRTC is nvcc's compiler as a library: as good as the same machine code in half the time, without the programs that nvcc
-starts. What it refuses is nvcc's to judge, and to report: it has no headers of the C++ library.
+NVRTC is nvcc's compiler as a library: almost the same machine code in half the time, without the programs that nvcc
+starts. It has no headers of the C++ library, so nvcc has the last word on a unit that it refuses, and reports errors.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 
 
 def build(library: str, builtins: str, unit: str, output: str, options: list[str]) -> bool:
-    """Write the binary and print what ptxas says of its kernels; False, with nothing done, where that fails."""
-    # The library opens its built-in headers by name alone.
+    """Writes the binary and prints the report of ptxas on its kernels. Returns False, with nothing done, on failure."""
+    # NVRTC opens its library of built-in headers by file name only.
     ctypes.CDLL(builtins, ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(library)
     with open(unit, "rb") as file:
@@ -42,7 +42,7 @@ def build(library: str, builtins: str, unit: str, output: str, options: list[str
 
 
 def main(words: list[str]) -> None:
-    """Ends, or becomes nvcc."""
+    """Builds with NVRTC and exits; if that fails, replaces this process by nvcc."""
     split = words.index("--")
     library, builtins, unit, output, *options = words[:split]
     nvcc = words[split + 1 :]

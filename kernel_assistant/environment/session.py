@@ -1,11 +1,12 @@
 """The environment of one task on one device: screen, compile, verify, profile.
 
-The only place where a candidate is judged.
+Every candidate that is a plan is judged here.
 """
 
 from __future__ import annotations
 
 import hashlib
+import math
 import os
 import threading
 import time
@@ -17,15 +18,18 @@ from typing import Any
 
 import msgspec
 
+from kernel_assistant.environment.builds.compile import Binary, CompileFailure, Compiler
+from kernel_assistant.environment.builds.ship import ship
 from kernel_assistant.environment.ceilings import ceilings_of, with_ceilings
-from kernel_assistant.environment.compile import Binary, CompileFailure, Compiler
 from kernel_assistant.environment.counters import count
 from kernel_assistant.environment.device_locks import PATIENCE_SECONDS, lock_of
+from kernel_assistant.environment.job_clock import JobClock
 from kernel_assistant.environment.measuring import MEASURING
-from kernel_assistant.environment.screen import screen
-from kernel_assistant.environment.screen_residual import screen_residual
-from kernel_assistant.environment.ship import ship
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.repeated_measurement import MOST_LOOKS, ONE_MEASUREMENT, RepeatedMeasurement
+from kernel_assistant.environment.screens.screen import screen
+from kernel_assistant.environment.screens.screen_residual import screen_residual
+from kernel_assistant.environment.stage_messages import of_side_effects, open_task, opening_seconds
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import Cancelled, DeviceError, MissingError, WorkerError
 from kernel_assistant.events import AnyEvent, BaselineMeasured, Progress, TaskOpened, Warned
 from kernel_assistant.records import (
@@ -46,36 +50,39 @@ from kernel_assistant.records import (
 from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.records.counters import KernelCounters
 from kernel_assistant.sandbox.choose import choose
-from kernel_assistant.sandbox.contract import Limits, Sandbox, SandboxSpec
+from kernel_assistant.sandbox.contract import Sandbox, SandboxLimits, SandboxSpec
 from kernel_assistant.sandbox.paths import interpreter_paths
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.worker.device_lock import DeviceLock
 
 RUNNER = Path(__file__).resolve().parent.parent / "worker" / "runner"
-OPEN_SECONDS = 600.0
 BASELINE_SECONDS = 600.0
 STAGE_SECONDS = 600.0
 MOST_RESTARTS = 4
+#: Stages that the worker runs, in order.
+UNTIMED = (Stage.verify,)
+TIMED = (Stage.verify, Stage.profile)
 
 Emit = Callable[[AnyEvent], None]
-#: What building came to: what the screen refuses, what the compiler says, or the binary.
+#: The result of a build: the objections of the screen, the compiler's failure, or the binary.
 Build = tuple[Diagnostic, ...] | CompileFailure | Binary
 
 
 class Environment:
-    """Judges candidates of one task. Not thread-safe, but for `cancel`.
+    """Judges candidates of one task. Not thread-safe, except for `cancel`.
 
-    `compiler` may serve several environments of one device. `lock` is the device's, unless another one is given.
-    `quick_only` sets less memory and time aside, for the quick tier alone. `throughput` is for many tasks in a row: a
-    GPU's runner stays for the next one, and launches are not timed one by one.
+    `compiler` may serve several environments of one device. `lock` defaults to the device's lock.
+    `clock` is the job's clock: OutOfTime is raised after its limit.
+    `most` is the highest tier that will be used: for `quick`, less memory and time are reserved. `throughput` is for
+    many tasks in a row: the runner of a GPU is kept for the next task, and single launches are not timed.
     """
 
     def __init__(
         self,
         task: KernelTask,
         device: DeviceFacts,
-        worker: Worker,
+        worker: WorkerClient,
         sandbox: Sandbox,
         cache_dir: Path,
         emit: Emit,
@@ -83,11 +90,13 @@ class Environment:
         *,
         compiler: Compiler | None = None,
         lock: DeviceLock | None = None,
-        quick_only: bool = False,
+        most: Tier = Tier.full,
         throughput: bool = False,
+        clock: JobClock | None = None,
     ) -> None:
+        self.clock = clock or JobClock()
         self.task, self.worker, self.sandbox, self.emit, self.cancel = task, worker, sandbox, emit, cancel
-        self._lock, self._quick_only, self._throughput = lock or lock_of(device), quick_only, throughput
+        self._lock, self._most, self._throughput = lock or lock_of(device), most, throughput
         self._judge_waited = 0.0
         if not worker.hello:
             worker.start(cancel)
@@ -99,10 +108,15 @@ class Environment:
         self._baseline = Baseline(eager_ms=0.0, compile_ms=None, floor_ms=0.0)
         self._restarts = 0
         self.facts: dict[str, Any] = {}
+        #: Makes a context for each exclusive measurement, in which the job's other activity pauses.
+        self.quiet: Callable[[], AbstractContextManager[None]] = nullcontext
         self.graph = self._open()
 
     def baseline(self, *, compiled: bool) -> Baseline:
-        """Eager time, and with `compiled` also torch.compile's (seconds of compiling the first time). Milliseconds."""
+        """Returns the eager time, and with `compiled` also the time under torch.compile, in milliseconds.
+
+        The first call with `compiled` takes seconds, for the compilation.
+        """
         if not self._baseline.eager_ms:
             eager = self._time("eager")
             self._baseline = Baseline(eager_ms=eager["ms"], compile_ms=None, floor_ms=eager["floor_ms"])
@@ -114,11 +128,12 @@ class Environment:
         return self._baseline
 
     def evaluate(self, candidates: Sequence[Candidate], tier: Tier) -> list[Evaluation]:
-        """One evaluation for each candidate, in order."""
+        """Returns one evaluation for each candidate, in order."""
         return list(self.iterate(candidates, tier))
 
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
-        """Evaluations as they come. Builds run side by side; measuring goes one by one, on the CPU after the builds."""
+        """Yields one evaluation for each candidate, in order. Builds run in parallel; measurements run one at a time,
+        on the CPU only after all builds."""
         builds = [self._builders.submit(self._build, candidate) for candidate in candidates]
         try:
             if self.device.target == "cpu":
@@ -130,12 +145,17 @@ class Environment:
             for build in builds:
                 build.cancel()
 
-    def confirm(self, candidate: Candidate) -> Evaluation:
-        """The full protocol once more, on fresh inputs and samples: the only figures that are reported."""
-        return self.evaluate([candidate], Tier.full)[0]
+    def confirm(self, candidate: Candidate, *, looks: int = MOST_LOOKS, until: float = math.inf) -> Evaluation:
+        """Evaluates in the full tier, on fresh inputs and samples: only these figures are reported.
+
+        An unclear measurement is repeated, up to `looks` times in all (1 or `MOST_LOOKS`), as long as the next one
+        should end before `until` (of `time.monotonic`). The confidence interval accounts for all `looks`.
+        """
+        build = self._builders.submit(self._build, candidate)
+        return self._judge(candidate, build, Tier.full, RepeatedMeasurement(looks, until))
 
     def binaries(self, candidate: Candidate) -> dict[str, bytes]:
-        """File name → content of the built candidate for every architecture that is shipped, as a result keeps them."""
+        """Returns the built candidate for every architecture that is shipped, as file name → content."""
         built = self._built(candidate)
         if self.device.target == "cpu":
             return {built.name: built.content}
@@ -151,26 +171,26 @@ class Environment:
         return {built.name: built.content, **others.files()}
 
     def build(self, candidate: Candidate) -> Build:
-        """What the screen refuses, or else what the compiler made of it."""
+        """Screens and compiles a candidate."""
         return self._build(candidate)[0]
 
     def verify_in_full(self, candidate: Candidate) -> Evaluation:
-        """All cases of the full tier, nothing timed, of a candidate that builds."""
+        """Verifies a candidate that compiles. All cases of the full tier are used, and nothing is timed."""
         return self.judge_binary(candidate, self._built(candidate), profile=False)
 
     def judge_binary(self, candidate: Candidate, binary: Binary, *, profile: bool) -> Evaluation:
-        """The full tier on a binary that may come from elsewhere; of the plan only residual calls are screened."""
+        """Evaluates a given binary in the full tier. Only the plan's residual calls are screened."""
         key = hashlib.sha256(candidate.hash().encode() + binary.content).hexdigest()[:16]
-        found = screen_residual(candidate.plan, self.graph, self.task.numerics)
-        if found:
-            return _refused(key, Tier.full, found)
+        diagnostics = screen_residual(candidate.plan, self.graph, self.task.numerics)
+        if diagnostics:
+            return _refused(key, Tier.full, diagnostics)
         spent: dict[str, float] = {}
-        stages = (Stage.verify, Stage.profile) if profile else (Stage.verify,)
+        stages = TIMED if profile else UNTIMED
         answer, stage = self._measure(candidate, binary, key, Tier.full, spent, stages)
         return _evaluation(candidate, key, Tier.full, stage, answer, binary, spent, precision=_precision(self.graph))
 
     def counters(self, candidate: Candidate) -> tuple[KernelCounters, ...]:
-        """What the GPU's hardware counters say of a candidate that was verified. MissingError where they are closed."""
+        """Returns the GPU's hardware counters for a verified candidate. Raises MissingError if they are denied."""
         if self.device.target != "cuda":
             raise MissingError("hardware counters are read on a GPU", "")
         cubin = self._built(candidate).content
@@ -179,19 +199,21 @@ class Environment:
 
     @property
     def waited(self) -> float:
-        """Seconds that it has waited for the device until now, its judge included."""
+        """Seconds that this environment and its judge have waited for the device until now."""
         return self._lock.waited + self._judge_waited
 
-    def alone(self) -> AbstractContextManager[None]:
-        """The device for what is timed without the judge. Raises Cancelled."""
-        return self._lock.exclusive(self._stop_if_cancelled, patience=PATIENCE_SECONDS)
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        """Holds the device exclusively, for measurements without the judge. Raises Cancelled."""
+        with self._lock.exclusive(self._stop_if_cancelled, patience=PATIENCE_SECONDS), self.quiet():
+            yield
 
     def timed_by_judge(self) -> AbstractContextManager[None]:
-        """The same for what the judge times: on CUDA it takes the device itself, block by block."""
+        """Holds the device while the judge measures. Does nothing on CUDA, where the judge locks each block itself."""
         return self.alone() if self.device.target == "cpu" else nullcontext()
 
     def close(self) -> None:
-        """Give the worker back, warm, with nothing open."""
+        """Closes the task in the worker, which stays alive for the next one."""
         self._builders.shutdown(wait=True, cancel_futures=True)
         self.worker.release()
 
@@ -206,15 +228,18 @@ class Environment:
             "task": to_builtins(self.task),
             "runner": self._runner_command(),
             "ceilings": ceilings_of(self.device),
-            "quick_only": self._quick_only,
+            "quick_only": self._most is Tier.quick,
             "lock": self._lock.folder if self.device.target == "cuda" else None,
             "throughput": self._throughput,
         }
         self.emit(Progress(phase="open", message=f"loading {self.task.name}"))
-        answer = self.worker.call("open_task", params, timeout=OPEN_SECONDS, cancel=self.cancel)
+        answer = open_task(self.worker, params, self.cancel, opening_seconds(self.clock), self.emit)
         graph = from_builtins(answer["graph"], OpGraph)
         self.facts = answer["facts"]
         self.emit(TaskOpened(graph=graph.text(), nodes=len(graph.nodes), facts=self.facts))
+        beside = of_side_effects(self.task.class_name, self.facts)
+        if beside and not self._restarts:
+            self.emit(Warned(message=beside))
         return graph
 
     def _runner_command(self) -> dict[str, Any]:
@@ -224,16 +249,16 @@ class Environment:
             argv=(paths[0], "-I", "-S", str(RUNNER / "boot.py"), "{fd}"),
             read_only=(*paths, str(RUNNER), *(self.worker.hello["library_folders"] if gpu else ())),
             gpu=gpu,
-            # PyTorch asks who it runs for, and finds no list of users in a sandbox.
+            # PyTorch asks for the user name, and the sandbox has no list of users.
             env={
                 "USER": "nobody",
                 "OMP_NUM_THREADS": str(self.worker.hello["threads"]),
                 **self.worker.hello["binding"],
                 **MEASURING,
             },
-            limits=Limits(
+            limits=SandboxLimits(
                 shared_bytes=self.device.memory_bytes,
-                # Residual calls need torch, which maps some GiB.
+                # Residual calls need torch, which maps several GiB.
                 memory_bytes=max(self.device.memory_bytes // 4, 4 << 30) if not gpu else 16 << 30,
                 processes=512,
                 file_bytes=1 << 20,
@@ -244,14 +269,20 @@ class Environment:
         return {"argv": list(command.argv), "env": command.env, "device": self.device.index}
 
     def _build(self, candidate: Candidate) -> tuple[Build, float]:
-        """What the screen refuses, or else what the compiler made of it, with the compiler's seconds."""
-        found = (*screen(candidate, self.graph), *screen_residual(candidate.plan, self.graph, self.task.numerics))
-        if found:
-            return found, 0.0
+        """Screens and compiles. Returns the result and the seconds of compiling."""
+        diagnostics = (*screen(candidate, self.graph), *screen_residual(candidate.plan, self.graph, self.task.numerics))
+        if diagnostics:
+            return diagnostics, 0.0
         began = time.perf_counter()
         return self._compiler.build(candidate), time.perf_counter() - began
 
-    def _judge(self, candidate: Candidate, build: Future[tuple[Build, float]], tier: Tier) -> Evaluation:
+    def _judge(
+        self,
+        candidate: Candidate,
+        build: Future[tuple[Build, float]],
+        tier: Tier,
+        repetition: RepeatedMeasurement = ONE_MEASUREMENT,
+    ) -> Evaluation:
         self._stop_if_cancelled()
         key = candidate.hash()
         built, seconds = build.result()
@@ -270,7 +301,8 @@ class Environment:
                 diagnostics=problems,
                 seconds=spent,
             )
-        answer, stage = self._measure(candidate, built, key, tier, spent)
+        stages = UNTIMED if tier is Tier.verify else TIMED
+        answer, stage = self._measure(candidate, built, key, tier, spent, stages, repetition)
         return _evaluation(candidate, key, tier, stage, answer, built, spent, precision=_precision(self.graph))
 
     def _measure(
@@ -280,7 +312,8 @@ class Environment:
         key: str,
         tier: Tier,
         spent: dict[str, float],
-        stages: tuple[Stage, ...] = (Stage.verify, Stage.profile),
+        stages: tuple[Stage, ...],
+        repetition: RepeatedMeasurement = ONE_MEASUREMENT,
     ) -> tuple[dict[str, Any], Stage]:
         params = {"plan": to_builtins(candidate.plan), "key": key, "tier": tier.value}
         if tier is Tier.full and Stage.profile in stages:
@@ -290,7 +323,11 @@ class Environment:
         for stage in stages:
             began = time.perf_counter()
             try:
-                with self.timed_by_judge() if stage is Stage.profile else nullcontext():
+                if stage is Stage.profile:
+                    latest = repetition.until_clear(
+                        lambda measurement: self._profile(params, built, measurement), self.emit
+                    )
+                else:
                     latest = self._call(stage.value, params, (built.content,), timeout=STAGE_SECONDS)
             except WorkerError as error:
                 return {"outcome": "crashed", "message": f"the judge was lost and started anew: {error.cause}"}, stage
@@ -303,12 +340,16 @@ class Environment:
                 return answer, stage
         return answer, stages[-1]
 
+    def _profile(self, params: dict[str, Any], built: Binary, measurement: tuple[int, int]) -> dict[str, Any]:
+        with self.timed_by_judge():
+            return self._call("profile", {**params, "look": measurement}, (built.content,), timeout=STAGE_SECONDS)
+
     def _stop_if_cancelled(self) -> None:
         if self.cancel.is_set():
             raise Cancelled("cancelled")
 
     def _warn_of_others(self) -> None:
-        """Say so when somebody else's work on the GPU makes timing unsafe."""
+        """Emits a warning if other processes use the GPU, which makes timings unsafe."""
         if self.device.target != "cuda":
             return
         others = cuda.other_processes(self.device.index)
@@ -316,7 +357,7 @@ class Environment:
             self.emit(Warned(message=f"{others} other processes use GPU {self.device.index}: timings are unsafe"))
 
     def _time(self, which: str) -> dict[str, Any]:
-        """Asked once more if the worker is lost meanwhile: no candidate is at fault."""
+        """Times a baseline, a second time if the worker is lost meanwhile: no candidate is at fault."""
         try:
             return self._baseline_of(which)
         except WorkerError:
@@ -330,10 +371,14 @@ class Environment:
     def _call(
         self, method: str, params: dict[str, Any], blobs: tuple[bytes, ...] = (), *, timeout: float
     ) -> dict[str, Any]:
-        """A call that survives the loss of the worker: it starts anew with the task open, and the failure is raised."""
+        """Calls the worker. If the worker is lost, starts a new one, opens the task there and raises WorkerError.
+        Raises OutOfTime if the job's limit is reached meanwhile; then no new worker is started."""
+        self.clock.check()
+        timeout = min(timeout, self.clock.until_limit())
         try:
             return self.worker.call(method, params, blobs, timeout=timeout, cancel=self.cancel)
         except WorkerError as error:
+            self.clock.check()
             self._restarts += 1
             if self._restarts > MOST_RESTARTS:
                 self.worker.kill()
@@ -355,14 +400,14 @@ class Environment:
         )
 
 
-def _refused(key: str, tier: Tier, found: tuple[Diagnostic, ...]) -> Evaluation:
+def _refused(key: str, tier: Tier, diagnostics: tuple[Diagnostic, ...]) -> Evaluation:
     return Evaluation(
         candidate=key,
         tier=tier,
         outcome=Outcome.refused,
         stage=Stage.screen,
-        message=found[0].message,
-        diagnostics=found,
+        message=diagnostics[0].message,
+        diagnostics=diagnostics,
     )
 
 
@@ -395,11 +440,13 @@ def _evaluation(
         launches=tuple(from_builtins(one, LaunchTime) for one in answer.get("launches", ())),
         residual=tuple(launch.call.text() for launch in candidate.plan.launches if launch.call),
         seconds=spent,
+        sizes=answer.get("sizes", "all") if outcome is Outcome.correct else "all",
+        elsewhere=answer.get("elsewhere", "") if outcome is Outcome.correct else "",
     )
 
 
 def _precision(graph: OpGraph) -> str:
-    """The output's dtype: everything generated computes in it or wider."""
+    """Returns the output's dtype: all generated kernels compute in it or in a wider one."""
     return graph.spec(graph.outputs[0]).dtype
 
 
@@ -408,17 +455,18 @@ def open_environment(
     task: KernelTask,
     *,
     device: DeviceFacts,
-    worker: Worker,
+    worker: WorkerClient,
     sandbox_mode: str,
     cache_dir: Path,
     cancel: threading.Event,
     emit: Emit,
     compiler: Compiler | None = None,
     lock: DeviceLock | None = None,
-    quick_only: bool = False,
+    most: Tier = Tier.full,
     throughput: bool = False,
+    clock: JobClock | None = None,
 ) -> Iterator[Environment]:
-    """An environment for the block; the worker stays alive behind it. Raises UsageError, MissingError, Cancelled."""
+    """Opens an environment for the block; the worker stays alive. Raises UsageError, MissingError and Cancelled."""
     sandbox = choose(sandbox_mode)
     environment = Environment(
         task,
@@ -430,8 +478,9 @@ def open_environment(
         cancel,
         compiler=compiler,
         lock=lock,
-        quick_only=quick_only,
+        most=most,
         throughput=throughput,
+        clock=clock,
     )
     try:
         yield environment

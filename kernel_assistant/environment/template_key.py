@@ -1,4 +1,6 @@
-"""Which workers may be forked from the same template: those that would be equal if each imported torch itself."""
+"""Decides which workers may be forked from the same template process: workers that would be in the same state after
+importing torch themselves.
+"""
 
 from __future__ import annotations
 
@@ -12,23 +14,19 @@ from pathlib import Path
 
 from kernel_assistant.source.interpreter import stamp
 
-#: A folder for the sockets of templates that processes share, or `off`.
+#: Environment variable: a folder for the sockets of template processes that are shared, or `off`.
 VARIABLE = "KERNEL_ASSISTANT_TEMPLATES"
 PROGRAM = Path(__file__).resolve().parent.parent / "worker" / "boot_template.py"
 
-#: The number of pidfd_open. Pythons that were built on an old system, as many are, lack `os.pidfd_open`.
+#: The number of the system call pidfd_open. Pythons built on an old system, as many are, lack `os.pidfd_open`.
 PIDFD_OPEN = 434
 
-#: With NVIDIA's driver there are no templates: on one H200 (torch 2.11 for CUDA, triton 3.6) the first was unfit, and
-#: found that out after 15 s.
-DRIVER = "/dev/nvidiactl"
-
-#: Variables that nothing reads while torch is imported. Where they differ, a template serves all the same.
+#: Variables that nothing reads while torch is imported. A template is used even if they differ.
 UNREAD = ("PWD", "OLDPWD", "SHLVL", "_", "TERM", "COLUMNS", "LINES")
 UNREAD_PREFIXES = ("KERNEL_ASSISTANT_", "PYTEST_", "XDG_")
-#: Lists of folders; a relative one is looked up where a process starts.
+#: Variables with lists of folders. Relative ones depend on the folder in which a process starts.
 FOLDERS = ("PYTHONPATH", "LD_LIBRARY_PATH")
-#: What a process has from the one that started it, of /proc/thread-self/status.
+#: Fields of /proc/thread-self/status that a process inherits from its parent.
 INHERITED = (
     *("Umask", "Uid", "Gid", "Groups", "SigBlk", "SigIgn", "CapInh", "CapPrm", "CapEff", "CapBnd", "CapAmb"),
     *("NoNewPrivs", "Seccomp", "Cpus_allowed", "Mems_allowed"),
@@ -37,16 +35,16 @@ INHERITED = (
 
 @dataclass(frozen=True)
 class TemplateKey:
-    """`name` tells templates apart, each of which starts in `folder`."""
+    """`name` identifies a template process, which starts in `folder`."""
 
     name: str
     folder: str
 
 
 def key_of(python: str, env: dict[str, str]) -> TemplateKey | None:
-    """Of the template for a worker. None where there is none: where they are off, the system lacks what they need or
-    has a GPU, and for an interpreter that is a script, which may do something else at each start."""
-    if env.get(VARIABLE) == "off" or sys.platform != "linux" or not os.path.isabs(python) or os.path.exists(DRIVER):
+    """Returns the key of a worker's template. None if there can be none: templates are off, the system lacks what they
+    need, or the interpreter is a script, which may do something else at each start."""
+    if env.get(VARIABLE) == "off" or sys.platform != "linux" or not os.path.isabs(python):
         return None
     try:
         if not _is_program(python):
@@ -61,7 +59,7 @@ def key_of(python: str, env: dict[str, str]) -> TemplateKey | None:
 
 
 def open_process(pid: int) -> int:
-    """A descriptor that can be read from once the process has ended. Raises OSError."""
+    """Returns a file descriptor that becomes readable when the process ends. Raises OSError."""
     libc = ctypes.CDLL(None, use_errno=True)
     descriptor = int(libc.syscall(PIDFD_OPEN, pid, 0))
     if descriptor < 0:
@@ -75,7 +73,7 @@ def _is_program(path: str) -> bool:
 
 
 def _start_folder(env: dict[str, str]) -> str:
-    """Where a template starts: anywhere, unless the environment has folders that are relative to it."""
+    """Returns the folder in which a template starts: the current one if the environment has relative folders."""
     entries = [entry for name in FOLDERS if env.get(name) for entry in env[name].split(":")]
     return str(PROGRAM.parent) if all(entry.startswith("/") for entry in entries) else os.getcwd()
 
@@ -85,12 +83,14 @@ def _is_unread(name: str) -> bool:
 
 
 def _newest(folder: Path) -> int:
-    """The worker's own files have been edited or upgraded when this is another."""
+    """Returns the newest modification time of the worker's files, which changes if they are edited or upgraded."""
     return max(path.stat().st_mtime_ns for path in folder.rglob("*.py"))
 
 
 def _inherited() -> list[str]:
-    """What a process gets from the one that starts it, environment and working folder apart. Raises OSError."""
+    """Returns the attributes that a process inherits from its parent, apart from environment and working folder. Raises
+    OSError.
+    """
     own = Path("/proc/thread-self")
     lines = (own / "status").read_text(encoding="utf-8").splitlines()
     kept = [line for line in lines if line.partition(":")[0] in INHERITED]

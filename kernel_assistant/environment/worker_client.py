@@ -1,4 +1,4 @@
-"""The host's end of a worker: starts it under the user's interpreter, calls it, and names how it failed."""
+"""The session host's side of a worker: starts it under the user's interpreter, calls it, and reports failures."""
 
 from __future__ import annotations
 
@@ -8,12 +8,14 @@ import signal
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import IO, Any
 
+from kernel_assistant.environment import worker_log
 from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.environment.template_key import TemplateKey, key_of
-from kernel_assistant.environment.worker_template import Forked, Order, connect, fork
+from kernel_assistant.environment.worker_template import ForkedWorker, WorkerOrder, connect, fork
 from kernel_assistant.errors import Cancelled, KernelAssistantError, MissingError, SandboxError, UsageError, WorkerError
 from kernel_assistant.worker.frames import PROTOCOL_VERSION, FrameError, read_frame, write_frame
 
@@ -22,16 +24,16 @@ START_SECONDS = 120.0
 RELEASE_SECONDS = 10.0
 MISSING_KINDS = ("torch_missing", "torch_too_old", "no_gpu")
 OURS = ("internal", "unknown_method", "device_lost")
-#: The status of a worker that was ended before there was a process.
+#: The exit status of a worker that was stopped before its process was started.
 NOT_STARTED = -signal.SIGKILL
 
 Answers = queue.Queue[tuple[dict[str, Any], tuple[bytes, ...]] | None]
 
 
-class Launched:
-    """A worker that is being forked, or started as a program of its own where that cannot be done. Used like a
-    `subprocess.Popen`: its pipes are there at once, for `pid` and `wait` there has to be a process. A thread has to
-    call `settle`."""
+class StartingWorker:
+    """A worker that is being forked from a template, or started as a program if that fails. Used like a
+    `subprocess.Popen`: its pipes exist at once; `pid` and `wait` wait for the process. A thread has to call
+    `settle`."""
 
     def __init__(self, python: str, env: dict[str, str], sink: IO[bytes], key: TemplateKey, idle: float) -> None:
         stdin, ours = os.pipe()
@@ -39,13 +41,13 @@ class Launched:
         self.stdin: IO[bytes] = os.fdopen(ours, "wb")
         self.stdout: IO[bytes] = os.fdopen(theirs, "rb")
         folder = os.open(".", os.O_PATH | os.O_CLOEXEC)
-        self._order = Order(python, env, (stdin, stdout, os.dup(sink.fileno()), folder), key, idle)
+        self._order = WorkerOrder(python, env, (stdin, stdout, os.dup(sink.fileno()), folder), key, idle)
         self._connection = connect(self._order)
-        self._process: Forked | subprocess.Popen[bytes] | None = None
+        self._process: ForkedWorker | subprocess.Popen[bytes] | None = None
         self._settled, self._stop = threading.Event(), threading.Event()
 
     def settle(self) -> None:
-        """Returns when there is a process, or will be none."""
+        """Starts the process. Returns when it exists or cannot be started."""
         order = self._order
         try:
             self._process = fork(order, self._connection, self._stop)
@@ -60,13 +62,13 @@ class Launched:
             self._settled.set()
 
     def stop(self) -> None:
-        """Start nothing if nothing has been started until now."""
+        """Prevents the start of the process if it has not been started yet. Waits until this is settled."""
         self._stop.set()
         self._settled.wait()
 
     @property
     def pid(self) -> int:
-        """Raises ProcessLookupError where there never was a process."""
+        """The process number. Raises ProcessLookupError if no process was started."""
         self._settled.wait()
         if self._process is None:
             raise ProcessLookupError("the worker was not started")
@@ -78,7 +80,7 @@ class Launched:
         return NOT_STARTED if self._process is None else self._process.poll()
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises subprocess.TimeoutExpired."""
+        """Returns the exit status. Raises subprocess.TimeoutExpired."""
         until = time.monotonic() + (timeout or 0.0)
         if not self._settled.wait(timeout):
             raise subprocess.TimeoutExpired(self._order.python, timeout or 0.0)
@@ -87,12 +89,12 @@ class Launched:
         return self._process.wait(None if timeout is None else max(until - time.monotonic(), 0.0))
 
 
-Process = subprocess.Popen[bytes] | Launched
+Process = subprocess.Popen[bytes] | StartingWorker
 
 
-class Worker:
-    """One worker process. `call` may be used by one thread at a time; `kill` by any. Of `template_seconds`, see
-    `worker_template.Order`."""
+class WorkerClient:
+    """One worker process. `call` may be used by one thread at a time; `kill` by any thread. A template that is started
+    for it ends after `template_seconds` without a worker."""
 
     def __init__(
         self,
@@ -105,12 +107,16 @@ class Worker:
     ) -> None:
         self.python, self._log, self._env = python, log, {**measuring, **(env or {})}
         self._template_seconds = template_seconds
+        #: A file failed while it was imported: what it had done until then is there still.
+        self.half_imported = False
         self._next = 0
         self.hello: dict[str, Any] = {}
+        #: The stage of opening a task in which it is or was last (worker/process/stages.py).
+        self.stage = ""
         self._launch()
 
     def restart(self, cancel: threading.Event | None = None) -> None:
-        """A fresh process in place of this one, started the same way, and wait until it answers."""
+        """Kills the process, starts a new one in the same way and waits until it answers."""
         self.kill()
         self._launch()
         self.start(cancel)
@@ -119,22 +125,26 @@ class Worker:
         self._answers: Answers = queue.Queue()
         env = {**os.environ, **self._env}
         key = key_of(self.python, env)
+        ended = threading.Event()
         try:
             with open(self._log or os.devnull, "ab") as sink:
+                worker_log.watch(sink, ended)
                 self.process: Process = (
                     _execute(self.python, env, subprocess.PIPE, subprocess.PIPE, sink.fileno())
                     if key is None
-                    else Launched(self.python, env, sink, key, self._template_seconds)
+                    else StartingWorker(self.python, env, sink, key, self._template_seconds)
                 )
         except OSError as error:
+            ended.set()
             cause = f"{self.python} could not be started: {error}"
             raise MissingError(cause, "name another one with --python") from error
-        # The thread gets its own process and queue: it may outlast them by a moment when the worker is started anew.
-        reader = threading.Thread(target=_read, args=(self.process, self._answers), name="worker-reader", daemon=True)
+        # The thread gets these objects as arguments, because it may still run for a moment after a restart.
+        arguments = (self.process, self._answers, ended)
+        reader = threading.Thread(target=_read, args=arguments, name="worker-reader", daemon=True)
         reader.start()
 
     def start(self, cancel: threading.Event | None = None) -> dict[str, Any]:
-        """Wait until it answers; returns its versions. Raises MissingError if its interpreter has no fit torch."""
+        """Waits until the worker answers and returns its versions. Raises MissingError without a suitable torch."""
         self.hello = self.call("hello", {}, timeout=START_SECONDS, cancel=cancel)
         if self.hello["protocol"] != PROTOCOL_VERSION:
             raise WorkerError(f"the worker speaks protocol {self.hello['protocol']}, not {PROTOCOL_VERSION}")
@@ -152,19 +162,24 @@ class Worker:
         *,
         timeout: float,
         cancel: threading.Event | None = None,
+        idle: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """Send one request and wait. Raises UsageError, MissingError or WorkerError by the kind of the answer;
-        Cancelled and a timeout kill the process, because user code may be stuck in it."""
+        """Sends one request and waits for the answer. `idle` is called repeatedly meanwhile.
+
+        Raises UsageError, MissingError or WorkerError, depending on the answer. Cancellation (Cancelled) and a timeout
+        kill the process, because user code may be stuck in it."""
         self._next += 1
+        self.stage = ""
         self._send({"id": self._next, "method": method, "params": params}, blobs)
-        message = self._wait(method, time.monotonic() + timeout, cancel)
+        message = self._wait(method, time.monotonic() + timeout, cancel, idle)
         if "error" in message:
+            self.half_imported |= message["error"].get("kind") == "import_failed"
             raise failure(message["error"])
         return dict(message["result"])
 
     def kill(self) -> None:
-        """End the process and everything it started."""
-        if isinstance(self.process, Launched):
+        """Kills the process and everything that it started."""
+        if isinstance(self.process, StartingWorker):
             self.process.stop()
         if self.alive:
             try:
@@ -180,7 +195,7 @@ class Worker:
                     continue
 
     def release(self) -> None:
-        """Close what is open and stay warm for the next task; a worker that cannot do that is ended."""
+        """Closes the task and keeps the process for the next one. A worker that cannot do that is ended."""
         if self.alive:
             try:
                 self.call("close_task", {}, timeout=RELEASE_SECONDS)
@@ -188,7 +203,7 @@ class Worker:
                 self.kill()
 
     def close(self) -> None:
-        """Let it give its memory back and end; insist after two seconds."""
+        """Lets the worker free its memory and end; kills it after two seconds."""
         if self.alive:
             try:
                 self._send({"id": 0, "method": "shutdown"}, ())
@@ -202,9 +217,11 @@ class Worker:
         try:
             write_frame(self.process.stdin, message, blobs)
         except (OSError, ValueError) as error:
-            raise WorkerError(self._how_it_ended()) from error
+            raise self._how_it_ended() from error
 
-    def _wait(self, method: str, deadline: float, cancel: threading.Event | None) -> dict[str, Any]:
+    def _wait(
+        self, method: str, deadline: float, cancel: threading.Event | None, idle: Callable[[], None]
+    ) -> dict[str, Any]:
         while True:
             try:
                 frame = self._answers.get(timeout=0.05)
@@ -214,23 +231,40 @@ class Worker:
                     raise Cancelled(f"cancelled during {method}") from None
                 if time.monotonic() > deadline:
                     self.kill()
-                    raise WorkerError(f"the worker did not answer {method} in time and was killed") from None
+                    raise WorkerTimeout(f"the worker did not answer {method} in time and was killed") from None
+                idle()
                 continue
             if frame is None:
-                raise WorkerError(self._how_it_ended())
-            if frame[0].get("id") == self._next:
+                raise self._how_it_ended()
+            if frame[0].get("id") != self._next:
+                continue
+            if "event" not in frame[0]:
                 return frame[0]
+            self.stage = str(frame[0]["event"].get("stage", ""))
 
-    def _how_it_ended(self) -> str:
+    def _how_it_ended(self) -> WorkerError:
         try:
             code = self.process.wait(2)
         except subprocess.TimeoutExpired:
             self.kill()
-            return "the worker broke the protocol and was killed"
+            return WorkerError("the worker broke the protocol and was killed")
         if code < 0:
             name = signal.Signals(-code).name
-            return f"the worker died of {name}" + (" (out of memory?)" if code == -signal.SIGKILL else "")
-        return f"the worker ended with status {code}"
+            cause = f"the worker died of {name}" + (" (out of memory?)" if code == -signal.SIGKILL else "")
+            return WorkerEnded(cause, code)
+        return WorkerEnded(f"the worker ended with status {code}", code)
+
+
+class WorkerTimeout(WorkerError):
+    """The worker took too long for a request and was killed."""
+
+
+class WorkerEnded(WorkerError):
+    """The process has ended. `status` is as in `subprocess`: negative for a signal."""
+
+    def __init__(self, cause: str, status: int) -> None:
+        super().__init__(cause)
+        self.status = status
 
 
 def _execute(
@@ -241,8 +275,8 @@ def _execute(
     )
 
 
-def _read(process: Process, answers: Answers) -> None:
-    if isinstance(process, Launched):
+def _read(process: Process, answers: Answers, ended: threading.Event) -> None:
+    if isinstance(process, StartingWorker):
         process.settle()
     stream = process.stdout
     assert stream is not None
@@ -250,26 +284,28 @@ def _read(process: Process, answers: Answers) -> None:
         while (frame := read_frame(stream)) is not None:
             answers.put(frame)
     except (FrameError, OSError, ValueError):
-        pass  # the end of the stream is reported below, by how the process ended
+        pass  # the end of the stream is reported below, with the exit status of the process
+    finally:
+        ended.set()
     answers.put(None)
 
 
 class DeviceLost(WorkerError):
-    """The worker's CUDA context is poisoned: it must be started anew."""
+    """The worker's CUDA context is broken: the worker must be restarted."""
 
 
-class NoMemory(UsageError):
-    """The device has no room for the task: its own doing, or others' who hold memory at the moment."""
+class DeviceOutOfMemory(UsageError):
+    """The device has too little free memory for the task, which is too large or runs beside other programs."""
 
 
 def failure(error: dict[str, Any]) -> KernelAssistantError:
-    """The exception for an error answer, by the side that is at fault."""
+    """Returns the exception for an error answer. Its class depends on who is at fault."""
     kind, message = error["kind"], error["message"]
     next_step, detail = error.get("next_step", ""), error.get("detail", "")
     if kind in MISSING_KINDS:
         return MissingError(message, next_step, detail=detail)
     if kind == "out_of_memory":
-        return NoMemory(message, next_step, detail=detail)
+        return DeviceOutOfMemory(message, next_step, detail=detail)
     if kind == "device_lost":
         return DeviceLost(message, "the worker is started anew", detail=detail)
     if kind == "runner_failed":

@@ -1,7 +1,7 @@
-"""Workers that are forked from a process with torch imported, in place of ones that import it (docs/templates.md).
+"""Forks workers from a template process that has torch imported, so that they need not import it (docs/templates.md).
 
-A template belongs to this process, or to all of a user's that name one folder. Whatever goes wrong with it, the worker
-is started as if there were none.
+A template belongs to this process, or is shared by all processes of a user that name the same folder. If anything goes
+wrong with it, the worker is started without a template.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from kernel_assistant.worker.frames import FrameError, read_frame, write_frame
 
 _log = logging.getLogger(__name__)
 
-#: How long importing torch may take; a worker that is started without a template has as long again.
+#: How long importing torch may take. A worker that is then started without a template has the same time again.
 ANSWER_SECONDS = 60.0
-#: One that is shared ends after so long without a worker.
+#: A shared template ends after this time without a worker.
 SHARED_SECONDS = 60.0
 STATUS_SECONDS = 5.0
-#: Of a process whose template ended before it, where the kernel does not tell.
+#: The status of a process whose template ended first, if the operating system does not report the status.
 UNKNOWN_STATUS = 255
 #: From linux/pidfd.h.
 PIDFD_GET_INFO = 0xC040FF0B
@@ -40,9 +40,10 @@ PIDFD_INFO_EXIT = 1 << 3
 
 
 @dataclass(frozen=True)
-class Order:
-    """A worker that is wanted. `files` are its stdin, stdout, stderr and working folder; a template that is started for
-    it and that this process has to itself ends after `idle_seconds` without a worker."""
+class WorkerOrder:
+    """The data with which a worker is started. `files` are descriptors of its stdin, stdout, stderr and working folder.
+    A template of this process that is started for it ends after `idle_seconds` without a worker.
+    """
 
     python: str
     env: dict[str, str]
@@ -52,15 +53,15 @@ class Order:
 
 
 @dataclass(frozen=True)
-class Connection:
-    """To a template; `fresh` if it was started for that."""
+class TemplateConnection:
+    """A connection to a template; `fresh` if the template was started for it."""
 
     channel: socket.socket
     fresh: bool
 
 
-def fork(order: Order, connection: Connection | None, stop: threading.Event) -> Forked | None:
-    """The worker, forked from the template. None if that fails, or if `stop` is set before there is an answer."""
+def fork(order: WorkerOrder, connection: TemplateConnection | None, stop: threading.Event) -> ForkedWorker | None:
+    """Returns a worker forked from the template. None if that fails, or if `stop` is set before the answer."""
     until = time.monotonic() + ANSWER_SECONDS
     while connection is not None:
         forked = _ask(connection.channel, order, stop, until)
@@ -70,14 +71,14 @@ def fork(order: Order, connection: Connection | None, stop: threading.Event) -> 
         if stop.is_set():
             break
         _templates.drop(order.key.name, connection.fresh)
-        # One that was there before may have been idle and ended just now; a fresh one is of no use.
+        # An older template may have ended just now because it was idle, so try again. A fresh one that fails is broken.
         connection = None if connection.fresh or time.monotonic() > until else connect(order)
     return None
 
 
-class Forked:
-    """A worker process that is its template's child. Used like a `subprocess.Popen`: until its status was taken its
-    number is nobody else's, unless the template has died."""
+class ForkedWorker:
+    """A worker process that is a child of its template. Used like a `subprocess.Popen`: its process number is not
+    reused before its status is read, unless the template has died."""
 
     def __init__(self, pid: int, connection: socket.socket) -> None:
         self.pid = pid
@@ -95,7 +96,7 @@ class Forked:
             return self.returncode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Raises subprocess.TimeoutExpired."""
+        """Returns the exit status. Raises subprocess.TimeoutExpired."""
         _readable(self._descriptor, timeout)
         code = self.poll()
         if code is None:
@@ -103,7 +104,7 @@ class Forked:
         return code
 
     def _status(self) -> int:
-        """What the template says, which then lets the process go."""
+        """Returns the exit status from the template, which then releases the process number."""
         self._connection.settimeout(STATUS_SECONDS)
         frame = None
         with suppress(OSError, FrameError), self._connection.makefile("rb") as stream:
@@ -114,8 +115,8 @@ class Forked:
 
 
 @dataclass(frozen=True)
-class _Own:
-    """A template of this process, which ends when this end of its socket is closed."""
+class _OwnTemplate:
+    """A template that belongs to this process. It ends when this process closes `control`."""
 
     control: socket.socket
     process: subprocess.Popen[bytes]
@@ -133,14 +134,15 @@ class _Own:
 
 @dataclass
 class _Templates:
-    """Where templates are. Those that ended before they were of use are not started again by this process."""
+    """The templates that this process uses. `refused` has the names of those that failed when they were fresh; they are
+    not started again."""
 
-    own: dict[str, _Own] = field(default_factory=dict)
+    own: dict[str, _OwnTemplate] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def connect(self, order: Order) -> Connection | None:
-        """To the template of `order`, which is started where there is none. None if that cannot be done."""
+    def connect(self, order: WorkerOrder) -> TemplateConnection | None:
+        """Connects to the template of `order`, which is started if there is none. Returns None if that fails."""
         if order.key.name in self.refused:
             return None
         try:
@@ -162,20 +164,20 @@ class _Templates:
             own.process.poll()
 
     def after_fork(self) -> None:
-        """In a child of this process, which has no template yet."""
+        """Runs in a forked child of this process, which must not use its parent's templates."""
         for own in self.own.values():
             own.control.close()
         self.own, self.lock = {}, threading.Lock()
 
-    def _connect_own(self, order: Order) -> Connection | None:
+    def _connect_own(self, order: WorkerOrder) -> TemplateConnection | None:
         with self.lock:
             own = self.own.get(order.key.name)
-            found = own.connect() if own else None
-            if found is not None:
-                return Connection(found, fresh=False)
+            connection = own.connect() if own else None
+            if connection is not None:
+                return TemplateConnection(connection, fresh=False)
             own = self.own[order.key.name] = _start_own(order)
-            found = own.connect()
-            return Connection(found, fresh=True) if found else None
+            connection = own.connect()
+            return TemplateConnection(connection, fresh=True) if connection else None
 
 
 _templates = _Templates()
@@ -183,13 +185,13 @@ connect = _templates.connect
 os.register_at_fork(after_in_child=_templates.after_fork)
 
 
-def _start_own(order: Order) -> _Own:
+def _start_own(order: WorkerOrder) -> _OwnTemplate:
     ours, theirs = socket.socketpair()
     with theirs:
-        return _Own(ours, _start(order, theirs, order.idle_seconds))
+        return _OwnTemplate(ours, _start(order, theirs, order.idle_seconds))
 
 
-def _start(order: Order, source: socket.socket, idle_seconds: float) -> subprocess.Popen[bytes]:
+def _start(order: WorkerOrder, source: socket.socket, idle_seconds: float) -> subprocess.Popen[bytes]:
     return subprocess.Popen(
         [order.python, str(PROGRAM), str(source.fileno()), str(idle_seconds)],
         stdin=subprocess.DEVNULL,
@@ -202,25 +204,26 @@ def _start(order: Order, source: socket.socket, idle_seconds: float) -> subproce
     )
 
 
-def _connect_shared(folder: str, order: Order) -> Connection | None:
-    """Whoever finds none starts it, while others wait. Raises OSError."""
+def _connect_shared(folder: str, order: WorkerOrder) -> TemplateConnection | None:
+    """Connects to a shared template. The first process that finds none starts it; others wait. Raises OSError."""
     with _private(folder) as near:
         address = f"{near}/{order.key.name}"
-        found = _dial(address)
-        if found is not None:
-            return Connection(found, fresh=False)
+        connection = _dial(address)
+        if connection is not None:
+            return TemplateConnection(connection, fresh=False)
         with open(f"{near}/lock", "ab") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            found = _dial(address)
-            if found is not None:
-                return Connection(found, fresh=False)
+            connection = _dial(address)
+            if connection is not None:
+                return TemplateConnection(connection, fresh=False)
             _start_shared(address, order)
-            found = _dial(address)
-            return Connection(found, fresh=True) if found else None
+            connection = _dial(address)
+            return TemplateConnection(connection, fresh=True) if connection else None
 
 
-def _start_shared(address: str, order: Order) -> None:
-    """It listens from now on, and answers once torch is imported. What is started leaves a child that stays."""
+def _start_shared(address: str, order: WorkerOrder) -> None:
+    """Starts a shared template. It accepts connections at once and answers when torch is imported. The started process
+    leaves the template behind as its child."""
     Path(address).unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -231,11 +234,11 @@ def _start_shared(address: str, order: Order) -> None:
 
 @contextmanager
 def _private(folder: str) -> Iterator[str]:
-    """A path to `folder` that is short enough for a socket's address. Raises OSError for what others could write to."""
+    """Yields a path to `folder` that is short enough for a socket's address. Raises OSError if others can access it."""
     descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
     try:
-        found = os.fstat(descriptor)
-        if found.st_uid != os.getuid() or stat.S_IMODE(found.st_mode) != 0o700:
+        status = os.fstat(descriptor)
+        if status.st_uid != os.getuid() or stat.S_IMODE(status.st_mode) != 0o700:
             raise PermissionError(f"{folder} is not a folder of this user alone (mode 0700)")
         yield f"/proc/self/fd/{descriptor}"
     finally:
@@ -243,7 +246,7 @@ def _private(folder: str) -> Iterator[str]:
 
 
 def _dial(address: str) -> socket.socket | None:
-    """None where nobody listens. Raises OSError, also for another user's process."""
+    """Connects to a socket. Returns None if nobody listens. Raises OSError, also if another user listens."""
     connection = socket.socket(socket.AF_UNIX)
     try:
         connection.settimeout(ANSWER_SECONDS)
@@ -260,8 +263,8 @@ def _dial(address: str) -> socket.socket | None:
     return connection
 
 
-def _ask(connection: socket.socket, order: Order, stop: threading.Event, until: float) -> Forked | None:
-    """None if there is no answer, or if `stop` is set before."""
+def _ask(connection: socket.socket, order: WorkerOrder, stop: threading.Event, until: float) -> ForkedWorker | None:
+    """Sends the order to the template. Returns None if there is no answer, or if `stop` is set first."""
     try:
         connection.settimeout(ANSWER_SECONDS)
         socket.send_fds(connection, [b"\0"], order.files)
@@ -272,7 +275,7 @@ def _ask(connection: socket.socket, order: Order, stop: threading.Event, until: 
                 return None
         with connection.makefile("rb") as answer:
             frame = read_frame(answer)
-        return Forked(frame[0]["pid"], connection) if frame is not None and "pid" in frame[0] else None
+        return ForkedWorker(frame[0]["pid"], connection) if frame is not None and "pid" in frame[0] else None
     except (OSError, FrameError):
         return None
 
@@ -284,7 +287,7 @@ def _readable(descriptor: int, seconds: float | None) -> bool:
 
 
 def _status_from_kernel(descriptor: int) -> int:
-    """Linux 6.15 and newer keep it for whoever holds a descriptor of the process, once it has been reaped."""
+    """Returns the exit status from the kernel: Linux 6.15 and newer keep it for holders of a pidfd."""
     until = time.monotonic() + STATUS_SECONDS
     while time.monotonic() < until:
         info = bytearray(struct.pack("Q56x", PIDFD_INFO_EXIT))
@@ -292,8 +295,8 @@ def _status_from_kernel(descriptor: int) -> int:
             fcntl.ioctl(descriptor, PIDFD_GET_INFO, info)
         except OSError:
             break
-        (told, code) = struct.unpack("Q52xi", info)
-        if told & PIDFD_INFO_EXIT:
+        (mask, code) = struct.unpack("Q52xi", info)
+        if mask & PIDFD_INFO_EXIT:
             return os.waitstatus_to_exitcode(code)
         time.sleep(0.01)
     return UNKNOWN_STATUS

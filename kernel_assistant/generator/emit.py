@@ -1,18 +1,18 @@
-"""emit(graph, schedule) → Candidate: pure, the same text every time."""
+"""`emit(graph, schedule)` writes a Candidate. It is a pure function: equal arguments give equal text."""
 
 from __future__ import annotations
 
 from functools import lru_cache
 from pathlib import Path
 
-from kernel_assistant.generator.checked import checked_nest
-from kernel_assistant.generator.compose import compose
-from kernel_assistant.generator.cpu.family import emit_cpu
-from kernel_assistant.generator.cuda.family import emit_cuda
-from kernel_assistant.generator.graph_text import write_graph
-from kernel_assistant.generator.partition import cut
-from kernel_assistant.generator.render import Unit
-from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.generator.ir.graph_text import write_graph
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.loops.checked import checked_nest
+from kernel_assistant.generator.plan.compose import compose
+from kernel_assistant.generator.plan.partition import cut
+from kernel_assistant.generator.print.cpu.family import emit_cpu
+from kernel_assistant.generator.print.cuda.family import emit_cuda
+from kernel_assistant.generator.print.render import KernelSource
 from kernel_assistant.records import BufferSpec, Candidate, Launch, OpGraph, Plan
 
 INCLUDE = Path(__file__).resolve().parent.parent / "skills" / "include"
@@ -29,7 +29,7 @@ def header(name: str) -> str:
 
 
 def emit(graph: OpGraph, schedule: Schedule) -> Candidate:
-    """The candidate that computes `graph` as `schedule` says. Raises Unsupported where it cannot."""
+    """The candidate that computes `graph` as `schedule` says. Raises Unsupported if the generator cannot write it."""
     emit_nest = emit_cpu if schedule.target == "cpu" else emit_cuda
     if schedule.form == "parts":
         units, launches, scratch = compose(graph, cut(graph, schedule.target), schedule, emit_nest)
@@ -65,7 +65,7 @@ def _buffer(graph: OpGraph, value: str, name: str) -> BufferSpec:
     return BufferSpec(name=name, dtype=spec.dtype, shape=spec.shape, strides=spec.strides)
 
 
-def _source(graph: OpGraph, schedule: Schedule, units: list[Unit]) -> str:
+def _source(graph: OpGraph, schedule: Schedule, units: list[KernelSource]) -> str:
     lines = [SCHEDULE_MARK + schedule.text(), *(GRAPH_MARK + line for line in write_graph(graph))]
     lines += ['#include "plan.h"', f'#include "{HEADERS[schedule.target][0]}"', ""]
     return "\n".join(lines) + "\n" + "\n".join(unit.source for unit in units)

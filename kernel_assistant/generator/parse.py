@@ -5,14 +5,14 @@ from __future__ import annotations
 from itertools import takewhile
 
 from kernel_assistant.generator.emit import GRAPH_MARK, SCHEDULE_MARK, SOURCE, emit
-from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.graph_text import read_graph
-from kernel_assistant.generator.schedule import Schedule, read_schedule
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.graph_text import read_graph
+from kernel_assistant.generator.ir.schedule import Schedule, read_schedule
 from kernel_assistant.records import Candidate, OpGraph
 
 
 def parse(candidate: Candidate) -> tuple[OpGraph, Schedule] | None:
-    """Graph and schedule, or None unless `emit` would write exactly this plan and these sources."""
+    """The graph and schedule of a candidate; None unless `emit` would write exactly this plan and these sources."""
     target = candidate.plan.target
     source = candidate.sources.get(SOURCE[target], "")
     marked = list(takewhile(lambda line: line.startswith("//"), source.split("\n")))

@@ -1,10 +1,10 @@
-"""Whether the generator can write a graph: as which family, or why not."""
+"""Decides whether the generator can write a graph, and to which family it belongs."""
 
 from __future__ import annotations
 
-from kernel_assistant.generator.checked import Family, checked_nest
-from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.partition import cut, is_one_nest
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.loops.checked import Family, checked_nest
+from kernel_assistant.generator.plan.partition import cut, is_one_nest
 from kernel_assistant.records import OpGraph
 
 

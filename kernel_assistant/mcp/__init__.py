@@ -1,1 +1,1 @@
-"""A Model Context Protocol server over the session: what coding agents get. See docs/mcp.md."""
+"""A Model Context Protocol server for coding agents, on top of the session. See docs/mcp.md."""

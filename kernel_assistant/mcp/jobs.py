@@ -1,4 +1,4 @@
-"""A job as a tool call: submit, tell its progress, and cancel it where the call is cancelled."""
+"""A job as a tool call: submits it, reports its progress, and cancels it if the call is cancelled."""
 
 from __future__ import annotations
 
@@ -12,41 +12,29 @@ from anyio import to_thread
 
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import HostError
-from kernel_assistant.events import (
-    AnyEvent,
-    BaselineMeasured,
-    BestImproved,
-    CandidateEvaluated,
-    FreeWinMeasured,
-    JobFailed,
-    JobFinished,
-    JobQueued,
-    JobStarted,
-    ModelSaid,
-    Progress,
-    TaskOpened,
-    Warned,
-)
-from kernel_assistant.records import KernelTask, OptimizeResult
+from kernel_assistant.records import JobOutcome, KernelTask, OptimizeResult
 from kernel_assistant.session.client import Client, EventStream
-from kernel_assistant.session.watching import failure_of
+from kernel_assistant.session.kinds.outcome import is_unconfirmed
+from kernel_assistant.session.reporting.event_lines import words
+from kernel_assistant.session.reporting.watching import result_of
+from kernel_assistant.session.reporting.words import of_program, way_to_take, why_nothing
 from kernel_assistant.store import JobOptions
 
 #: `(progress, message)`: seconds since the call began, which only grow.
 Report = Callable[[float, str], Awaitable[None]]
-_LOOK_EVERY = 0.5
+_POLL_SECONDS = 0.5
 
 
 async def submit(settings: Settings, task: KernelTask, options: JobOptions) -> str:
-    """The job's number."""
-    found = await to_thread.run_sync(Client(settings).submit, task, options)
-    return str(found["job"])
+    """Submit a job; returns its number."""
+    submitted = await to_thread.run_sync(Client(settings).submit, task, options)
+    return str(submitted["job"])
 
 
 async def finish(settings: Settings, job: str, report: Report, *, cancel_with_call: bool) -> OptimizeResult:
-    """The result of a job, watched from its first event. Raises what it failed with.
+    """Watch a job from its first event to its end, and return its result. Raises the job's failure.
 
-    A call that is cancelled, or whose client goes, cancels the job if `cancel_with_call`.
+    A call that is cancelled, or whose client disconnects, cancels the job if `cancel_with_call`.
     """
     client = Client(settings)
     try:
@@ -66,74 +54,59 @@ async def _watch(stream: EventStream, report: Report) -> OptimizeResult:
     began = time.monotonic()
     while True:
         try:
-            event = await to_thread.run_sync(stream.next, _LOOK_EVERY, abandon_on_cancel=True)
+            event = await to_thread.run_sync(stream.next, _POLL_SECONDS, abandon_on_cancel=True)
         except TimeoutError:
             continue
         if event is None:
             raise HostError("the session host said nothing of the job's end", f"ask for the result of job {stream.job}")
-        if isinstance(event, JobFailed):
-            raise failure_of(event)
-        if isinstance(event, JobFinished):
-            return event.result
-        said = words(event)
-        if said:
-            await report(time.monotonic() - began, said)
-
-
-def words(event: AnyEvent) -> str:
-    """One line for a person, "" for what only programs want."""
-    match event:
-        case JobQueued(position=position):
-            return f"waiting for {position} jobs" if position else ""
-        case JobStarted(device=device):
-            return f"started on {device}"
-        case Progress(message=message) | Warned(message=message):
-            return message
-        case TaskOpened(nodes=nodes):
-            return f"traced, {nodes} operations"
-        case BaselineMeasured(eager_ms=eager, compile_ms=compiled):
-            return f"eager {eager:.3g} ms" + (f", torch.compile {compiled:.3g} ms" if compiled else "")
-        case CandidateEvaluated(turn=turn, evaluation=evaluation):
-            return f"turn {turn}: {evaluation.outcome.value.replace('_', ' ')}, {evaluation.message}"
-        case BestImproved(candidate_ms=ms, speedup_vs_compile=compiled, speedup_vs_eager=eager, confirmed=confirmed):
-            gain = f"{eager:.2f}× eager" if compiled is None else f"{compiled:.2f}× torch.compile"
-            return f"best {ms:.3g} ms, {gain}" + ("" if confirmed else ", not confirmed yet")
-        case FreeWinMeasured(win=win):
-            return f"without a kernel: {win.name.replace('_', ' ')}"
-        case ModelSaid(role="assistant", text=text) if text.strip():
-            return f"model: {text.strip().splitlines()[0]}"
-        case _:
-            return ""
+        result = result_of(event)
+        if result is not None:
+            return result
+        message = words(event)
+        if message:
+            await report(time.monotonic() - began, message)
 
 
 def brief(result: OptimizeResult, job: str) -> dict[str, Any]:
-    """What an agent needs of a result: figures with their intervals, and what to do next."""
+    """The parts of a result that an agent needs: figures with their intervals, and what to do next."""
     best = result.best
-    found: dict[str, Any] = {
+    nothing = result.outcome is JobOutcome.no_candidate
+    document: dict[str, Any] = {
         "job": job,
         "task": result.task,
         "target": result.target,
         "device": result.device,
         "outcome": result.outcome.value,
+        "over_torch_compile": result.vs_compile.value,
+        "over_eager": result.vs_eager.value,
+        "program_runs_it": result.program.value,
         "evaluations": result.evaluations,
         "seconds": round(result.seconds, 1),
         "stop_reason": result.stop_reason,
+        "why": why_nothing(result, budget="budget_seconds") if nothing else result.why,
         "artifacts": result.artifacts,
     }
     if best is not None:
-        found["best"] = {
+        document["best"] = {
             "speedup_vs_compile": best.speedup_vs_compile,
             "speedup_vs_compile_99.9%": best.speedup_vs_compile_ci,
             "speedup_vs_eager": best.speedup_vs_eager,
+            "speedup_vs_eager_99.9%": best.speedup_vs_eager_ci,
+            "relative_error": best.relative_error,
             "error_vs_float64": best.error_vs_fp64,
             "error_over_pytorchs": best.error_ratio,
             "roofline": best.roofline,
             "share_in_our_kernels": best.share_in_our_kernels,
             "calls_left_to_pytorch": best.residual,
         }
+    if result.applicable:
+        way = way_to_take(result.session, job).removeprefix("kernel-assistant ")
+        document["next"] = way + (f": {words}" if (words := of_program(result)) else "")
+    elif is_unconfirmed(result):
+        document["next"] = f"confirm {job}: its best candidate was not measured in full, or not clearly"
     if result.free_wins:
-        found["without_a_kernel"] = [
+        document["without_a_kernel"] = [
             {"change": win.write, "speedup_vs_compile": win.speedup_vs_compile, "passes": win.passes, "note": win.note}
             for win in result.free_wins
         ]
-    return found
+    return document

@@ -1,4 +1,6 @@
-"""What each tool takes, checked before anything is done: the schemas that agents see are made from these records."""
+"""The parameters of each tool, which are checked before anything is done. The schemas that agents see are made from
+these records.
+"""
 
 from __future__ import annotations
 
@@ -16,8 +18,11 @@ _Spec = Annotated[
     ),
 ]
 _Target = Annotated[Literal["auto", "cpu", "cuda"], msgspec.Meta(description="auto: a GPU where there is one.")]
-_Job = Annotated[str, msgspec.Meta(min_length=1, description="Number of a job, or `last`.")]
-_Place = Annotated[str, msgspec.Meta(min_length=1, description="Number of a job, `last`, or FILE[:CLASS].")]
+_Number = Annotated[int, msgspec.Meta(ge=1, description="Number of a job.")]
+_Job = _Number | Annotated[str, msgspec.Meta(min_length=1, description="Number of a job, or `last`.")]
+_JobOrFile = (
+    _Number | Annotated[str, msgspec.Meta(min_length=1, description="Number of a job, `last`, or FILE[:CLASS].")]
+)
 _Wait = Annotated[
     bool,
     msgspec.Meta(description="false: answer at once with the job's number, which `result` takes; the job goes on."),
@@ -25,11 +30,11 @@ _Wait = Annotated[
 _DryRun = Annotated[bool, msgspec.Meta(description="Change nothing, answer with the diff.")]
 
 
-class Hints(Record, frozen=True, kw_only=True):
+class HintsArguments(Record, frozen=True, kw_only=True):
     path: Annotated[str, msgspec.Meta(min_length=1, description="A Python file or a folder.")]
 
 
-class Scan(Record, frozen=True, kw_only=True):
+class ScanArguments(Record, frozen=True, kw_only=True):
     command: Annotated[
         tuple[str, ...],
         msgspec.Meta(min_length=1, description='The program, e.g. ["python", "train.py", "--steps", "20"].'),
@@ -38,13 +43,17 @@ class Scan(Record, frozen=True, kw_only=True):
     top: Annotated[int, msgspec.Meta(ge=1, le=100, description="How many classes to tell.")] = 10
 
 
-class Profile(Record, frozen=True, kw_only=True):
+class DraftArguments(Record, frozen=True, kw_only=True):
+    module: _Spec
+
+
+class ProfileArguments(Record, frozen=True, kw_only=True):
     module: _Spec
     target: _Target = "auto"
     wait: _Wait = True
 
 
-class Verify(Record, frozen=True, kw_only=True):
+class VerifyArguments(Record, frozen=True, kw_only=True):
     candidate: Annotated[
         str,
         msgspec.Meta(
@@ -58,12 +67,10 @@ class Verify(Record, frozen=True, kw_only=True):
     wait: _Wait = True
 
 
-class Optimize(Record, frozen=True, kw_only=True):
+class OptimizeArguments(Record, frozen=True, kw_only=True):
     module: _Spec
     target: _Target = "auto"
-    budget_seconds: Annotated[
-        float, msgspec.Meta(ge=1, le=86_400, description="Of the search; confirming adds at most that and ten seconds.")
-    ] = 120.0
+    budget_seconds: Annotated[float, msgspec.Meta(ge=1, le=86_400, description="Of the whole job.")] = 120.0
     policy: Annotated[
         Literal["auto", "generator", "model"],
         msgspec.Meta(description="Who writes kernels: the built-in generator, a language model, or both."),
@@ -77,34 +84,72 @@ class Optimize(Record, frozen=True, kw_only=True):
     wait: _Wait = True
 
 
-class Result(Record, frozen=True, kw_only=True):
+class ResultArguments(Record, frozen=True, kw_only=True):
     job: _Job
     wait: Annotated[bool, msgspec.Meta(description="Wait for the end of a job that runs.")] = False
     sources: Annotated[bool, msgspec.Meta(description="The best candidate's sources too.")] = False
 
 
-class Jobs(Record, frozen=True, kw_only=True):
+class JobsArguments(Record, frozen=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=200)] = 20
 
 
-class Cancel(Record, frozen=True, kw_only=True):
+class CancelArguments(Record, frozen=True, kw_only=True):
     job: _Job
 
 
-class Apply(Record, frozen=True, kw_only=True):
-    what: _Place
+class ConfirmArguments(Record, frozen=True, kw_only=True):
+    job: _Job
+    wait: _Wait = True
+
+
+class ApplyArguments(Record, frozen=True, kw_only=True):
+    what: _JobOrFile
+    into: Annotated[
+        str,
+        msgspec.Meta(
+            description="A program that imports the kernels, so that the class's own file stays as it is: for a class "
+            "of an installed library. Empty there: the answer has the line to add."
+        ),
+    ] = ""
     dry_run: _DryRun = False
     force: Annotated[bool, msgspec.Meta(description="Also where no gain was confirmed.")] = False
 
 
-class Undo(Record, frozen=True, kw_only=True):
-    what: _Place
+class UndoArguments(Record, frozen=True, kw_only=True):
+    what: _JobOrFile
     dry_run: _DryRun = False
+
+
+class CheckArguments(Record, frozen=True, kw_only=True):
+    path: Annotated[
+        str, msgspec.Meta(min_length=1, description="A folder, a file with applied kernels, or their package.")
+    ] = "."
+    timing: Annotated[bool, msgspec.Meta(description="Time each file against the one without kernels, too.")] = True
+    fail_under: Annotated[
+        float | None, msgspec.Meta(description="A file below so many times its original does not pass.")
+    ] = None
+    target: _Target = "auto"
+
+
+class ExportArguments(Record, frozen=True, kw_only=True):
+    what: _JobOrFile
+    form: Annotated[
+        Literal["kernelbench", "cuda-agent", "package"],
+        msgspec.Meta(description="A file with ModelNew, a CUDA-Agent workdir, or a Python package that pip installs."),
+    ]
+    folder: Annotated[str, msgspec.Meta(min_length=1, description="A new folder.")]
+
+
+def takes(kind: type[Record]) -> str:
+    """The names of the fields that a tool accepts, as text; required ones first."""
+    fields = sorted(msgspec.structs.fields(kind), key=lambda field: not field.required)
+    return ", ".join(f"{field.name} (required)" if field.required else field.name for field in fields)
 
 
 def schema_of(kind: type[Record]) -> dict[str, Any]:
     """JSON Schema of an object, without references: some clients do not follow them."""
     whole = msgspec.json.schema(kind)
-    found = dict(whole["$defs"][kind.__name__])
-    found.pop("title", None)
-    return found
+    schema = dict(whole["$defs"][kind.__name__])
+    schema.pop("title", None)
+    return schema

@@ -1,4 +1,4 @@
-"""What each tool does: parameters in, plain data out. Everything blocking runs in a thread."""
+"""The function behind each tool: it gets parameters and returns plain data. Blocking work runs in a thread."""
 
 from __future__ import annotations
 
@@ -22,10 +22,14 @@ from kernel_assistant.mcp.jobs import Report, brief, finish, submit
 from kernel_assistant.records import Evaluation, OptimizeResult, decode, to_builtins
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.edits import apply_job, find_job, find_place, undo_at
-from kernel_assistant.session.gains import machine_here
-from kernel_assistant.session.lines_job import read_lines
+from kernel_assistant.session.kinds.confirm import prepare_confirm
+from kernel_assistant.session.kinds.lines_job import read_lines
 from kernel_assistant.session.prepare import prepare, prepare_check
+from kernel_assistant.session.reporting.gains import machine_here
+from kernel_assistant.session.reporting.words import NOT_CONFIRMED
+from kernel_assistant.session.scanning.scan_process import MANY
 from kernel_assistant.source.build import read_text, split_spec
+from kernel_assistant.source.draft import draft as drafted_for
 from kernel_assistant.source.lint import find_hints
 from kernel_assistant.store import JobKind, JobRow, Store
 
@@ -35,103 +39,123 @@ _MOST_HINTS = 200
 _GRACE = 5.0
 
 
-async def hints(wanted: given.Hints, report: Report) -> Answer:
-    """Code in nn.Module classes that is slower than it has to be, found without running it."""
+async def hints(wanted: given.HintsArguments, report: Report) -> Answer:
+    """Returns the places in nn.Module classes where code is slower than it has to be, found without running it."""
     return await to_thread.run_sync(_hints, Path(wanted.path))
 
 
-async def scan(wanted: given.Scan, report: Report) -> Answer:
-    """The user's program under the recorder, as `kernel-assistant scan` runs it. Cancelling ends the program."""
-    ours = [sys.executable, "-P", "-m", "kernel_assistant", "scan", "--json", "--top", str(wanted.top)]
+async def scan(wanted: given.ScanArguments, report: Report) -> Answer:
+    """Runs the user's program under the recorder, as `kernel-assistant scan` does. Cancelling ends the program."""
+    ours = [sys.executable, "-P", "-m", "kernel_assistant", "scan", "--json", *MANY, "--top", str(wanted.top)]
     await report(0.0, f"running {' '.join(wanted.command)}")
-    text, said = await _ended([*ours, "--", *wanted.command], wanted.folder or None)
+    text, messages = await _ended([*ours, "--", *wanted.command], wanted.folder or None)
     if not text.startswith("{"):
-        cause = next((line.removeprefix("error: ") for line in said if line.startswith("error: ")), "")
-        raise UsageError(cause or (said[-1] if said else "the scan said nothing"), "run the program by hand first")
-    found: Answer = json.loads(text)
-    return found
+        cause = next((line.removeprefix("error: ") for line in messages if line.startswith("error: ")), "")
+        raise UsageError(
+            cause or (messages[-1] if messages else "the scan said nothing"), "run the program by hand first"
+        )
+    answer: Answer = json.loads(text)
+    return answer
 
 
-async def profile(wanted: given.Profile, report: Report) -> Answer:
-    """Time by line of a module's forward."""
-    settings = _settings(split_spec(wanted.module)[0], {"target": wanted.target})
+async def draft(wanted: given.DraftArguments, report: Report) -> Answer:
+    """Drafts inputs for a class that declares none; the agent reads and corrects them. Nothing is run."""
+    drafted = await to_thread.run_sync(drafted_for, wanted.module)
+    return {"class": drafted.class_name, "text": drafted.text, "origin": drafted.origin}
+
+
+async def profile(wanted: given.ProfileArguments, report: Report) -> Answer:
+    """Times each line of a module's forward."""
+    settings = settings_for(split_spec(wanted.module)[0], {"target": wanted.target})
     task, options = await to_thread.run_sync(partial(prepare, wanted.module, settings, kind=JobKind.lines))
     job = await submit(settings, task, options)
     if not wanted.wait:
         return {"job": job}
-    return _told(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
+    return _result_answer(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
 
 
-async def verify(wanted: given.Verify, report: Report) -> Answer:
-    """One candidate of the agent's own against its reference, by the judge that optimize uses."""
+async def verify(wanted: given.VerifyArguments, report: Report) -> Answer:
+    """Checks one candidate of the agent against its reference, with the judge that `optimize` uses."""
     path = Path(wanted.candidate)
-    settings = _settings(path, {"target": wanted.target})
+    settings = settings_for(path, {"target": wanted.target})
     kind = JobKind.profile if wanted.timing else JobKind.verify
     prepared = partial(prepare_check, path, wanted.reference or None, settings, kind)
     task, options = await to_thread.run_sync(prepared)
     job = await submit(settings, task, options)
     if not wanted.wait:
         return {"job": job}
-    return _told(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
+    return _result_answer(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
 
 
-async def optimize(wanted: given.Optimize, report: Report) -> Answer:
-    """Kernels for a module, until they beat torch.compile or the budget is spent. Nothing is applied."""
+async def optimize(wanted: given.OptimizeArguments, report: Report) -> Answer:
+    """Writes kernels for a module until they beat torch.compile or the budget is spent. Applies nothing."""
     flags: dict[str, object] = {
         "target": wanted.target,
         "budget": wanted.budget_seconds,
         "policy": wanted.policy,
         "numerics": wanted.numerics,
     }
-    settings = _settings(split_spec(wanted.module)[0], flags)
+    settings = settings_for(split_spec(wanted.module)[0], flags)
     prepared = partial(prepare, wanted.module, settings, inputs=wanted.inputs)
     task, options = await to_thread.run_sync(prepared)
     job = await submit(settings, task, msgspec.structs.replace(options, free_wins=settings.free_wins))
     if not wanted.wait:
         return {"job": job}
-    return _told(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
+    return _result_answer(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
 
 
-async def result(wanted: given.Result, report: Report) -> Answer:
-    """What a job found, or how far it is."""
-    settings = _settings(None, {})
-    row = await to_thread.run_sync(lambda: Store(settings.state_dir).job(wanted.job))
+async def result(wanted: given.ResultArguments, report: Report) -> Answer:
+    """Returns the result of a job, or its state if it has no result yet."""
+    settings = settings_for(None, {})
+    row = await to_thread.run_sync(lambda: Store(settings.state_dir).job(str(wanted.job)))
     if row.state.active and wanted.wait:
-        found = await finish(settings, row.id, report, cancel_with_call=False)
-        return _told(found, row.id, sources=wanted.sources)
+        job_result = await finish(settings, row.id, report, cancel_with_call=False)
+        return _result_answer(job_result, row.id, sources=wanted.sources)
     if row.result is None:
         return _row(row)
-    return {**_row(row), **_told(row.result, row.id, sources=wanted.sources)}
+    return {**_row(row), **_result_answer(row.result, row.id, sources=wanted.sources)}
 
 
-async def jobs(wanted: given.Jobs, report: Report) -> Answer:
-    """Open jobs first, then the newest."""
-    rows = await to_thread.run_sync(Client(_settings(None, {})).jobs, wanted.limit)
+async def jobs(wanted: given.JobsArguments, report: Report) -> Answer:
+    """Lists jobs: unfinished ones first, then the newest."""
+    rows = await to_thread.run_sync(Client(settings_for(None, {})).jobs, wanted.limit)
     return {"jobs": [_row(row) for row in rows]}
 
 
-async def cancel(wanted: given.Cancel, report: Report) -> Answer:
-    """Stop a job and keep what it found."""
-    settings = _settings(None, {})
-    row = await to_thread.run_sync(lambda: Store(settings.state_dir).job(wanted.job))
+async def cancel(wanted: given.CancelArguments, report: Report) -> Answer:
+    """Stops a job and keeps its best candidate so far."""
+    settings = settings_for(None, {})
+    row = await to_thread.run_sync(lambda: Store(settings.state_dir).job(str(wanted.job)))
     state = await to_thread.run_sync(Client(settings).cancel, row.id)
     return {"job": row.id, "state": state.value}
 
 
-async def apply(wanted: given.Apply, report: Report) -> Answer:
+async def confirm(wanted: given.ConfirmArguments, report: Report) -> Answer:
+    """Evaluates a job's best candidate in the full tier."""
+    settings = settings_for(None, {})
+    store = Store(settings.state_dir)
+    task, options = await to_thread.run_sync(lambda: prepare_confirm(store, store.job(str(wanted.job))))
+    job = await submit(settings, task, options)
+    if not wanted.wait:
+        return {"job": job}
+    return _result_answer(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
+
+
+async def apply(wanted: given.ApplyArguments, report: Report) -> Answer:
     """Write a job's kernels into the user's file."""
     return await to_thread.run_sync(_apply, wanted)
 
 
-async def undo(wanted: given.Undo, report: Report) -> Answer:
+async def undo(wanted: given.UndoArguments, report: Report) -> Answer:
     """Take applied kernels out again."""
     return await to_thread.run_sync(_undo, wanted)
 
 
 async def _ended(command: list[str], folder: str | None) -> tuple[str, list[str]]:
-    """Standard output and the lines of standard error. Our own stdin and stdout carry the protocol: neither is lent.
+    """Run `command`; returns its standard output and the lines of its standard error. It gets neither our stdin nor our
+    stdout, which carry the protocol.
 
-    Cancelling asks the process to end, which hands that on to the program that it runs.
+    Cancelling terminates the process, which terminates the program that it runs.
     """
     process = await anyio.open_process(
         command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder
@@ -161,21 +185,21 @@ async def _ended(command: list[str], folder: str | None) -> tuple[str, list[str]
 
 
 def _hints(path: Path) -> Answer:
-    settings = _settings(path, {})
+    settings = settings_for(path, {})
     machine = machine_here(settings)
     files = sorted(path.rglob("*.py")) if path.is_dir() else [path]
-    found = []
+    rows = []
     for file in files:
         if not any(part.startswith(".") for part in file.relative_to(path).parts):
             try:
-                found += [
+                rows += [
                     {"path": str(file), **_hint(hint)}
                     for hint in find_hints(read_text(file), machine, settings.ignore_hints)
                 ]
             except UsageError:
                 if file == path:
                     raise
-    return {"hints": found[:_MOST_HINTS], "left_out": max(0, len(found) - _MOST_HINTS)}
+    return {"hints": rows[:_MOST_HINTS], "left_out": max(0, len(rows) - _MOST_HINTS)}
 
 
 def _hint(hint: Any) -> Answer:
@@ -188,10 +212,11 @@ def _hint(hint: Any) -> Answer:
     }
 
 
-def _apply(wanted: given.Apply) -> Answer:
-    store = Store(_settings(None, {}).state_dir)
-    row = find_job(store, wanted.what)
-    applied, warnings = apply_job(store, row, dry_run=wanted.dry_run, force=wanted.force)
+def _apply(wanted: given.ApplyArguments) -> Answer:
+    store = Store(settings_for(None, {}).state_dir)
+    row = find_job(store, str(wanted.what))
+    into = Path(wanted.into) if wanted.into else None
+    applied, warnings = apply_job(store, row, dry_run=wanted.dry_run, force=wanted.force, into=into)
     return {
         "job": row.id,
         "path": str(applied.source),
@@ -204,9 +229,9 @@ def _apply(wanted: given.Apply) -> Answer:
     }
 
 
-def _undo(wanted: given.Undo) -> Answer:
-    store = Store(_settings(None, {}).state_dir)
-    undone = undo_at(store, find_place(store, wanted.what), dry_run=wanted.dry_run)
+def _undo(wanted: given.UndoArguments) -> Answer:
+    store = Store(settings_for(None, {}).state_dir)
+    undone = undo_at(store, find_place(store, str(wanted.what)), dry_run=wanted.dry_run)
     return {
         "path": str(undone.source),
         "classes": list(undone.classes),
@@ -217,17 +242,19 @@ def _undo(wanted: given.Undo) -> Answer:
     }
 
 
-def _told(found: OptimizeResult, job: str, *, sources: bool) -> Answer:
-    """A result with what its kind of job left: lines, or an evaluation."""
-    answer = brief(found, job)
-    lines = read_lines(found)
+def _result_answer(job_result: OptimizeResult, job: str, *, sources: bool) -> Answer:
+    """A job's result as plain data, with the times of lines or the evaluation if its kind of job has them."""
+    answer = brief(job_result, job)
+    lines = read_lines(job_result)
     if lines is not None:
         answer["lines"] = {**to_builtins(lines), "source": None}
-    evaluation = found.artifacts.get("evaluation.json")
+    evaluation = job_result.artifacts.get("evaluation.json")
     if evaluation is not None and Path(evaluation).is_file():
         answer["evaluation"] = to_builtins(decode(Path(evaluation).read_bytes(), Evaluation))
-    if sources and "plan.json" in found.artifacts:
-        folder = Path(found.artifacts["plan.json"]).parent / "sources"
+        if job_result.best is None and answer["evaluation"]["timing"] is not None:
+            answer["evaluation_note"] = NOT_CONFIRMED
+    if sources and "plan.json" in job_result.artifacts:
+        folder = Path(job_result.artifacts["plan.json"]).parent / "sources"
         answer["sources"] = {str(one.relative_to(folder)): one.read_text() for one in sorted(folder.glob("*.*"))}
     return answer
 
@@ -244,8 +271,8 @@ def _row(row: JobRow) -> Answer:
     }
 
 
-def _settings(path: Path | None, flags: Mapping[str, object]) -> Settings:
-    """As the command line resolves them; what a repository may not set stays what the user set."""
+def settings_for(path: Path | None, flags: Mapping[str, object]) -> Settings:
+    """The settings as the command line resolves them; a repository cannot change those that are the user's alone."""
     settings, _ = resolve(path or Path.cwd(), flags)
     if settings.host:
         raise UsageError("the MCP server works on this machine alone", "start it there, or unset `host`")
@@ -253,5 +280,5 @@ def _settings(path: Path | None, flags: Mapping[str, object]) -> Settings:
 
 
 def unexpected(name: str, error: Exception) -> InternalError:
-    """What a bug in a tool is told as."""
+    """The error that reports a bug in a tool."""
     return InternalError(f"{name} broke: {type(error).__name__}: {error}", "report this with the server's stderr")

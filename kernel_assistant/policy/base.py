@@ -1,4 +1,6 @@
-"""What a policy sees and what it may do. The loop drives any `Policy` to a documented stop."""
+"""The interface of policies: what a policy sees and what it may do. The loop runs any `Policy` until a documented stop
+reason.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ from kernel_assistant.targets.base import DeviceFacts
 
 @dataclass(frozen=True)
 class EpisodeView:
-    """Everything a policy may look at. `remaining` is wall time left in seconds."""
+    """The information that a policy gets in each turn. `remaining` is wall time left in seconds."""
 
     graph: OpGraph
     target: str
@@ -22,10 +24,10 @@ class EpisodeView:
 
 
 @dataclass(frozen=True)
-class Move:
+class PolicyAction:
     """One turn: candidates to evaluate in `tier`, or `finished` when there is nothing more to try.
 
-    `conversation` is the number of the one that it comes from, from 1; 0 for none.
+    `conversation` is the number (from 1) of the conversation that it comes from, 0 for none.
     """
 
     message: str
@@ -36,11 +38,11 @@ class Move:
 
 
 class Policy(Protocol):
-    """Chooses the next candidates from what was measured. Must be deterministic for a given view and seed."""
+    """Chooses the next candidates from the measurements so far. Must be deterministic for a given view and seed."""
 
     name: str
 
     def supports(self, graph: OpGraph, target: str) -> str | None:
         """None if this policy can write the graph, else the one-line reason why not."""
 
-    def step(self, view: EpisodeView) -> Move: ...
+    def step(self, view: EpisodeView) -> PolicyAction: ...

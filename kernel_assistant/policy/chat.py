@@ -1,7 +1,8 @@
-"""ChatClient: a model behind any OpenAI-compatible endpoint, by the official client, streamed.
+"""ChatClient: a model behind any OpenAI-compatible endpoint, used through the official client, with streamed replies.
 
-A request is an asyncio task, so that a cancel ends it wherever it stands (connecting, waiting, reading) and closes the
-connection, at which servers stop generating. Retries are ours: the client's own sleep through a cancel.
+A request is an asyncio task, so that a cancel ends it in any phase (connecting, waiting, reading) and closes the
+connection, at which servers stop generating. Retries are made here, because the client's own would not notice a cancel
+while they wait.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernel_assistant.errors import Cancelled, MissingError
 from kernel_assistant.policy.chat_failures import failure_of, is_worth_retrying, refuses_words
-from kernel_assistant.policy.chat_stream import Collected
+from kernel_assistant.policy.chat_stream import StreamedReply
 from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.records.transcript import Message
 
@@ -24,17 +25,17 @@ if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
 
 T = TypeVar("T")
-LOOK_EVERY = 0.1  # seconds
-#: Asked for beside the reply: what was sampled. vLLM gives both, OpenAI the second; some servers refuse the words.
+_POLL_SECONDS = 0.1
+#: Fields that ask for log-probabilities and token ids. vLLM gives both, OpenAI the first; some servers refuse them.
 EXTRAS: dict[str, Any] = {"logprobs": True, "extra_body": {"return_token_ids": True}}
 
 
 @dataclass(frozen=True)
 class ChatSettings:
-    """`silence` is how long nothing may come (connecting, first token, between tokens), in seconds.
+    """`silence` is the longest time without data (connecting, first token, between tokens), in seconds.
 
     `seed` makes sampling repeatable where the server can; best of N gives each conversation its own. A server of ours
-    is started again when it ends: as long as `comes_back` says so, attempts that fail do not count.
+    is restarted when it ends: while `comes_back()` is true, failed attempts do not count.
     """
 
     url: str
@@ -94,7 +95,9 @@ class ChatClient:
             raise failure_of(error, self._settings.url) from error
 
     def _speaks_plainer(self, error: Exception) -> bool:
-        """Leave out what a server may have refused; false where there is nothing more to leave out."""
+        """Sends fewer optional fields, because the server may have refused them. Returns False if there are none left
+        to leave out.
+        """
         if not refuses_words(error):
             return False
         if "max_completion_tokens" in str(error) and self._bound != "max_completion_tokens":
@@ -117,9 +120,9 @@ class ChatClient:
                     return collected.message(time.monotonic() - began)
                 collected.add(chunk)
 
-    async def _begin(self, request: Request) -> tuple[AsyncStream[Any], Collected]:
-        """The stream of a reply, and what puts it together."""
-        return await self._client.chat.completions.create(**self._body(request)), Collected()
+    async def _begin(self, request: Request) -> tuple[AsyncStream[Any], StreamedReply]:
+        """The stream of a reply, and the object that assembles it."""
+        return await self._client.chat.completions.create(**self._body(request)), StreamedReply()
 
     def _body(self, request: Request) -> dict[str, Any]:
         body: dict[str, Any] = {
@@ -137,20 +140,21 @@ class ChatClient:
         return body | (EXTRAS if self._with_extras else {})
 
     def _pause(self, attempt: int) -> float:
-        """Doubles; up to a quarter is random, so that several conversations do not come back together."""
+        """Seconds before the next attempt. They double; up to a quarter is random, so that conversations do not
+        retry together."""
         pause = min(self._settings.first_pause * 2.0 ** min(attempt - 1, 9), self._settings.longest_pause)
         return pause * random.uniform(0.75, 1.0)
 
 
 async def _until(cancelled: Callable[[], bool], work: Awaitable[T]) -> T:
-    """The result of `work`; Cancelled as soon as somebody says so."""
+    """The result of `work`; raises Cancelled as soon as `cancelled()` is true."""
     task = asyncio.ensure_future(work)
     while not task.done():
         if cancelled():
             task.cancel()
-            await asyncio.wait({task}, timeout=LOOK_EVERY)
+            await asyncio.wait({task}, timeout=_POLL_SECONDS)
             raise Cancelled("cancelled while the model was writing")
-        await asyncio.wait({task}, timeout=LOOK_EVERY)
+        await asyncio.wait({task}, timeout=_POLL_SECONDS)
     return task.result()
 
 
@@ -162,7 +166,8 @@ def _connect(settings: ChatSettings) -> AsyncOpenAI:
 
 
 def library() -> ModuleType:
-    """The openai package, loaded when a model plays. MissingError where it is not installed (`--host` brings none)."""
+    """The openai package, imported on first use. Raises MissingError if it is not installed (`--host` does not
+    install it)."""
     try:
         import openai
     except ImportError as error:

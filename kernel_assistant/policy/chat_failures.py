@@ -1,13 +1,13 @@
-"""How an endpoint can fail, by name."""
+"""Names the ways in which an endpoint can fail."""
 
 from __future__ import annotations
 
 from kernel_assistant.policy.client import PolicyError
 
-#: Gone by themselves more often than not. `refused` and `context` are not: the same request would be refused again.
+#: Failures that usually pass. `refused` and `context` do not: the same request would be refused again.
 _PASSING = ("unreachable", "timeout", "server", "truncated", "nonsense")
 _TOO_LONG = ("context length", "context_length", "maximum context", "too long", "too many tokens", "exceeds the")
-#: Answers of the 4xx kind that mean "later".
+#: 4xx status codes that mean "try later".
 _LATER = (408, 409, 425, 429)
 
 
@@ -16,7 +16,7 @@ def is_worth_retrying(error: PolicyError) -> bool:
 
 
 def refuses_words(error: Exception) -> bool:
-    """Whether the endpoint may have refused the request for the words it does not know."""
+    """Whether the endpoint may have refused the request because of fields that it does not know."""
     import openai
 
     text = str(error).lower()
@@ -24,7 +24,7 @@ def refuses_words(error: Exception) -> bool:
 
 
 def failure_of(error: Exception, url: str) -> PolicyError:
-    """The named failure behind an exception of the client, of HTTP, or of reading what came."""
+    """The named failure for an exception of the client, of HTTP, or of parsing the reply."""
     import httpx2
     import openai
 

@@ -8,8 +8,9 @@ from kernel_assistant.policy.client import PolicyError
 from kernel_assistant.records.transcript import Message, ToolCall, Usage
 
 
-class Collected:
-    """Chunks so far. Fields that only some servers send (`reasoning_content`, `token_ids`) are taken where they are."""
+class StreamedReply:
+    """Collects the chunks of a reply. Fields that only some servers send (`reasoning_content`, `token_ids`) are
+    optional."""
 
     def __init__(self) -> None:
         self._text: list[str] = []
@@ -48,7 +49,7 @@ class Collected:
             role="assistant",
             content=_sound("".join(self._text)),
             reasoning=_sound("".join(self._reasoning)),
-            tool_calls=tuple(_call(place, call) for place, call in sorted(self._calls.items())),
+            tool_calls=tuple(_call(index, call) for index, call in sorted(self._calls.items())),
             token_ids=tuple(self._ids) or None,
             logprobs=tuple(self._logprobs) or None,
             finish_reason=self._finish,
@@ -71,11 +72,13 @@ class Collected:
                 call["arguments"] += part.function.arguments or ""
 
 
-class CollectedText(Collected):
-    """The same for a streamed completion of a prompt: text as it was sampled, in which nothing was read as a call."""
+class StreamedText(StreamedReply):
+    """Like `StreamedReply`, for a streamed completion of a prompt: the sampled text, in which the server has not parsed
+    tool calls.
+    """
 
     def message(self, seconds: float) -> Message:
-        """Raises PolicyError too where tokens and log-probabilities do not go together."""
+        """Like the base class; raises PolicyError also if there are not as many log-probabilities as tokens."""
         reply = super().message(seconds)
         if reply.logprobs is not None and len(reply.logprobs) != len(reply.token_ids or ()):
             raise _nonsense(f"{len(reply.token_ids or ())} tokens and {len(reply.logprobs)} log-probabilities")
@@ -89,17 +92,17 @@ class CollectedText(Collected):
             self._logprobs += choice.logprobs.token_logprobs or ()
 
 
-def _call(place: int, call: dict[str, str]) -> ToolCall:
-    """Never without a name: servers refuse to see such a call again."""
+def _call(index: int, call: dict[str, str]) -> ToolCall:
+    """The call. It always gets a name, because servers refuse later requests that contain a call without a name."""
     return ToolCall(
-        id=call["id"] or f"call_{place}",
+        id=call["id"] or f"call_{index}",
         name=_sound(call["name"]) or "unnamed",
         arguments=_sound(call["arguments"]) or "{}",
     )
 
 
 def _sound(text: str) -> str:
-    """Without halves of surrogate pairs, which JSON can say and UTF-8 cannot."""
+    """`text` without halves of surrogate pairs, which JSON can express and UTF-8 cannot."""
     return text.encode("utf-8", errors="replace").decode("utf-8")
 
 

@@ -1,7 +1,7 @@
 """TokenClient: a small model behind a server that takes prompts as tokens (vLLM). Tokens in, tokens out.
 
-What the model sampled goes back as it came, and nothing is tokenised twice: the prompt of a turn is that of the turn
-before, the tokens of its reply, and what was said since. The server renders no template and reads no calls.
+Sampled tokens are sent back unchanged, and nothing is tokenised twice: the prompt of a turn is the previous prompt, the
+tokens of its reply, and the messages since then. The server renders no template and parses no calls.
 """
 
 from __future__ import annotations
@@ -9,17 +9,17 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from kernel_assistant.policy.chat import ChatClient, ChatSettings, library
-from kernel_assistant.policy.chat_stream import Collected, CollectedText
+from kernel_assistant.policy.chat_stream import StreamedReply, StreamedText
 from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.policy.embedded import temperature_for
-from kernel_assistant.serving.template import Piece, assemble, pieces, without_control
+from kernel_assistant.serving.template import PromptPiece, assemble, pieces, without_control
 
 if TYPE_CHECKING:
     from openai import AsyncStream
 
 ASK_SECONDS = 20.0
-#: Words of vLLM beside those of OpenAI. The distribution is the model's own: what is sampled from is, but for the
-#: temperature, what the log-probabilities are of.
+#: Fields of vLLM besides OpenAI's. They switch all filters off, so that the model samples from the distribution that
+#: the log-probabilities belong to, except for the temperature.
 WORDS_OF_VLLM: dict[str, Any] = {
     "return_token_ids": True,
     "top_k": 0,
@@ -30,7 +30,9 @@ WORDS_OF_VLLM: dict[str, Any] = {
 
 
 def takes_tokens(url: str, key: str, model: str) -> bool:
-    """Whether a server turns text into tokens as vLLM does, and so takes them too. One that cannot say so does not."""
+    """Whether a server tokenises text as vLLM does, and so accepts tokens as well. False if it does not answer the
+    request to tokenise.
+    """
     openai = library()
     client = openai.OpenAI(base_url=url, api_key=key or "none", timeout=ASK_SECONDS, max_retries=1)
     try:
@@ -49,14 +51,14 @@ class TokenClient(ChatClient):
         self._known: dict[str, tuple[int, ...]] = {}
 
     async def prompt(self, request: Request) -> list[int]:
-        """The tokens of a prompt. Raises what the client raises, and ValueError for an odd answer."""
+        """The tokens of a prompt. Raises the client's errors, and PolicyError or ValueError for an odd answer."""
         parts = [
-            piece if piece.ids is not None else Piece(piece.text, piece.special, await self._tokens(piece))
+            piece if piece.ids is not None else PromptPiece(piece.text, piece.special, await self._tokens(piece))
             for piece in pieces(request.messages, tools=request.tools)
         ]
         return assemble(parts, lambda piece: piece.ids or ())
 
-    async def _begin(self, request: Request) -> tuple[AsyncStream[Any], Collected]:
+    async def _begin(self, request: Request) -> tuple[AsyncStream[Any], StreamedReply]:
         stream = await self._client.completions.create(
             model=self._settings.model,
             prompt=await self.prompt(request),
@@ -69,14 +71,14 @@ class TokenClient(ChatClient):
             stream_options={"include_usage": True},
             extra_body=WORDS_OF_VLLM,
         )
-        return stream, CollectedText()
+        return stream, StreamedText()
 
     def _speaks_plainer(self, error: Exception) -> bool:
-        """Whoever turns text into tokens knows the words."""
+        """Returns False: no field is left out, because a server that tokenises text knows all of them."""
         return False
 
-    async def _tokens(self, piece: Piece) -> tuple[int, ...]:
-        """Of a control token the one that it is; of text what it is as text, whatever it says."""
+    async def _tokens(self, piece: PromptPiece) -> tuple[int, ...]:
+        """The id of a control token, or the ids of a text, in which control tokens are plain text."""
         ids: tuple[int, ...] = ()
         for stretch in [piece.text] if piece.special else without_control(piece.text):
             if stretch not in self._known:
@@ -87,7 +89,7 @@ class TokenClient(ChatClient):
 
 
 def _tokenizer(url: str) -> str:
-    """It lies beside the versions of the protocol."""
+    """URL of the tokeniser, which lies beside `/v1`."""
     return f"{url.rstrip('/').removesuffix('/v1')}/tokenize"
 
 
@@ -96,7 +98,7 @@ def _question(model: str, text: str) -> dict[str, Any]:
 
 
 def _ids_of(answer: object) -> tuple[int, ...]:
-    found = answer.get("tokens") if isinstance(answer, dict) else None
-    if not isinstance(found, list) or not all(isinstance(number, int) for number in found):
+    ids = answer.get("tokens") if isinstance(answer, dict) else None
+    if not isinstance(ids, list) or not all(isinstance(number, int) for number in ids):
         raise PolicyError("nonsense", "the server does not say which tokens a text has", "is it vLLM?")
-    return tuple(found)
+    return tuple(ids)

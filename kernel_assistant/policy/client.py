@@ -1,4 +1,4 @@
-"""What a conversation needs of a language model, wherever that runs."""
+"""The interface of a language model that a conversation uses, on any machine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_assistant.records.transcript import Message
 
 
 class PolicyError(KernelAssistantError):
-    """A policy that cannot go on, for good. `kind` names how it failed:
+    """A policy that cannot continue. `kind` names how it failed:
 
     `unreachable`, `timeout`, `refused` (4xx), `server` (5xx, or an error in the stream), `truncated` (the stream ended
     in the middle), `nonsense` (not the protocol), `context` (the conversation is too long), `engine` (our own process).
@@ -25,7 +25,8 @@ class PolicyError(KernelAssistantError):
 @dataclass(frozen=True)
 class Request:
     """One turn. `messages` as they are to be sent, `tools` as OpenAI schemas; `max_tokens` bounds the reply. Without a
-    `temperature` the client has its own."""
+    `temperature` the client uses its own default.
+    """
 
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
@@ -36,7 +37,7 @@ class Request:
 class ModelClient(Protocol):
     """Messages in, one assistant message out. Used by one thread at a time.
 
-    `context_tokens` is what a prompt and its reply may take together.
+    `context_tokens` is the largest number of tokens of a prompt and its reply together.
     """
 
     name: str
@@ -45,7 +46,7 @@ class ModelClient(Protocol):
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
         """The reply, with tool calls, usage, and token ids and log-probabilities where there are any.
 
-        `cancelled` is asked several times a second. Raises Cancelled and PolicyError.
+        `cancelled` is called several times a second. Raises Cancelled and PolicyError.
         """
 
     def close(self) -> None: ...

@@ -1,4 +1,4 @@
-"""From what a user named to a client: an endpoint, our own server, or a process of ours."""
+"""Makes clients from what the user named: an endpoint, our own server, or a model for a process of ours."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from kernel_assistant.policy.chat import ChatClient, ChatSettings, library
 from kernel_assistant.policy.chat_failures import failure_of
 from kernel_assistant.policy.chat_tokens import ASK_SECONDS, TokenClient, takes_tokens
 from kernel_assistant.policy.client import ModelClient
-from kernel_assistant.policy.embedded import EmbeddedClient, FirstAnswers
-from kernel_assistant.serving import llama
+from kernel_assistant.policy.embedded import EmbeddedClient, FirstReplyCache
 from kernel_assistant.serving.endpoint import Endpoint, endpoint_for, local_engine
+from kernel_assistant.serving.llama import llama
 from kernel_assistant.serving.registry import ModelKind, find
 from kernel_assistant.serving.state import running
 from kernel_assistant.serving.supervisor import ServerStatus
@@ -23,10 +23,10 @@ CONTEXT_TOKENS = 128_000
 
 
 @dataclass(frozen=True)
-class Connection:
-    """Makes clients for one model; every conversation has its own, with a seed of its own. `compact`: the profile.
-    `turns`: replies that a conversation may have, 0 for any number. `tokens`: prompts go as token ids.
-    `first`: what an embedded model answers first."""
+class ModelConnection:
+    """Makes clients for one model; each conversation has its own client, with its own seed. `compact` selects the
+    profile. `turns` is the most replies of a conversation, 0 for any number. With `tokens`, prompts are sent as
+    token ids. `first` holds the first replies of an embedded model."""
 
     endpoint: Endpoint | None
     context_tokens: int
@@ -35,15 +35,15 @@ class Connection:
     settings: Settings
     turns: int = 0
     tokens: bool = False
-    first: FirstAnswers = field(default_factory=FirstAnswers)
+    first: FirstReplyCache = field(default_factory=FirstReplyCache)
 
     @property
     def name(self) -> str:
-        """The model's, for the user."""
+        """The model's name, for the user."""
         return find(self.word, self.settings).name if self.endpoint is None else self.endpoint.model
 
     def client(self, number: int) -> ModelClient:
-        """For conversation `number`. Raises MissingError and UsageError."""
+        """The client for conversation `number`. Raises MissingError and UsageError."""
         if self.endpoint is None:
             entry = find(self.word, self.settings)
             return EmbeddedClient(local_engine(entry, self.settings), entry.name, seed=number, first=self.first)
@@ -58,35 +58,36 @@ class Connection:
         return TokenClient(settings) if self.tokens else ChatClient(settings)
 
 
-def connect(settings: Settings, endpoint: str, model: str) -> Connection:
-    """Where the model is, looked up and asked. `endpoint` goes before `model`, which then is its name there.
+def connect(settings: Settings, endpoint: str, model: str) -> ModelConnection:
+    """Find the model and ask its server. `endpoint` takes precedence over `model`, which then is the model's name
+    there.
 
-    Raises NoModelError, MissingError (an endpoint that cannot be reached too) and UsageError.
+    Raises NoModelError, MissingError (also for an endpoint that cannot be reached) and UsageError.
     """
     word = endpoint or model
     entry = find(word, settings)
     if entry.kind is ModelKind.gguf and entry.compact and running(settings) is None:
         llama.check_installed()
-        return Connection(None, 0, True, word, settings, entry.turns)
-    place = endpoint_for(settings, word)
+        return ModelConnection(None, 0, True, word, settings, entry.turns)
+    configured = endpoint_for(settings, word)
     # A bare URL says nothing of the model there, and its key is in a variable.
     bare = entry.kind is ModelKind.endpoint and not entry.remote_name
-    key = place.key or (os.environ.get(settings.api_key_env, "") if bare else "")
-    name, context = _served(place.url, key, model if endpoint else "", place.model if not bare else "")
-    found = Endpoint(place.url, key, name, place.engine, place.compact)
-    tokens = place.compact and takes_tokens(place.url, key, name)
-    return Connection(found, context, place.compact, word, settings, entry.turns, tokens)
+    key = configured.key or (os.environ.get(settings.api_key_env, "") if bare else "")
+    name, context = _served(configured.url, key, model if endpoint else "", configured.model if not bare else "")
+    resolved = Endpoint(configured.url, key, name, configured.engine, configured.compact)
+    tokens = configured.compact and takes_tokens(configured.url, key, name)
+    return ModelConnection(resolved, context, configured.compact, word, settings, entry.turns, tokens)
 
 
 def _comes_back(endpoint: Endpoint, settings: Settings) -> bool:
-    """Whether the endpoint is a server of ours that is being started again."""
+    """Whether the endpoint is a server of ours that is starting or restarting."""
     state = running(settings)
     coming = (ServerStatus.starting, ServerStatus.restarting)
     return state is not None and state.url == endpoint.url and state.status in coming
 
 
 def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:
-    """The model to ask for and its context in tokens, as `GET /models` tells. A server need not have that."""
+    """The model to ask for and its context in tokens, from `GET /models`, which a server need not have."""
     openai = library()
     client = openai.OpenAI(base_url=url, api_key=key or "none", timeout=ASK_SECONDS, max_retries=1)
     try:
@@ -103,10 +104,10 @@ def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:
 
 
 def _context(model: Any) -> int:
-    """As vLLM says it, or llama.cpp."""
+    """Context in tokens as vLLM or llama.cpp reports it, else the default."""
     meta = getattr(model, "meta", None)
-    said = getattr(model, "max_model_len", None) or (meta.get("n_ctx_train") if isinstance(meta, dict) else None)
-    return said if isinstance(said, int) and said > 0 else CONTEXT_TOKENS
+    length = getattr(model, "max_model_len", None) or (meta.get("n_ctx_train") if isinstance(meta, dict) else None)
+    return length if isinstance(length, int) and length > 0 else CONTEXT_TOKENS
 
 
 def _chosen(url: str, wanted: str, listed: list[str]) -> str:

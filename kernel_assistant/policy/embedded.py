@@ -8,21 +8,21 @@ from dataclasses import replace
 
 from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.records.transcript import Message
-from kernel_assistant.serving.best_first import BestFirst
-from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
 from kernel_assistant.serving.errors import ContextFullError, EngineError
+from kernel_assistant.serving.llama.best_first import BestFirstSearch
+from kernel_assistant.serving.llama.embedded import EmbeddedModel, Sampling
 from kernel_assistant.serving.local import LocalEngine
 from kernel_assistant.serving.turn import turn
 
-#: What models for the compact profile are trained for.
+#: The context that models for the compact profile are trained with.
 CONTEXT_TOKENS = 4096
-#: The likeliest answer of a small model is its best one; what comes after it is to be different.
+#: The likeliest reply of a small model is its best one; later replies should differ from it.
 FIRST_TEMPERATURE, LATER_TEMPERATURE = 0.0, 0.8
 
 
 def temperature_for(request: Request, seed: int | None) -> float:
-    """What the request says; else the first reply of the first conversation (seed 0 or none) is the likeliest one, all
-    others are sampled."""
+    """The request's temperature; without one, 0 for the first reply of the first conversation (seed 0 or none), so
+    that it is the likeliest one, and `LATER_TEMPERATURE` for all others."""
     if request.temperature is not None:
         return request.temperature
     return FIRST_TEMPERATURE if not seed and is_first(request) else LATER_TEMPERATURE
@@ -33,38 +33,40 @@ def is_first(request: Request) -> bool:
     return all(message.role != "assistant" for message in request.messages)
 
 
-class FirstAnswers:
-    """First replies of all conversations about a job: none is made twice. Thread-safe; they come one after another."""
+class FirstReplyCache:
+    """First replies of all conversations about a job, each of them different. Thread-safe: replies are generated one at
+    a time.
+    """
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._known: dict[Sequence[Message], BestFirst] = {}
+        self._known: dict[Sequence[Message], BestFirstSearch] = {}
 
     def next(
         self, model: EmbeddedModel, request: Request, sampling: Sampling, cancelled: Callable[[], bool]
     ) -> Message:
-        """The likeliest that nobody has had; as sampled where there is none left."""
+        """The likeliest reply that no conversation has had yet; a sampled one if there is none left."""
         with turn(self._lock, cancelled, "another conversation was writing"):
-            search = self._known.setdefault(tuple(request.messages), BestFirst())
+            search = self._known.setdefault(tuple(request.messages), BestFirstSearch())
             begun = search.next()
             if begun is None or len(begun.ids) >= sampling.max_tokens:
                 return model.complete(request.messages, sampling, tools=request.tools, cancelled=cancelled)
             greedy = replace(sampling, temperature=0.0, begun=begun)
-            found = model.answer(request.messages, greedy, tools=request.tools, cancelled=cancelled)
-            said = found.message
-            search.add(begun, said.token_ids or (), said.logprobs or (), found.others)
-            return said
+            answer = model.answer(request.messages, greedy, tools=request.tools, cancelled=cancelled)
+            reply = answer.message
+            search.add(begun, reply.token_ids or (), reply.logprobs or (), answer.others)
+            return reply
 
 
 class EmbeddedClient:
-    """See `ModelClient`. The engine is shared by all conversations of the process, which end it when they end, and
-    `first` by those about the same job; replies that are not first ones are sampled."""
+    """See `ModelClient`. All conversations of the process share the engine, those about the same job share `first`;
+    replies after the first are sampled."""
 
     def __init__(
-        self, engine: LocalEngine, name: str, *, seed: int | None = None, first: FirstAnswers | None = None
+        self, engine: LocalEngine, name: str, *, seed: int | None = None, first: FirstReplyCache | None = None
     ) -> None:
         self.name, self.context_tokens = name, CONTEXT_TOKENS
-        self._model, self._seed, self._first = EmbeddedModel(engine), seed, first or FirstAnswers()
+        self._model, self._seed, self._first = EmbeddedModel(engine), seed, first or FirstReplyCache()
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
         sampling = Sampling(max_tokens=request.max_tokens, temperature=LATER_TEMPERATURE, seed=self._seed)
@@ -78,4 +80,4 @@ class EmbeddedClient:
             raise PolicyError("engine", error.cause, error.next_step) from error
 
     def close(self) -> None:
-        """The engine goes on: another conversation may be using it."""
+        """Leaves the engine running: another conversation may be using it."""

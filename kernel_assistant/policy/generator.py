@@ -1,18 +1,18 @@
-"""GeneratorPolicy: plays the generator's schedules, one safe candidate first, then batches around the best measured."""
+"""GeneratorPolicy: tries the generator's schedules, one safe candidate first, then batches around the best measured."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.ladders import LADDERS
-from kernel_assistant.generator.schedule import Schedule, read_schedule
-from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.ir.schedule import Schedule, read_schedule
+from kernel_assistant.generator.search.ladders import LADDERS
+from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.generator.support import Family, classify
-from kernel_assistant.policy.base import EpisodeView, Move
+from kernel_assistant.policy.base import EpisodeView, PolicyAction
 from kernel_assistant.records import Evaluation, OpGraph, Outcome
 
-#: Candidates of one turn, of one episode.
+#: Most candidates of one turn, and of one episode.
 BATCH = {"cpu": 3, "cuda": 14}
 MOST = {"cpu": 16, "cuda": 64}
 #: At this share of the roofline there is nothing left to find.
@@ -22,7 +22,7 @@ NO_EFFECT = 0.01
 
 
 @dataclass(frozen=True)
-class Tried:
+class ScheduleResult:
     """One evaluated schedule; `ms` is None where it failed."""
 
     schedule: Schedule
@@ -31,51 +31,61 @@ class Tried:
 
 
 class GeneratorPolicy:
-    """Successive refinement; a pure function of the view."""
+    """Searches schedules by successive refinement. Its answer depends on the view only, with no state of its own."""
 
     name = "generator"
 
     def supports(self, graph: OpGraph, target: str) -> str | None:
         """None, or the one-line reason why the generator cannot write this graph."""
-        found = classify(graph, target)
-        return None if isinstance(found, Family) else found
+        family = classify(graph, target)
+        return None if isinstance(family, Family) else family
 
-    def step(self, view: EpisodeView) -> Move:
-        """The next batch, or `finished`."""
+    def step(self, view: EpisodeView) -> PolicyAction:
+        """The next batch of schedules to try, or `finished`."""
         tried = _tried(view)
         refused = next((one.message for step in view.steps for one in step.evaluations if _is_refused(one)), "")
         if refused:
-            return Move(message=f"what the screen refuses, it refuses of any schedule: {refused}", finished=True)
+            return PolicyAction(
+                message=f"what the screen refuses, it refuses of any schedule: {refused}", finished=True
+            )
         first = initial(view.graph, view.target, view.device)
         if not tried:
-            return _move(view, "a safe first schedule", first[:1])
+            return _action(view, "a safe first schedule", first[:1])
         best = min((item for item in tried if item.ms is not None), key=lambda item: item.ms or 0.0, default=None)
         if best is not None and best.roofline >= ROOFLINE_REACHED:
-            return Move(message=f"{best.schedule.text()} reaches {best.roofline:.0%} of the roofline", finished=True)
+            return PolicyAction(
+                message=f"{best.schedule.text()} reaches {best.roofline:.0%} of the roofline", finished=True
+            )
         left = MOST[view.target] - len(tried)
         batch = _next(view, first, tried, best)[: min(left, BATCH[view.target])]
         if not batch:
-            return Move(message=f"nothing left to try after {len(tried)} schedules", finished=True)
-        return _move(view, _reason(best), batch)
+            return PolicyAction(message=f"nothing left to try after {len(tried)} schedules", finished=True)
+        return _action(view, _reason(best), batch)
 
 
 def _is_refused(evaluation: Evaluation) -> bool:
     return evaluation.outcome is Outcome.refused
 
 
-def _tried(view: EpisodeView) -> list[Tried]:
-    """What earlier steps measured, in order."""
-    found = []
+def _tried(view: EpisodeView) -> list[ScheduleResult]:
+    """The results of earlier steps, in order."""
+    results = []
     for step in view.steps:
         for candidate, evaluation in zip(step.candidates, step.evaluations, strict=True):
             schedule = read_schedule(candidate.plan.target, candidate.plan.schedule)
             timing = evaluation.timing if evaluation.correct else None
-            found.append(Tried(schedule, timing.candidate_ms if timing else None, timing.roofline if timing else 0.0))
-    return found
+            results.append(
+                ScheduleResult(schedule, timing.candidate_ms if timing else None, timing.roofline if timing else 0.0)
+            )
+    return results
 
 
-def _next(view: EpisodeView, first: list[Schedule], tried: list[Tried], best: Tried | None) -> list[Schedule]:
-    """Untried schedules: the rest of the first list, then the neighbours of the best and of what comes close to it."""
+def _next(
+    view: EpisodeView, first: list[Schedule], tried: list[ScheduleResult], best: ScheduleResult | None
+) -> list[Schedule]:
+    """Untried schedules: the rest of the first list, then the neighbours of the best schedule and of those that come
+    close to it.
+    """
     seen = {item.schedule for item in tried}
     waiting = [schedule for schedule in first if schedule not in seen]
     if waiting or best is None:
@@ -92,14 +102,14 @@ def _next(view: EpisodeView, first: list[Schedule], tried: list[Tried], best: Tr
     return []
 
 
-def without_effect(tried: list[Tried], target: str) -> frozenset[str]:
+def without_effect(tried: list[ScheduleResult], target: str) -> frozenset[str]:
     """Parameters that changed nothing in at least two pairs of schedules that differ in them alone."""
     names = {name for ladders in LADDERS[target].values() for name in ladders}
     inside = {name for item in tried for name, _ in item.schedule.settings() if name.rpartition(".")[2] in names}
     return frozenset(name for name in inside if _no_effect(tried, name))
 
 
-def _no_effect(tried: list[Tried], name: str) -> bool:
+def _no_effect(tried: list[ScheduleResult], name: str) -> bool:
     groups: dict[tuple[tuple[str, ...], tuple[tuple[str, int], ...]], list[float]] = {}
     # `items` follows from the others, so it does not count as a difference.
     follows = name.rpartition(".")[0] + "." * ("." in name) + "items"
@@ -113,12 +123,12 @@ def _no_effect(tried: list[Tried], name: str) -> bool:
     return sum(len(times) - 1 for times in pairs) >= 2 and all(max(t) <= (1 + NO_EFFECT) * min(t) for t in pairs)
 
 
-def _reason(best: Tried | None) -> str:
+def _reason(best: ScheduleResult | None) -> str:
     if best is None or best.ms is None:
         return "nothing has worked yet: other schedules"
     share = f", {best.roofline:.0%} of the roofline" if best.roofline else ""
     return f"best so far {best.schedule.text()} at {best.ms:.4g} ms{share}"
 
 
-def _move(view: EpisodeView, message: str, schedules: list[Schedule]) -> Move:
-    return Move(message=message, candidates=tuple(emit(view.graph, schedule) for schedule in schedules))
+def _action(view: EpisodeView, message: str, schedules: list[Schedule]) -> PolicyAction:
+    return PolicyAction(message=message, candidates=tuple(emit(view.graph, schedule) for schedule in schedules))

@@ -8,12 +8,12 @@ from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.records.transcript import Message, Transcript
 
-#: A reply: its text, a whole message, or what makes one from the request.
+#: A reply: its text, a whole message, or a function that makes one from the request.
 Line = str | Message | Callable[[Request], str | Message]
 
 
 class ScriptedClient:
-    """Says its lines in order; after the last one it fails as an endpoint does that has gone."""
+    """Replies with its lines in order; after the last one it fails like an endpoint that cannot be reached."""
 
     def __init__(self, lines: Iterable[Line], *, name: str = "scripted", context_tokens: int = 128_000) -> None:
         self.name, self.context_tokens = name, context_tokens
@@ -22,7 +22,7 @@ class ScriptedClient:
 
     @classmethod
     def replay(cls, transcript: Transcript) -> ScriptedClient:
-        """The replies of a stored conversation."""
+        """A client that sends the replies of a stored conversation again."""
         return cls(transcript.replies, name=transcript.model)
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
@@ -32,8 +32,8 @@ class ScriptedClient:
         line = next(self._lines, None)
         if line is None:
             raise PolicyError("unreachable", "the script has no more lines")
-        said = line(request) if callable(line) else line
-        return said if isinstance(said, Message) else Message(role="assistant", content=said, finish_reason="stop")
+        reply = line(request) if callable(line) else line
+        return reply if isinstance(reply, Message) else Message(role="assistant", content=reply, finish_reason="stop")
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing: there is nothing to release."""

@@ -9,6 +9,7 @@ from kernel_assistant.records.evaluation import (
     Baseline,
     Diagnostic,
     Evaluation,
+    Gain,
     KernelResources,
     LaunchTime,
     Mismatch,
@@ -19,7 +20,7 @@ from kernel_assistant.records.evaluation import (
 )
 from kernel_assistant.records.free_win import FreeWin
 from kernel_assistant.records.graph import Node, OpGraph, TensorSpec
-from kernel_assistant.records.result import Best, JobOutcome, OptimizeResult
+from kernel_assistant.records.result import Best, JobOutcome, OptimizeResult, ProgramMode
 from kernel_assistant.records.task import InputSource, KernelTask, Numerics, Workload
 from kernel_assistant.records.trajectory import Step, StopReason, Trajectory
 
@@ -32,6 +33,7 @@ __all__ = [
     "Diagnostic",
     "Evaluation",
     "FreeWin",
+    "Gain",
     "InputSource",
     "JobOutcome",
     "KernelResources",
@@ -45,6 +47,7 @@ __all__ = [
     "OptimizeResult",
     "Outcome",
     "Plan",
+    "ProgramMode",
     "Stage",
     "Step",
     "StopReason",

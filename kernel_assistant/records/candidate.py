@@ -41,8 +41,8 @@ class Launch(Record, frozen=True, kw_only=True):
     """One launch. `args` pairs a struct field with a buffer name or an integer expression, in order of the struct.
 
     With `library` (an operation such as "cublaslt.matmul") there is no kernel: `symbol` is a label, `settings` are the
-    operation's static ones, and grid, block and shared memory stay as they are. With `call` there is none either:
-    `args` pairs values of the task's graph with buffers, those of `call.specs`.
+    operation's static ones, and grid, block and shared memory keep their defaults. With `call` there is no kernel
+    either: `args` pairs values of the task's graph with buffers, those of `call.specs`.
     """
 
     symbol: str
@@ -72,17 +72,17 @@ class Launch(Record, frozen=True, kw_only=True):
 
     @property
     def is_kernel(self) -> bool:
-        """Neither an operation of a library nor a call of PyTorch."""
+        """Whether it launches a kernel, rather than an operation of a library or a call of PyTorch."""
         return not self.library and self.call is None
 
 
 class Plan(Record, frozen=True, kw_only=True):
-    """What to run, in order, over which buffers.
+    """The launches to run, in order, and the buffers that they use.
 
     `inputs` are the graph's inputs, parameters and buffers that the kernels read, by graph name; `outputs` are the
-    module's tensor outputs in order; `scratch` is uninitialised memory that lives for one call. `prepare` runs once
-    and again when a parameter's version changes (its outputs are the buffers in `packed`). `residual` names graph
-    nodes that stay PyTorch calls (empty: everything is in our kernels). `schedule` is the plan line.
+    module's tensor outputs in order; `scratch` is uninitialised memory that lives for one call. `prepare` runs once and
+    again when a parameter's version changes (its outputs are the buffers in `packed`). `residual` names graph nodes
+    that stay PyTorch calls (empty: everything is in our kernels). `schedule` is the plan line.
     """
 
     target: str
@@ -149,11 +149,11 @@ class Plan(Record, frozen=True, kw_only=True):
         for field, value in launch.args:
             if self._kind(value) != call.specs[field].dtype:
                 raise ValueError(f"{launch.symbol}: {field} is {call.specs[field].dtype}, {value} is not")
-        places = dict(launch.args)
-        written = [places[name] for name in call.results]
+        buffers = dict(launch.args)
+        written = [buffers[name] for name in call.results]
         if not set(written) <= {spec.name for spec in (*self.outputs, *self.scratch)}:
             raise ValueError(f"{launch.symbol}: results must be outputs or scratch")
-        if len(set(written)) != len(written) or set(written) & {places[name] for name in call.reads}:
+        if len(set(written)) != len(written) or set(written) & {buffers[name] for name in call.reads}:
             raise ValueError(f"{launch.symbol}: each result needs a buffer that nothing else of the call uses")
         before = self.launches[: self.launches.index(launch)]
         if set(written) & {value for other in before for _, value in other.args}:

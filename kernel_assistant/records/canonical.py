@@ -1,8 +1,9 @@
-"""The canonical form of a graph: its numbers taken out and named, so that one computation at all sizes is one text.
+"""The canonical form of a graph: its numbers are replaced by names, so that one computation has one text at all sizes.
 
 Literal sizes above 1 become D0, D1, … and floating-point literals C0, C1, …, in the order in which the text names them;
-equal numbers share a name. Free dimensions keep theirs (B, B2, …). What says *how* an operator works stays as it is:
-dimensions, flags, kernel sizes, strides and paddings up to 16, everything negative, the numbers 0, 1, 2, -1 and 0.5.
+equal numbers share a name. Free dimensions keep theirs (B, B2, …). Values that say *how* an operator works stay
+unchanged: dimensions, flags, kernel sizes, strides and paddings up to 16, everything negative, the numbers 0, 1, 2, -1
+and 0.5.
 
     x0 f32[B,D0]                          OpGraph.text():  dims B
     p0 [D0]                                                input x0 f32[B,768]
@@ -28,9 +29,9 @@ from kernel_assistant.records.graph import Node, Operand, OpGraph, TensorSpec, r
 
 #: Integers of operands up to this are attributes, unless they are part of a shape.
 MOST_ATTRIBUTE = 16
-#: From here on an integer is no size.
+#: Integers from here on are no sizes.
 NO_SIZE = 1 << 31
-#: Of a slice. The text says `end`.
+#: The end of an open slice; the text says `end`.
 END = (1 << 63) - 1
 #: Floating-point literals that belong to a formula rather than to a model.
 PLAIN = frozenset({0.0, 1.0, 2.0, -1.0, 0.5})
@@ -67,14 +68,14 @@ class Canonical(Record, frozen=True, kw_only=True):
     constants: dict[str, float]
 
     def text(self) -> str:
-        """One line a value, for a model to read: without dtypes that are the first input's, without shapes that are the
-        first operand's, without overloads. Different computations have different texts."""
+        """One line for each value, for a model to read. Left out are dtypes equal to the first input's, shapes equal
+        to the first operand's, and overloads. Different computations have different texts."""
         graph = self.graph
         shapes = {value.name: value.spec.shape for value in graph.inputs}
         usual = graph.inputs[0].spec.dtype if graph.inputs else ""
         lines = []
-        for place, value in enumerate(graph.inputs):
-            spec = _spec_text(value.spec, "" if place == 0 else usual, None)
+        for index, value in enumerate(graph.inputs):
+            spec = _spec_text(value.spec, "" if index == 0 else usual, None)
             lines.append(f"{value.name} {spec}")
         for node in graph.nodes:
             operands = [_operand_text(operand) for operand in node.args]
@@ -101,15 +102,17 @@ class Canonical(Record, frozen=True, kw_only=True):
                 return value
             if value in self.constants:
                 return self.constants[value]
-            found = size(value)
-            return int(found) if found.isdigit() else found
+            symbol = size(value)
+            return int(symbol) if symbol.isdigit() else symbol
 
         return _mapped(self.graph, size, item)
 
 
 def canonical(graph: OpGraph) -> Canonical:
-    """Names for the numbers of `graph`. Values are renumbered (x0, p0, b0, n0, …) unless all are called so already, as
-    the worker's exporter calls them: then a source that uses the names of `Canonical.graph` fits `graph` as well."""
+    """The canonical form of `graph`. Values are renamed to x0, p0, b0, n0, …, unless all have such names already, as in
+    graphs of the worker's exporter. In that case a source that uses the names of `Canonical.graph` fits `graph` as
+    well.
+    """
     graph = _renumbered(graph)
     sizes: dict[int, str] = {}
     constants: dict[float, str] = {}
@@ -121,7 +124,9 @@ def canonical(graph: OpGraph) -> Canonical:
         return sizes[size]
 
     def size(text: str) -> str:
-        """`768` → `D0`, `B*16` → `B*D1`; what is no product stays as it is."""
+        """Replaces the numbers of a product: `768` → `D0`, `B*16` → `B*D1`. An expression that is no product is
+        returned unchanged.
+        """
         factors = _factors(text)
         return "*".join(named(int(one)) if one.isdigit() and int(one) > 1 else one for one in factors)
 
@@ -138,22 +143,22 @@ def canonical(graph: OpGraph) -> Canonical:
         symbol = size(value)
         return int(symbol) if symbol.isdigit() else symbol
 
-    found = _mapped(graph, size, item)
+    mapped = _mapped(graph, size, item)
     return Canonical(
-        graph=found,
+        graph=mapped,
         sizes={name: number for number, name in sizes.items()},
         constants={name: number for number, name in constants.items()},
     )
 
 
 def _factors(text: str) -> list[str]:
-    """Of a product of names and numbers; anything else is one factor."""
+    """The factors of a product of names and numbers; anything else is one factor."""
     return text.split("*") if _PRODUCT.match(text) else [text]
 
 
 def _mapped(graph: OpGraph, size: Callable[[str], str], item: Callable[[Item, bool], Item]) -> OpGraph:
-    """The graph with other sizes and operands, asked for in the order of the text. `item` is told whether it is part of
-    a shape."""
+    """The graph with sizes and operands replaced by `size` and `item`, called in the order of the text. The second
+    argument of `item` says whether the operand is part of a shape."""
 
     def spec(of: TensorSpec) -> TensorSpec:
         strides = None if of.strides is None else tuple(map(size, of.strides))
@@ -209,7 +214,7 @@ def _reference(item: str, names: dict[str, str]) -> str:
 
 
 def _spec_text(spec: TensorSpec, usual: str, known: tuple[str, ...] | None) -> str:
-    """Without a dtype that is `usual` and a shape that is `known`. Strides are never left out where there are some."""
+    """The text of a spec, without a dtype equal to `usual` and a shape equal to `known`. Strides are never left out."""
     dtype = "" if spec.dtype == usual else spec.dtype
     shape = "" if spec.shape == known else f"[{','.join(spec.shape)}]"
     return dtype + shape + ("" if spec.strides is None else "/" + ",".join(spec.strides))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import threading
 from typing import Any, TypeVar
 
 import msgspec
@@ -10,6 +11,10 @@ import msgspec
 from kernel_assistant.errors import UsageError
 
 T = TypeVar("T")
+
+
+_preparing = threading.Lock()
+_prepared: set[type] = set()
 
 
 class Record(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -21,8 +26,18 @@ def encode(record: object) -> bytes:
     return msgspec.json.encode(record, order="deterministic")
 
 
+def _prepare(kind: type[Any]) -> None:
+    """Build msgspec's decoder for a type under a lock. If a second thread uses a type, or a type inside it, while
+    msgspec (0.22) first analyses it, the process crashes."""
+    if kind not in _prepared:
+        with _preparing:
+            msgspec.json.Decoder(kind)
+            _prepared.add(kind)
+
+
 def decode(data: bytes | str, kind: type[T]) -> T:
     """Inverse of `encode`. Raises UsageError naming the field that does not fit."""
+    _prepare(kind)
     try:
         return msgspec.json.decode(data, type=kind)
     except (msgspec.ValidationError, msgspec.DecodeError) as error:
@@ -33,6 +48,7 @@ def decode(data: bytes | str, kind: type[T]) -> T:
 
 def from_builtins(data: Any, kind: type[T]) -> T:
     """A record from plain dicts and lists (what the worker sends)."""
+    _prepare(kind)
     try:
         return msgspec.convert(data, type=kind)
     except msgspec.ValidationError as error:

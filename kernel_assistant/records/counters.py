@@ -1,4 +1,4 @@
-"""KernelCounters: what the GPU's own counters said of one kernel of a plan, as Nsight Compute reads them."""
+"""KernelCounters: the GPU's hardware counters for one kernel of a plan, as Nsight Compute reads them."""
 
 from __future__ import annotations
 
@@ -6,12 +6,13 @@ from kernel_assistant.records.codec import Record
 
 
 class KernelCounters(Record, frozen=True, kw_only=True):
-    """One launch, with caches flushed before it. Shares are of 1.
+    """One launch, with caches flushed before it. Shares are between 0 and 1.
 
-    `memory` and `compute` are of the peak rates of DRAM and of the multiprocessors, `occupancy` of the warps that a
-    multiprocessor can hold, averaged while it was active, `l2_hits` of the sectors asked for; `loads` and `stores` say
-    how much of the 32-byte sectors that global accesses move is used. `bank_conflicts` are those of shared memory.
-    `stalls` are reasons why warps waited, in warps an issued instruction, the largest first.
+    `memory` and `compute` are shares of the peak rates of DRAM and of the multiprocessors. `occupancy` is the share of
+    the warps that a multiprocessor can hold, averaged while it was active. `l2_hits` is the share of requested sectors
+    that were in the L2 cache. `loads` and `stores` are the used shares of the 32-byte sectors that global accesses
+    move. `bank_conflicts` are those of shared memory. `stalls` are reasons why warps waited, in warps an issued
+    instruction, the largest first.
     """
 
     symbol: str
@@ -28,7 +29,7 @@ class KernelCounters(Record, frozen=True, kw_only=True):
     stalls: tuple[tuple[str, float], ...] = ()
 
     def text(self) -> str:
-        """One line for people and models."""
+        """The counters in one line, for people and models."""
         moved = f"{self.read_bytes / 1e6:.3g} MB read, {self.written_bytes / 1e6:.3g} MB written"
         parts = [
             f"{self.microseconds:.3g} µs",

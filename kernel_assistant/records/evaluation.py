@@ -1,4 +1,6 @@
-"""Evaluation: what the environment found out about one candidate. A bad kernel is data."""
+"""Evaluation: the record of one pass of a candidate through the environment. A kernel that fails is described in this
+record; it raises no exception.
+"""
 
 from __future__ import annotations
 
@@ -8,14 +10,16 @@ from kernel_assistant.records.codec import Record
 
 
 class Tier(str, Enum):
-    """`quick` steers search and training; only `full` is reported to a person."""
+    """How thorough an evaluation is. `verify` ends after verification, on the inputs of `quick`: for rewards that
+    ignore speed. `quick` steers search and training; only `full` is reported to a person."""
 
+    verify = "verify"
     quick = "quick"
     full = "full"
 
 
 class Stage(str, Enum):
-    """The gate's stages, in order; it stops at the first failure."""
+    """The stages of an evaluation, in order; it stops at the first failure."""
 
     screen = "screen"
     compile = "compile"
@@ -24,7 +28,7 @@ class Stage(str, Enum):
 
 
 class Outcome(str, Enum):
-    """How far a candidate came. Every outcome but `correct` names its failure."""
+    """The result of an evaluation. Every outcome but `correct` names its failure."""
 
     refused = "refused"  # the screen saw something that is not allowed
     compile_error = "compile_error"
@@ -33,15 +37,16 @@ class Outcome(str, Enum):
     out_of_memory = "out_of_memory"
     incorrect = "incorrect"  # values, unwritten elements, a mutated input, a write out of bounds
     nondeterministic = "nondeterministic"  # repeat runs differ
-    cheating = "cheating"  # correct when asked, something else while timed, or impossible speed
-    inconclusive = "inconclusive"  # odd in four measurements: other work on the machine or cheating, nobody can tell
+    cheating = "cheating"  # outputs that differ while the candidate is timed, or an impossible speed
+    inconclusive = "inconclusive"  # four implausible measurements, by other work on the machine or by cheating
     correct = "correct"
 
 
 class Baseline(Record, frozen=True, kw_only=True):
     """Times of the reference in milliseconds; `compile_ms` is None until `torch.compile` has been measured.
 
-    `floor_ms` is the roofline's lower bound, 0 where the device's ceilings are unknown."""
+    `floor_ms` is the roofline's lower bound, 0 where the device's bandwidth is unknown.
+    """
 
     eager_ms: float
     compile_ms: float | None
@@ -92,7 +97,7 @@ class Accuracy(Record, frozen=True, kw_only=True):
 
 
 class KernelResources(Record, frozen=True, kw_only=True):
-    """What the compiler said of one kernel (CUDA), bytes for memory."""
+    """The compiler's report about one kernel (CUDA); memory in bytes."""
 
     symbol: str
     registers: int = 0
@@ -122,33 +127,72 @@ class Timing(Record, frozen=True, kw_only=True):
     prepare_ms: float = 0.0
     warning: str = ""
 
+    @property
+    def vs_eager(self) -> Gain:
+        return gain_of(self.speedup_vs_eager, self.speedup_vs_eager_ci)
+
+    @property
+    def vs_compile(self) -> Gain:
+        return gain_of(self.speedup_vs_compile, self.speedup_vs_compile_ci)
+
+    @property
+    def is_clear(self) -> bool:
+        """Whether both comparisons have a verdict, so that another measurement would tell no more."""
+        return Gain.unclear not in (self.vs_eager, self.vs_compile)
+
 
 #: Least effect that counts as a difference, whatever the interval says.
 LEAST_EFFECT = 1.02
 
 
 def measurably_faster(speedup: float | None, interval: tuple[float, float] | None) -> bool:
-    """The whole 99.9% interval above 1 and the estimate at least `LEAST_EFFECT`."""
+    """Whether the whole 99.9% interval is above 1 and the estimate at least `LEAST_EFFECT`."""
     return speedup is not None and interval is not None and interval[0] > 1.0 and speedup >= LEAST_EFFECT
 
 
 def measurably_slower(speedup: float | None, interval: tuple[float, float] | None) -> bool:
-    """The whole 99.9% interval below 1 and the estimate at most 1/`LEAST_EFFECT`."""
+    """Whether the whole 99.9% interval is below 1 and the estimate at most 1/`LEAST_EFFECT`."""
     return speedup is not None and interval is not None and interval[1] < 1.0 and speedup <= 1 / LEAST_EFFECT
 
 
+class Gain(str, Enum):
+    """The verdict of a comparison with one baseline, by its estimate and its interval."""
+
+    faster = "faster"
+    slower = "slower"
+    no_gain = "no_gain"  # the whole interval is below the least effect that counts
+    unclear = "unclear"  # the measurements so far allow for a gain and for none
+    unknown = "unknown"  # not measured in full
+
+
+def gain_of(speedup: float | None, interval: tuple[float, float] | None) -> Gain:
+    """The verdict; `no_gain` only if the interval leaves no room for a gain."""
+    if speedup is None or interval is None:
+        return Gain.unknown
+    if measurably_faster(speedup, interval):
+        return Gain.faster
+    if measurably_slower(speedup, interval):
+        return Gain.slower
+    return Gain.no_gain if interval[1] < LEAST_EFFECT else Gain.unclear
+
+
 class LaunchTime(Record, frozen=True, kw_only=True):
-    """What one launch of a plan adds to a call; `name` is its symbol. Not the speed that it would have alone."""
+    """The time that one launch of a plan adds to a call, in ms; `name` is its symbol. The launch may take another time
+    when it runs alone.
+    """
 
     name: str
     ms: float
 
 
 class Evaluation(Record, frozen=True, kw_only=True):
-    """One pass through the gate. `seconds` is wall time by stage; `message` is one line for people and models.
+    """One pass of a candidate through the environment. `seconds` is wall time by stage; `message` is one line for
+    people and models.
 
-    `residual` names the calls that stay PyTorch's: with any the result is partial, and `share_in_our_kernels` says how
-    much of the time is ours. `launches` says what each launch of a plan with several takes, in their order.
+    `residual` names the calls that stay PyTorch's; if there are any, the result is partial, and `share_in_our_kernels`
+    says which part of the time is in our kernels. `launches` are the times of a plan's launches in order, if there are
+    several. `sizes` is "declared" where a candidate is correct at the declared sizes only; `elsewhere` says how it
+    failed at others.
     """
 
     candidate: str
@@ -166,6 +210,8 @@ class Evaluation(Record, frozen=True, kw_only=True):
     residual: tuple[str, ...] = ()
     launches: tuple[LaunchTime, ...] = ()
     seconds: dict[str, float] = {}
+    sizes: str = "all"
+    elsewhere: str = ""
 
     def __post_init__(self) -> None:
         if self.outcome is Outcome.correct:
@@ -187,3 +233,8 @@ class Evaluation(Record, frozen=True, kw_only=True):
     @property
     def correct(self) -> bool:
         return self.outcome is Outcome.correct
+
+    @property
+    def correct_everywhere(self) -> bool:
+        """Correct at every size that was tried, not only at the declared ones."""
+        return self.correct and self.sizes == "all"

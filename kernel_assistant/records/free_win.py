@@ -1,4 +1,4 @@
-"""FreeWin: what a change gains that needs no kernel. Never counted as a kernel's gain."""
+"""FreeWin: the speed-up of a change that needs no kernel. Never counted as a kernel's gain."""
 
 from __future__ import annotations
 
@@ -8,15 +8,18 @@ from kernel_assistant.records.evaluation import measurably_faster, measurably_sl
 #: The plain baseline, the one change that is not measured on top of torch.compile.
 COMPILE = "compile"
 TOGETHER = "together"
+#: A module of half types computed in float32, on the CPU.
+FLOAT32 = "float32"
 
 
 class FreeWin(Record, frozen=True, kw_only=True):
-    """One change: `write` is the code that turns it on, in `together` the names of its parts.
+    """One change, or several at once. `write` is the code that turns it on; `together` has the names of the single
+    changes.
 
-    `ms` is the median per call; speed-ups are baseline over change from paired blocks, with 99.9% intervals; None where
-    nothing was measured, and over torch.compile for torch.compile itself. Errors are against float64 on the declared
-    inputs, `error_ratio` as a multiple of PyTorch's own. `passes` is False for what changes results or was not checked;
-    `note` says which, or what a user has to know.
+    `ms` is the median per call; speed-ups are baseline over change from paired blocks, with 99.9% intervals; they are
+    None if nothing was measured. For the change `compile` itself there is no speed-up over torch.compile. Errors are
+    against float64 on the declared inputs, `error_ratio` as a multiple of PyTorch's own. `passes` is False if the
+    change alters results or was not checked; `note` says which of the two, or gives the user a remark.
     """
 
     name: str
@@ -43,16 +46,26 @@ class FreeWin(Record, frozen=True, kw_only=True):
 
     @property
     def gains(self) -> bool:
-        """Measurably faster than plain torch.compile, whether it passes or not."""
+        """Whether the change is measurably faster than plain torch.compile, even if it does not pass."""
         return measurably_faster(self.speedup_vs_compile, self.speedup_vs_compile_ci)
 
     @property
     def loses(self) -> bool:
-        """Measurably slower than plain torch.compile."""
+        """Whether the change is measurably slower than plain torch.compile."""
         return measurably_slower(self.speedup_vs_compile, self.speedup_vs_compile_ci)
 
 
+def float32_win(wins: tuple[FreeWin, ...], speedup_vs_compile: float | None) -> FreeWin | None:
+    """The float32 win, if it is at least as fast as a kernel with this speed-up over the half type's torch.compile. The
+    kernel then gains nothing over float32.
+    """
+    for win in wins:
+        if win.name == FLOAT32 and win.passes and (win.speedup_vs_compile or 0.0) >= (speedup_vs_compile or 0.0) > 0.0:
+            return win
+    return None
+
+
 def best_free_win(wins: tuple[FreeWin, ...]) -> FreeWin | None:
-    """The fastest that passes and is measurably faster than plain torch.compile."""
+    """The fastest free win that passes and is measurably faster than plain torch.compile; None if there is none."""
     good = [win for win in wins if win.passes and win.gains]
     return max(good, key=lambda win: win.speedup_vs_compile or 0.0, default=None)

@@ -16,7 +16,7 @@ DTYPE_BYTES = {"f64": 8, "f32": 4, "bf16": 2, "f16": 2, "i64": 8, "i32": 4, "i16
 
 
 class TensorSpec(Record, frozen=True, kw_only=True):
-    """A dense tensor value. `strides` is None where it is contiguous; both in elements."""
+    """A dense tensor value. `shape` and `strides` count elements; `strides` is None for a contiguous tensor."""
 
     dtype: str
     shape: tuple[str, ...]
@@ -31,7 +31,7 @@ class TensorSpec(Record, frozen=True, kw_only=True):
         return f"{self.dtype}[{','.join(self.shape)}]{layout}"
 
 
-class Value(Record, frozen=True, kw_only=True):
+class GraphInput(Record, frozen=True, kw_only=True):
     """A named graph input: `kind` is "input" (user tensor), "param" or "buffer" (with its dotted `path`)."""
 
     name: str
@@ -54,7 +54,7 @@ class OpGraph(Record, frozen=True, kw_only=True):
     """A straight-line program: free dimensions with base sizes, inputs, nodes in order, outputs (value names)."""
 
     dims: dict[str, int]
-    inputs: tuple[Value, ...]
+    inputs: tuple[GraphInput, ...]
     nodes: tuple[Node, ...]
     outputs: tuple[str, ...]
 
@@ -82,7 +82,7 @@ class OpGraph(Record, frozen=True, kw_only=True):
         raise KeyError(name)
 
     def text(self) -> str:
-        """Canonical text form: one line a value, sizes symbolic, base sizes left out."""
+        """Canonical text form: one line for each value, sizes symbolic, base sizes left out."""
         lines = [f"dims {' '.join(self.dims)}"] if self.dims else []
         lines += [f"{value.kind} {value.name} {value.spec.text()}" for value in self.inputs]
         for node in self.nodes:
@@ -99,11 +99,11 @@ class OpGraph(Record, frozen=True, kw_only=True):
 
 def references(node: Node) -> list[str]:
     """Names of the values that `node` reads, in order, with repeats."""
-    found: list[str] = []
+    names: list[str] = []
     for operand in (*node.args, *node.kwargs.values()):
         items = operand if isinstance(operand, list) else [operand]
-        found += [item[1:] for item in items if isinstance(item, str) and item.startswith("%")]
-    return found
+        names += [item[1:] for item in items if isinstance(item, str) and item.startswith("%")]
+    return names
 
 
 def _operand_text(operand: Operand) -> str:

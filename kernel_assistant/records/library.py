@@ -1,4 +1,6 @@
-"""The closed list of library operations that a launch may name, and what each takes. See docs/libraries.md."""
+"""The closed list of library operations that a launch may name, and the fields and settings of each. See
+docs/libraries.md.
+"""
 
 from __future__ import annotations
 
@@ -53,7 +55,7 @@ def check_library_launch(library: str, args: Pairs, settings: Pairs) -> None:
 
 
 def buffer_fields(library: str, settings: Pairs) -> tuple[str, ...]:
-    """Those fields of a checked launch that name buffers, `out` last."""
+    """The fields of a checked launch that name buffers; `out` is the last."""
     given = dict(settings)
     return (_matmul_fields(given) if library == "cublaslt.matmul" else _conv_fields(given))[0]
 

@@ -8,7 +8,7 @@ from kernel_assistant.records.codec import Record
 
 SCHEMA = "kernel-assistant/lines/1"
 
-#: What PyTorch's kernels are made of that says nothing about what they compute.
+#: Parts of the names of PyTorch's kernels that do not say what the kernels compute.
 _CARRIERS = {
     "BinaryFunctor",
     "AUnaryFunctor",
@@ -21,7 +21,7 @@ _SAYS_WHAT = re.compile(r"cutlass_\d\w*|\w*(?:Functor|Ops\b|_kernel)\w*")
 
 
 class LineKernel(Record, frozen=True, kw_only=True):
-    """What ran for a line: a kernel of the GPU, or on the CPU an operator of PyTorch. `calls` and `ms` per forward."""
+    """A kernel of the GPU (on the CPU: an operator of PyTorch) that ran for a line. `calls` and `ms` per forward."""
 
     name: str
     calls: float
@@ -29,8 +29,9 @@ class LineKernel(Record, frozen=True, kw_only=True):
 
     @property
     def plain(self) -> str:
-        """The name without namespaces, types and arguments, with what it computes where a template argument says so:
-        `vectorized_elementwise_kernel (silu_kernel)`."""
+        """The kernel's name without namespaces, types and arguments. If a template argument says what it computes, that
+        is added: `vectorized_elementwise_kernel (silu_kernel)`.
+        """
         if not re.search("[<(]", self.name):
             return self.name
         template = self.name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("at::native::", "")
@@ -44,9 +45,10 @@ class LineTime(Record, frozen=True, kw_only=True):
 
     `ms` is the median over runs of all its executions in one forward, with what it calls; `share` is of all lines of
     forward. On CUDA `ms` is the device's time line and `host_ms` Python's own time; elsewhere they are the same.
-    `read_bytes` and `written_bytes` are what the line would have to move as one kernel: what was there before and is
-    read, and what is there afterwards and was written. `roofline` is the time that this takes at the measured bandwidth
-    over `ms`, None where the bandwidth is unknown or all of it fits into the cache. `flops` counts products alone.
+    `read_bytes` and `written_bytes` are the bytes that the line would have to move if it were one kernel: values that
+    existed before it and that it reads, and values that it writes and that exist after it. `roofline` is the time that
+    this takes at the measured bandwidth over `ms`, None where the bandwidth is unknown or all of it fits into the
+    cache. `flops` counts matrix products and convolutions only.
     """
 
     line: int
@@ -64,13 +66,13 @@ class LineTime(Record, frozen=True, kw_only=True):
 
     @property
     def launch_bound(self) -> bool:
-        """Whether the device did less than half the time: kernels ran for less than half of `ms`."""
+        """Whether kernels ran for less than half of `ms`, so that launching them takes most of the time."""
         return bool(self.kernels) and sum(kernel.ms for kernel in self.kernels) < 0.5 * self.ms
 
 
 class LineProfile(Record, frozen=True, kw_only=True):
-    """One profile. `source` is the text of the class that was run and `first_line` where it began, so that lines can be
-    found again after edits; `ms` a forward as it always runs, without the clock between its lines."""
+    """One profile. `source` is the text of the class that was run and `first_line` where it began, so that lines can
+    be found again after edits; `ms` is the time of a plain forward, without timers between its lines."""
 
     path: str
     class_name: str

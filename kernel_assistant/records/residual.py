@@ -15,9 +15,9 @@ PASSIVE = frozenset(
 
 
 class ResidualCall(Record, frozen=True, kw_only=True):
-    """`nodes` are nodes of the task's graph, unchanged and in order: what leads to the operator, the operator, and the
-    `getitem`s of its results. `specs` says of each value that the launch pairs with a buffer how it lies there; those
-    that are nodes here are results, the others are read.
+    """`nodes` are nodes of the task's graph, unchanged and in order: the nodes that lead to the operator, the operator,
+    and the `getitem`s of its results. `specs` gives dtype, shape and strides of each value that the launch pairs with a
+    buffer; values that are nodes here are results, the others are read.
     """
 
     nodes: tuple[Node, ...]
@@ -44,7 +44,7 @@ class ResidualCall(Record, frozen=True, kw_only=True):
 
     @property
     def call(self) -> Node:
-        """The operator; of views alone the last one."""
+        """The node of the operator; the last node if all are views."""
         return next((node for node in self.nodes if not is_passive(node)), self.nodes[-1])
 
     @property
@@ -56,7 +56,7 @@ class ResidualCall(Record, frozen=True, kw_only=True):
         return tuple(name for name in self.specs if any(node.name == name for node in self.nodes))
 
     def text(self) -> str:
-        """`linear (n3)`, for people."""
+        """The call in words, such as `linear (n3)`."""
         return f"{self.call.op} ({self.call.name})"
 
 

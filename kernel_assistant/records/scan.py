@@ -1,4 +1,6 @@
-"""What a scanned program did: `Recording` is what the recorder in its process wrote, `Scan` what is kept and shown."""
+"""The records of a scanned program: a `Recording` is written by the recorder in one process, a `Scan` is stored and
+shown to the user.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,8 @@ from kernel_assistant.records.codec import Record
 
 class RecordedSignature(Record, frozen=True, kw_only=True):
     """Calls with equal structure, shapes and plain values. `sample` is the number of the kept inputs, -1 without;
-    `exact` says that their values were kept, not only statistics."""
+    `exact`: their values were kept, not only statistics. `objects`: arguments that no kernel accepts.
+    """
 
     text: str
     kind: str
@@ -19,6 +22,7 @@ class RecordedSignature(Record, frozen=True, kw_only=True):
     output_bytes: int
     sample: int
     exact: bool
+    objects: tuple[str, ...] = ()
 
 
 class RecordedConfiguration(Record, frozen=True, kw_only=True):
@@ -36,8 +40,9 @@ class RecordedConfiguration(Record, frozen=True, kw_only=True):
 
 
 class RecordedClass(Record, frozen=True, kw_only=True):
-    """One class. Seconds as docs/scan.md defines them; `first_seconds` is the part of the inclusive ones that the first
-    call of each kind took; `callers` counts calls by the class they came from."""
+    """One class. Seconds as docs/scan.md defines them; `first_seconds` is the part of the inclusive seconds that the
+    first call of each kind took; `callers` counts calls by the class they came from.
+    """
 
     name: str
     qualname: str
@@ -58,7 +63,8 @@ class RecordedClass(Record, frozen=True, kw_only=True):
 
 
 class Recording(Record, frozen=True, kw_only=True):
-    """One process of a program."""
+    """One process of a program. `compiled` are the classes `FILE:CLASS` that ran inside torch.compile, `scripted`
+    those inside torch.jit.script."""
 
     version: int
     pid: int
@@ -78,15 +84,17 @@ class Recording(Record, frozen=True, kw_only=True):
     skipped: dict[str, int]
     search_path: tuple[str, ...]
     classes: tuple[RecordedClass, ...]
+    compiled: tuple[str, ...] = ()
+    scripted: tuple[str, ...] = ()
 
     @property
     def net_seconds(self) -> float:
-        """Wall time without what the recorder itself took."""
+        """Wall time, less the time that the recorder itself took."""
         return max(self.wall_seconds - self.overhead_seconds, 1e-9)
 
 
 class Sample(Record, frozen=True, kw_only=True):
-    """Kept inputs number `number` of a class, and what they look like."""
+    """Kept inputs number `number` of a class, with a description of their shapes and types."""
 
     number: int
     text: str
@@ -108,11 +116,13 @@ class ScannedConfiguration(Record, frozen=True, kw_only=True):
 class ScannedClass(Record, frozen=True, kw_only=True):
     """One row of the ranking. Seconds are of one run of the whole program.
 
-    `share_seconds` counts for this class alone, the shares of all classes add up; `floor_seconds` is what must remain
-    of it at least; `saved_seconds` is what applied kernels could save at most; `first_seconds` is the part of
-    `inclusive_seconds` that the first call of each kind took, warm-up and all. `folder` holds the samples, "" without;
-    `problem` says why the class cannot be optimized as it is. They are those of the configuration that took most time;
-    `more` has the others that were kept, `CLASS#2`, `CLASS#3`, ….
+    `share_seconds` is the time of this class without other classes inside it, so the shares of all classes add up to
+    the whole; `floor_seconds` is the part of it that must remain on any device as fast as this one; `saved_seconds` is
+    what applied kernels could save at most; `first_seconds` is the part of `inclusive_seconds` that the first call of
+    each kind took, warm-up included. `folder` holds the samples, "" without; `problem` says why the class cannot be
+    optimized as it is. All of these fields are about the configuration that took most time; `more` names the other
+    configurations that were kept: `CLASS#2`, `CLASS#3`, …. `objects` are arguments of some of its calls that no kernel
+    accepts (`past_key_values is a DynamicCache`).
     """
 
     name: str
@@ -135,6 +145,7 @@ class ScannedClass(Record, frozen=True, kw_only=True):
     samples: tuple[Sample, ...] = ()
     problem: str = ""
     more: tuple[ScannedConfiguration, ...] = ()
+    objects: tuple[str, ...] = ()
     first_seconds: float = 0.0
 
     @property

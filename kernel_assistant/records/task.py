@@ -8,7 +8,7 @@ from kernel_assistant.records.codec import Record, content_hash
 
 
 class Numerics(str, Enum):
-    """Error policy, see `environment/numerics.py`: how far from float64 a candidate may be."""
+    """Error policy, see `worker/verifying/numerics.py`: how far from float64 a candidate may be."""
 
     kernelbench = "kernelbench"
     strict = "strict"
@@ -39,12 +39,14 @@ class KernelTask(Record, frozen=True, kw_only=True):
     """The unit of work of every front end and of training.
 
     `path` is the file as the user named it, absolute; `content` its text (an unsaved editor buffer may differ from the
-    disk). `init` is an expression for the constructor's positional arguments, `init_kwargs` for its keyword ones;
-    both empty with source `get_inputs` means `get_init_inputs()`. `search_path` goes to the front of sys.path.
+    disk). `init` is an expression for the constructor's positional arguments, `init_kwargs` for its keyword ones; both
+    empty with source `get_inputs` means `get_init_inputs()`. `search_path` goes to the front of sys.path.
 
     `recording` is the folder in which `scan` kept the module and its calls; the expressions reach it as `recorded`.
     `installed` says that the file belongs to a package and not to the user: the worker imports it by `module_name`
-    instead of executing `content`, and whoever applies a result must not edit it.
+    instead of executing `content`, and its file must not be edited when a result is applied. `session` says in words
+    which notebook or session the class was typed into, "" for a class of a file; `path` is then a file that we made,
+    and there is no file to apply to.
     """
 
     path: str
@@ -62,6 +64,7 @@ class KernelTask(Record, frozen=True, kw_only=True):
     seed: int = 42
     recording: str = ""
     installed: bool = False
+    session: str = ""
 
     def __post_init__(self) -> None:
         if not self.workloads:
@@ -71,7 +74,7 @@ class KernelTask(Record, frozen=True, kw_only=True):
 
     @property
     def name(self) -> str:
-        """`file.py:Class`, for people."""
+        """The task's name for people, such as `file.py:Class`."""
         return f"{self.path.rsplit('/', 1)[-1]}:{self.class_name}"
 
     def hash(self) -> str:

@@ -15,10 +15,11 @@ class StopReason(str, Enum):
     finished = "finished"  # the policy has nothing more to try
     target_reached = "target_reached"  # the wanted speed-up is confirmed
     at_roofline = "at_roofline"  # the best is within 5% of what the device allows
-    at_limit = "at_limit"  # the reference already is, nothing was tried
+    at_limit = "at_limit"  # the reference is already that fast, so nothing was tried
     turns = "turns"
-    tokens = "tokens"  # of a model: all that it may use, or a conversation that no longer fits
+    tokens = "tokens"  # a model used all tokens that it may use, or its conversation no longer fits into the context
     wall_time = "wall_time"
+    unverified = "unverified"  # the budget ended before the best candidate was verified and measured in full
     device_time = "device_time"
     no_progress = "no_progress"
     cancelled = "cancelled"
@@ -28,7 +29,8 @@ class StopReason(str, Enum):
 
 
 class Step(Record, frozen=True, kw_only=True):
-    """One turn: what the policy said and submitted, and what came back. Times in seconds since the episode began."""
+    """One turn: the policy's message and candidates, and their evaluations. Times in seconds since the episode
+    began."""
 
     turn: int
     message: str
@@ -43,7 +45,8 @@ class Step(Record, frozen=True, kw_only=True):
 
 
 class Trajectory(Record, frozen=True, kw_only=True):
-    """A finished episode. `best` is the hash of the best fully verified candidate, if any."""
+    """A finished episode. `best` is the hash of the best fully verified candidate, if any; `unsupported` has the
+    reason of each policy that could not write the graph."""
 
     task: str
     policy: str
@@ -52,3 +55,4 @@ class Trajectory(Record, frozen=True, kw_only=True):
     seconds: float
     best: str | None = None
     final: Evaluation | None = None
+    unsupported: tuple[str, ...] = ()

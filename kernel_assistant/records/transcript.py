@@ -1,4 +1,4 @@
-"""Transcript: what was said between a language model and the loop in one episode, to be replayed or trained on."""
+"""Transcript: the messages between a language model and the loop in one episode, to be replayed or trained on."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import msgspec
 
 from kernel_assistant.records.codec import Record
 
-#: What is kept of a message that is sent in short, and from which length on arguments are left out. Characters.
+#: Most characters of a shortened message, and of arguments that it keeps.
 SHORT = 160
 LONG_ARGUMENTS = 400
 
@@ -31,11 +31,11 @@ class Usage(Record, frozen=True, kw_only=True):
 
 
 class Message(Record, frozen=True, kw_only=True):
-    """One message. The fields from `reasoning` on are for what an assistant says.
+    """One message. The fields from `tool_calls` on are for assistant messages.
 
     `token_ids` and `logprobs` (natural logarithms) have one entry for each sampled token, and are None where the server
-    does not give them. `short_from` is the turn from which on the message is sent in short, 0 for never. `candidate` is
-    the hash of what an observation reports on: its evaluation is among the trajectory's.
+    does not give them. `short_from` is the turn from which on the message is sent shortened, 0 for never. `candidate`
+    is the hash of the candidate that an observation reports on; the trajectory has its evaluation.
     """
 
     role: Literal["system", "user", "assistant", "tool"]
@@ -59,7 +59,7 @@ class Message(Record, frozen=True, kw_only=True):
             raise ValueError("a tool message, and no other, answers a call")
 
     def openai(self) -> dict[str, Any]:
-        """As an OpenAI-compatible endpoint takes it."""
+        """The message as a dictionary, in the form that an OpenAI-compatible endpoint accepts."""
         document: dict[str, Any] = {"role": self.role, "content": self.content}
         if self.tool_call_id:
             document["tool_call_id"] = self.tool_call_id
@@ -71,7 +71,8 @@ class Message(Record, frozen=True, kw_only=True):
         return document
 
     def in_short(self) -> Message:
-        """One line of the content; long arguments of calls are left out."""
+        """The shortened message: one line of the content, without long arguments of calls and without sampled
+        tokens."""
         line = self.content.strip().partition("\n")[0]
         cut = self.content if len(self.content) <= SHORT else f"{line[:SHORT]} [… {len(self.content)} characters]"
         calls = tuple(_shorter(call) for call in self.tool_calls)
@@ -95,9 +96,11 @@ class Transcript(Record, frozen=True, kw_only=True):
         return tuple(message for message in self.messages if message.role == "assistant")
 
     def prompt(self, turn: int) -> tuple[Message, ...]:
-        """What was sent for reply number `turn` (from 1). Raises IndexError where there is no such reply."""
-        places = [place for place, message in enumerate(self.messages) if message.role == "assistant"]
-        return as_sent(self.messages[: places[turn - 1]], turn)
+        """The messages that were sent for reply number `turn` (from 1). Raises IndexError where there is no such
+        reply.
+        """
+        positions = [position for position, message in enumerate(self.messages) if message.role == "assistant"]
+        return as_sent(self.messages[: positions[turn - 1]], turn)
 
 
 def as_sent(messages: tuple[Message, ...], turn: int) -> tuple[Message, ...]:

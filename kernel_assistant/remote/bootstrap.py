@@ -1,4 +1,5 @@
-"""The first program over there: sent as text to its Python, says what is there and takes what is missing.
+"""The first program on a remote machine: sent as text to its Python, it reports the machine's facts and stores the
+files that it gets.
 
 Standard library only: of this package it can import nothing but `worker/frames.py`, which is sent along. It answers
 frames on stdin and stdout until its input ends; `remote/install.py` is the other side.
@@ -22,7 +23,7 @@ from typing import Any
 
 from kernel_assistant.worker.frames import read_frame, write_frame
 
-#: What is needed beside what is sent, for jobs to write into.
+#: Free space that is required besides what is sent: jobs write into it.
 _SPARE_BYTES = 256 << 20
 _UNUSED_SECONDS = 30 * 24 * 3600.0
 _PIP_SECONDS = 600.0
@@ -31,12 +32,12 @@ Answer = dict[str, Any]
 Blobs = tuple[bytes, ...]
 
 
-class Refused(Exception):
+class BootstrapRefused(Exception):
     """`args` are the kind of failure (see `install.py`) and one line about it."""
 
 
-class Place:
-    """The folder of everything that is ours over there."""
+class RemoteFolders:
+    """The folder of all our files on the remote machine."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(os.path.expanduser(folder)).absolute()
@@ -60,14 +61,14 @@ class Place:
         }
 
     def tool(self, name: str, files: list[str], stamp: int, requirements: list[str], blobs: Blobs) -> Answer:
-        """Put the tool there, and its dependencies by pip where `requirements` names them."""
+        """Install the tool, and its dependencies with pip where `requirements` names them."""
         final = self._tool(name)
         draft = self._draft(sum(map(len, blobs)))
         try:
             lib = draft / "lib"
             for file, content in zip(files, blobs, strict=True):
                 _write(lib, file, content)
-                # One date for all: by their newest file, hosts of different code are told apart.
+                # One date for all files: hosts with different code differ in the date of the newest file.
                 os.utime(lib / file, ns=(stamp, stamp))
             if requirements:
                 _pip(lib, requirements)
@@ -79,7 +80,7 @@ class Place:
         return {}
 
     def put(self, blobs: Blobs) -> Answer:
-        """Keep contents of files."""
+        """Store the contents of files under their SHA-256."""
         self._room(sum(map(len, blobs)))
         for content in blobs:
             path = self._blob(hashlib.sha256(content).hexdigest())
@@ -90,7 +91,9 @@ class Place:
         return {}
 
     def tree(self, project: str, name: str, files: dict[str, str]) -> Answer:
-        """The folder that holds `files` (relative name → SHA-256), or which contents are missing to make it."""
+        """The folder that holds `files` (relative name → SHA-256). If contents are missing, the answer names them
+        instead.
+        """
         final = self.folder / "projects" / project / name
         if final.is_dir():
             os.utime(final)
@@ -132,7 +135,7 @@ class Place:
     def _room(self, size: int) -> None:
         free = shutil.disk_usage(self.folder).free
         if free < size + _SPARE_BYTES:
-            raise Refused("no_space", f"{free >> 20} MiB are free in {self.folder}")
+            raise BootstrapRefused("no_space", f"{free >> 20} MiB are free in {self.folder}")
 
     def _forget_unused(self, tool: Path) -> None:
         oldest = time.time() - _UNUSED_SECONDS
@@ -146,14 +149,16 @@ class Place:
 
 
 def python_tag() -> str:
-    """Equal where compiled packages of one Python serve another: version, system, processor, C library."""
+    """A text that is equal for Pythons that can use each other's compiled packages: version, system, processor, C
+    library.
+    """
     return "-".join((sys.implementation.cache_tag, sysconfig.get_platform(), platform.libc_ver()[0] or "libc"))
 
 
 def _write(folder: Path, name: str, content: bytes) -> None:
     path = folder / name
     if os.path.isabs(name) or ".." in Path(name).parts:
-        raise Refused("bad_request", f"{name!r} leads out of its folder")
+        raise BootstrapRefused("bad_request", f"{name!r} leads out of its folder")
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_bytes(content)
 
@@ -178,11 +183,11 @@ def _pip(lib: Path, requirements: list[str]) -> None:
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise Refused("dependencies", "pip took longer than ten minutes") from None
+        raise BootstrapRefused("dependencies", "pip took longer than ten minutes") from None
     if done.returncode:
         lines = [line for line in done.stderr.splitlines() if line.strip()] or ["pip failed"]
         errors = [line for line in lines if "error" in line.lower()]
-        raise Refused("dependencies", (errors or lines)[-1].strip().removeprefix("ERROR: "))
+        raise BootstrapRefused("dependencies", (errors or lines)[-1].strip().removeprefix("ERROR: "))
 
 
 def _try(lib: Path) -> None:
@@ -190,34 +195,34 @@ def _try(lib: Path) -> None:
     done = subprocess.run(command, cwd=lib, capture_output=True, text=True, check=False)
     if done.returncode:
         lines = done.stderr.strip().splitlines() or ["it does not say why"]
-        raise Refused("does_not_load", lines[-1])
+        raise BootstrapRefused("does_not_load", lines[-1])
 
 
-def _answer(place: Place | None, message: Answer, blobs: Blobs) -> tuple[Place, Answer]:
+def _answer(folders: RemoteFolders | None, message: Answer, blobs: Blobs) -> tuple[RemoteFolders, Answer]:
     operation, params = message["op"], message["params"]
-    if place is None:
-        place = Place(params.pop("folder"))
+    if folders is None:
+        folders = RemoteFolders(params.pop("folder"))
     if operation in ("tool", "put"):
         params["blobs"] = blobs
     methods: dict[str, Callable[..., Answer]] = {
-        "hello": place.hello,
-        "tool": place.tool,
-        "put": place.put,
-        "tree": place.tree,
+        "hello": folders.hello,
+        "tool": folders.tool,
+        "put": folders.put,
+        "tree": folders.tree,
     }
     try:
-        return place, {"result": methods[operation](**params)}
-    except Refused as error:
-        return place, {"error": {"kind": error.args[0], "message": error.args[1]}}
+        return folders, {"result": methods[operation](**params)}
+    except BootstrapRefused as error:
+        return folders, {"error": {"kind": error.args[0], "message": error.args[1]}}
     except OSError as error:
         kind = "no_space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "not_writable"
-        where = error.filename or place.folder
-        return place, {"error": {"kind": kind, "message": f"{where}: {error.strerror}"}}
+        where = error.filename or folders.folder
+        return folders, {"error": {"kind": kind, "message": f"{where}: {error.strerror}"}}
 
 
 def main() -> None:
-    """Serve until the other side hangs up."""
-    place: Place | None = None
+    """Answer frames until the client disconnects."""
+    folders: RemoteFolders | None = None
     while (frame := read_frame(sys.stdin.buffer)) is not None:
-        place, answer = _answer(place, *frame)
+        folders, answer = _answer(folders, *frame)
         write_frame(sys.stdout.buffer, answer)

@@ -26,12 +26,12 @@ class Bundle:
 
 
 def own_bundle() -> Bundle:
-    """This very code, without its dependencies."""
+    """The code of this tool as it is installed on this machine, without its dependencies."""
     root = Path(kernel_assistant.__file__).parent
     files = {
         f"kernel_assistant/{path.relative_to(root).as_posix()}": path.read_bytes()
         for path in sorted(root.rglob("*"))
-        # Nothing over there could run the shipped model, and it would be four times as much to send.
+        # Without the shipped model: nothing on the remote machine runs it, and it is four times as large as the rest.
         if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".gguf"
     }
     stamp = build_stamp()
@@ -42,7 +42,7 @@ def own_bundle() -> Bundle:
 
 
 def dependencies(tag: str) -> dict[str, bytes] | None:
-    """Files of the packages in `NEEDED` for a Python of `tag`; None where ours do not serve it."""
+    """The files of the packages in `NEEDED` for a Python of `tag`; None if the local ones do not work there."""
     if tag != python_tag():
         return None
     try:
@@ -52,7 +52,7 @@ def dependencies(tag: str) -> dict[str, bytes] | None:
 
 
 def requirements() -> list[str]:
-    """The same for pip: this version or a newer one, since that Python may be newer than ours."""
+    """The same packages for pip: the local version or a newer one, since the remote Python may be newer than ours."""
     return [f"{package}>={metadata.version(package)}" for package in NEEDED]
 
 

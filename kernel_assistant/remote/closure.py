@@ -1,4 +1,6 @@
-"""Which files of a project a module needs: its static import closure, and what `ship` names besides."""
+"""Finds the files of a project that a module needs: those that it imports statically, directly or indirectly, and those
+that `ship` names.
+"""
 
 from __future__ import annotations
 
@@ -24,10 +26,11 @@ _RECORDING = ".recording"
 
 
 @dataclass(frozen=True)
-class Closure:
-    """Files below `root`, by relative name. `path` is the task's own file, `search_path` what goes on sys.path,
-    `recording` the recording's folder, all relative too ("." is the root itself). An installed package's file is not
-    there, its `path` is empty; so is `recording` where there is none. `left_out` was asked for and looks like a secret.
+class SourceClosure:
+    """Files below `root`, by relative name. `path` is the task's own file, `search_path` has the folders for sys.path,
+    `recording` the recording's folder, all relative too ("." is the root itself). `path` is empty for a file of an
+    installed package, and `recording` if there is none. `left_out` are files that `ship` names but that look like
+    secrets.
     """
 
     root: Path
@@ -38,10 +41,11 @@ class Closure:
     left_out: tuple[str, ...] = ()
 
 
-def find_closure(task: KernelTask, ship: tuple[str, ...] = ()) -> Closure:
-    """What `task` needs on another machine. The task's own text counts for its file, saved or not.
+def find_closure(task: KernelTask, ship: tuple[str, ...] = ()) -> SourceClosure:
+    """The files that `task` needs on another machine. The task's own text is used for its file, saved or not.
 
-    Raises UsageError for a class in site-packages, for a `ship` pattern that does not fit, and for too much.
+    Raises UsageError for a class in site-packages, for a `ship` pattern that does not fit, and for too many or too
+    large files.
     """
     path = Path(task.path)
     if any(part in _INSTALLED for part in path.parts) and not task.installed:
@@ -50,14 +54,14 @@ def find_closure(task: KernelTask, ship: tuple[str, ...] = ()) -> Closure:
         )
     project = _project(path)
     own = tuple(Path(folder) for folder in task.search_path)
-    walk = _Walk(own, project)
+    walk = _ImportWalk(own, project)
     if not task.installed:
         walk.begin(path, task.module_name, task.content)
     named, left_out = data_files(project, ship) if not task.installed else ({}, ())
-    found = {**named, **walk.found}
-    root = Path(commonpath([*walk.used, *(str(file.parent) for file in found)])) if found else project
-    files = {file.relative_to(root).as_posix(): content for file, content in sorted(found.items())}
-    closure = Closure(
+    contents = {**named, **walk.contents}
+    root = Path(commonpath([*walk.used, *(str(file.parent) for file in contents)])) if contents else project
+    files = {file.relative_to(root).as_posix(): content for file, content in sorted(contents.items())}
+    closure = SourceClosure(
         root=root,
         files={**files, **_recorded(task.recording)},
         path="" if task.installed else path.relative_to(root).as_posix(),
@@ -69,7 +73,7 @@ def find_closure(task: KernelTask, ship: tuple[str, ...] = ()) -> Closure:
     return closure
 
 
-def _check_size(closure: Closure) -> None:
+def _check_size(closure: SourceClosure) -> None:
     total = sum(len(content) for content in closure.files.values())
     if total > MAX_BYTES or len(closure.files) > MAX_FILES:
         largest = max(closure.files, key=lambda name: len(closure.files[name]))
@@ -92,18 +96,18 @@ def _recorded(folder: str) -> dict[str, bytes]:
     return {f"{_RECORDING}/{path.name}": path.read_bytes() for path in files}
 
 
-class _Walk:
+class _ImportWalk:
     """Follows imports from file to file, looking them up in the worker's own folders first. The project's root and its
-    `src` stand for an editable installation, which the other machine has not got.
+    `src` stand for an editable installation, which the remote machine does not have.
 
-    `used` are the folders in which something was found, in the order in which they are looked at.
+    `used` are the folders that held an imported file, in the order of the search.
     """
 
     def __init__(self, own: tuple[Path, ...], project: Path) -> None:
         self._own = own
         self._bases = tuple(dict.fromkeys([*own, *(one for one in (project / "src", project) if one.is_dir())]))
         self._used: set[Path] = set()
-        self.found: dict[Path, bytes] = {}
+        self.contents: dict[Path, bytes] = {}
 
     @property
     def used(self) -> list[str]:
@@ -114,7 +118,7 @@ class _Walk:
         above = [base for base in self._own if path.is_relative_to(base)]
         base = next((one for one in above if path in dict(_files_of(parts, one, strict=False))), above[0])
         self._used.add(base)
-        self.found[path] = content.encode()
+        self.contents[path] = content.encode()
         self._locate(parts[:-1], (base,))
         self._follow(content.encode(), parts if path.name == "__init__.py" else parts[:-1])
 
@@ -122,7 +126,7 @@ class _Walk:
         try:
             tree = ast.parse(content)
         except (SyntaxError, ValueError):
-            return  # importing it will fail there as it does here, and says why
+            return  # its import will fail on the remote machine with a message, as it does here
         for name in _imports(tree, package):
             self._locate(name, self._bases)
 
@@ -136,42 +140,44 @@ class _Walk:
                 return
 
     def _take(self, file: Path, package: tuple[str, ...]) -> None:
-        if file in self.found:
+        if file in self.contents:
             return
         try:
             content = file.read_bytes()
         except OSError as error:
             raise UsageError(f"{file} cannot be read: {error.strerror}", "the module imports it") from error
-        self.found[file] = content
+        self.contents[file] = content
         self._follow(content, package)
 
 
 def _files_of(name: tuple[str, ...], base: Path, *, strict: bool) -> list[tuple[Path, tuple[str, ...]]]:
-    """(file, its package) for each step of a dotted name below `base`, as far as it leads.
+    """(file, its package) for each part of a dotted name that exists below `base`.
 
-    `strict` wants a real package or file of that name, and none of the standard library's or torch's names: a folder
-    that merely happens to lie in a project's root is nobody's import.
+    With `strict` there must be a real package or file of that name, and the name must not be one of the standard
+    library or torch: a folder in a project's root may have the name of a package by chance.
     """
     if not name or (strict and (name[0] in sys.stdlib_module_names or name[0] == "torch")):
         return []
-    found: list[tuple[Path, tuple[str, ...]]] = []
+    files: list[tuple[Path, tuple[str, ...]]] = []
     folder = base
     for depth, part in enumerate(name, start=1):
         package, module = folder / part / "__init__.py", folder / f"{part}.py"
         if package.is_file():
-            found.append((package, name[:depth]))
+            files.append((package, name[:depth]))
         elif module.is_file():
-            return [*found, (module, name[: depth - 1])]
+            return [*files, (module, name[: depth - 1])]
         elif strict and depth == 1:
             return []
         folder /= part
         if not folder.is_dir():
-            return found
-    return found
+            return files
+    return files
 
 
 def _imports(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Absolute dotted names that a file imports, wherever in it; a name imported from a package may be a module."""
+    """Absolute dotted names that a file imports anywhere in its text; a name imported from a package may be a
+    module.
+    """
     for node in ast.walk(tree):
         match node:
             case ast.Import(names=names):

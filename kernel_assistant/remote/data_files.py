@@ -19,7 +19,7 @@ _SKIPPED = ("__pycache__", ".venv", "venv", "node_modules")
 
 
 def looks_secret(relative: Path) -> bool:
-    """By the name of the file or of a folder above it."""
+    """Whether the name of the file, or of a folder above it, looks like a secret."""
     return any(_SECRET.fullmatch(part) for part in relative.parts)
 
 
@@ -28,7 +28,7 @@ def data_files(project: Path, patterns: tuple[str, ...]) -> tuple[dict[Path, byt
 
     Raises UsageError for a pattern that leads out of `project` or names nothing.
     """
-    found: dict[Path, bytes] = {}
+    contents: dict[Path, bytes] = {}
     left_out: list[str] = []
     for pattern in patterns:
         if not pattern or Path(pattern).is_absolute() or ".." in Path(pattern).parts:
@@ -41,8 +41,8 @@ def data_files(project: Path, patterns: tuple[str, ...]) -> tuple[dict[Path, byt
             if looks_secret(relative) or not _inside(path, project):
                 left_out.append(relative.as_posix())
             else:
-                found[path] = _read(path)
-    return found, tuple(dict.fromkeys(left_out))
+                contents[path] = _read(path)
+    return contents, tuple(dict.fromkeys(left_out))
 
 
 def _matches(project: Path, pattern: str) -> Iterator[Path]:
@@ -53,7 +53,8 @@ def _matches(project: Path, pattern: str) -> Iterator[Path]:
 
 
 def _inside(path: Path, project: Path) -> bool:
-    """Where links lead counts, and a link's own name says nothing of what it leads to."""
+    """Whether the file that `path` leads to is in the project and does not look secret; a link's own name does not
+    matter."""
     real = path.resolve()
     return real.is_relative_to(project.resolve()) and not looks_secret(real.relative_to(project.resolve()))
 

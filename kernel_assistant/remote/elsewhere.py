@@ -1,4 +1,4 @@
-"""Whether kernels that were made on another machine can run on this one."""
+"""Checks whether kernels that were made on another machine can run on this one."""
 
 from __future__ import annotations
 
@@ -12,8 +12,9 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 def cannot_run_here(row: JobRow) -> str:
-    """One line where this machine lacks what the job's kernels were built for, else empty. The applied guard decides
-    the same at run time (`worker/applied/binaries.py`), and runs the original there."""
+    """One line if this machine lacks a feature that the job's kernels were built for, else "". The applied guard
+    decides the same at run time (`worker/applied/binaries.py`), and runs the original there.
+    """
     artifacts = row.result.artifacts if row.result else {}
     path = Path(artifacts.get("device.json", ""))
     if not path.is_file():
@@ -34,7 +35,7 @@ def _lacks_gpu(archs: set[str]) -> str:
 
 
 def _cubin_runs(arch: str, device: str) -> bool:
-    """On its own major version, from its minor version on."""
+    """Whether a cubin for `arch` runs on `device`: the same major version, and the same or a higher minor version."""
     built, has = arch.removeprefix("sm_"), device.removeprefix("sm_")
     if not (built.isdigit() and has.isdigit()):
         return arch == device
@@ -42,7 +43,8 @@ def _cubin_runs(arch: str, device: str) -> bool:
 
 
 def _lacks_cpu(archs: set[str]) -> str:
-    """Each level of x86-64 runs what is built for those below; single processor features are left to the guard."""
+    """Why the kernels cannot run here, "" if they can. Each level of x86-64 runs code for the lower ones; the guard
+    checks single processor features."""
     here = cpu.architecture()
     levels = ["x86-64", "x86-64-avx2", "x86-64-avx512"]
     usable = levels[: levels.index(here) + 1] if here in levels else [here]

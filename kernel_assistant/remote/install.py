@@ -1,4 +1,6 @@
-"""Our side of `bootstrap.py`: what is missing over there is sent there, the tool first, then a module's files."""
+"""The local side of `bootstrap.py`: sends the files that the remote machine lacks: first those of the tool, then those
+of a module.
+"""
 
 from __future__ import annotations
 
@@ -12,13 +14,13 @@ from typing import Any, Self
 
 from kernel_assistant.errors import InternalError, KernelAssistantError, MissingError
 from kernel_assistant.remote.bundle import dependencies, own_bundle, requirements
-from kernel_assistant.remote.closure import Closure
+from kernel_assistant.remote.closure import SourceClosure
 from kernel_assistant.remote.ssh import NO_PYTHON, Ssh
 from kernel_assistant.worker import frames
 
 _OURS = f"{sys.version_info.major}.{sys.version_info.minor}"
 _CHECK = "import sys; sys.exit(sys.version_info < (3, 11))"
-#: Runs the text that comes first on stdin, with `frames.py` in the place where it imports it from.
+#: Runs the text that comes first on stdin, with `frames.py` as the module that it imports.
 _LOADER = (
     "import sys, json, types; given = json.loads(sys.stdin.buffer.read(int(sys.stdin.buffer.readline()))); "
     'name = "kernel_assistant.worker.frames"; sys.modules[name] = types.ModuleType(name); '
@@ -36,8 +38,9 @@ _FIND_PYTHON = (
 
 
 @dataclass(frozen=True)
-class Installed:
-    """Where this tool is over there: its folder of everything, its interpreter, the folder of its packages."""
+class RemoteInstallation:
+    """This tool on the remote machine: the folder of all our files, the interpreter, the folder of packages, and the
+    bytes that were sent."""
 
     folder: str
     python: str
@@ -46,8 +49,8 @@ class Installed:
 
 
 @dataclass(frozen=True)
-class Shipped:
-    """Where a module's files are over there, and what had to travel."""
+class ShippedModule:
+    """The folder of a module's files on the remote machine, and how many files and bytes were sent."""
 
     root: str
     files: int
@@ -55,8 +58,9 @@ class Shipped:
 
 
 class Installer:
-    """One conversation with `bootstrap.py`, as a context. Raises MissingError, with the machine named, for whatever
-    is not as it has to be over there."""
+    """One session with `bootstrap.py`, as a context manager. Raises MissingError, which names the machine, if the
+    machine lacks something that is needed.
+    """
 
     def __init__(self, ssh: Ssh, folder: str, python: str) -> None:
         self._ssh, self._folder, self._python = ssh, folder, python
@@ -77,8 +81,8 @@ class Installer:
     ) -> None:
         self._channel.close()
 
-    def ship(self, closure: Closure) -> Shipped:
-        """Have the files of `closure` over there, sending the contents that are new."""
+    def ship(self, closure: SourceClosure) -> ShippedModule:
+        """Put the files of `closure` on the remote machine, sending only contents that it lacks."""
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in closure.files.items()}
         contents = {digests[name]: content for name, content in closure.files.items()}
         state = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
@@ -91,7 +95,7 @@ class Installer:
         if answer["missing"]:
             raise InternalError(f"{self._ssh.name}: files that were sent are not there", "try again")
         count = sum(digest in missing for digest in digests.values())
-        return Shipped(str(answer["root"]), count, sum(map(len, missing.values())))
+        return ShippedModule(str(answer["root"]), count, sum(map(len, missing.values())))
 
     def _send_programs(self) -> None:
         programs = {
@@ -104,17 +108,18 @@ class Installer:
         except OSError as error:
             raise self._channel.failure() from error
 
-    def _install(self) -> Installed:
+    def _install(self) -> RemoteInstallation:
         bundle = own_bundle()
         facts = self._ask("hello", {"folder": self._folder, "tool": bundle.name})
         sent = 0
         if not facts["has_tool"]:
             params = {"name": bundle.name, "stamp": bundle.stamp}
             sent = self._send_tool(params, bundle.files, str(facts["tag"]))
-        return Installed(str(facts["folder"]), str(facts["python"]), str(facts["lib"]), sent)
+        return RemoteInstallation(str(facts["folder"]), str(facts["python"]), str(facts["lib"]), sent)
 
     def _send_tool(self, params: dict[str, Any], files: dict[str, bytes], tag: str) -> int:
-        """Bytes sent. With our dependencies if they load there, else with what pip gets there."""
+        """Send the tool and return the bytes sent: with our dependencies if they load there, else pip installs them
+        there."""
         copied = dependencies(tag)
         if copied is not None:
             everything = {**copied, **files}
@@ -126,7 +131,7 @@ class Installer:
         return sum(map(len, files.values()))
 
     def _ask(self, operation: str, params: dict[str, Any], blobs: tuple[bytes, ...] = (), *, accept: str = "") -> Any:
-        """The answer; None where it is a refusal of the kind `accept`."""
+        """Send one operation. Returns the answer, or None if the operation is refused with the kind `accept`."""
         answer, _ = self._channel.ask({"op": operation, "params": params}, blobs)
         refusal = answer.get("error")
         if refusal is None:
@@ -149,6 +154,6 @@ class Installer:
 
 
 def _project_name(root: Path) -> str:
-    """Readable, and different for folders of the same name."""
+    """A readable name that differs for folders of the same name."""
     plain = "".join(c for c in root.name if c.isalnum() or c in "-_") or "project"
     return f"{plain}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"

@@ -1,4 +1,4 @@
-"""Jobs of another machine in the local store, so that `show`, `history` and `apply` know them."""
+"""Copies jobs of a remote machine into the local store, so that `show`, `history` and `apply` know them."""
 
 from __future__ import annotations
 
@@ -14,15 +14,15 @@ from kernel_assistant.events import AnyEvent, JobFinished, decode_event, encode_
 from kernel_assistant.records import KernelTask, OptimizeResult, Step, decode, encode
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant.records.transcript import Transcript
-from kernel_assistant.remote.box import Box
-from kernel_assistant.session.event_log import log_path
+from kernel_assistant.remote.machine import RemoteMachine
+from kernel_assistant.session.hosting.event_log import log_path
 from kernel_assistant.source.build import import_location
 from kernel_assistant.store import JobRow, Store
 
 
 @dataclass(frozen=True)
-class Fetched:
-    """A job as it is on `machine`: `files` of its result by relative name. `identity` is of this job alone."""
+class FetchedJob:
+    """A job as it is on `machine`: `files` of its result by relative name. `identity` is unique to this job."""
 
     row: JobRow
     steps: tuple[Step, ...]
@@ -33,31 +33,31 @@ class Fetched:
     identity: str
 
 
-def fetch(box: Box, job: str) -> Fetched:
-    """Everything of `job` (a number or `last` over there). Raises UsageError for an unknown one."""
-    answer, (*contents, log) = box.call("fetch", job=job)
+def fetch(machine: RemoteMachine, job: str) -> FetchedJob:
+    """Everything of `job` (a number or `last` on the remote machine). Raises UsageError for an unknown one."""
+    answer, (*contents, log) = machine.call("fetch", job=job)
     names = [str(name) for name in answer["files"]]
     for name in names:
         if PurePosixPath(name).is_absolute() or ".." in PurePosixPath(name).parts:
             raise UsageError(f"the result over there has a file {name!r}, which leads out of its folder", "look there")
     row = from_builtins(answer["row"], JobRow)
-    # The date tells a store that was begun anew.
-    identity = f"{box.name}\0{box.installed.folder}\0{row.id}\0{row.created}"
-    return Fetched(
+    # The date differs if the remote store was begun anew.
+    identity = f"{machine.name}\0{machine.installed.folder}\0{row.id}\0{row.created}"
+    return FetchedJob(
         row=row,
         steps=from_builtins(answer["steps"], tuple[Step, ...]),
         transcripts=from_builtins(answer["transcripts"], tuple[Transcript, ...]),
         events=tuple(decode_event(line) for line in log.splitlines()),
         files=dict(zip(names, contents, strict=True)),
-        machine=box.name,
+        machine=machine.name,
         identity=hashlib.sha256(identity.encode()).hexdigest()[:24],
     )
 
 
-def keep(fetched: Fetched, settings: Settings) -> OptimizeResult:
-    """The result of an ended job, with its files in the local store. A job is kept once.
+def keep(fetched: FetchedJob, settings: Settings) -> OptimizeResult:
+    """Copy an ended job and its files into the local store, once, and return its result.
 
-    Raises UsageError for one without a result, StoreError where this machine cannot keep it.
+    Raises UsageError for a job without a result, StoreError if this machine cannot keep it.
     """
     if fetched.row.result is None:
         raise UsageError(f"job {fetched.row.id} has no result", f"kernel-assistant show {fetched.row.id}")
@@ -74,8 +74,8 @@ def keep(fetched: Fetched, settings: Settings) -> OptimizeResult:
     return row.result
 
 
-def localized(fetched: Fetched, folder: Path, job: str) -> OptimizeResult | None:
-    """The result with its files written to `folder` and named by where they lie now."""
+def localized(fetched: FetchedJob, folder: Path, job: str) -> OptimizeResult | None:
+    """The result with its files written to `folder`, and with their new paths."""
     result = fetched.row.result
     if result is None:
         return None
@@ -89,7 +89,7 @@ def localized(fetched: Fetched, folder: Path, job: str) -> OptimizeResult | None
     return msgspec.structs.replace(result, artifacts={"job": job, **artifacts}, best=best)
 
 
-def _add(store: Store, settings: Settings, fetched: Fetched) -> JobRow:
+def _add(store: Store, settings: Settings, fetched: FetchedJob) -> JobRow:
     row = fetched.row
     task = as_here(row).task
     new = store.add_job(task, row.options, f"{row.device} of {fetched.machine}")
@@ -107,7 +107,7 @@ def _add(store: Store, settings: Settings, fetched: Fetched) -> JobRow:
 
 
 def _write_log(path: Path, events: tuple[AnyEvent, ...], job: str, result: OptimizeResult | None) -> None:
-    """The events as those of `job`; the last one has the result with the paths of this machine."""
+    """Write the events as those of `job`; the last one has the result with the paths of this machine."""
     lines = []
     for event in events:
         ended = isinstance(event, JobFinished) and result is not None
@@ -119,7 +119,7 @@ def _write_log(path: Path, events: tuple[AnyEvent, ...], job: str, result: Optim
 
 
 def as_here(row: JobRow) -> JobRow:
-    """A job over there with the paths that its module has here."""
+    """A row of the remote machine's store, with the paths that the module has on this machine."""
     path = Path(row.options.source_path.rpartition(":")[0] or row.task.path)
     search_path = (import_location(path)[1],) if path.is_file() and not row.task.installed else ()
     task = msgspec.structs.replace(row.task, path=str(path), search_path=search_path)

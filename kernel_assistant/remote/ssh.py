@@ -1,4 +1,4 @@
-"""The system's ssh: one master connection to a machine, channels on it, and what its failures mean."""
+"""The system's ssh: one master connection to a machine, channels on it, and the errors for its failures."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _OPTIONS = {
 _MAX_CONTROL_PATH = 88
 #: ssh's own exit code for everything that went wrong before, or other than, the command.
 _SSH_FAILED = 255
-#: With which our own search for a Python ends where there is none.
+#: Exit code of our own search for a Python if there is none.
 NO_PYTHON = 86
 
 #: Part of what ssh says → (cause, next step); {name} is the machine.
@@ -60,7 +60,7 @@ _MEANINGS = (
 
 @dataclass
 class Channel:
-    """A command over there. `stream` is its stdin and stdout; what it says on stderr is kept for `failure`."""
+    """A command on the remote machine. `stream` is its stdin and stdout; its stderr is kept for `failure`."""
 
     name: str
     stream: socket.socket
@@ -68,8 +68,8 @@ class Channel:
     _errors: IO[bytes]
 
     def ask(self, message: dict[str, Any], blobs: tuple[bytes, ...] = ()) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        """Send a frame and wait for one; not a byte behind it is taken. Raises MissingError or HostError by how the
-        command ended without an answer."""
+        """Send a frame and read one, not a byte more. Raises MissingError or HostError, depending on how the command
+        ended without an answer."""
         request = io.BytesIO()
         write_frame(request, message, blobs)
         try:
@@ -77,7 +77,7 @@ class Channel:
             with self.stream.makefile("rb", buffering=0) as reader:
                 frame = read_frame(cast("IO[bytes]", reader))
         except FrameError as error:
-            # One that has ended broke off in the middle; one that waits was not the one who spoke.
+            # A command that has ended broke off in the middle; if it still runs, something else wrote these bytes.
             raise _noisy(self.name, error) if self._code(1) is None else self.failure() from error
         except OSError as error:
             raise self.failure() from error
@@ -86,7 +86,7 @@ class Channel:
         return frame
 
     def close(self) -> None:
-        """Hang up; the command over there sees the end of its input."""
+        """Close the channel; the remote command sees the end of its input."""
         self.stream.close()
         self._end()
         self._errors.close()
@@ -97,7 +97,7 @@ class Channel:
         return code is not None and _failed(code)
 
     def failure(self) -> KernelAssistantError:
-        """What to raise where the command did not answer."""
+        """The error to raise if the command did not answer."""
         code = self._end()
         self._errors.seek(0)
         return explain(self.name, code, self._errors.read().decode(errors="replace"))
@@ -110,27 +110,27 @@ class Channel:
         return code
 
     def _code(self, seconds: float) -> int | None:
-        """The exit code, None if it has not ended within `seconds`."""
+        """The exit code, None if the command has not ended within `seconds`."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
             return None
 
 
-def explain(name: str, code: int, said: str) -> KernelAssistantError:
-    """The error for a command that ended with `code` without an answer and wrote `said` to stderr."""
-    lines = [line.strip() for line in said.splitlines() if line.strip()]
+def explain(name: str, code: int, stderr: str) -> KernelAssistantError:
+    """The error for a command that ended with `code` and the error output `stderr`, without an answer."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip()]
     if _failed(code):
         for part, cause, next_step in _MEANINGS:
-            if part in said.lower():
-                return MissingError(f"{name}: {cause}", next_step.format(name=name), detail=said)
+            if part in stderr.lower():
+                return MissingError(f"{name}: {cause}", next_step.format(name=name), detail=stderr)
         cause = lines[-1] if lines else "the connection was lost"
-        return MissingError(f"{name}: {cause}", f"check that this works: ssh {name} true", detail=said)
+        return MissingError(f"{name}: {cause}", f"check that this works: ssh {name} true", detail=stderr)
     if code == NO_PYTHON:
         next_step = "install one there, or name it: --remote-python PATH"
         return MissingError(f"{name}: no Python of 3.11 or newer was found there", next_step)
     cause = lines[-1] if lines else f"the command over there ended with status {code}"
-    return HostError(f"{name}: {cause}", f"kernel-assistant doctor --host {name}", detail=said)
+    return HostError(f"{name}: {cause}", f"kernel-assistant doctor --host {name}", detail=stderr)
 
 
 def _failed(code: int) -> bool:
@@ -138,7 +138,7 @@ def _failed(code: int) -> bool:
 
 
 def _noisy(name: str, error: FrameError) -> MissingError:
-    """Something else than our program writes to the channel."""
+    """The error for output on the channel that is not our program's."""
     return MissingError(
         f"{name}: its shell prints something before a command runs ({error})",
         f"make its start-up files silent where nobody looks; this must print nothing: ssh {name} true",
@@ -146,14 +146,14 @@ def _noisy(name: str, error: FrameError) -> MissingError:
 
 
 class Ssh:
-    """The way to one machine. Channels may be opened from any thread."""
+    """The connection to one machine. Channels may be opened from any thread."""
 
     def __init__(self, name: str, runtime_dir: Path) -> None:
         self.name = name
         self.control = _control_path(name, runtime_dir)
 
     def open(self, *argv: str) -> Channel:
-        """Start `argv` over there; returns at once. Raises MissingError where this machine has no ssh."""
+        """Start `argv` on the remote machine; returns at once. Raises MissingError where this machine has no ssh."""
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the channel
         try:
@@ -185,7 +185,9 @@ class Ssh:
 
 
 def _control_path(name: str, runtime_dir: Path) -> Path:
-    """In the runtime folder, or in a private folder of /tmp where that path is too long for a socket."""
+    """The path of the control socket: in the runtime folder, or in a private folder of /tmp if that path is too long
+    for a socket.
+    """
     file = f"ssh-{hashlib.sha256(f'{runtime_dir}:{name}'.encode()).hexdigest()[:12]}"
     folder = runtime_dir
     if len(os.fsencode(folder / file)) > _MAX_CONTROL_PATH:

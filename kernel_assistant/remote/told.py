@@ -1,4 +1,4 @@
-"""What went wrong on another machine, said so that it is clear where, with next steps that lead there."""
+"""Rewrites errors of a remote machine: they name the machine, and their next steps are commands that reach it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _COMMAND = re.compile(r"kernel-assistant (host stop|(?:attach|cancel|show)(?: (?
 
 
 def told(error: KernelAssistantError, settings: Settings, *, lost: bool) -> KernelAssistantError:
-    """`error` of the same kind, as one of `settings.host`; `lost` says that the connection failed under it."""
+    """`error` of the same kind, with `settings.host` in its cause; `lost` says that the connection failed."""
     cause = error.cause
     if lost and isinstance(error, HostError):
         cause = "the connection was lost; what runs there goes on"
@@ -22,12 +22,12 @@ def told(error: KernelAssistantError, settings: Settings, *, lost: bool) -> Kern
 
 
 def there(text: str, settings: Settings) -> str:
-    """`text` with the options that the commands and the interpreter over there need."""
+    """`text` with the options that its commands need to reach the remote machine and its interpreter."""
     text = re.sub(r"(?<![\w-])--python\b", "--remote-python", text)
     return _COMMAND.sub(lambda match: f"{match[0]} {flags(settings)}", text)
 
 
 def flags(settings: Settings) -> str:
-    """The options by which another command reaches the same place."""
+    """The options by which another command reaches the same machine and folder."""
     folder = f" --remote-dir {shlex.quote(settings.remote_dir)}" if settings.remote_dir else ""
     return f"--host {settings.host}{folder}"

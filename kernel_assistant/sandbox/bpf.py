@@ -1,7 +1,7 @@
-"""A small assembler for seccomp's classic BPF: one self-contained block for each system call that is not allowed.
+"""A small assembler for seccomp's classic BPF: one self-contained block for each restricted system call.
 
-The data is `struct seccomp_data` of `linux/seccomp.h`. Every argument tested here is a 32-bit one in the kernel, so
-that only the low word counts, on little-endian machines.
+The filter reads `struct seccomp_data` of `linux/seccomp.h`. Every argument that is tested is a 32-bit one in the
+kernel, so only the low word is read, on little-endian machines.
 """
 
 from __future__ import annotations
@@ -28,8 +28,9 @@ OFFSET_ARGUMENTS = 16
 
 
 @dataclass
-class Program:
-    """Instructions in order. `own_pid_at` lists those whose constant is the process id, known only when loading."""
+class BpfProgram:
+    """Instructions in order. `own_pid_at` lists those whose constant is the process id, which is known only when the
+    filter is loaded."""
 
     instructions: list[tuple[int, int, int, int]] = field(default_factory=list)
     own_pid_at: list[int] = field(default_factory=list)
@@ -38,11 +39,13 @@ class Program:
         self.instructions.append((code, jump_true, jump_false, k))
 
     def assemble(self) -> bytes:
-        """An array of `struct sock_filter`."""
+        """Returns the program as an array of `struct sock_filter`."""
         return b"".join(struct.pack("=HBBI", *instruction) for instruction in self.instructions)
 
     def begin(self, audit_arch: int, last_known: int, x32_bit: int | None, unknown_errno: int) -> None:
-        """Kill foreign architectures, answer calls that nobody has judged with `unknown_errno`."""
+        """Begins the program: kills calls of other architectures, refuses calls whose number is above `last_known` with
+        `unknown_errno`.
+        """
         self.emit(LOAD_WORD, OFFSET_ARCH)
         self.emit(JUMP_EQUAL, audit_arch, 1, 0)
         self.emit(RETURN, KILL_PROCESS)
@@ -58,27 +61,27 @@ class Program:
         self.emit(RETURN, ERRNO | errno)
 
     def allow_values(self, number: int, argument: int, values: tuple[int, ...], errno: int) -> None:
-        """Allow the call only if the argument is one of the values."""
+        """Allows the call only if the argument is one of the values."""
         self._test(number, argument, JUMP_EQUAL, values, ALLOW, ERRNO | errno)
 
     def deny_values(self, number: int, argument: int, values: tuple[int, ...], errno: int) -> None:
         self._test(number, argument, JUMP_EQUAL, values, ERRNO | errno, ALLOW)
 
     def allow_bits(self, number: int, argument: int, mask: int, errno: int) -> None:
-        """Allow the call only if the argument has a bit of the mask."""
+        """Allows the call only if the argument has a bit of the mask."""
         self._test(number, argument, JUMP_ANY_BIT, (mask,), ALLOW, ERRNO | errno)
 
     def deny_bits(self, number: int, argument: int, mask: int, errno: int) -> None:
         self._test(number, argument, JUMP_ANY_BIT, (mask,), ERRNO | errno, ALLOW)
 
     def allow_own_pid(self, number: int, argument: int, errno: int, *, or_zero: bool = False) -> None:
-        """Allow the call only if the argument is the process's own id (or 0, which means itself)."""
+        """Allows the call only if the argument is the process's own id (with `or_zero` also 0, which means itself)."""
         values = (0, 0) if or_zero else (0,)
         self._test(number, argument, JUMP_EQUAL, values, ALLOW, ERRNO | errno)
         self.own_pid_at.append(len(self.instructions) - 3)
 
     def allow_value_without_bit(self, number: int, value: int, bit: int, errno: int) -> None:
-        """Allow the call only if the first argument is `value` and the second does not have `bit`."""
+        """Allows the call only if the first argument is `value` and the second does not have `bit`."""
         self.emit(JUMP_EQUAL, number, 0, 6)
         self.emit(LOAD_WORD, OFFSET_ARGUMENTS)
         self.emit(JUMP_EQUAL, value, 0, 3)
@@ -88,7 +91,7 @@ class Program:
         self.emit(RETURN, ERRNO | errno)
 
     def deny_truncating_reads(self, number: int, argument: int, errno: int) -> None:
-        """Allow opening with O_TRUNC only where the access mode is O_WRONLY (1) or O_RDWR (2), not 0 or 3."""
+        """Allows opening with O_TRUNC only if the access mode is O_WRONLY (1) or O_RDWR (2), not 0 or 3."""
         self.emit(JUMP_EQUAL, number, 0, 7)
         self.emit(LOAD_WORD, OFFSET_ARGUMENTS + 8 * argument)
         self.emit(JUMP_ANY_BIT, O_TRUNC, 0, 3)

@@ -1,4 +1,4 @@
-"""bubblewrap: its own namespaces and a view of the file system that holds what the spec lists and nothing else."""
+"""The bubblewrap backend: own namespaces, and a file system that contains only what the spec lists."""
 
 from __future__ import annotations
 
@@ -10,27 +10,27 @@ from collections.abc import Iterator
 from kernel_assistant.errors import MissingError
 from kernel_assistant.sandbox import launcher, system
 from kernel_assistant.sandbox.contract import SandboxCommand, SandboxSpec
-from kernel_assistant.sandbox.mounts import Layout
+from kernel_assistant.sandbox.mounts import MountLayout
 from kernel_assistant.sandbox.paths import own_interpreter_paths
 
 INSIDE_LAUNCH = "/run/launch.py"
-# Since 5.14 RLIMIT_NPROC counts the tasks of the user namespace; before, all of the user's on the whole machine.
+# Since Linux 5.14 RLIMIT_NPROC counts the tasks of the user namespace; before that, the user's on the whole machine.
 TASKS_COUNTED_APART = (5, 14)
 
 
 class Bubblewrap:
-    """Raises MissingError on construction if there is no `bwrap`."""
+    """The backend. The constructor raises MissingError if there is no `bwrap`."""
 
     name = "bubblewrap"
     explanation = "bubblewrap: no network, own process and file system view, only the workspace writable"
 
     def __init__(self) -> None:
-        found = shutil.which("bwrap")
-        if found is None:
+        program = shutil.which("bwrap")
+        if program is None:
             raise MissingError("bubblewrap is not installed", "install it: sudo apt install bubblewrap")
-        self.program = found
+        self.program = program
         self.tasks_limited = kernel_version() >= TASKS_COUNTED_APART
-        self.tmp_limited = "--size BYTES" in _help(found)
+        self.tmp_limited = "--size BYTES" in _help(program)
         unlimited = {"thread_limit": not self.tasks_limited or os.geteuid() == 0, "tmp_size": not self.tmp_limited}
         self.lacks = frozenset(name for name, true in unlimited.items() if true)
 
@@ -51,7 +51,7 @@ class Bubblewrap:
         return SandboxCommand(argv=argv, env=launcher.minimal_env())
 
     def _tmp(self, spec: SandboxSpec) -> tuple[str, ...]:
-        """Goes before the binds: what lies below the machine's /tmp is shown inside the private one."""
+        """Returns the arguments for the private /tmp. They come before the binds, which may lie below /tmp."""
         size = ("--size", str(max(spec.limits.tmp_bytes, 4096))) if self.tmp_limited else ()
         return (*size, "--tmpfs", "/tmp")
 
@@ -71,7 +71,8 @@ def _isolation() -> Iterator[str]:
 
 
 def _base() -> Iterator[str]:
-    """The system as it is (merged /usr or not), without /home, /root, /var, /srv, /opt, /mnt and the rest."""
+    """Yields the arguments for the system's folders (merged /usr or not), without /home, /root, /var, /srv, /opt, /mnt
+    and others."""
     for path in system.SYSTEM:
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
@@ -84,15 +85,15 @@ def _base() -> Iterator[str]:
 
 
 def _view(spec: SandboxSpec) -> Iterator[str]:
-    layout = Layout(roots=system.SYSTEM)
+    layout = MountLayout(roots=system.SYSTEM)
     for path in (*own_interpreter_paths(), *spec.read_only, *(system.driver_paths(os.environ) if spec.gpu else ())):
         layout.add(path)
     if spec.workspace is not None:
         layout.add(spec.workspace, writable=True)
     for path, writable in layout.binds:
         yield from ("--bind" if writable else "--ro-bind", path, path)
-    for target, place in layout.needed_links():
-        yield from ("--symlink", target, place)
+    for target, link in layout.needed_links():
+        yield from ("--symlink", target, link)
 
 
 def _gpu(spec: SandboxSpec) -> Iterator[str]:
@@ -103,11 +104,11 @@ def _gpu(spec: SandboxSpec) -> Iterator[str]:
 
 
 def _seal(spec: SandboxSpec) -> Iterator[str]:
-    """The root, /dev (with /dev/shm) and /proc are file systems of the sandbox's own, writable until told otherwise.
+    """Yields the arguments that make the sandbox's own file systems read-only: the root, /dev (with /dev/shm), /proc.
 
-    With a read-only /proc, cuInit fails (CUDA_ERROR_OPERATING_SYSTEM, driver 580 on an H200), so a GPU spec keeps it:
-    it shows the sandbox's own processes only, and the machine's settings in it belong to root outside. bubblewrap's
-    own process in there has no system call filter, so its folder, with its memory, is covered.
+    With a read-only /proc, cuInit fails (CUDA_ERROR_OPERATING_SYSTEM, driver 580 on an H200), so for a GPU it stays
+    writable: it shows only the sandbox's own processes, and the machine's settings in it belong to root outside.
+    bubblewrap's own process has no system call filter, so its folder in /proc, with its memory, is covered.
     """
     if spec.gpu:
         yield from ("--tmpfs", "/proc/1")

@@ -1,4 +1,4 @@
-"""Which sandbox this machine can have."""
+"""Chooses the sandbox backend for this machine."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _NAMESPACES = (
 
 
 class BackendStatus(Record, frozen=True, kw_only=True):
-    """What `doctor` says of one backend. `reason` and `next_step` are empty where it is usable; `lacks` where not."""
+    """The status of one backend, for `doctor`. `reason` and `next_step` are empty if it is usable, `lacks` if not."""
 
     backend: str
     usable: bool
@@ -35,7 +35,7 @@ class BackendStatus(Record, frozen=True, kw_only=True):
 
 
 def choose(mode: str = "auto") -> Sandbox:
-    """The sandbox for a mode of `MODES`. `auto` never gives `none`.
+    """Returns the sandbox for a mode of `MODES`. `auto` never chooses `none`.
 
     Raises UsageError for another mode, MissingError if the backend (or, for auto, any backend) does not work here.
     """
@@ -54,7 +54,7 @@ def choose(mode: str = "auto") -> Sandbox:
 
 
 def probe() -> list[BackendStatus]:
-    """Every backend that isolates, best first, each tried by running a process in it."""
+    """Returns the status of every backend that isolates, best first. Each is tested by running a process in it."""
     return [_status(name) for name in BACKENDS]
 
 
@@ -71,5 +71,5 @@ def _status(name: str) -> BackendStatus:
 def _try(sandbox: Sandbox) -> None:
     done = run(sandbox, SandboxSpec(argv=(PYTHON, *TRIAL)), timeout=TRIAL_SECONDS)
     if done.stdout.strip() != b"inside":
-        said = done.stderr.decode(errors="replace").strip().splitlines()
-        raise SandboxError(said[-1] if said else f"exit code {done.returncode}", _NAMESPACES)
+        lines = done.stderr.decode(errors="replace").strip().splitlines()
+        raise SandboxError(lines[-1] if lines else f"exit code {done.returncode}", _NAMESPACES)

@@ -1,4 +1,4 @@
-"""The sandbox contract: a spec says what may be seen, a backend turns it into an argument vector and an environment."""
+"""The sandbox contract: a spec says what is visible, a backend turns it into an argument vector and an environment."""
 
 from __future__ import annotations
 
@@ -36,14 +36,14 @@ PROPERTIES = {
     "compile_cpp": "the C++ compiler works",
     "compile_cuda": "the CUDA compiler works",
 }
-"""What the self-check proves of every backend; keys are the vocabulary of `Sandbox.lacks`."""
+"""The properties that the self-check tests for every backend. `Sandbox.lacks` uses the same keys."""
 
 
-class Limits(Record, frozen=True, kw_only=True):
-    """Upper bounds. Bytes, counts and seconds; all hold per process but `processes`, which counts threads too.
+class SandboxLimits(Record, frozen=True, kw_only=True):
+    """Upper bounds in bytes, counts and seconds. All are per process, except `processes`, which also counts threads.
 
-    `memory_bytes` is private memory; `shared_bytes` is what shared memory passed in by descriptor will take, which
-    counts as addresses only. Addresses are not bounded for a GPU spec. `tmp_bytes` bounds the private /tmp.
+    `memory_bytes` is private memory; `shared_bytes` is shared memory that is passed in by descriptor, which only adds
+    to the address space. The address space is not limited for a GPU. `tmp_bytes` limits the private /tmp.
     """
 
     memory_bytes: int = 4 * GIB
@@ -60,11 +60,11 @@ class Limits(Record, frozen=True, kw_only=True):
 
 
 class SandboxSpec(Record, frozen=True, kw_only=True):
-    """What to run and what it may see.
+    """The command to run, and the paths and variables that are visible to it.
 
-    `workspace` is the only path that can be written, `read_only` lists the paths besides the system's that can be
-    read. `env` is everything the child sees besides PATH, LANG, HOME and TMPDIR, which it may override. `cwd` is the
-    workspace unless given. `allow_fork` is for compilers; a runner may start threads only.
+    `workspace` is the only writable path, `read_only` lists the readable paths besides the system's. `env` has the
+    child's environment variables besides PATH, LANG, HOME and TMPDIR, which it may override. `cwd` defaults to the
+    workspace. `allow_fork` is for compilers; a runner may only start threads.
     """
 
     argv: tuple[str, ...]
@@ -73,7 +73,7 @@ class SandboxSpec(Record, frozen=True, kw_only=True):
     gpu: bool = False
     env: dict[str, str] = {}
     cwd: str | None = None
-    limits: Limits = Limits()
+    limits: SandboxLimits = SandboxLimits()
     allow_fork: bool = False
 
     def __post_init__(self) -> None:
@@ -85,18 +85,21 @@ class SandboxSpec(Record, frozen=True, kw_only=True):
 
 
 class SandboxCommand(Record, frozen=True, kw_only=True):
-    """What to spawn. The whole environment of the spawned process is `env`; the child's own travels in `argv`."""
+    """The process to spawn. `env` is the whole environment of the spawned process; that of the command is part of
+    `argv`.
+    """
 
     argv: tuple[str, ...]
     env: dict[str, str]
 
 
 class Sandbox(Protocol):
-    """A backend. `lacks` names the `PROPERTIES` that it cannot give; `explanation` is for the user."""
+    """A backend. `lacks` names the `PROPERTIES` that it does not have; `explanation` is for the user."""
 
     name: str
     lacks: frozenset[str]
     explanation: str
 
     def command(self, spec: SandboxSpec) -> SandboxCommand:
-        """Raises MissingError if a path of the spec does not exist, SandboxError if the backend cannot express it."""
+        """Returns the command for a spec. Raises MissingError if a path does not exist, SandboxError if the backend
+        cannot express the spec."""

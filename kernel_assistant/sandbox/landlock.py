@@ -1,4 +1,4 @@
-"""Landlock with seccomp: for machines where namespaces are not to be had (containers, hardened kernels)."""
+"""The Landlock backend, with seccomp: for machines without namespaces (containers, hardened kernels)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ NEWEST_ABI = 6
 
 
 class Landlock:
-    """Raises MissingError on construction if the kernel has no Landlock. `abi` restricts it to an older version."""
+    """The backend. The constructor raises MissingError if the kernel has no Landlock. `abi` restricts it to an older
+    version."""
 
     name = "landlock"
     explanation = (
@@ -50,7 +51,7 @@ def _rules(spec: SandboxSpec) -> tuple[tuple[str, str], ...]:
     modified = [*system.DEVICES]
     if spec.gpu:
         optional += [*system.GPU_FACTS, *system.driver_paths(os.environ)]
-        # The driver names its threads.
+        # The driver sets the names of its threads, in /proc/self.
         modified += [*system.gpu_devices(), "/proc/self"]
     for path in (*spec.read_only, *([spec.workspace] if spec.workspace else [])):
         if not os.path.exists(path):

@@ -1,4 +1,4 @@
-"""Runs inside: applies the policy to itself, then becomes the command. Standard library only, Python 3.10 or newer.
+"""Runs in the sandbox: confines itself, then executes the command. Standard library only, Python 3.10 or newer.
 
     PYTHON -I -S launch.py POLICY -- COMMAND [ARGUMENT…]
 
@@ -17,7 +17,7 @@ import signal
 import struct
 import sys
 
-TYPE_CHECKING = False  # not from typing: every candidate waits for this file's imports
+TYPE_CHECKING = False  # not imported from typing, because every candidate waits for this file's imports
 if TYPE_CHECKING:
     from typing import Any, NoReturn
 
@@ -35,10 +35,10 @@ CAPABILITY_VERSION_3 = 0x20080522
 LANDLOCK_CREATE_RULESET = 444
 LANDLOCK_ADD_RULE = 445
 LANDLOCK_RESTRICT_SELF = 446
-FILE_RIGHTS = 0b1100000000000111  # execute, write, read, truncate, ioctl: those that a rule on a file may carry
+FILE_RIGHTS = 0b1100000000000111  # execute, write, read, truncate, ioctl: the rights that a rule for a file may have
 READ_RIGHTS = 0b1101  # execute, read file, read folder
 MODIFY_RIGHTS = 0b1100000000000110
-SPECIAL_FILES = 0b100001000000  # making character and block devices
+SPECIAL_FILES = 0b100001000000  # creating character and block devices
 FILE_RIGHTS_OF_ABI = (0, 13, 14, 15, 15, 16)
 SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS = 0b11
 TCP_BIND_AND_CONNECT = 0b11
@@ -63,7 +63,8 @@ def main(argv: list[str]) -> NoReturn:
 
 
 def confine(policy: dict[str, Any]) -> None:
-    """Everything that the command will not be able to undo. The filter goes last: it denies what the rest needs."""
+    """Applies every restriction; the command cannot undo them. The filter is loaded last, since it denies calls that
+    the other restrictions need."""
     new_session()
     set_limits(policy["limits"], policy["tasks"])
     if policy["landlock"] is not None:
@@ -100,12 +101,13 @@ def die_with(parent: int) -> None:
 
 def new_session() -> None:
     if os.getpid() != os.getsid(0):
-        with contextlib.suppress(PermissionError):  # already the leader of a group, whose terminal the spawner chose
+        with contextlib.suppress(PermissionError):  # already the leader of a process group
             os.setsid()
 
 
 def supervise() -> None:
-    """Return in a child; the parent adopts whatever the child leaves behind, waits, and then kills that."""
+    """Forks and returns in the child. The parent adopts orphaned descendants, waits for the child, and then kills
+    them."""
     check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")
     parent = os.getpid()
     child = os.fork()
@@ -122,7 +124,7 @@ def supervise() -> None:
 
 
 def kill_children() -> None:
-    """Children of children are adopted as their parents die, so this ends when there are none."""
+    """Kills all children until there are none. Their own children are adopted by this process when they die."""
     path = f"/proc/self/task/{os.getpid()}/children"
     while True:
         with open(path, encoding="ascii") as file:
@@ -150,24 +152,24 @@ def set_limit(which: int, value: int) -> None:
 
 
 def count_own_tasks() -> int:
-    """Threads of this user; without a namespace of one's own the limit counts them all."""
+    """Returns the number of this user's threads, all of which count for the limit without an own user namespace."""
     total = 0
     for entry in os.scandir("/proc"):
         try:
             if entry.name.isdigit() and entry.stat().st_uid == os.getuid():
                 total += len(os.listdir(f"/proc/{entry.name}/task"))
         except OSError:
-            continue  # it ended while we looked
+            continue  # the process ended meanwhile
     return total
 
 
 def landlock_abi() -> int:
-    """0 where the kernel has no Landlock."""
+    """Returns the version of the kernel's Landlock, 0 if it has none."""
     return max(0, int(libc.syscall(LANDLOCK_CREATE_RULESET, None, ctypes.c_size_t(0), 1)))
 
 
 def restrict_files(rules: list[list[str]], abi: int) -> None:
-    """Rules are (path, "read" | "write" | "modify"); a path that does not exist was optional."""
+    """Applies rules (path, "read" | "write" | "modify"). Ignores paths that do not exist, which are optional."""
     handled = (1 << FILE_RIGHTS_OF_ABI[min(abi, 5)]) - 1
     attributes = struct.pack("=QQQ", handled, TCP_BIND_AND_CONNECT, SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
@@ -193,7 +195,7 @@ def add_rule(ruleset: int, path: str, kind: str, handled: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Also from the bounding set, as far as we may, so that root's own programs give none back."""
+    """Drops all capabilities, if permitted also from the bounding set, so that programs of root cannot restore them."""
     for capability in range(64):
         if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break
@@ -202,7 +204,8 @@ def drop_capabilities() -> None:
 
 
 def load_filter(program: bytes, own_pid_at: list[int], seccomp_call: int) -> None:
-    """SPEC_ALLOW: older kernels would turn speculative stores off for filtered processes, and slow what is timed."""
+    """Loads the system call filter. SPEC_ALLOW is set, because older kernels otherwise disable speculative stores for
+    filtered processes, which slows measurements down."""
     code = bytearray(program)
     for index in own_pid_at:
         struct.pack_into("=I", code, 8 * index + 4, os.getpid())

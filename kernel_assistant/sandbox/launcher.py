@@ -1,4 +1,4 @@
-"""The argument vector that runs `launch.py` with a policy: what every backend puts in front of the command."""
+"""Makes the argument vector that runs `launch.py` with a policy, which every backend puts before the command."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from kernel_assistant.sandbox import seccomp, syscalls, system
 from kernel_assistant.sandbox.contract import GIB, SandboxSpec
 
 LAUNCH = os.path.join(os.path.dirname(os.path.abspath(__file__)), "launch.py")
-# Without a virtual environment: the launcher needs the standard library only, and fewer folders are shown.
+# Without a virtual environment: the launcher needs only the standard library, and fewer folders are visible.
 PYTHON = os.path.realpath(sys.executable)
 
 EXIT_SETUP = 125
 EXIT_NOT_FOUND = 127
 
-# A thread's stack (8 MiB) and the allocator's arena (64 MiB) are reserved for each core, and libraries are mapped.
+# Addresses reserved for each core: a thread's stack (8 MiB), the allocator's arena (64 MiB), and some for libraries.
 ADDRESSES_PER_CORE = 80 << 20
 ADDRESSES_OF_LIBRARIES = 1 * GIB
 
 
 @dataclass(frozen=True)
 class Confinement:
-    """What the launcher is to do besides limits and the environment. `rules` are Landlock's, None for none."""
+    """The actions of the launcher besides setting limits and the environment. `rules` are Landlock's, None for none."""
 
     filtered: bool = True
     namespaces: bool = False
@@ -37,7 +37,7 @@ class Confinement:
 
 
 def launcher_argv(spec: SandboxSpec, how: Confinement, *, scratch: str, launch: str = LAUNCH) -> tuple[str, ...]:
-    """`scratch` is what HOME and TMPDIR say; `launch` is where launch.py lies as seen from inside."""
+    """Returns the argument vector. `scratch` is the value of HOME and TMPDIR; `launch` the path of launch.py inside."""
     policy = {
         "env": {**minimal_env(), "HOME": scratch, "TMPDIR": scratch, **_gpu_env(spec), **spec.env},
         "cwd": spec.cwd or spec.workspace or "/",
@@ -65,10 +65,11 @@ def minimal_env() -> dict[str, str]:
 
 
 def resource_limits(spec: SandboxSpec) -> dict[str, int]:
-    """RLIMIT names without the prefix. CUDA reserves far more addresses than it uses, so a GPU spec has no AS."""
+    """Returns the limits by RLIMIT name without the prefix. A GPU spec has no limit AS, because CUDA reserves far more
+    addresses than it uses."""
     limits = spec.limits
     values = {
-        # 0 would still start the program of a core_pattern with a pipe; 1 is the kernel's word for neither.
+        # With 0 the kernel would still start the program of a core_pattern with a pipe; with 1 it does nothing.
         "CORE": 1,
         "CPU": limits.cpu_seconds,
         "FSIZE": limits.file_bytes,

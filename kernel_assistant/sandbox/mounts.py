@@ -1,4 +1,4 @@
-"""From a list of paths to what must be mounted: the real folders, and the symbolic links that lead to them."""
+"""Computes from a list of paths what must be mounted: the real folders, and the symbolic links that lead to them."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ from kernel_assistant.errors import MissingError, SandboxError
 
 
 @dataclass
-class Layout:
-    """Binds as (real path, writable), links as place → target. `add` in any order; read `binds` parents first."""
+class MountLayout:
+    """Binds as (real path, writable), links as link path → target. `add` may be called in any order."""
 
     roots: tuple[str, ...] = ()
     links: dict[str, str] = field(default_factory=dict)
     _binds: dict[str, bool] = field(default_factory=dict)
 
     def add(self, path: str, *, writable: bool = False) -> None:
-        """Follow the path link by link. Raises MissingError if it ends nowhere, SandboxError if it goes in circles."""
+        """Adds a path with all its links. Raises MissingError if it does not exist, SandboxError if links form a
+        cycle."""
         current = os.path.normpath(path)
         for _ in range(40):
             link = first_link(current)
@@ -37,7 +38,8 @@ class Layout:
 
     @property
     def binds(self) -> list[tuple[str, bool]]:
-        """Parents come before what lies inside them, so that a narrower rule wins; what changes nothing is left out."""
+        """Returns the binds without redundant ones. Parents come before what is inside them, so that the narrower rule
+        applies."""
         kept: dict[str, bool] = {}
         for path in sorted(self._binds, key=lambda path: path.count("/")):
             above = [kept[parent] for parent in parents(path) if parent in kept]
@@ -48,13 +50,13 @@ class Layout:
         return list(kept.items())
 
     def needed_links(self) -> list[tuple[str, str]]:
-        """(target, place) of those links that do not already lie inside something bound."""
+        """Returns (target, link path) of the links that are not inside a bound folder."""
         shown = (*self.roots, *(path for path, _ in self.binds))
-        return [(target, place) for place, target in self.links.items() if not any(inside(place, top) for top in shown)]
+        return [(target, link) for link, target in self.links.items() if not any(inside(link, top) for top in shown)]
 
 
 def first_link(path: str) -> str | None:
-    """The first component of an absolute path that is a symbolic link."""
+    """Returns the first component of an absolute path that is a symbolic link, None if there is none."""
     current = ""
     for part in path.strip("/").split("/"):
         current += f"/{part}"
@@ -64,14 +66,14 @@ def first_link(path: str) -> str | None:
 
 
 def parents(path: str) -> list[str]:
-    """Nearest first, without the path itself."""
-    found = []
+    """Returns the parent folders of a path, nearest first."""
+    folders = []
     while path != "/":
         path = os.path.dirname(path)
-        found.append(path)
-    return found
+        folders.append(path)
+    return folders
 
 
 def inside(path: str, folder: str) -> bool:
-    """Equal, or below."""
+    """Whether a path is the folder itself or below it."""
     return path == folder or path.startswith(folder.rstrip("/") + "/")

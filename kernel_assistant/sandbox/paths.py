@@ -1,4 +1,4 @@
-"""Which folders a program needs to be able to see: interpreters with their links, CUDA toolkits, C++ compilers."""
+"""Finds the folders that must be visible to a program: interpreters with their links, CUDA toolkits, C++ compilers."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _ASK = (
     "print(json.dumps([sys.executable, getattr(sys, '_base_executable', sys.executable),"
     " sys.prefix, sys.exec_prefix, sys.base_prefix, sys.base_exec_prefix]))"
 )
-# Of a prefix that is somebody's home, or holds it, only what an interpreter consists of is shown.
+# If an interpreter's prefix is or contains a home folder, only these parts of it are visible.
 _PARTS = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
 
 
 @cache
 def interpreter_paths(python: str) -> tuple[str, ...]:
-    """What to bind for an interpreter: its prefix, the one it was made from, and the chain of links to the executable.
+    """Returns the paths to bind for an interpreter: its prefix, its base prefix, and the links to the executable.
 
     Raises MissingError if it does not run. For a wrapper script (a pyenv shim) these are the paths of the interpreter
-    behind it, which is the one to start: its executable comes first.
+    that the script starts. The executable to start comes first.
     """
     executable, base, *prefixes = json.loads(_ask(python, "-I", "-c", _ASK).stdout)
     return _interpreter(executable, base, prefixes)
@@ -35,24 +35,27 @@ def interpreter_paths(python: str) -> tuple[str, ...]:
 
 @cache
 def own_interpreter_paths() -> tuple[str, ...]:
-    """What the launcher needs: the interpreter that we run on, without its virtual environment."""
+    """Returns the paths that the launcher needs: this process's interpreter, without its virtual environment."""
     executable = os.path.realpath(sys.executable)
     return _interpreter(executable, executable, [sys.base_prefix, sys.base_exec_prefix])
 
 
 @cache
 def toolkit_paths(nvcc: str) -> tuple[str, ...]:
-    """The CUDA toolkit behind `nvcc`, a link or a wrapper script perhaps. Raises MissingError if it does not run."""
+    """Returns the folders of the CUDA toolkit of `nvcc`, which may be a link or a script. Raises MissingError if it
+    does not run."""
     text = _ask(nvcc, "--dryrun", "-cubin", "-x", "cu", os.devnull, "-o", os.devnull).stderr
-    found = [match[1] for match in re.finditer(r"^#\$ (?:TOP|CICC_PATH|NVVMIR_LIBRARY_DIR)=(.+)$", text, re.MULTILINE)]
-    if not found:
+    folders = [
+        match[1] for match in re.finditer(r"^#\$ (?:TOP|CICC_PATH|NVVMIR_LIBRARY_DIR)=(.+)$", text, re.MULTILINE)
+    ]
+    if not folders:
         raise MissingError(f"{nvcc} does not say where its toolkit is", "name another one, or reinstall CUDA")
-    return _existing([os.path.dirname(os.path.realpath(shutil.which(nvcc) or nvcc)), *map(os.path.realpath, found)])
+    return _existing([os.path.dirname(os.path.realpath(shutil.which(nvcc) or nvcc)), *map(os.path.realpath, folders)])
 
 
 @cache
 def compiler_paths(compiler: str) -> tuple[str, ...]:
-    """The installation of a C++ compiler (g++, clang++, a conda one). Raises MissingError if it does not run."""
+    """Returns the folders of a C++ compiler (g++, clang++, a conda one). Raises MissingError if it does not run."""
     program = os.path.realpath(shutil.which(compiler) or compiler)
     questions = ("-print-prog-name=cc1plus", "-print-file-name=include", "-print-libgcc-file-name")
     asked = [_ask(compiler, question).stdout.strip() for question in questions]

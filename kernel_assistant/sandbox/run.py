@@ -1,4 +1,4 @@
-"""Run one command in a sandbox to its end, its time limit or a cancel, and leave nothing behind."""
+"""Runs one command in a sandbox to its end, its time limit or a cancel, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -15,17 +15,18 @@ from typing import IO
 
 from kernel_assistant.errors import SandboxError
 from kernel_assistant.sandbox import tree
-from kernel_assistant.sandbox.contract import Limits, Sandbox, SandboxSpec
+from kernel_assistant.sandbox.contract import Sandbox, SandboxLimits, SandboxSpec
 from kernel_assistant.sandbox.launcher import EXIT_SETUP
 
-LOOK_EVERY = 0.05  # seconds
+CHECK_EVERY = 0.05  # seconds
 CHUNK = 1 << 16
 
 
 @dataclass(frozen=True)
 class Completed:
-    """How it ended. `returncode` is 128 + n for signal n, in every backend. `exceeded` names the limit on the whole
-    tree for which it was killed: "processes", "memory" or nothing. Output is cut at `max_output` bytes per stream.
+    """How a command ended. `returncode` is 128 + n for signal n, in every backend. `exceeded` names the limit on the
+    whole process tree for which it was killed: "processes", "memory" or "". Output has up to `max_output` bytes per
+    stream.
     """
 
     returncode: int
@@ -40,7 +41,8 @@ class Completed:
 
 @dataclass
 class _Pipe:
-    """One of the child's streams; reads on after the limit, so that the child does not block, and forgets the rest."""
+    """One of the child's streams. After the limit it still reads, so that the child does not block, but drops the
+    data."""
 
     stream: IO[bytes]
     limit: int
@@ -48,7 +50,7 @@ class _Pipe:
     truncated: bool = False
 
     def read(self) -> bool:
-        """False at the end of the stream."""
+        """Reads available data. Returns False at the end of the stream."""
         data = os.read(self.stream.fileno(), CHUNK)
         room = self.limit - len(self.kept)
         self.kept += data[:room]
@@ -67,9 +69,9 @@ def run(
     cancel: threading.Event | None = None,
     started: Callable[[int], None] | None = None,
 ) -> Completed:
-    """Run `spec` for at most `timeout` seconds. `started` is called with the process id of the outermost process.
+    """Runs `spec` for at most `timeout` seconds. `started` is called with the process id of the outermost process.
 
-    Raises SandboxError if the sandbox could not be set up. Anything that the command does is in the result.
+    Raises SandboxError if the sandbox could not be set up. Failures of the command are in the result.
     """
     command = sandbox.command(spec)
     began = time.monotonic()
@@ -83,7 +85,7 @@ def run(
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """End a process from a `SandboxCommand` with all that it started, and reap it. Does nothing if it has ended."""
+    """Kills a process from a `SandboxCommand` with all its descendants, and reaps it. Does nothing if it has ended."""
     if process.poll() is None:
         tree.kill_below(process.pid)
         with suppress(ProcessLookupError, PermissionError):
@@ -113,12 +115,12 @@ def _spawn(argv: Sequence[str], env: dict[str, str], feed: bool, pass_fds: Seque
 
 
 class _Watch:
-    """Moves bytes and looks at the clock, the cancel event and the tree until the streams and the process end."""
+    """Transfers data, and checks time limit, cancel event and process tree, until the streams and the process end."""
 
     def __init__(
         self,
         process: subprocess.Popen[bytes],
-        limits: Limits,
+        limits: SandboxLimits,
         deadline: float,
         cancel: threading.Event | None,
         max_output: int,
@@ -129,18 +131,18 @@ class _Watch:
         self.out, self.err = _Pipe(process.stdout, max_output), _Pipe(process.stderr, max_output)
         self.timed_out = self.cancelled = False
         self.exceeded = ""
-        self.looked = 0.0
+        self.checked = 0.0
 
     def finish(self, began: float) -> Completed:
         with selectors.DefaultSelector() as selector:
             self._register(selector)
             while selector.get_map() and not self._must_stop():
-                for key, _ in selector.select(LOOK_EVERY):
+                for key, _ in selector.select(CHECK_EVERY):
                     self._move(selector, key)
                 if self.process.poll() is not None and self._all_quiet(selector):
                     break
         while self.process.poll() is None and not self._must_stop():
-            time.sleep(LOOK_EVERY / 10)
+            time.sleep(CHECK_EVERY / 10)
         kill_tree(self.process)
         return self._completed(time.monotonic() - began)
 
@@ -157,7 +159,7 @@ class _Watch:
             selector.unregister(key.fileobj)
 
     def _feed(self) -> bool:
-        """Write what the pipe takes; closes it at the end, or when nobody reads."""
+        """Writes as much to stdin as the pipe takes; closes it at the end, or if nobody reads."""
         assert self.process.stdin is not None
         with suppress(BlockingIOError, BrokenPipeError):
             self.stdin = self.stdin[os.write(self.process.stdin.fileno(), self.stdin[:CHUNK]) :]
@@ -168,15 +170,15 @@ class _Watch:
         return self.process.poll() is None
 
     def _all_quiet(self, selector: selectors.BaseSelector) -> bool:
-        """The process has ended, and nothing is waiting in the pipes, which somebody may still hold open."""
+        """Whether the process has ended and the pipes are empty, although another process may hold them open."""
         return not any(key.data is not None for key, _ in selector.select(0))
 
     def _must_stop(self) -> bool:
         now = time.monotonic()
         self.timed_out = self.timed_out or now >= self.deadline
         self.cancelled = self.cancelled or (self.cancel is not None and self.cancel.is_set())
-        if now - self.looked >= LOOK_EVERY and not self.exceeded:
-            self.looked = now
+        if now - self.checked >= CHECK_EVERY and not self.exceeded:
+            self.checked = now
             tasks, memory = tree.tasks_and_memory(self.process.pid)
             allowed = self.limits.memory_bytes + self.limits.shared_bytes
             self.exceeded = "processes" if tasks > self.limits.processes else "memory" if memory > allowed else ""

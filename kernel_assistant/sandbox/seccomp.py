@@ -1,4 +1,4 @@
-"""Which system calls sandboxed code may not make. Everything not named here, and known, is allowed."""
+"""The system calls that sandboxed code may not make. Known calls that are not named here are allowed."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import socket
 
 from kernel_assistant.errors import MissingError
 from kernel_assistant.sandbox import syscalls
-from kernel_assistant.sandbox.bpf import Program
+from kernel_assistant.sandbox.bpf import BpfProgram
 
-# What changes the machine, widens the kernel's attack surface, or reaches into another process.
+# Calls that change the machine, widen the kernel's attack surface, or access another process.
 DENIED = (
     *("acct", "add_key", "adjtimex", "bpf", "chroot", "clock_adjtime", "clock_settime", "delete_module"),
     *("fanotify_init", "finit_module", "fsconfig", "fsmount", "fsopen", "fspick", "init_module", "io_uring_enter"),
@@ -23,7 +23,8 @@ DENIED = (
     *("umount2", "unshare", "uselib", "userfaultfd"),
 )
 SOCKETS = ("bind", "connect", "socket", "socketpair")
-# Landlock does not govern these, and without a process namespace they reach every process of the user.
+# Calls on files and processes that Landlock does not restrict; without a process namespace they work on every process
+# of the user.
 METADATA = (
     *("chmod", "chown", "fchmod", "fchmodat", "fchmodat2", "fchown", "fchownat", "fremovexattr", "fsetxattr"),
     *(
@@ -52,18 +53,18 @@ PROCESS_CONTROL = (1, 36, 0x59616D61)  # PR_SET_PDEATHSIG, PR_SET_CHILD_SUBREAPE
 
 
 def machine() -> str:
-    """This machine's architecture. Raises MissingError if there is no filter for it."""
-    found = platform.machine()
-    if found not in syscalls.MACHINES:
-        raise MissingError(f"no system call filter for {found}", "use an x86-64 or aarch64 machine, or --sandbox none")
-    return found
+    """Returns this machine's architecture. Raises MissingError if there is no filter for it."""
+    name = platform.machine()
+    if name not in syscalls.MACHINES:
+        raise MissingError(f"no system call filter for {name}", "use an x86-64 or aarch64 machine, or --sandbox none")
+    return name
 
 
 def build(
     architecture: str, *, allow_fork: bool, gpu: bool, namespaces: bool, signal_scope: bool, truncation_free: bool
-) -> Program:
-    """The filter. `namespaces`: bubblewrap isolates; `signal_scope`: something else keeps signals inside;
-    `truncation_free`: nothing else keeps files outside from being cut to nothing."""
+) -> BpfProgram:
+    """Returns the filter. `namespaces`: bubblewrap isolates; `signal_scope`: something else keeps signals inside;
+    `truncation_free`: nothing else protects files outside from being truncated, so the filter must."""
     filter_ = _Filter(architecture)
     filter_.deny(*DENIED)
     filter_.sockets(listening=gpu)
@@ -81,29 +82,29 @@ def build(
 
 
 class _Filter:
-    """Names in, blocks of a program out; a call that the machine does not have is passed over."""
+    """Adds blocks to a program for calls by name. Calls that the machine does not have are skipped."""
 
     def __init__(self, architecture: str) -> None:
         self.architecture = architecture
-        self.program = Program()
+        self.program = BpfProgram()
         x32_bit = syscalls.X32_BIT if architecture == "x86_64" else None
         self.program.begin(syscalls.AUDIT_ARCH[architecture], syscalls.LAST_KNOWN, x32_bit, errno.ENOSYS)
 
     def number(self, name: str) -> int:
-        """For calls that every machine has."""
-        found = syscalls.number(name, self.architecture)
-        assert found is not None, name
-        return found
+        """Returns the number of a call that every machine has."""
+        number = syscalls.number(name, self.architecture)
+        assert number is not None, name
+        return number
 
     def deny(self, *names: str, error: int = errno.EPERM) -> None:
         for name in names:
-            found = syscalls.number(name, self.architecture)
-            if found is not None and found <= syscalls.LAST_KNOWN:
-                self.program.deny(found, error)
+            number = syscalls.number(name, self.architecture)
+            if number is not None and number <= syscalls.LAST_KNOWN:
+                self.program.deny(number, error)
 
     def sockets(self, *, listening: bool) -> None:
-        """Connected sockets that were passed in go on working. CUDA's driver opens one to listen at, and needs it; a
-        datagram socket would do to send with, without connecting.
+        """Restricts sockets. Connected sockets that were passed in keep working. With `listening`, new Unix
+        stream sockets are allowed, which CUDA's driver needs; datagram sockets are not: they send without connecting.
         """
         if not listening:
             self.deny(*SOCKETS)
@@ -112,7 +113,7 @@ class _Filter:
         self.program.allow_value_without_bit(self.number("socket"), socket.AF_UNIX, DATAGRAM_BIT, errno.EPERM)
 
     def processes(self, allow_fork: bool) -> None:
-        # clone3 hides its flags in memory; C libraries go back to clone when it does not exist.
+        # A filter cannot read the flags of clone3, which are in memory. C libraries use clone if clone3 does not exist.
         self.deny("clone3", error=errno.ENOSYS)
         if allow_fork:
             self.program.deny_bits(self.number("clone"), 0, CLONE_NEW_NAMESPACE, errno.EPERM)
@@ -127,13 +128,14 @@ class _Filter:
             self.program.allow_own_pid(self.number("tgkill"), 0, errno.EPERM)
 
     def truncation(self) -> None:
-        """`openat2` hides its flags in memory; C libraries do not use it, or go back to `openat`."""
+        """Denies truncation. A filter cannot read the flags of `openat2`, which are in memory; C libraries do not use
+        it, or use `openat` if it fails."""
         self.deny("truncate")
         self.deny("creat", "openat2", error=errno.ENOSYS)
         for name, argument in (("open", 1), ("openat", 2)):
-            found = syscalls.number(name, self.architecture)
-            if found is not None:
-                self.program.deny_truncating_reads(found, argument, errno.EPERM)
+            number = syscalls.number(name, self.architecture)
+            if number is not None:
+                self.program.deny_truncating_reads(number, argument, errno.EPERM)
 
     def arguments(self) -> None:
         self.program.allow_own_pid(self.number("prlimit64"), 0, errno.EPERM, or_zero=True)

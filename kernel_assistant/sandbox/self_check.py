@@ -1,4 +1,4 @@
-"""One suite that every backend must pass: in the tests, and in `doctor` on the user's machine."""
+"""One suite of checks that every backend must pass, in the tests and in `doctor` on the user's machine."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import subprocess
 
 from kernel_assistant.records.codec import Record
 from kernel_assistant.sandbox.checks import bounds, files, processes
-from kernel_assistant.sandbox.checks.bench import Bench, Check, Finding
+from kernel_assistant.sandbox.checks.bench import Check, ProbeFolders, ProbeResult
 from kernel_assistant.sandbox.contract import Sandbox
 
 CHECKS: tuple[Check, ...] = (
@@ -30,7 +30,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 class CheckResult(Record, frozen=True, kw_only=True):
-    """One property: whether it `held`, and whether the backend says it does. `held` is None where nothing was tried."""
+    """One property: whether it `held`, and whether the backend claims it. `held` is None if it was not tested."""
 
     name: str
     held: bool | None
@@ -39,30 +39,30 @@ class CheckResult(Record, frozen=True, kw_only=True):
 
     @property
     def ok(self) -> bool:
-        """The backend keeps its word in both directions: what it lacks must really be lacking."""
+        """Whether the claim is right, in both directions: a property in `lacks` must really be missing."""
         return self.held is None or self.held == self.expected
 
 
 def run_checks(sandbox: Sandbox, checks: tuple[Check, ...] = CHECKS) -> list[CheckResult]:
-    """Try every property of `contract.PROPERTIES` for real. Takes about ten seconds; changes nothing that stays."""
+    """Tests every property of `contract.PROPERTIES`. Takes about ten seconds and leaves nothing behind."""
     results: list[CheckResult] = []
-    with Bench(sandbox) as bench:
+    with ProbeFolders(sandbox) as bench:
         for check in checks:
             results += [_judge(sandbox, finding) for finding in _findings(check, bench)]
     return results
 
 
-def _findings(check: Check, bench: Bench) -> list[Finding]:
-    """A probe that dies or hangs is a finding under the check's own name."""
-    found: list[Finding] = []
+def _findings(check: Check, bench: ProbeFolders) -> list[ProbeResult]:
+    """Runs one check. A probe that dies or hangs is a result under the check's name."""
+    results: list[ProbeResult] = []
     try:
         for finding in check(bench):
-            found.append(finding)  # noqa: PERF402  what was found before a failure is kept
+            results.append(finding)  # noqa: PERF402  results before a failure are kept
     except (RuntimeError, subprocess.TimeoutExpired) as error:
-        found.append(Finding(check.__name__, False, str(error)))
-    return found
+        results.append(ProbeResult(check.__name__, False, str(error)))
+    return results
 
 
-def _judge(sandbox: Sandbox, finding: Finding) -> CheckResult:
+def _judge(sandbox: Sandbox, finding: ProbeResult) -> CheckResult:
     expected = finding.name not in sandbox.lacks
     return CheckResult(name=finding.name, held=finding.held, expected=expected, detail=finding.detail)

@@ -1,4 +1,4 @@
-"""System call numbers as (x86-64, aarch64), None where there is none.
+"""System call numbers as (x86-64, aarch64), None if the architecture lacks the call.
 
 Source: Linux `arch/x86/entry/syscalls/syscall_64.tbl` and `include/uapi/asm-generic/unistd.h`.
 """
@@ -9,7 +9,7 @@ MACHINES = ("x86_64", "aarch64")
 AUDIT_ARCH = {"x86_64": 0xC000003E, "aarch64": 0xC00000B7}
 X32_BIT = 0x40000000
 LAST_KNOWN = 456
-"""Newer calls than this (futex_requeue, Linux 6.7) have not been judged, and are answered as if they did not exist."""
+"""Newer calls than this one (futex_requeue, Linux 6.7) were not reviewed; they fail as if they did not exist."""
 
 NUMBERS: dict[str, tuple[int | None, int | None]] = {
     "acct": (163, 89),
@@ -127,5 +127,5 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
 
 
 def number(name: str, machine: str) -> int | None:
-    """The number of a call on a machine, None if that machine has no such call. KeyError for a name not listed."""
+    """Returns the number of a call on a machine, None if the machine lacks it. Raises KeyError for an unlisted name."""
     return NUMBERS[name][MACHINES.index(machine)]

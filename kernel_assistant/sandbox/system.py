@@ -1,4 +1,4 @@
-"""What of the machine everybody may read, and what a GPU needs besides."""
+"""The machine's files that every sandboxed process may read, and those that a GPU needs in addition."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ DRIVER_FOLDERS = ("/usr/local/nvidia", "/usr/lib/wsl", "/run/opengl-driver", "/e
 
 
 def gpu_devices() -> tuple[str, ...]:
-    """Device nodes and folders of them (`/dev/nvidia-caps`), as they are on this machine now."""
+    """Returns the existing device nodes of GPUs and folders of such nodes (`/dev/nvidia-caps`)."""
     return tuple(sorted(path for pattern in GPU_DEVICES for path in glob.glob(pattern)))
 
 
 def driver_paths(environ: Mapping[str, str]) -> tuple[str, ...]:
-    """Where the driver's libraries lie: the usual folders, and those of LD_LIBRARY_PATH that hold libcuda."""
+    """Returns the folders of the driver's libraries: the usual ones, and those of LD_LIBRARY_PATH with libcuda."""
     folders = (*DRIVER_FOLDERS, *driver_library_folders(environ))
     return tuple(dict.fromkeys(path for path in folders if os.path.exists(path)))
 
@@ -31,16 +31,17 @@ def driver_paths(environ: Mapping[str, str]) -> tuple[str, ...]:
 def driver_library_folders(environ: Mapping[str, str]) -> tuple[str, ...]:
     named = environ.get("LD_LIBRARY_PATH", "").split(":")
     usual = [os.path.join(folder, name) for folder in DRIVER_FOLDERS for name in ("lib64", "lib")]
-    found = [
+    folders = [
         path for path in (*named, *usual) if path.startswith("/") and glob.glob(f"{glob.escape(path)}/libcuda.so*")
     ]
-    return tuple(dict.fromkeys(found))
+    return tuple(dict.fromkeys(folders))
 
 
 def gpu_env(environ: Mapping[str, str]) -> dict[str, str]:
-    """LD_LIBRARY_PATH for a driver that the loader's cache does not know, and how a worker numbers GPUs."""
+    """Returns variables for a GPU: LD_LIBRARY_PATH, for a driver that is not in the loader's cache, and the order of
+    GPUs."""
     folders = driver_library_folders(environ)
-    found = {"LD_LIBRARY_PATH": ":".join(folders)} if folders else {}
+    variables = {"LD_LIBRARY_PATH": ":".join(folders)} if folders else {}
     if "CUDA_VISIBLE_DEVICES" in environ:
-        found["CUDA_VISIBLE_DEVICES"] = environ["CUDA_VISIBLE_DEVICES"]
-    return {**found, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+        variables["CUDA_VISIBLE_DEVICES"] = environ["CUDA_VISIBLE_DEVICES"]
+    return {**variables, "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}

@@ -1,4 +1,4 @@
-"""The processes below one process: how many, how much memory, and how to end them all."""
+"""The descendants of a process: counts them, adds up their memory, and kills them."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ PAGE = os.sysconf("SC_PAGE_SIZE")
 
 
 def descendants(pid: int) -> list[int]:
-    """Everything below `pid`, without itself, parents first. Reads /proc, where a process may end while we look."""
-    found: list[int] = []
+    """Returns all descendants of `pid`, parents first. Ignores processes that end while /proc is read."""
+    pids: list[int] = []
     queue = [pid]
     while queue:
         children = _children(queue.pop())
-        found += children
+        pids += children
         queue += children
-    return found
+    return pids
 
 
 def tasks_and_memory(pid: int) -> tuple[int, int]:
-    """Threads and resident bytes of everything below `pid`. Shared pages count once for each process."""
+    """Returns the threads and resident bytes of all descendants. Shared pages count once for each process."""
     tasks = resident = 0
     for child in descendants(pid):
         with suppress(OSError, IndexError, ValueError):
@@ -33,10 +33,11 @@ def tasks_and_memory(pid: int) -> tuple[int, int]:
 
 
 def kill_below(pid: int) -> None:
-    """Kill everything below `pid` and wait until it is dead, or for `DYING` seconds (a driver may hold it longer).
+    """Kills all descendants of `pid` and waits until they are dead, at most `DYING` seconds (a driver may hold them
+    longer).
 
-    What is orphaned meanwhile must have `pid` above it (a subreaper) to be found. They are stopped first: a process
-    that cannot run cannot start another.
+    Orphans are found only if `pid` or a descendant adopts them (a subreaper). Processes are stopped first, so that they
+    cannot start others.
     """
     killed: set[int] = set()
     for wanted in (signal.SIGSTOP, signal.SIGKILL):
@@ -53,19 +54,19 @@ def kill_below(pid: int) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is not; the state follows the command's name, which may hold anything."""
+    """Whether a process runs; False for a zombie. The state follows the command's name, which may contain anything."""
     with suppress(OSError):
         return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] not in ("Z", "X")
     return False
 
 
 def _children(pid: int) -> list[int]:
-    found: list[int] = []
+    pids: list[int] = []
     with suppress(OSError):
         for task in os.listdir(f"/proc/{pid}/task"):
             with suppress(OSError):
-                found += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
-    return found
+                pids += map(int, _read(f"/proc/{pid}/task/{task}/children").split())
+    return pids
 
 
 def _read(path: str) -> str:

@@ -1,4 +1,4 @@
-"""No sandbox: resource limits and a clean environment only. Never chosen for the user, only by the user."""
+"""No sandbox: only resource limits and a clean environment. Used only if the user chooses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Serving a language model: engines in processes of their own, the registry, the embedded client, one chat template.
+"""Serves a language model: engines in separate processes, the registry, the embedded client, one chat template.
 
-One model ships with the package (`models/`); `endpoint.endpoint_for` gives that one where none is named.
+One model ships with the package (`models/`); `endpoint.endpoint_for` uses it if none is named.
 """

@@ -1,4 +1,4 @@
-"""One HTTP request that can be cancelled at any moment, wherever it stands."""
+"""One HTTP request that can be cancelled at any moment."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from urllib.parse import urlsplit
 from kernel_assistant.errors import Cancelled
 from kernel_assistant.serving.errors import ContextFullError, EngineError
 
-_LOOK_EVERY = 0.1
+_CHECK_EVERY = 0.1
 _SILENCE = 600.0
 
 
 def ask(url: str, key: str, path: str, body: dict[str, Any], cancelled: Callable[[], bool]) -> dict[str, Any]:
-    """What llama.cpp's server answers to a POST. A cancel closes the connection, at which it stops generating.
+    """Sends a POST to llama.cpp's server and returns the answer. A cancel closes the connection, and the server stops.
 
-    Raises Cancelled, ContextFullError, EngineError, and OSError or HTTPException where nobody answers.
+    Raises Cancelled, ContextFullError, EngineError, and OSError or HTTPException if there is no answer.
     """
-    place = urlsplit(url)
-    connection = http.client.HTTPConnection(place.hostname or "", place.port, timeout=_SILENCE)
+    address = urlsplit(url)
+    connection = http.client.HTTPConnection(address.hostname or "", address.port, timeout=_SILENCE)
     answers: queue.SimpleQueue[tuple[int, bytes] | Exception] = queue.SimpleQueue()
     thread = threading.Thread(target=_send, args=(connection, key, path, body, answers), daemon=True)
     thread.start()
@@ -46,7 +46,7 @@ def _await(
         if cancelled():
             raise Cancelled("cancelled while the model was writing")
         with suppress(queue.Empty):
-            return answers.get(timeout=_LOOK_EVERY)
+            return answers.get(timeout=_CHECK_EVERY)
 
 
 def _send(
@@ -66,7 +66,7 @@ def _send(
 
 
 def _hang_up(connection: http.client.HTTPConnection) -> None:
-    """Wakes the thread, wherever it waits on the connection."""
+    """Closes the connection, which wakes the thread that waits for it."""
     sock = connection.sock
     if sock is not None:
         with suppress(OSError):

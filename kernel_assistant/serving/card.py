@@ -1,4 +1,4 @@
-"""What is said of a model: a card in TOML beside its GGUF file, of the same name. The one that ships has one."""
+"""Model cards: a TOML file beside a GGUF file, with the same name. The shipped model has one."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import Record
 
 
-class Card(Record, frozen=True, kw_only=True):
-    """`sha256` of the file in hexadecimal; `commit` of data and program. `figures` are what was measured, by name.
+class ModelCard(Record, frozen=True, kw_only=True):
+    """`sha256` of the file in hexadecimal; `commit` of data and program. `figures` are measured values by name.
 
-    `turns`: replies of one conversation that the model has learned to give, 0 where it takes any number.
+    `turns`: the number of replies in one conversation for which the model was trained, 0 for any number.
     """
 
     sha256: str
@@ -27,17 +27,17 @@ class Card(Record, frozen=True, kw_only=True):
     turns: int = 0
 
     def lines(self) -> list[str]:
-        """For people."""
+        """Returns the card as lines of text."""
         about = ("made_for", "cannot", "data", "recipe", "commit", "sha256")
         texts = [f"{name.replace('_', ' ')}: {getattr(self, name)}" for name in about]
         return [*texts, "figures:", *(f"  {name}: {text}" for name, text in self.figures.items())]
 
 
-def card_of(file: Path) -> Card | None:
-    """The card of a GGUF file, None where it has none. Raises UsageError for one that does not fit."""
+def card_of(file: Path) -> ModelCard | None:
+    """Reads the card of a GGUF file, None if it has none. Raises UsageError for an invalid card."""
     path = file.with_suffix(".toml")
     try:
-        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), type=Card)
+        return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), type=ModelCard)
     except FileNotFoundError:
         return None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:

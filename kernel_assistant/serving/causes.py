@@ -1,4 +1,4 @@
-"""Why an engine ended, from the last lines of its log. A known cause does not go away by starting again."""
+"""Finds the cause of an engine's end in the last lines of its log. A known cause does not go away by a restart."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def _cause(pattern: str, kind: type[KernelAssistantError], cause: str, next_step
     return _Cause(re.compile(pattern, re.IGNORECASE), kind, cause, next_step)
 
 
-#: The messages of vLLM 0.26 to 0.32, of huggingface_hub and of llama.cpp of autumn 2026. The first match counts.
+#: Messages of vLLM 0.26 to 0.32, of huggingface_hub and of llama.cpp of autumn 2026. The first match is used.
 _CAUSES = (
     _cause(
         r"free memory on device \S+ \(([\d.]+)/([\d.]+) GiB\).*?utilization \([\d.]+, ([\d.]+) GiB\)",
@@ -97,9 +97,9 @@ _CAUSES = (
 
 
 def explain(tail: str, model: str, port: int) -> KernelAssistantError | None:
-    """A known cause in the end of a log, else None."""
+    """Returns the error for a known cause in the end of a log, else None."""
     for known in _CAUSES:
-        found = known.pattern.search(tail)
-        if found:
-            return known.kind(known.cause.format(*found.groups(), model=model, port=port), known.next_step)
+        match = known.pattern.search(tail)
+        if match:
+            return known.kind(known.cause.format(*match.groups(), model=model, port=port), known.next_step)
     return None

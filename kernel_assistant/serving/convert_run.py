@@ -1,4 +1,4 @@
-"""Runs `kernel_assistant.serving.convert`, and keeps the folders that were derived from GGUF files."""
+"""Runs `kernel_assistant.serving.convert`, and caches the folders that were made from GGUF files."""
 
 from __future__ import annotations
 
@@ -18,12 +18,13 @@ from kernel_assistant.errors import EXIT_USAGE, MissingError, UsageError
 from kernel_assistant.serving.errors import EngineError
 
 _ROOT = Path(__file__).parent.parent.parent
-#: Part of the cache's key: raise it when the folder of the same file becomes another.
+#: Part of the cache's key: increase it when the conversion of the same file changes.
 _FORM = 1
 
 
 def derived_folder(file: Path, settings: Settings) -> Path:
-    """A GGUF file in Hugging Face's form, made once for each content. A second or two for ten million weights."""
+    """Returns the Hugging Face folder of a GGUF file. It is made once for each content, in a second or two for ten
+    million weights."""
     digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     folder = settings.cache_dir / "models" / f"{file.stem}-{digest}-{_FORM}"
     if folder.is_dir():
@@ -35,7 +36,7 @@ def derived_folder(file: Path, settings: Settings) -> Path:
         os.chmod(fresh, 0o755)
         fresh.replace(folder)
     except OSError:
-        if not folder.is_dir():  # else another process was faster
+        if not folder.is_dir():  # otherwise another process was faster
             raise
     finally:
         shutil.rmtree(fresh, ignore_errors=True)
@@ -43,13 +44,13 @@ def derived_folder(file: Path, settings: Settings) -> Path:
 
 
 def gguf_info(file: Path) -> dict[str, Any]:
-    """Name, architecture, number of parameters, kinds of weights, sizes."""
+    """Returns name, architecture, number of parameters, kinds of weights and sizes."""
     document: dict[str, Any] = json.loads(convert("info", file))
     return document
 
 
 def convert(what: str, *paths: Path) -> str:
-    """What the command printed. Raises what it says."""
+    """Runs the command and returns its output. Raises the error that it reports."""
     missing = [name for name in ("gguf", "safetensors") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingError(f"{missing[0]} is not installed", "pip install 'kernel-assistant[serve]'")

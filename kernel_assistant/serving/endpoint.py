@@ -1,4 +1,4 @@
-"""Where the model in use can be spoken to. The one door for whatever needs a model."""
+"""Finds the endpoint of the model in use. Everything that needs a model uses this."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kernel_assistant.serving.supervisor import ServerStatus
 
 @dataclass(frozen=True)
 class Endpoint:
-    """`url` ends in the version (`/v1`), `key` is "" where none is wanted, `model` is the name to send.
+    """`url` ends with the version (`/v1`), `key` is "" if none is needed, `model` is the name to send.
 
-    `engine` is endpoint, vllm or llama.cpp; `compact` says which prompt profile suits the model.
+    `engine` is endpoint, vllm or llama.cpp; `compact` is True if the model needs the compact prompt profile.
     """
 
     url: str
@@ -30,14 +30,15 @@ class Endpoint:
     compact: bool = False
 
 
-#: llama.cpp processes of this process, by file; they end with it.
+#: The llama.cpp processes that belong to this process, by file; they end with it.
 _local: dict[str, LocalEngine] = {}
 _lock = threading.Lock()
 
 
 def endpoint_for(settings: Settings, endpoint: str = "") -> Endpoint:
-    """Of `endpoint` if given (a URL or a registered name), else of the model in use: where it is served, or else of a
-    llama.cpp process that starts now and ends with this one. Cheap to call again; one that has ended starts anew.
+    """Returns the endpoint of `endpoint` (a URL or a registered name) or, if that is "", of the model in use. That is
+    the running server, or else a llama.cpp process that is started and ends with this process. Later calls are cheap;
+    they restart a process that has ended.
 
     Raises NoModelError, ModelNotFoundError, MissingError and EngineError.
     """
@@ -54,7 +55,7 @@ def endpoint_for(settings: Settings, endpoint: str = "") -> Endpoint:
 
 
 def local_engine(entry: ModelEntry, settings: Settings) -> LocalEngine:
-    """The llama.cpp process for a GGUF file, started or not. Raises MissingError and UsageError."""
+    """Returns the llama.cpp process for a GGUF file, without starting it. Raises MissingError and UsageError."""
     with _lock:
         if entry.where not in _local:
             spec = plan(ServeRequest(model=entry.where, engine="llama.cpp"), settings)
@@ -64,6 +65,6 @@ def local_engine(entry: ModelEntry, settings: Settings) -> LocalEngine:
 
 @atexit.register
 def close() -> None:
-    """End the processes that `endpoint_for` started."""
+    """Ends the processes that `endpoint_for` started."""
     while _local:
         _local.popitem()[1].stop()

@@ -1,4 +1,4 @@
-"""One engine as a process: how it is started, whether it answers, how it ends."""
+"""An engine as a process: starts it, checks whether it answers, and ends it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernel_assistant.errors import KernelAssistantError, UsageError
 from kernel_assistant.serving.causes import explain
 from kernel_assistant.serving.errors import EngineError
 
-#: Between asking an engine to end and killing it, in seconds. vLLM's parts need some to free the GPU.
+#: Seconds between asking an engine to end and killing it. vLLM's processes need some to free the GPU.
 GRACE = 8.0
 _MAX_LOG = 4 << 20
 _TAIL = 1 << 16
@@ -26,7 +26,7 @@ _LEASH = Path(__file__).parent / "leash.py"
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """What to start. `model` is the name under which it is served, `source` what the user named."""
+    """The engine to start. `model` is the name under which it is served, `source` the user's name for it."""
 
     engine: str
     command: tuple[str, ...]
@@ -46,7 +46,7 @@ class EngineSpec:
 
 
 class EngineProcess:
-    """A started engine. Ends with this object's owner, whatever becomes of that."""
+    """A started engine. It ends when this process ends, even if this process is killed."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = spec
@@ -66,11 +66,11 @@ class EngineProcess:
 
     @property
     def pid(self) -> int:
-        """Of the leash."""
+        """The process id of the leash (leash.py), which holds the engine."""
         return self._leash.pid
 
     def exit_code(self) -> int | None:
-        """None while it runs; 128 + n for signal n."""
+        """Returns the exit code, 128 + n for signal n; None while it runs."""
         return self._leash.poll()
 
     def healthy(self) -> bool:
@@ -78,7 +78,7 @@ class EngineProcess:
         return self.exit_code() is None and answers(self.spec.host, self.spec.port, self.spec.key)
 
     def stop(self) -> None:
-        """End the whole process group and wait for it."""
+        """Ends the whole process group and waits for it."""
         if self._leash.stdin is not None:
             with suppress(BrokenPipeError):
                 self._leash.stdin.close()
@@ -89,14 +89,14 @@ class EngineProcess:
             self._leash.wait()
 
     def log_tail(self) -> str:
-        """The end of what this start wrote."""
+        """Returns the end of the log since this start."""
         with self.spec.log.open("rb") as log:
             log.seek(0, os.SEEK_END)
             log.seek(max(self._log_begins, log.tell() - _TAIL))
             return log.read().decode(errors="replace")
 
     def cause(self) -> tuple[KernelAssistantError, bool]:
-        """Why it ended, and whether that is known not to go away."""
+        """Returns why it ended, and whether this cause is known to be permanent."""
         known = explain(self.log_tail(), self.spec.source, self.spec.port)
         if known is not None:
             return known, True
@@ -108,7 +108,7 @@ class EngineProcess:
 
 
 def answers(host: str, port: int, key: str) -> bool:
-    """Whether a server's health page says that it is ready."""
+    """Whether a server's health page reports that it is ready."""
     host = "127.0.0.1" if host in ("0.0.0.0", "::") else host
     connection = http.client.HTTPConnection(host, port, timeout=5)
     with closing(connection):
@@ -120,7 +120,7 @@ def answers(host: str, port: int, key: str) -> bool:
 
 
 def free_port(host: str, wanted: int = 0) -> int:
-    """`wanted` if nobody listens there, or one that is free. Raises UsageError."""
+    """Returns the port `wanted` if it is free, or for 0 any free port. Raises UsageError."""
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family, socket.SOCK_STREAM) as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
@@ -133,7 +133,7 @@ def free_port(host: str, wanted: int = 0) -> int:
 
 
 def new_key() -> str:
-    """A key that nobody on this machine can guess."""
+    """Returns a key that other users of this machine cannot guess."""
     return secrets.token_urlsafe(24)
 
 

@@ -18,7 +18,7 @@ class ModelNotFoundError(MissingError):
 
 
 class NoModelError(MissingError):
-    """No model is named, and the one of the package is not there."""
+    """No model is named, and the shipped model is missing."""
 
     def __init__(self) -> None:
         super().__init__(
@@ -28,4 +28,4 @@ class NoModelError(MissingError):
 
 
 class ContextFullError(InternalError):
-    """The conversation is longer than what the model or its cache holds."""
+    """The conversation is longer than the context of the model or of its cache."""

@@ -1,8 +1,8 @@
-"""Holds an engine: `python leash.py SECONDS COMMAND…`. Ends its process group when our input closes.
+"""Holds an engine: `python leash.py SECONDS COMMAND…`. Ends the engine's process group when stdin closes.
 
-A program of its own (standard library only), so that an engine ends with its owner even where the owner is killed. The
-command gets a session of its own: Ctrl-C in the terminal reaches the owner alone, which then closes the pipe. A process
-that makes a session of its own below the engine is not followed.
+It is a separate program (standard library only), so that an engine ends with its owner even if the owner is killed. The
+command gets its own session: Ctrl-C in the terminal reaches only the owner, which then closes the pipe. A descendant of
+the engine that makes its own session is not ended.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from contextlib import suppress
 
 
 def main(grace: float, command: list[str]) -> int:
-    """The engine's exit code (128 + n for signal n); 0 where it was ended from outside."""
+    """Runs the engine. Returns its exit code (128 + n for signal n); 0 if it was ended by this program."""
     for ignored in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
         signal.signal(ignored, signal.SIG_IGN)
     try:
@@ -45,7 +45,7 @@ def _default_signals() -> None:
 
 
 def _follow(child: subprocess.Popen[bytes]) -> None:
-    """When the engine's first process has ended, end what it left behind and say how it ended."""
+    """Waits for the engine's first process, then ends its other processes and reports how it ended."""
     code = child.wait()
     _signal(child.pid, signal.SIGKILL)
     os._exit(code if code >= 0 else 128 - code)

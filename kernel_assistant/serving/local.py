@@ -1,4 +1,4 @@
-"""A llama.cpp process that belongs to this process and starts when it is needed."""
+"""A llama.cpp process that belongs to this process and is started when needed."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ import psutil
 
 from kernel_assistant.serving.engine import EngineProcess, EngineSpec
 from kernel_assistant.serving.errors import EngineError
-from kernel_assistant.serving.llama import SLOTS
+from kernel_assistant.serving.llama.llama import SLOTS
 from kernel_assistant.serving.turn import turn
 
-_LOOK_EVERY = 0.05
+_CHECK_EVERY = 0.05
 
 
 class LocalEngine:
-    """One engine, safe to use from several threads. An engine that ended is started again by the next `running`."""
+    """One engine. Thread-safe. An engine that ended is started again by the next `running`."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = replace(spec, log=_own_log(spec.log.parent))
@@ -31,7 +31,7 @@ class LocalEngine:
         self._slots = threading.BoundedSemaphore(SLOTS)
 
     def running(self) -> EngineSpec:
-        """Starts it unless it runs, and waits until it is ready. Raises why it does not get ready."""
+        """Starts the engine unless it runs, and waits until it is ready. Raises the reason if it does not get ready."""
         with self._lock:
             if self._process is None or self._process.exit_code() is not None:
                 self._process = EngineProcess(self.spec)
@@ -39,24 +39,24 @@ class LocalEngine:
         return self.spec
 
     def reply(self, cancelled: Callable[[], bool]) -> AbstractContextManager[None]:
-        """Around a whole reply: no more at once than the engine has slots. Where there are more, each stretch of one
-        finds another's text in its slot and moves it out first. Raises Cancelled while it waits."""
+        """Makes a context for a whole reply, which limits simultaneous replies to the engine's slots. With more, each
+        request would first have to replace another reply's cache in its slot. Raises Cancelled while it waits."""
         return turn(self._slots, cancelled, "other conversations were writing")
 
     def why(self) -> EngineError:
-        """Why a request failed: how the process ended, or that it lives and does not answer."""
+        """Returns why a request failed: how the process ended, or that it runs but does not answer."""
         process = self._process
         if process is not None:
-            deadline = time.monotonic() + 1.0  # a connection breaks before the process is seen to be gone
+            deadline = time.monotonic() + 1.0  # the connection may break before the end of the process is noticed
             while process.exit_code() is None and time.monotonic() < deadline:
-                time.sleep(_LOOK_EVERY)
+                time.sleep(_CHECK_EVERY)
             if process.exit_code() is not None:
                 cause = process.cause()[0]
                 return EngineError(cause.cause, cause.next_step)
         return EngineError(f"{self.spec.engine} does not answer", f"see {self.spec.log}")
 
     def stop(self) -> None:
-        """End it. The log goes too: nobody was told of it."""
+        """Ends the engine and deletes its log, which was never shown to the user."""
         with self._lock:
             if self._process is not None:
                 self._process.stop()
@@ -72,11 +72,11 @@ class LocalEngine:
             if time.monotonic() > deadline:
                 process.stop()
                 raise EngineError(f"{self.spec.engine} was not ready in time", f"see {self.spec.log}")
-            time.sleep(_LOOK_EVERY)
+            time.sleep(_CHECK_EVERY)
 
 
 def _own_log(folder: Path) -> Path:
-    """Several processes of ours may run an engine at once. Logs of those that were killed go now."""
+    """Returns a log file for this process, since several processes may run engines. Deletes logs of killed ones."""
     for path in folder.glob("embedded-*.log"):
         if not psutil.pid_exists(int(path.stem.split("-")[1])):
             path.unlink(missing_ok=True)

@@ -1,4 +1,4 @@
-"""From a request to what is to be started: which engine, in which form it gets the model."""
+"""Decides for a request which engine to start, and in which form the engine gets the model."""
 
 from __future__ import annotations
 
@@ -10,10 +10,11 @@ import msgspec
 
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import MissingError, UsageError
-from kernel_assistant.serving import llama, vllm
+from kernel_assistant.serving import vllm
 from kernel_assistant.serving.convert_run import derived_folder
 from kernel_assistant.serving.engine import EngineSpec, free_port, new_key
 from kernel_assistant.serving.errors import EngineShortOfMemoryError
+from kernel_assistant.serving.llama import llama
 from kernel_assistant.serving.registry import ModelEntry, ModelKind, find
 from kernel_assistant.serving.request import ServeRequest
 from kernel_assistant.serving.state import folder
@@ -23,14 +24,14 @@ ENGINES = ("auto", "vllm", "llama.cpp")
 
 @dataclass(frozen=True)
 class GpuMemory:
-    """Of the first GPU, in bytes."""
+    """Memory of the first GPU, in bytes."""
 
     free: int
     total: int
 
 
 def plan(request: ServeRequest, settings: Settings) -> EngineSpec:
-    """Checks whatever can be checked before something starts. Raises UsageError and MissingError."""
+    """Returns what to start, after all checks that are possible before a start. Raises UsageError and MissingError."""
     entry = find(request.model, settings)
     if entry.kind is ModelKind.endpoint:
         raise UsageError(f"{entry.name} is served elsewhere ({entry.where})", "it can be used as it is: models use")
@@ -42,7 +43,7 @@ def plan(request: ServeRequest, settings: Settings) -> EngineSpec:
 
 
 def gpu_memory() -> GpuMemory | None:
-    """Of the first GPU that is visible; None where there is none."""
+    """Returns the memory of the first visible GPU, None if there is none."""
     import pynvml
 
     visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
@@ -56,7 +57,8 @@ def gpu_memory() -> GpuMemory | None:
 
 
 def check_memory(share: float, gpu: GpuMemory) -> None:
-    """vLLM takes its share at once and fails late where it is not free. Raises EngineShortOfMemoryError."""
+    """Checks that vLLM's share of memory is free, since vLLM allocates it at once and fails late. Raises
+    EngineShortOfMemoryError."""
     wanted = share * gpu.total
     if wanted > gpu.free:
         fits = int(95 * gpu.free / gpu.total) / 100

@@ -1,6 +1,6 @@
-"""The models that the user has named: `models.toml` beside the user's settings, and what a word may mean.
+"""The registered models: `models.toml` beside the user's settings, and how the name of a model is resolved.
 
-Keys are never kept: an endpoint's entry names the environment variable that holds one.
+Keys are never stored: an endpoint's entry names the environment variable that has the key.
 """
 
 from __future__ import annotations
@@ -21,24 +21,24 @@ from kernel_assistant.records.codec import Record
 from kernel_assistant.serving.card import card_of
 from kernel_assistant.serving.errors import ModelNotFoundError, NoModelError
 
-#: The model that comes with the package, with its card beside it.
+#: The shipped model, with its card beside it.
 SHIPPED = Path(__file__).parent / "models" / "kernel-assistant.gguf"
 SHIPPED_NAME = "shipped"
 
 
 class ModelKind(str, Enum):
-    """What an entry leads to."""
+    """The kind of a model's location."""
 
     gguf = "gguf"  # a file for llama.cpp
-    folder = "folder"  # Hugging Face's form, for vLLM
-    hub = "hub"  # owner/name, fetched by vLLM
+    folder = "folder"  # in Hugging Face format, for vLLM
+    hub = "hub"  # owner/name, downloaded by vLLM
     endpoint = "endpoint"  # an OpenAI-compatible URL
 
 
 class ModelEntry(Record, frozen=True, kw_only=True):
-    """`where`: path, hub name or URL. `remote_name` and `key_variable` are an endpoint's: the model to ask for there,
-    and the environment variable with the key. `compact`: the small prompt profile. `turns`: replies of one conversation
-    that the model can give, 0 where it takes any number."""
+    """`where`: path, hub name or URL. For an endpoint, `remote_name` is the model to request and `key_variable` the
+    environment variable with the key. `compact`: use the compact prompt profile. `turns`: the number of replies that
+    the model can give in one conversation, 0 for any number."""
 
     name: str
     kind: ModelKind
@@ -56,38 +56,37 @@ class ModelEntry(Record, frozen=True, kw_only=True):
 
     @property
     def is_there(self) -> bool:
-        """Whether its file or folder exists; true for what lies elsewhere."""
+        """Whether its file or folder exists; True for a hub name or a URL."""
         return self.kind in (ModelKind.hub, ModelKind.endpoint) or Path(self.where).exists()
 
 
 def registry_file(environ: Mapping[str, str] | None = None) -> Path:
-    """There or not."""
+    """Returns the path of `models.toml`, which need not exist."""
     return user_file(environ).with_name("models.toml")
 
 
 def entries() -> dict[str, ModelEntry]:
-    """Registered models by name, the shipped one first. Raises UsageError for a file that does not
-    fit."""
-    found = {}
+    """Returns the registered models by name, the shipped one first. Raises UsageError for an invalid file."""
+    models = {}
     if SHIPPED.is_file():
         card = card_of(SHIPPED)
-        found[SHIPPED_NAME] = ModelEntry(
+        models[SHIPPED_NAME] = ModelEntry(
             name=SHIPPED_NAME, kind=ModelKind.gguf, where=str(SHIPPED), compact=True, turns=card.turns if card else 0
         )
     path = registry_file()
     if not path.is_file():
-        return found
+        return models
     try:
         document = tomllib.loads(path.read_text(encoding="utf-8"))
         for name, table in document.items():
-            found[name] = msgspec.convert({"name": name, **table}, type=ModelEntry)
+            models[name] = msgspec.convert({"name": name, **table}, type=ModelEntry)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError, TypeError) as error:
         raise UsageError(f"{path}: {error}", "mend or remove that file") from error
-    return found
+    return models
 
 
 def as_text(models: Mapping[str, ModelEntry]) -> str:
-    """`models.toml`, without the shipped one and without what is empty."""
+    """Returns the text of `models.toml`, without the shipped model and without empty fields."""
     parts = []
     for entry in models.values():
         if entry.name == SHIPPED_NAME:
@@ -101,7 +100,8 @@ def as_text(models: Mapping[str, ModelEntry]) -> str:
 
 
 def entry_for(where: str, name: str = "", **fields: object) -> ModelEntry:
-    """An entry for a path, hub name or URL. Raises ModelNotFoundError for a path that leads nowhere, UsageError."""
+    """Returns an entry for a path, hub name or URL. Raises UsageError, and ModelNotFoundError if a path does not
+    exist."""
     kind, where = _kind(where)
     document = {"name": name or _short(where), "kind": kind.value, "where": where, **fields}
     try:
@@ -111,9 +111,9 @@ def entry_for(where: str, name: str = "", **fields: object) -> ModelEntry:
 
 
 def find(word: str, settings: Settings) -> ModelEntry:
-    """What a word means: a registered name, else a path, hub name or URL; "" is the model in use.
+    """Resolves a word: a registered name, else a path, hub name or URL; "" is the model in use.
 
-    Raises NoModelError where none is, ModelNotFoundError where the word leads nowhere.
+    Raises NoModelError if no model is in use, ModelNotFoundError if the word does not name one.
     """
     known = entries()
     word = word or settings.model or (SHIPPED_NAME if SHIPPED_NAME in known else "")
@@ -131,7 +131,7 @@ def find(word: str, settings: Settings) -> ModelEntry:
 
 
 def key_of(entry: ModelEntry) -> str:
-    """An endpoint's key, "" where it wants none. Raises UsageError where its variable is not set."""
+    """Returns an endpoint's key, "" if it needs none. Raises UsageError if its variable is not set."""
     if not entry.key_variable:
         return ""
     key = os.environ.get(entry.key_variable, "")
@@ -143,7 +143,8 @@ def key_of(entry: ModelEntry) -> str:
 
 
 def _kind(where: str) -> tuple[ModelKind, str]:
-    """The kind of a place, and the place as it is kept: paths absolute, URLs without a slash at the end."""
+    """Returns the kind of a location, and the location as it is stored: paths absolute, URLs without a slash at the
+    end."""
     if re.match(r"https?://", where):
         return ModelKind.endpoint, where.rstrip("/")
     path = Path(where).expanduser().absolute()

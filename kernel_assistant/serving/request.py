@@ -1,4 +1,4 @@
-"""What `serve` was asked for."""
+"""The request of the command `serve`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from kernel_assistant.records.codec import Record
 class ServeRequest(Record, frozen=True, kw_only=True):
     """`model`: a registered name, file, folder or hub name; "" for the one in use. `engine`: auto, vllm or llama.cpp.
 
-    `port` 0 is any free one; `gpu_memory_share` 0 the default; `context` in tokens, 0 for what the model was made for.
-    `engine_arguments` go to vLLM as they are.
+    `port` 0 is any free one; `gpu_memory_share` 0 is the default; `context` in tokens, 0 for the model's own context.
+    `engine_arguments` are passed to vLLM unchanged.
     """
 
     model: str = ""

@@ -1,4 +1,4 @@
-"""One server for this user and state folder: planned, supervised, announced. `serve` runs it; detached, as
+"""The model server of a user and state folder. `serve` runs it; detached, it is
 `python -m kernel_assistant.serving.server` with the request on stdin.
 """
 
@@ -8,7 +8,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -21,14 +20,15 @@ from kernel_assistant.serving.errors import EngineError
 from kernel_assistant.serving.plan import plan
 from kernel_assistant.serving.request import ServeRequest
 from kernel_assistant.serving.state import ServerState, folder, last_state, take_lock, write_state
-from kernel_assistant.serving.supervisor import Report, ServerStatus, Supervisor
+from kernel_assistant.serving.supervisor import ServerChange, ServerStatus, Supervisor
+from kernel_assistant.signals import SignalSafeEvent
 
 Tell = Callable[[ServerState], None]
 
 
 def serve(request: ServeRequest, settings: Settings, tell: Tell) -> None:
-    """Serve until SIGTERM or SIGINT. `tell` hears of every change. Raises what keeps it from serving."""
-    stop = threading.Event()
+    """Serves until SIGTERM or SIGINT. Calls `tell` with every change. Raises the reason if it cannot serve."""
+    stop = SignalSafeEvent()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
         with take_lock(settings):
@@ -40,9 +40,10 @@ def serve(request: ServeRequest, settings: Settings, tell: Tell) -> None:
 
 
 def serve_detached(request: ServeRequest, settings: Settings, tell: Tell) -> ServerState:
-    """Start a server that outlives us, and wait until it is ready. Raises what it failed with."""
+    """Starts a server that outlives this process, and waits until it is ready. Raises the error with which it
+    failed."""
     with take_lock(settings):
-        plan(request, settings)  # what can be refused is refused here, in the terminal
+        plan(request, settings)  # checked here first, so that errors appear in the terminal
     log = folder(settings) / "server.log"
     with log.open("wb") as sink:
         child = subprocess.Popen(
@@ -61,13 +62,13 @@ def serve_detached(request: ServeRequest, settings: Settings, tell: Tell) -> Ser
 
 
 def _await(child: subprocess.Popen[bytes], settings: Settings, tell: Tell, log: Path) -> ServerState:
-    told = None
+    reported = None
     while True:
         ended = child.poll() is not None
         state = last_state(settings)
-        if state is not None and state.pid == child.pid and state != told:
+        if state is not None and state.pid == child.pid and state != reported:
             tell(state)
-            told = state
+            reported = state
             if state.status is ServerStatus.ready:
                 return state
             if state.status is ServerStatus.failed:
@@ -79,7 +80,7 @@ def _await(child: subprocess.Popen[bytes], settings: Settings, tell: Tell, log: 
 
 
 def error_of(state: ServerState) -> KernelAssistantError:
-    """What a server failed with, with its exit code."""
+    """Returns the error with which a server failed, with its exit code."""
     kinds: dict[int, type[KernelAssistantError]] = {
         UsageError.exit_code: UsageError,
         MissingError.exit_code: MissingError,
@@ -87,7 +88,7 @@ def error_of(state: ServerState) -> KernelAssistantError:
     return kinds.get(state.exit_code, InternalError)(state.cause, state.next_step)
 
 
-def _announce(spec: EngineSpec, report: Report, settings: Settings, tell: Tell) -> None:
+def _announce(spec: EngineSpec, report: ServerChange, settings: Settings, tell: Tell) -> None:
     error = report.error
     state = ServerState(
         pid=os.getpid(),
@@ -116,7 +117,7 @@ def _last_line(log: Path) -> str:
 
 
 def main() -> int:
-    """The detached server."""
+    """Entry point of the detached server."""
     request = decode(sys.stdin.buffer.read(), ServeRequest)
     settings, _ = resolve()
     try:

@@ -1,4 +1,4 @@
-"""What a running server says about itself, for other commands: `server.json`, and a lock that it holds for life."""
+"""The state of a running server, for other commands: `server.json`, and a lock that the server holds while it runs."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from kernel_assistant.serving.supervisor import ServerStatus
 
 
 class ServerState(Record, frozen=True, kw_only=True):
-    """`source` is what the user named, `model` the name to send. Times in seconds (`started` since 1970)."""
+    """`source` is the user's name for the model, `model` the name to send. Times in seconds (`started` since 1970)."""
 
     pid: int
     engine: str
@@ -40,14 +40,14 @@ class ServerState(Record, frozen=True, kw_only=True):
 
 
 def folder(settings: Settings) -> Path:
-    """Everything of ours about servers: state, lock, logs. Made if need be."""
+    """Returns the folder with state, lock and logs of servers; creates it if necessary."""
     path = settings.state_dir / "serving"
     path.mkdir(parents=True, exist_ok=True, mode=0o700)
     return path
 
 
 def write_state(settings: Settings, state: ServerState) -> None:
-    """Readable for the user alone, since it holds the key."""
+    """Writes the state. Only the user can read it, since it contains the key."""
     path = folder(settings) / "server.json"
     fresh = path.with_suffix(f".{os.getpid()}")
     descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
@@ -57,18 +57,18 @@ def write_state(settings: Settings, state: ServerState) -> None:
 
 
 def last_state(settings: Settings) -> ServerState | None:
-    """What the last server said, running or not."""
+    """Reads the state of the last server, running or not."""
     try:
         return decode((settings.state_dir / "serving" / "server.json").read_bytes(), ServerState)
     except FileNotFoundError:
         return None
     except UsageError:
-        # Written by another version.
+        # The file is from another version.
         return None
 
 
 def running(settings: Settings) -> ServerState | None:
-    """The server that runs now, ready or not; None where there is none."""
+    """Returns the state of the running server, ready or not; None if there is none."""
     lock = settings.state_dir / "serving" / "server.lock"
     if not lock.exists():
         return None
@@ -79,7 +79,7 @@ def running(settings: Settings) -> ServerState | None:
 
 
 def take_lock(settings: Settings) -> IO[str]:
-    """Held until the file is closed. Raises UsageError where a server runs already."""
+    """Takes the lock, until the returned file is closed. Raises UsageError if a server is running."""
     file = (folder(settings) / "server.lock").open("a")
     if not _take(file):
         file.close()
@@ -90,7 +90,7 @@ def take_lock(settings: Settings) -> IO[str]:
 
 
 def stop_running(settings: Settings) -> bool:
-    """End the running server and everything that it started. False where none runs."""
+    """Ends the running server and everything that it started. Returns False if there is none."""
     state = running(settings)
     if state is None:
         return False
@@ -99,7 +99,7 @@ def stop_running(settings: Settings) -> bool:
             os.kill(state.pid, number)
         deadline = time.monotonic() + patience
         while time.monotonic() < deadline:
-            # It gives up its lock some time before it is gone.
+            # The server releases its lock some time before its process ends.
             if running(settings) is None and not is_alive(state.pid):
                 return True
             time.sleep(0.05)

@@ -1,4 +1,4 @@
-"""Keeps one engine running: starts it, waits until it is ready, starts it again when it ends or hangs."""
+"""Keeps one engine running: starts it, waits until it is ready, restarts it when it ends or hangs."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from kernel_assistant.serving.errors import EngineError
 
 
 class ServerStatus(str, Enum):
-    """Where a server stands."""
+    """The status of a server."""
 
     starting = "starting"
     ready = "ready"
-    restarting = "restarting"  # it ended and will be started again after a pause
-    failed = "failed"  # for good
+    restarting = "restarting"  # it ended and will be restarted after a pause
+    failed = "failed"  # it ended and will not be restarted
     stopped = "stopped"
 
 
 @dataclass(frozen=True)
-class Patience:
-    """How long is waited for what, in seconds. `tries` ends without `calm` seconds of health between them are final."""
+class SupervisorTimeouts:
+    """Timeouts in seconds. After `tries` ends without `calm` healthy seconds between them there is no restart."""
 
     first_pause: float = 1.0
     longest_pause: float = 30.0
@@ -37,8 +37,8 @@ class Patience:
 
 
 @dataclass(frozen=True)
-class Report:
-    """A change: `error` says why it restarts or failed; `seconds` from the start to being ready."""
+class ServerChange:
+    """A change of status. `error` is why the engine restarts or failed; `seconds` is the time from start to ready."""
 
     status: ServerStatus
     pid: int = 0
@@ -48,17 +48,19 @@ class Report:
 
 
 class Supervisor:
-    """Runs an engine until `stop` is set. Every change goes to `tell`, in the thread that runs."""
+    """Runs an engine until `stop` is set. Calls `tell` with every change, in the thread of `run`."""
 
-    def __init__(self, spec: EngineSpec, tell: Callable[[Report], None], patience: Patience | None = None) -> None:
+    def __init__(
+        self, spec: EngineSpec, tell: Callable[[ServerChange], None], patience: SupervisorTimeouts | None = None
+    ) -> None:
         self._spec = spec
         self._tell = tell
-        self._patience = patience or Patience()
+        self._patience = patience or SupervisorTimeouts()
         self._restarts = 0
         self._ready_since: float | None = None
 
     def run(self, stop: threading.Event) -> None:
-        """Returns when `stop` is set. Raises what the last end was where no further start is tried."""
+        """Runs until `stop` is set. Raises the cause of the last end if there is no further restart."""
         ends = 0
         while not stop.is_set():
             error, final = self._one_life(stop)
@@ -67,18 +69,19 @@ class Supervisor:
             calm = self._ready_since is not None and time.monotonic() - self._ready_since >= self._patience.calm
             ends = 1 if calm else ends + 1
             if final or ends >= self._patience.tries:
-                self._tell(Report(ServerStatus.failed, restarts=self._restarts, error=error))
+                self._tell(ServerChange(ServerStatus.failed, restarts=self._restarts, error=error))
                 raise error
             self._restarts += 1
-            self._tell(Report(ServerStatus.restarting, restarts=self._restarts, error=error))
+            self._tell(ServerChange(ServerStatus.restarting, restarts=self._restarts, error=error))
             stop.wait(min(self._patience.longest_pause, self._patience.first_pause * 2 ** (ends - 1)))
-        self._tell(Report(ServerStatus.stopped, restarts=self._restarts))
+        self._tell(ServerChange(ServerStatus.stopped, restarts=self._restarts))
 
     def _one_life(self, stop: threading.Event) -> tuple[KernelAssistantError | None, bool]:
-        """From a start to an end. None where it was stopped; else why it ended, and whether that is final."""
+        """Runs the engine from a start to its end. Returns why it ended (None if it was stopped), and whether that is
+        permanent."""
         self._ready_since = None
         process = EngineProcess(self._spec)
-        self._tell(Report(ServerStatus.starting, process.pid, self._restarts))
+        self._tell(ServerChange(ServerStatus.starting, process.pid, self._restarts))
         try:
             began = time.monotonic()
             while not process.healthy():
@@ -89,23 +92,24 @@ class Supervisor:
                 if stop.wait(self._patience.look_every):
                     return None, False
             self._ready_since = time.monotonic()
-            self._tell(Report(ServerStatus.ready, process.pid, self._restarts, self._ready_since - began))
+            self._tell(ServerChange(ServerStatus.ready, process.pid, self._restarts, self._ready_since - began))
             return self._watch(process, stop)
         finally:
             process.stop()
 
     def _watch(self, process: EngineProcess, stop: threading.Event) -> tuple[KernelAssistantError | None, bool]:
-        """Until it ends, hangs or is stopped. An engine at work answers late, so one silent check means nothing."""
+        """Waits until the engine ends, hangs or is stopped. One failed health check is ignored, because a busy engine
+        answers late."""
         silent = 0
-        looked = time.monotonic()
+        checked = time.monotonic()
         while not stop.wait(self._patience.look_every):
             if process.exit_code() is not None:
                 error, _ = process.cause()
                 return error, False
-            if time.monotonic() - looked < self._patience.health_every:
+            if time.monotonic() - checked < self._patience.health_every:
                 continue
             silent = 0 if process.healthy() else silent + 1
-            looked = time.monotonic()
+            checked = time.monotonic()
             if silent >= self._patience.silent_checks:
                 return EngineError(f"{self._spec.engine} does not answer any more", f"see {self._spec.log}"), False
         return None, False

@@ -1,7 +1,7 @@
-"""The one chat template: ChatML with tool calls in the form of Hermes. `CHAT_TEMPLATE` is the same as Jinja.
+"""The chat template: ChatML with tool calls in the form of Hermes. `CHAT_TEMPLATE` is the same template in Jinja.
 
-Text of messages never becomes a special token here: an observation that contains `<|im_end|>` is that text, not the end
-of a turn. Servers that render the Jinja form themselves do not promise this.
+Text of messages never becomes a special token here: `<|im_end|>` in an observation is ordinary text, not the end of a
+turn. Servers that render the Jinja template themselves do not guarantee this.
 """
 
 from __future__ import annotations
@@ -19,16 +19,16 @@ TURN_START = "<|im_start|>"
 TURN_END = "<|im_end|>"
 CALL_START = "<tool_call>"
 CALL_END = "</tool_call>"
-#: Tokens of their own in a vocabulary for this template: the first three control, the others are ordinary text.
+#: Single tokens in a vocabulary for this template: the first three are control tokens, the others ordinary text.
 CONTROL_TOKENS = ("<|endoftext|>", TURN_START, TURN_END)
 MARKER_TOKENS = (CALL_START, CALL_END)
 _INSIDE_CONTROL = re.compile(f"(?<=<\\|)(?={'|'.join(re.escape(token[2:]) for token in CONTROL_TOKENS)})")
-#: With `{% generation %}` around what the assistant wrote, for the loss mask of TRL.
+#: With `{% generation %}` around the assistant's text, for the loss mask of TRL.
 TRAINING_TEMPLATE = (Path(__file__).parent / "chat_template.jinja").read_text(encoding="utf-8")
 
 
 def without_marks(template: str) -> str:
-    """Without `{% generation %}`, an extension of transformers that other servers do not know."""
+    """Removes `{% generation %}`, an extension of transformers that other servers do not support."""
     return re.sub(r"\{%-?\s*(?:end)?generation\s*-?%\}", "", template)
 
 
@@ -36,58 +36,58 @@ CHAT_TEMPLATE = without_marks(TRAINING_TEMPLATE)
 
 
 @dataclass(frozen=True)
-class Piece:
-    """A stretch of a prompt: tokens as they are (`ids`), one special token (`special`), or ordinary text."""
+class PromptPiece:
+    """A part of a prompt: given tokens (`ids`), one special token (`special`), or ordinary text."""
 
     text: str
     special: bool = False
     ids: tuple[int, ...] | None = None
 
 
-def pieces(messages: Sequence[Message], *, tools: Sequence[Any] = (), answer: bool = True) -> Iterator[Piece]:
-    """The prompt for `messages` up to where the assistant's next turn begins, if `answer`.
+def pieces(messages: Sequence[Message], *, tools: Sequence[Any] = (), answer: bool = True) -> Iterator[PromptPiece]:
+    """Yields the prompt for `messages`, with `answer` up to the beginning of the assistant's next turn.
 
-    `tools` are OpenAI's schemas; they follow the system message. An assistant's `token_ids` go before its text.
+    `tools` are OpenAI schemas; they follow the system message. An assistant's `token_ids` are used instead of its text.
     """
     for message in messages:
-        yield Piece(TURN_START, special=True)
+        yield PromptPiece(TURN_START, special=True)
         if message.role == "assistant":
-            yield Piece("assistant\n")
-            yield Piece(_said(message), ids=_own_tokens(message))
+            yield PromptPiece("assistant\n")
+            yield PromptPiece(_sampled_text(message), ids=_own_tokens(message))
         else:
             schemas, tools = (_schemas(tools), ()) if tools and message.role == "system" else ("", tools)
-            yield Piece(f"{message.role}\n{message.content}{schemas}")
-        yield Piece(TURN_END, special=True)
-        yield Piece("\n")
+            yield PromptPiece(f"{message.role}\n{message.content}{schemas}")
+        yield PromptPiece(TURN_END, special=True)
+        yield PromptPiece("\n")
     if answer:
-        yield Piece(TURN_START, special=True)
-        yield Piece("assistant\n")
+        yield PromptPiece(TURN_START, special=True)
+        yield PromptPiece("assistant\n")
 
 
-def assemble(parts: Iterable[Piece], tokens: Callable[[Piece], Sequence[int]]) -> list[int]:
-    """The prompt as tokens; `tokens` gives those of a piece that has none. A turn that the model ended itself has its
-    end among what it sampled, and gets no second one."""
+def assemble(parts: Iterable[PromptPiece], tokens: Callable[[PromptPiece], Sequence[int]]) -> list[int]:
+    """Returns the prompt as tokens; `tokens` tokenizes a piece without ids. If the sampled tokens of a turn contain its
+    end, no second end is added."""
     ids: list[int] = []
     for part in parts:
-        found = tuple(tokens(part) if part.ids is None else part.ids)
-        sampled_to_its_end = part.special and part.text == TURN_END and tuple(ids[-1:]) == found
-        ids += () if sampled_to_its_end else found
+        part_ids = tuple(tokens(part) if part.ids is None else part.ids)
+        sampled_to_its_end = part.special and part.text == TURN_END and tuple(ids[-1:]) == part_ids
+        ids += () if sampled_to_its_end else part_ids
     return ids
 
 
 def without_control(text: str) -> list[str]:
-    """Ordinary text in stretches none of which holds a control token, for servers that would take it for one. Cut
-    where the vocabulary's splitting cuts as well, so that the tokens are those of the whole text."""
+    """Splits ordinary text into parts without the text of a control token, which some servers would interpret. It is
+    split where the pre-tokenizer also splits, so that the tokens are those of the whole text."""
     return _INSIDE_CONTROL.split(text)
 
 
 def render(messages: Sequence[Message], *, tools: Sequence[Any] = (), answer: bool = True) -> str:
-    """The same as one string, as `CHAT_TEMPLATE` gives it."""
+    """Returns the prompt as one string, as `CHAT_TEMPLATE` renders it."""
     return "".join(piece.text for piece in pieces(messages, tools=tools, answer=answer))
 
 
 def write_call(name: str, arguments: str) -> str:
-    """A tool call as the assistant writes it. `arguments` is JSON, or what a model took for it."""
+    """Returns a tool call as the assistant writes it. `arguments` is JSON, or the invalid text of a model."""
     try:
         written = json.dumps(json.loads(arguments), ensure_ascii=False)
     except ValueError:
@@ -95,7 +95,7 @@ def write_call(name: str, arguments: str) -> str:
     return f'{CALL_START}\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {written}}}\n{CALL_END}'
 
 
-def _said(message: Message) -> str:
+def _sampled_text(message: Message) -> str:
     written = [message.content] if message.content else []
     return "\n".join(written + [write_call(call.name, call.arguments) for call in message.tool_calls])
 

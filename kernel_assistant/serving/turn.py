@@ -1,4 +1,4 @@
-"""Waiting for a lock or a place, as long as whoever waits is wanted."""
+"""Waits for a lock or a semaphore until cancelled."""
 
 from __future__ import annotations
 
@@ -8,17 +8,17 @@ from contextlib import contextmanager
 
 from kernel_assistant.errors import Cancelled
 
-#: Between two looks at whether it is wanted still.
-LOOK_SECONDS = 0.05
+#: Seconds between two checks for a cancel.
+CHECK_SECONDS = 0.05
 
 
 @contextmanager
-def turn(place: threading.Lock | threading.Semaphore, cancelled: Callable[[], bool], why: str) -> Iterator[None]:
-    """Holds `place`. Raises Cancelled while it waits, which was for `why`."""
-    while not place.acquire(timeout=LOOK_SECONDS):
+def turn(slot: threading.Lock | threading.Semaphore, cancelled: Callable[[], bool], why: str) -> Iterator[None]:
+    """Holds `slot` during the block. Raises Cancelled while it waits; `why` says in words what it waits for."""
+    while not slot.acquire(timeout=CHECK_SECONDS):
         if cancelled():
             raise Cancelled(f"cancelled while {why}")
     try:
         yield
     finally:
-        place.release()
+        slot.release()

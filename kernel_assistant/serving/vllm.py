@@ -1,4 +1,4 @@
-"""vLLM: the command that starts it, and the environment of its own in which it lives. It is never imported."""
+"""vLLM: the command that starts it, and its own virtual environment. It is never imported."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import MissingError
 from kernel_assistant.serving.request import ServeRequest
 
-#: What `serve --install` asks for; the newest that fits the machine.
+#: The requirement that `serve --install` installs.
 REQUIREMENT = "vllm>=0.26"
-#: Of the GPU's memory, for weights and cache; the rest is for the kernels under test and their baselines.
+#: Share of the GPU's memory for weights and cache; the rest is for candidates and their baselines.
 DEFAULT_SHARE = 0.5
 READY_SECONDS = 1800.0
 _OURS = {
@@ -25,13 +25,13 @@ _OURS = {
     "TOKENIZERS_PARALLELISM": "false",
     "PYTHONUNBUFFERED": "1",
 }
-#: Without a GPU: GiB of cache. Other settings of vLLM's CPU build are left to the user's environment.
+#: Variables without a GPU: GiB of cache. Other settings of vLLM's CPU build come from the user's environment.
 _ON_CPU = {"VLLM_CPU_KVCACHE_SPACE": "1"}
 _STRUCTURED = {"backend": "xgrammar", "disable_any_whitespace": True}
 
 
 def find_vllm(settings: Settings) -> Path:
-    """The interpreter that has vLLM: `vllm_python`, or of our own environment for it. Raises MissingError."""
+    """Returns the interpreter with vLLM: `vllm_python`, or that of vLLM's own environment. Raises MissingError."""
     if settings.vllm_python:
         python = Path(settings.vllm_python).expanduser()
         if not _has_vllm(python):
@@ -46,7 +46,7 @@ def find_vllm(settings: Settings) -> Path:
 
 
 def install(settings: Settings, say: Callable[[str], None]) -> Path:
-    """Make the environment and install vLLM into it, unless it is there. Raises MissingError where that fails."""
+    """Makes the environment and installs vLLM into it, unless it exists. Raises MissingError if that fails."""
     folder = _environment(settings)
     python = folder / "bin" / "python"
     if _has_vllm(python):
@@ -64,7 +64,7 @@ def install(settings: Settings, say: Callable[[str], None]) -> Path:
 
 
 def command(python: Path, model: str, request: ServeRequest, *, name: str, derived: bool, gpu: bool) -> tuple[str, ...]:
-    """The server's command line. `derived`: the folder was made from a GGUF, so its numbers are in float32."""
+    """Returns the server's command line. `derived`: the folder was made from a GGUF, so its weights are float32."""
     words = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", name]
     words += ["--host", request.host, "--port", str(request.port)]
     words += ["--enable-prefix-caching", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
@@ -79,7 +79,7 @@ def command(python: Path, model: str, request: ServeRequest, *, name: str, deriv
 
 
 def environment(settings: Settings, key: str, *, gpu: bool) -> dict[str, str]:
-    """Variables of the server. The key goes here, since a command line is for everybody to see."""
+    """Returns the server's environment variables. They include the key, because command lines are public."""
     inherited = dict(os.environ) if settings.vllm_python else _without_ours()
     return {**({} if gpu else _ON_CPU), **inherited, **_OURS, "VLLM_API_KEY": key}
 
@@ -89,7 +89,7 @@ def _environment(settings: Settings) -> Path:
 
 
 def _has_vllm(python: Path) -> bool:
-    """Whether an interpreter would find vLLM. It is looked for, not loaded, which takes ten seconds."""
+    """Whether an interpreter can import vLLM. It is not imported, because that takes ten seconds."""
     probe = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
     try:
         return not subprocess.run([str(python), "-c", probe], capture_output=True, check=False).returncode
@@ -98,5 +98,5 @@ def _has_vllm(python: Path) -> bool:
 
 
 def _without_ours() -> dict[str, str]:
-    """The environment without what steers our own interpreter."""
+    """Returns the environment without variables that affect our own interpreter."""
     return {name: value for name, value in os.environ.items() if name not in ("PYTHONPATH", "PYTHONHOME")}

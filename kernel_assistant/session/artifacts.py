@@ -1,13 +1,13 @@
-"""What a job leaves behind: `jobs/<id>/result/`, which is also a workspace that `verify` and `profile` take."""
+"""The files that a job leaves: `jobs/<id>/result/`, which is also a workspace for `verify` and `profile`."""
 
 from __future__ import annotations
 
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, TypedDict, Unpack
 
-from kernel_assistant.environment.headers import complete, source_paths
+from kernel_assistant.environment.builds.headers import complete, source_paths
 from kernel_assistant.errors import StoreError, UsageError, boundary
 from kernel_assistant.records import Candidate, Evaluation, KernelTask, OpGraph, Plan, Trajectory, decode, encode
 from kernel_assistant.targets.base import DeviceFacts
@@ -15,24 +15,34 @@ from kernel_assistant.targets.base import DeviceFacts
 SOURCE_SUFFIXES = (".cu", ".cuh", ".cpp", ".h")
 
 
-def write_result(
-    folder: Path,
-    *,
-    task: KernelTask,
-    graph: OpGraph | None,
-    device: DeviceFacts,
-    facts: dict[str, Any],
-    trajectory: Trajectory | None,
-    candidate: Candidate | None,
-    evaluation: Evaluation | None,
-    binaries: dict[str, bytes],
-) -> dict[str, str]:
-    """Write everything that is known to `folder`, replacing it as a whole; artifact name → absolute path."""
+class JobArtifacts(TypedDict):
+    """The records that a job may have at its end, by name."""
+
+    task: KernelTask
+    graph: OpGraph | None
+    device: DeviceFacts
+    facts: dict[str, Any]
+    trajectory: Trajectory | None
+    candidate: Candidate | None
+    evaluation: Evaluation | None
+    binaries: dict[str, bytes]
+
+
+def write_result(folder: Path, **known: Unpack[JobArtifacts]) -> dict[str, str]:
+    """Writes everything that is known to `folder`, replacing it as a whole. Returns artifact name → absolute path."""
+    files = result_files(**known)
+    write_files(folder, files)
+    return {name: str(folder / name) for name in files}
+
+
+def result_files(**known: Unpack[JobArtifacts]) -> dict[str, bytes]:
+    """Returns the files for everything that is known, as name → content."""
+    graph, trajectory, evaluation = known["graph"], known["trajectory"], known["evaluation"]
     files: dict[str, bytes] = {
-        "task.json": encode(task),
-        "device.json": encode(device),
+        "task.json": encode(known["task"]),
+        "device.json": encode(known["device"]),
         # Not `encode`, which sorts: the order of a dict's keys is part of what a module takes and returns.
-        "facts.json": json.dumps(facts).encode(),
+        "facts.json": json.dumps(known["facts"]).encode(),
     }
     if graph is not None:
         files |= {"graph.txt": graph.text().encode(), "graph.json": encode(graph)}
@@ -40,17 +50,21 @@ def write_result(
         files["trajectory.json"] = encode(trajectory)
     if evaluation is not None:
         files["evaluation.json"] = encode(evaluation)
-    if candidate is not None:
+    if (candidate := known["candidate"]) is not None:
         files["plan.json"] = encode(candidate.plan)
         files |= {f"sources/{name}": text.encode() for name, text in complete(candidate).sources.items()}
-        files |= {f"binaries/{name}": content for name, content in binaries.items()}
+        files |= {f"binaries/{name}": content for name, content in known["binaries"].items()}
+    return files
+
+
+def write_files(folder: Path, files: dict[str, bytes]) -> None:
+    """Replaces `folder` as a whole. Raises StoreError, and keeps the old folder, if writing fails."""
     with boundary(StoreError, f"cannot write {folder}"):
         _replace_folder(folder, files)
-    return {name: str(folder / name) for name in files}
 
 
 def read_workspace(folder: Path) -> Candidate:
-    """The candidate in a folder with `plan.json` and sources, beside it or in `sources/`. Raises UsageError."""
+    """Loads the candidate from a folder with `plan.json` and sources, beside it or in `sources/`. Raises UsageError."""
     try:
         plan = decode((folder / "plan.json").read_bytes(), Plan)
         within = folder / "sources" if (folder / "sources").is_dir() else folder
@@ -65,7 +79,7 @@ def read_workspace(folder: Path) -> Candidate:
 
 
 def read_task(folder: Path) -> KernelTask | None:
-    """The task beside a workspace's plan, None if there is none."""
+    """Reads the task beside a workspace's plan, None if there is none."""
     path = folder / "task.json"
     return decode(path.read_bytes(), KernelTask) if path.is_file() else None
 
@@ -73,9 +87,13 @@ def read_task(folder: Path) -> KernelTask | None:
 def _replace_folder(folder: Path, files: dict[str, bytes]) -> None:
     draft = folder.with_name(folder.name + ".new")
     shutil.rmtree(draft, ignore_errors=True)
-    for name, content in files.items():
-        path = draft / name
-        path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.write_bytes(content)
+    try:
+        for name, content in files.items():
+            path = draft / name
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            path.write_bytes(content)
+    except OSError:
+        shutil.rmtree(draft, ignore_errors=True)
+        raise
     shutil.rmtree(folder, ignore_errors=True)
     draft.rename(folder)

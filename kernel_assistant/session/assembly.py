@@ -1,4 +1,4 @@
-"""PTX and SASS, or assembly, of a job's best candidate, made when a report asks."""
+"""Makes PTX and SASS, or assembly, of a job's best candidate when a report needs it."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import threading
 from pathlib import Path
 
 from kernel_assistant.config import Settings
-from kernel_assistant.environment.assembly import Assembler, Assembly
+from kernel_assistant.environment.builds.assembly import Assembler, Assembly
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import decode
 from kernel_assistant.sandbox.choose import choose
@@ -16,10 +16,10 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 def assembly_of(row: JobRow, settings: Settings, cancel: threading.Event | None = None) -> Assembly:
-    """From the job's artifacts, by the compilers of this machine in the sandbox that `settings` say.
+    """Makes the texts from the job's artifacts, with this machine's compilers in the sandbox of `settings`.
 
-    Seconds the first time, then read from the cache. Raises UsageError for a job without kernels, MissingError where
-    no sandbox works.
+    Takes seconds the first time; later the texts come from the cache. Raises UsageError for a job without kernels,
+    MissingError if no sandbox works.
     """
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no kernels", f"kernel-assistant show {row.id}")

@@ -1,4 +1,5 @@
-"""From an applied package to the job that checks it: the file as it is now, the task of then. Torch-free."""
+"""Prepares the job that checks an applied package, with the current file and the original task. Does not import
+torch."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ from kernel_assistant.apply.edit import ALIAS, IMPORT_LINE, plan_edit
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.records import InputSource, KernelTask
-from kernel_assistant.session.check_job import unchecked
-from kernel_assistant.session.check_report import CheckStatus, ClassCheck
+from kernel_assistant.session.kinds.check_job import unchecked
 from kernel_assistant.session.prepare import options, resolve_target
+from kernel_assistant.session.reporting.check_report import CheckStatus, ClassCheck
 from kernel_assistant.source.build import build_task, import_location
 from kernel_assistant.source.interpreter import find_interpreter
 from kernel_assistant.store import AppliedCheck, JobKind, JobOptions
 
-# Folder by folder from sys.path on: importing the packages above, as importlib.util.find_spec does, takes seconds. It
-# decides where that finds nothing, for what is imported in a way of its own.
+# Searches the folders of sys.path, because importlib.util.find_spec imports the parent packages, which takes seconds.
+# find_spec is used only if that finds nothing, for modules with import hooks of their own.
 _FIND_MODULE = """
 import importlib.util, sys
 from importlib.machinery import PathFinder
@@ -45,8 +46,8 @@ FIND_SECONDS = 300.0
 
 
 @dataclass(frozen=True)
-class Wish:
-    """What of a check is optional, as `AppliedCheck` has it."""
+class CheckOptions:
+    """The optional parts of a check, as in `AppliedCheck`."""
 
     timing: bool = True
     kernels: bool = False
@@ -54,17 +55,19 @@ class Wish:
 
 
 @dataclass(frozen=True)
-class Prepared:
-    """A check that a host can take."""
+class PreparedCheck:
+    """A check that can be submitted to a session host."""
 
     task: KernelTask
     options: JobOptions
 
 
-def prepare_applied(applied: AppliedClass, settings: Settings, wish: Wish) -> Prepared | ClassCheck:
-    """The job for one class, or its verdict where none is needed because the file is not what was verified.
+def prepare_applied(
+    applied: AppliedClass, settings: Settings, check_options: CheckOptions
+) -> PreparedCheck | ClassCheck:
+    """Returns the job for one class, or the result if no job is needed because the file differs from what was verified.
 
-    Raises UsageError for a file or inputs that are not there, MissingError for a device or an interpreter.
+    Raises UsageError if a file or inputs are missing, MissingError if a device or an interpreter is.
     """
     target = resolve_target(applied.candidate.plan.target)
     python = find_interpreter(applied.source or applied.package, settings.python or None).path
@@ -83,16 +86,17 @@ def prepare_applied(applied: AppliedClass, settings: Settings, wish: Wish) -> Pr
     wanted = AppliedCheck(
         folder=str(applied.folder),
         text=served,
-        timing=wish.timing,
-        kernels=wish.kernels,
-        build_missing=wish.build_missing,
+        timing=check_options.timing,
+        kernels=check_options.kernels,
+        build_missing=check_options.build_missing,
     )
     chosen = options(settings, python, kind=JobKind.check)
-    return Prepared(_task(applied, source, bare, target), msgspec.structs.replace(chosen, applied=wanted))
+    return PreparedCheck(_task(applied, source, bare, target), msgspec.structs.replace(chosen, applied=wanted))
 
 
 def _task(applied: AppliedClass, source: Path, text: str, target: str) -> KernelTask:
-    """As it was then; where that named files that are not here, or nothing was kept, as the file declares it now."""
+    """Returns the task of the original job; or the one that the file declares now, if the former was not kept or names
+    files that are not on this machine."""
     known = applied.task
     if known is None or not _is_whole(known):
         numerics = applied.provenance["numbers"]["numerics"]
@@ -107,7 +111,7 @@ def _task(applied: AppliedClass, source: Path, text: str, target: str) -> Kernel
         known,
         path=str(source),
         content=text,
-        # What is installed is found without help.
+        # An installed module needs no search path.
         search_path=(search_path,) if applied.source is not None else (),
         module_name=module_name if applied.source is not None else applied.module,
         target=target,
@@ -115,20 +119,20 @@ def _task(applied: AppliedClass, source: Path, text: str, target: str) -> Kernel
 
 
 def _is_whole(task: KernelTask) -> bool:
-    """Whether the task can be opened without what a Python call or a scan left on another machine."""
+    """Whether the task needs no files that a Python call or a scan left on another machine."""
     if task.source is InputSource.recorded:
         return Path(task.recording).is_dir()
     return task.source is not InputSource.files
 
 
 def _replaced(applied: AppliedClass, text: str) -> str:
-    """The library's text with the kernels in its class: what importing the project's package makes of it."""
+    """Returns the library's text with the kernels in its class, as after importing the project's package."""
     decorator = f'@{ALIAS}({str(applied.package / "load.py")!r})["accelerated"]("{applied.class_name}")'
     return plan_edit(text, applied.class_name, IMPORT_LINE, decorator, name=applied.module).apply(text)
 
 
 def _find_module(module: str, python: str, folder: Path) -> Path:
-    """The file of an installed module, as the user's interpreter finds it. Raises MissingError."""
+    """Returns the file of an installed module, found with the user's interpreter. Raises MissingError."""
     try:
         done = subprocess.run(
             [python, "-c", _FIND_MODULE, module],

@@ -1,4 +1,4 @@
-"""What front ends use. One short connection for each call: there is no state to lose when the host ends or restarts."""
+"""The client of the session host. Each call opens a connection, so no state is lost if the host ends or restarts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernel_assistant.events import AnyEvent, JobFailed, JobFinished
 from kernel_assistant.records import KernelTask, to_builtins
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant.session.start import find_host, has_ended, start_host
-from kernel_assistant.session.wire import Connection, HostEnding, error_from_wire, hello, newer
+from kernel_assistant.session.wire import HostShuttingDown, SocketConnection, error_from_wire, hello, newer
 from kernel_assistant.store import JobOptions, JobRow, JobState
 
 _HELLO_TIMEOUT_S = 15.0
@@ -36,41 +36,43 @@ class Client:
         self._settings = settings
 
     def submit(self, task: KernelTask, options: JobOptions) -> dict[str, Any]:
-        """Queue, join or continue: `{"job", "joined", "resumed", "ahead"}`."""
+        """Queues, joins or continues a job. Returns `{"job", "joined", "resumed", "ahead"}`, see `Submitted`."""
         result: dict[str, Any] = self._call("submit", task=to_builtins(task), options=to_builtins(options))
         return result
 
     def jobs(self, limit: int = 100) -> list[JobRow]:
-        """Open jobs first, newest first."""
+        """Returns jobs: unfinished ones first, then the newest."""
         return [from_builtins(row, JobRow) for row in self._call("jobs", limit=limit)]
 
     def cancel(self, job: str, *, timeout: float | None = None) -> JobState:
-        """UsageError for an unknown job; TimeoutError or HostError if the host does not answer in `timeout` seconds."""
+        """Cancels a job and returns its state. Raises UsageError for an unknown job; TimeoutError or HostError if the
+        host does not answer in `timeout` seconds."""
         return JobState(self._call("cancel", timeout, job=job))
 
     def say(self, job: str, text: str) -> None:
-        """Tell the model of a running job something, for its next turn. UsageError for a job that does not run."""
+        """Sends a message to the model of a job, for its next turn. Raises UsageError if the job is not running."""
         self._call("say", job=job, text=text)
 
     def attach(self, job: str, from_seq: int = 0) -> EventStream:
-        """Events of `job`, old and new, until it ends; an interrupted job goes on. UsageError for an unknown one."""
+        """Returns the events of `job`, old and new, until it ends. An interrupted job is continued. Raises UsageError
+        for an unknown job."""
         return self._retrying(lambda connection: EventStream(connection, job, from_seq))
 
     def ping(self) -> None:
         self._call("ping")
 
     def status(self) -> dict[str, Any] | None:
-        """What the host says of itself; None where there is none, or it is ending. Starts nothing."""
+        """Returns the host's status; None if there is no host or it is ending. Does not start one."""
         try:
             connection = self._find()
             return None if connection is None else _ask(connection, "status")
-        except HostEnding:
+        except HostShuttingDown:
             return None
 
     def shutdown(self) -> bool:
-        """Have the host cancel its jobs and end, whatever version it is of; False where there is none.
+        """Makes a host of any version cancel its jobs and end. Returns False if there is no host.
 
-        Returns when it has ended. Raises HostError if it does not.
+        Waits until the host has ended. Raises HostError if it does not end.
         """
         stream = find_host(self._settings)
         if stream is None:
@@ -86,48 +88,49 @@ class Client:
         raise HostError(f"the session host (pid {pid}) does not end", f"kill -9 {pid}")
 
     def _reach(self) -> socket.socket | None:
-        """A socket to the host, None where there is none. A host on another machine is reached in another way."""
+        """Returns a socket to the host, None if there is no host. Overridden for hosts on remote machines."""
         return find_host(self._settings)
 
     def _start(self) -> None:
         start_host(self._settings)
 
-    def _find(self, timeout: float | None = None) -> Connection | None:
+    def _find(self, timeout: float | None = None) -> SocketConnection | None:
         stream = self._reach()
         if stream is None:
             return None
-        connection = Connection(stream)
+        connection = SocketConnection(stream)
         _greet(connection, _HELLO_TIMEOUT_S if timeout is None else timeout)
         return connection
 
     def _call(self, method: str, timeout: float | None = None, **params: Any) -> Any:
         return self._retrying(lambda connection: _ask(connection, method, timeout, **params), timeout)
 
-    def _retrying(self, action: Callable[[Connection], T], timeout: float | None = None) -> T:
-        """Run `action` on a greeted connection; a host that is ending is waited out and a new one started."""
+    def _retrying(self, action: Callable[[SocketConnection], T], timeout: float | None = None) -> T:
+        """Runs `action` on a connection after the exchange of hellos. If the host is ending, waits and starts a new
+        one."""
         deadline = time.monotonic() + (_RETRY_FOR_S if timeout is None else timeout)
         while True:
             try:
                 return action(self._find(timeout) or self._started())
-            except HostEnding:
+            except HostShuttingDown:
                 if time.monotonic() > deadline:
                     raise
                 time.sleep(0.05)
 
-    def _started(self) -> Connection:
+    def _started(self) -> SocketConnection:
         self._start()
         connection = self._find()
         if connection is None:
-            raise HostEnding(
+            raise HostShuttingDown(
                 "the session host ended as soon as it had started", "see its log (kernel-assistant doctor)"
             )
         return connection
 
 
 class EventStream:
-    """Iterates the events of one job. `seq` is that of the last event seen, to attach again behind it."""
+    """Iterates over the events of one job. `seq` is the number of the last event, to attach again after it."""
 
-    def __init__(self, connection: Connection, job: str, from_seq: int) -> None:
+    def __init__(self, connection: SocketConnection, job: str, from_seq: int) -> None:
         self._connection = connection
         self.job = job
         self.seq = 0
@@ -135,7 +138,7 @@ class EventStream:
         self._skipped = False
         self._first: AnyEvent | None = None
         connection.send({"id": 1, "method": "attach", "params": {"job": job, "from_seq": from_seq}})
-        # The first event is fetched here, so that an unknown job and an ending host are told by the call itself.
+        # The first event is fetched here, so that the call itself raises for an unknown job and an ending host.
         self._first = self._receive(None)
 
     def __iter__(self) -> Iterator[AnyEvent]:
@@ -143,7 +146,7 @@ class EventStream:
             yield event
 
     def next(self, timeout: float | None = None) -> AnyEvent | None:
-        """The next event, None after the last. Raises TimeoutError, and HostError when the host dies in the middle."""
+        """Returns the next event, None after the last. Raises TimeoutError, and HostError if the host dies first."""
         if self._first is not None:
             event, self._first = self._first, None
             return event
@@ -175,7 +178,7 @@ class EventStream:
 
 
 def _understood(document: object) -> AnyEvent | None:
-    """None for what a newer host tells and this program has no word for."""
+    """Decodes an event. Returns None for a kind that only newer hosts have."""
     try:
         event: AnyEvent = msgspec.convert(document, AnyEvent)
         return event
@@ -186,15 +189,15 @@ def _understood(document: object) -> AnyEvent | None:
 _identities = itertools.count(1)
 
 
-def _ask(connection: Connection, method: str, timeout: float | None = None, **params: Any) -> Any:
-    """One request on its own connection, which is closed."""
+def _ask(connection: SocketConnection, method: str, timeout: float | None = None, **params: Any) -> Any:
+    """Sends one request, returns the answer and closes the connection."""
     try:
         connection.send({"id": next(_identities), "method": method, "params": params})
         message = _receive(connection, timeout, "try again")
     except TimeoutError:
         raise
     except OSError as error:
-        raise HostEnding(f"the session host went away: {error}", "try again") from error
+        raise HostShuttingDown(f"the session host went away: {error}", "try again") from error
     finally:
         connection.close()
     if "error" in message:
@@ -202,7 +205,7 @@ def _ask(connection: Connection, method: str, timeout: float | None = None, **pa
     return message["result"]
 
 
-def _receive(connection: Connection, timeout: float | None, next_step: str) -> dict[str, Any]:
+def _receive(connection: SocketConnection, timeout: float | None, next_step: str) -> dict[str, Any]:
     try:
         message = connection.receive(timeout)
     except TimeoutError:
@@ -219,8 +222,9 @@ def _peer(stream: socket.socket) -> int:
     return int(pid)
 
 
-def _greet(connection: Connection, timeout: float) -> None:
-    """Exchange hellos. Raises HostEnding where a newer host will take over, HostError where versions do not fit."""
+def _greet(connection: SocketConnection, timeout: float) -> None:
+    """Exchanges hellos. Raises HostShuttingDown if a newer host will take over, HostError if the versions do not
+    fit."""
     mine = hello()
     try:
         connection.send(mine)
@@ -228,12 +232,14 @@ def _greet(connection: Connection, timeout: float) -> None:
     except TimeoutError as error:
         raise HostError("the session host does not answer", "kernel-assistant host stop, then try again") from error
     except OSError as error:
-        raise HostEnding(f"the session host went away: {error}", "try again") from error
+        raise HostShuttingDown(f"the session host went away: {error}", "try again") from error
     if theirs is None:
-        raise HostEnding("the session host went away", "try again")
+        raise HostShuttingDown("the session host went away", "try again")
     if newer(mine, theirs) and not theirs.get("busy"):
         connection.close()
-        raise HostEnding("a session host of older code is making room", "kernel-assistant host stop, then try again")
+        raise HostShuttingDown(
+            "a session host of older code is making room", "kernel-assistant host stop, then try again"
+        )
     if "error" in theirs:
         connection.close()
         raise error_from_wire(theirs["error"])

@@ -1,4 +1,5 @@
-"""What this machine has for us, what it lacks, what each lack costs and how to get it. Starts nothing but probes."""
+"""Examines this machine: what is installed, what is missing, what does not work without it and how to get it. Runs
+only probes."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ from kernel_assistant.records.codec import Record
 _LOW_DISK_BYTES = 2 << 30
 
 
-class Finding(Record, frozen=True, kw_only=True):
-    """One thing looked at. `found` is for people; where `ok` is false, `cost` says what does not work without it."""
+class DiagnosisItem(Record, frozen=True, kw_only=True):
+    """One examined part. `found` is text for people; if `ok` is false, `cost` says what does not work without it."""
 
     name: str
     ok: bool
@@ -26,14 +27,14 @@ class Finding(Record, frozen=True, kw_only=True):
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):
-    """`works`: at least one target can be optimized for."""
+    """`works` is True if at least one target can be optimized for."""
 
-    findings: tuple[Finding, ...]
+    findings: tuple[DiagnosisItem, ...]
     works: bool
 
 
 def examine(settings: Settings, start: Path) -> Diagnosis:
-    """Look at everything, for a module that would lie in `start`."""
+    """Examines everything, for a module in the folder `start`."""
     python = _python(settings, start)
     cpu = _compiler("C++ compiler", _cpu_compiler, "modules cannot be made faster on the CPU")
     nvcc = _compiler("nvcc", _cuda_compiler, "modules cannot be made faster on a GPU")
@@ -46,15 +47,15 @@ def examine(settings: Settings, start: Path) -> Diagnosis:
     return Diagnosis(findings=findings, works=python.ok and device and confined and all(item.ok for item in state))
 
 
-def _python(settings: Settings, start: Path) -> Finding:
+def _python(settings: Settings, start: Path) -> DiagnosisItem:
     from kernel_assistant.source.interpreter import find_interpreter
 
     try:
-        found = find_interpreter(start / "module.py", settings.python or None)
+        interpreter = find_interpreter(start / "module.py", settings.python or None)
     except KernelAssistantError as error:
         return _lack("Python with torch", error, "nothing can be optimized")
-    text = f"{found.path} (Python {found.version}, torch {found.torch_version}; {found.origin})"
-    return Finding(name="Python with torch", ok=True, found=text)
+    text = f"{interpreter.path} (Python {interpreter.version}, torch {interpreter.torch_version}; {interpreter.origin})"
+    return DiagnosisItem(name="Python with torch", ok=True, found=text)
 
 
 def _cpu_compiler() -> str:
@@ -69,16 +70,16 @@ def _cuda_compiler() -> str:
     return cuda.compiler()
 
 
-def _compiler(name: str, find: Callable[[], str], cost: str) -> Finding:
+def _compiler(name: str, find: Callable[[], str], cost: str) -> DiagnosisItem:
     try:
         path = find()
     except KernelAssistantError as error:
         return _lack(name, error, cost)
-    return Finding(name=name, ok=True, found=f"{path} {_version(path)}".strip())
+    return DiagnosisItem(name=name, ok=True, found=f"{path} {_version(path)}".strip())
 
 
 def _version(path: str) -> str:
-    """The first thing that looks like a version in the last line that has one (nvcc's is the release line)."""
+    """Returns the first version number in the last line that has one (for nvcc this is the release line)."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError) as error:
@@ -87,7 +88,7 @@ def _version(path: str) -> str:
     return release.group(1) if release else ""
 
 
-def _gpus() -> list[Finding]:
+def _gpus() -> list[DiagnosisItem]:
     import pynvml
 
     cost = "the target cuda is not there; modules are made faster for the CPU"
@@ -95,14 +96,14 @@ def _gpus() -> list[Finding]:
         pynvml.nvmlInit()
     except pynvml.NVMLError as error:
         next_step = "install NVIDIA's driver if this machine has such a GPU (check with nvidia-smi)"
-        return [Finding(name="GPU", ok=False, found=f"none ({error})", cost=cost, next_step=next_step)]
+        return [DiagnosisItem(name="GPU", ok=False, found=f"none ({error})", cost=cost, next_step=next_step)]
     try:
         return [_gpu(index) for index in range(pynvml.nvmlDeviceGetCount())]
     finally:
         pynvml.nvmlShutdown()
 
 
-def _gpu(index: int) -> Finding:
+def _gpu(index: int) -> DiagnosisItem:
     import pynvml
 
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
@@ -117,11 +118,11 @@ def _gpu(index: int) -> Finding:
         f"{memory.free / 2**30:.0f} of {memory.total / 2**30:.0f} GiB free, {load}, "
         f"driver {pynvml.nvmlSystemGetDriverVersion()}"
     )
-    return Finding(name=f"GPU {index}", ok=True, found=text)
+    return DiagnosisItem(name=f"GPU {index}", ok=True, found=text)
 
 
-def _model(settings: Settings) -> Finding:
-    from kernel_assistant.serving import llama
+def _model(settings: Settings) -> DiagnosisItem:
+    from kernel_assistant.serving.llama import llama
     from kernel_assistant.serving.registry import ModelKind, find
 
     try:
@@ -130,17 +131,17 @@ def _model(settings: Settings) -> Finding:
             llama.check_installed()
     except KernelAssistantError as error:
         return _lack("language model", error, "the generator writes kernels alone")
-    return Finding(name="language model", ok=True, found=f"{entry.name} ({entry.kind.value} {entry.where})")
+    return DiagnosisItem(name="language model", ok=True, found=f"{entry.name} ({entry.kind.value} {entry.where})")
 
 
-def _sandboxes(settings: Settings) -> list[Finding]:
+def _sandboxes(settings: Settings) -> list[DiagnosisItem]:
     from kernel_assistant.sandbox.choose import probe
 
     statuses = probe()
     some = any(status.usable for status in statuses)
     cost = "another sandbox is used" if some else "generated code is refused, unless you say --sandbox none"
     findings = [
-        Finding(
+        DiagnosisItem(
             name=f"sandbox {status.backend}",
             ok=status.usable,
             found="works" + (f", without {', '.join(status.lacks)}" if status.lacks else "")
@@ -153,11 +154,11 @@ def _sandboxes(settings: Settings) -> list[Finding]:
     ]
     if settings.sandbox == "none":
         text = "none is used, as you have set: generated code runs with all your rights"
-        findings.append(Finding(name="sandbox setting", ok=True, found=text))
+        findings.append(DiagnosisItem(name="sandbox setting", ok=True, found=text))
     return findings
 
 
-def _state(settings: Settings) -> list[Finding]:
+def _state(settings: Settings) -> list[DiagnosisItem]:
     from kernel_assistant.store import Store
 
     try:
@@ -166,17 +167,20 @@ def _state(settings: Settings) -> list[Finding]:
         return [_lack("state folder", error, "no job can be run")]
     free = shutil.disk_usage(settings.state_dir).free
     roomy = free > _LOW_DISK_BYTES
-    space = Finding(
+    space = DiagnosisItem(
         name="disk space",
         ok=roomy,
         found=f"{free / 2**30:.1f} GiB free",
         cost="" if roomy else "jobs fail when the disk is full",
         next_step="" if roomy else f"free some, or delete {settings.cache_dir}, which is rebuilt as needed",
     )
-    return [Finding(name="state folder", ok=True, found=f"{settings.state_dir} (log: host.log, worker.log)"), space]
+    return [
+        DiagnosisItem(name="state folder", ok=True, found=f"{settings.state_dir} (log: host.log, worker.log)"),
+        space,
+    ]
 
 
-def _host(settings: Settings) -> Finding:
+def _host(settings: Settings) -> DiagnosisItem:
     from kernel_assistant.session.client import Client
 
     try:
@@ -184,10 +188,10 @@ def _host(settings: Settings) -> Finding:
     except KernelAssistantError as error:
         return _lack("session host", error, "no job can be run until it is stopped")
     if status is None:
-        return Finding(name="session host", ok=True, found="not running; the next job starts it")
+        return DiagnosisItem(name="session host", ok=True, found="not running; the next job starts it")
     text = f"pid {status['pid']}, version {status['version']}, {status['active_jobs']} active jobs"
-    return Finding(name="session host", ok=True, found=text)
+    return DiagnosisItem(name="session host", ok=True, found=text)
 
 
-def _lack(name: str, error: KernelAssistantError, cost: str) -> Finding:
-    return Finding(name=name, ok=False, found=error.cause, cost=cost, next_step=error.next_step)
+def _lack(name: str, error: KernelAssistantError, cost: str) -> DiagnosisItem:
+    return DiagnosisItem(name=name, ok=False, found=error.cause, cost=cost, next_step=error.next_step)

@@ -1,51 +1,60 @@
-"""Applying a job and undoing it, with a note in the store. For every front end; runs in the front end's process,
-because the file is the user's and so are the rights to it."""
+"""Applies a job's kernels to the user's file and undoes that, with a note in the store. Every front end uses this, in
+its own process, which has the user's rights to the file."""
 
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_assistant.apply import (
-    Applied,
-    Exported,
-    Options,
-    Undone,
+    AppliedOptions,
+    ApplyResult,
+    ExportResult,
+    UndoResult,
     apply_outside,
     apply_result,
     export,
     is_installed,
+    packages_of,
+    replaced_in,
     undo,
     undo_outside,
 )
-from kernel_assistant.apply.applied import source_text
+from kernel_assistant.apply.applied import is_same_class, source_text
+from kernel_assistant.apply.outside import read_outside
 from kernel_assistant.apply.takeback import decorated_classes
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import JobOutcome, KernelTask
-from kernel_assistant.session.applied_timing import APPLIED_FILE, read_applied
-from kernel_assistant.session.outcome import doubt_of
+from kernel_assistant.records import KernelTask
+from kernel_assistant.records.result import OVER_EAGER
+from kernel_assistant.session.kinds.applied_timing import APPLIED_FILE, read_applied
+from kernel_assistant.session.kinds.outcome import doubt_of, is_unconfirmed
+from kernel_assistant.session.reporting.words import of_program, way_to_take
 from kernel_assistant.source.build import import_location
 from kernel_assistant.store import JobOptions, JobRow, Store
 
 
 @dataclass(frozen=True)
-class Place:
-    """A file, and one of its classes or "" for all."""
+class FileSelection:
+    """A file, and one of its classes, or "" for all of them."""
 
     path: Path
     class_name: str
 
 
 def find_job(store: Store, what: str) -> JobRow:
-    """The job that `what` names: a number, `last`, or the newest improved job of `FILE[:CLASS]`."""
+    """Returns the job that `what` names: a number, `last`, or the newest of `FILE[:CLASS]` with a gain."""
     if what == "last" or what.isdigit():
         return store.job(what)
-    place = _place(what)
-    rows = [row for row in store.jobs(limit=100_000) if _is_of(row, place)]
+    selection = place_named(what)
+    rows = [row for row in store.jobs(limit=100_000) if is_of(row, selection)]
     for row in rows:
-        if row.result is not None and row.result.outcome is JobOutcome.improved:
+        if row.result is not None and row.result.applicable:
             return row
+    kept = next((row for row in rows if row.result is not None and "plan.json" in row.result.artifacts), None)
+    if kept is not None and kept.result is not None:
+        raise UsageError(f"no job has improved {what}; job {kept.id}: {doubt_of(kept.result)}", _next_step(kept))
     cause = "no job has improved" if rows else "there is no job for"
     raise UsageError(f"{cause} {what}", f"kernel-assistant optimize {what}")
 
@@ -57,26 +66,33 @@ def apply_job(
     dry_run: bool,
     force: bool = False,
     into: Path | None = None,
+    project: Path | None = None,
     text: str | None = None,
-) -> tuple[Applied, list[str]]:
-    """Edit the user's file; what was done, and warnings. Raises UsageError where there is nothing worth applying.
+) -> tuple[ApplyResult, list[str]]:
+    """Edits the user's file. Returns what was done, and warnings. Raises UsageError if nothing is worth applying.
 
-    A class of an installed library, and any class with `into`, is replaced from outside: see apply/outside.py.
-    `text` is the file as it is in an editor, which puts the lines in itself: see `apply_result`.
+    A class of an installed library, and any class with `into`, is replaced from outside (apply/outside.py). Its package
+    goes where `into` imports it from, else into `project`, else into the current folder.
+    `text` is the file's text in an editor, which then inserts the lines itself (see `apply_result`).
     """
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no candidate to apply", f"kernel-assistant show {row.id}")
+    if session := row.task.session:
+        raise UsageError(
+            f"{row.task.class_name} of job {row.id} is of {session}: there is no file to apply to",
+            f"kernel_assistant.accelerated(module, result) runs it there; elsewhere: {way_to_take(session, row.id)}",
+        )
     warnings = _doubts(row, force)
     folder = Path(row.result.artifacts["plan.json"]).parent
     timing = read_applied(folder / APPLIED_FILE)
     if timing is None:
         warnings.append("the edited file was not timed; its guard may cost more than the kernels gain")
-    options = timing.options if timing else Options()
+    options = timing.options if timing else AppliedOptions()
     source = place_of(row.task, row.options).path
     outside = into is not None or row.task.installed or is_installed(source)
     if outside:
-        project = Path(import_location(into.absolute())[1]) if into is not None else Path.cwd()
-        applied = apply_outside(folder, source, project, into=into, dry_run=dry_run, options=options)
+        beside = Path(import_location(into.absolute())[1]) if into is not None else project or Path.cwd()
+        applied = apply_outside(folder, source, beside, into=into, dry_run=dry_run, options=options)
     else:
         applied = apply_result(folder, source, dry_run=dry_run, options=options, text=text)
     if not dry_run:
@@ -85,8 +101,21 @@ def apply_job(
     return applied, warnings
 
 
-def export_job(row: JobRow, kind: str, folder: Path) -> Exported:
-    """The job's best candidate in a form that needs nothing of this tool. Raises UsageError."""
+def is_appliable(row: JobRow, text: str) -> bool:
+    """Whether `apply_job` can apply this job to `text`: it has a gain, and the class has not changed or got kernels."""
+    result = row.result
+    if result is None or "plan.json" not in result.artifacts or doubt_of(result):
+        return False
+    name = place_of(row.task, row.options).class_name
+    try:
+        served = name in decorated_classes(text)
+    except (SyntaxError, ValueError):
+        return False
+    return not served and is_same_class(text, row.task.content, row.task.class_name)
+
+
+def export_job(row: JobRow, kind: str, folder: Path) -> ExportResult:
+    """Writes the job's best candidate in a form that does not need this tool. Raises UsageError."""
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no candidate to export", f"kernel-assistant show {row.id}")
     result = Path(row.result.artifacts["plan.json"]).parent
@@ -95,39 +124,67 @@ def export_job(row: JobRow, kind: str, folder: Path) -> Exported:
     return export(result, kind, folder, options=timing.options if timing else None, text=text)
 
 
-def find_place(store: Store, what: str) -> Place:
-    """Where `undo WHAT` works: a file, or where a job was applied; "" is what was applied last and is there still."""
+def find_place(store: Store, what: str) -> FileSelection:
+    """Returns what `undo WHAT` refers to: a file, or the target of an applied job; for "" the last one that is still
+    applied."""
     if not what:
-        places = (Place(Path(edit.path), str(json.loads(edit.document)["class"])) for edit in store.edits())
-        if (last := next(filter(_is_applied, places), None)) is not None:
+        selections = (FileSelection(Path(edit.path), str(json.loads(edit.document)["class"])) for edit in store.edits())
+        if (last := next(filter(_is_applied, selections), None)) is not None:
             return last
         raise UsageError("nothing is applied", "kernel-assistant apply last")
     if what != "last" and not what.isdigit():
-        return _place(what)
+        return _served_from(place_named(what))
     row = store.job(what)
     for edit in store.edits(job=row.id):
-        return Place(Path(edit.path), str(json.loads(edit.document)["class"]))
+        return FileSelection(Path(edit.path), str(json.loads(edit.document)["class"]))
     raise UsageError(f"job {row.id} is not applied to any file", "kernel-assistant undo FILE")
 
 
-def _is_applied(place: Place) -> bool:
-    """False where somebody took the lines out by hand, or the file away."""
-    if place.path.is_dir():
+def applied_place(path: Path, class_name: str, projects: Iterable[Path]) -> FileSelection:
+    """Returns where `undo_at` finds the kernels of a class: in its file or, for a class of an installed library, in the
+    package that replaces it for one of `projects`.
+    """
+    package = replaced_in(projects, path).get(class_name) if is_installed(path) else None
+    return FileSelection(package or path, class_name)
+
+
+def importing_files(selection: FileSelection) -> tuple[Path, ...]:
+    """Returns the user's files that import the selected package. Raises UsageError for a folder that is not ours."""
+    known = read_outside(selection.path)
+    return tuple((selection.path.parent / path).resolve() for path in known.into) if known is not None else ()
+
+
+def _served_from(selection: FileSelection) -> FileSelection:
+    """Returns the selection itself if kernels are applied in it; else the package through which the file replaces a
+    library's class."""
+    if selection.path.is_dir() or not selection.path.is_file() or _is_applied(selection):
+        return selection
+    packages = packages_of(selection.path, selection.class_name)
+    if len(packages) > 1:
+        names = ", ".join(str(package) for package in packages)
+        raise UsageError(f"{selection.path.name} imports {len(packages)} packages with kernels", f"name one: {names}")
+    return FileSelection(packages[0], selection.class_name) if packages else selection
+
+
+def _is_applied(selection: FileSelection) -> bool:
+    """Whether kernels are applied. False if the lines were deleted by hand, or the file is gone."""
+    if selection.path.is_dir():
         return True
     try:
-        return place.class_name in decorated_classes(source_text(place.path))
+        decorated = decorated_classes(source_text(selection.path))
+        return selection.class_name in decorated if selection.class_name else bool(decorated)
     except UsageError:
         return False
     except (SyntaxError, ValueError):
-        return True  # in the middle of an edit; undoing works there too
+        return True  # the file has a syntax error during an edit; undoing works nevertheless
 
 
-def undo_at(store: Store, place: Place, *, dry_run: bool = False) -> Undone:
-    """Take what is applied at `place` back: out of a file, or out of the folder that replaces a library's class."""
-    take_back = undo_outside if place.path.is_dir() else undo
-    undone = take_back(place.path, place.class_name or None, dry_run=dry_run)
+def undo_at(store: Store, selection: FileSelection, *, dry_run: bool = False) -> UndoResult:
+    """Undoes the kernels applied at `selection`, which is a file, or a folder that replaces a library's class."""
+    take_back = undo_outside if selection.path.is_dir() else undo
+    undone = take_back(selection.path, selection.class_name or None, dry_run=dry_run)
     if not dry_run:
-        _note_undone(store, place.path, undone.classes)
+        _note_undone(store, selection.path, undone.classes)
     return undone
 
 
@@ -137,28 +194,39 @@ def _note_undone(store: Store, path: Path, classes: tuple[str, ...]) -> None:
             store.mark_undone(edit.id)
 
 
-def place_of(task: KernelTask, options: JobOptions) -> Place:
-    """The file and class that a job is about: those of the task, but for the Python call's tasks."""
+def place_of(task: KernelTask, options: JobOptions) -> FileSelection:
+    """Returns the file and class of a job: those of the task, or of the original file for a call from Python."""
     if not options.source_path:
-        return Place(Path(task.path), task.class_name)
+        return FileSelection(Path(task.path), task.class_name)
     path, _, class_name = options.source_path.rpartition(":")
-    return Place(Path(path), class_name)
+    return FileSelection(Path(path), class_name)
 
 
 def _doubts(row: JobRow, force: bool) -> list[str]:
     doubt = doubt_of(row.result) if row.result is not None else "it has no result"
     if doubt and not force:
-        raise UsageError(f"job {row.id}: {doubt}", "add --force to apply its best candidate all the same")
-    return [doubt] if doubt else []
+        raise UsageError(f"job {row.id}: {doubt}", _next_step(row))
+    over_eager = of_program(row.result) if row.result is not None and row.result.gain_over == OVER_EAGER else ""
+    return [words for words in (doubt, over_eager) if words]
 
 
-def _is_of(row: JobRow, place: Place) -> bool:
+def _next_step(row: JobRow) -> str:
+    force = f"kernel-assistant apply {row.id} --force takes its best candidate all the same"
+    if row.result is None or not is_unconfirmed(row.result):
+        return force
+    measures = "measures it in full" if row.result.best is None else "measures it again"
+    return f"kernel-assistant confirm {row.id} {measures}; or {force}"
+
+
+def is_of(row: JobRow, selection: FileSelection) -> bool:
+    """Whether a job belongs to a class of this selection."""
     mine = place_of(row.task, row.options)
-    return mine.path == place.path and place.class_name in ("", mine.class_name)
+    return mine.path == selection.path and selection.class_name in ("", mine.class_name)
 
 
-def _place(what: str) -> Place:
+def place_named(what: str) -> FileSelection:
+    """Parses `FILE[:CLASS]`."""
     from kernel_assistant.source.build import split_spec
 
     path, class_name = split_spec(what)
-    return Place(path, class_name)
+    return FileSelection(path, class_name)

@@ -1,4 +1,4 @@
-"""The session host: `python -m kernel_assistant.session.host`. Started by the first client, ends itself when idle."""
+"""The session host: `python -m kernel_assistant.session.host`. The first client starts it; it ends when idle."""
 
 from __future__ import annotations
 
@@ -21,20 +21,21 @@ from kernel_assistant.config import Settings, resolve
 from kernel_assistant.errors import EXIT_OK, HostError, KernelAssistantError, boundary
 from kernel_assistant.events import AnyEvent
 from kernel_assistant.records import KernelTask, OptimizeResult
-from kernel_assistant.session.jobs import JobServices, JobTable, RunJob
-from kernel_assistant.session.server import Server
+from kernel_assistant.session.hosting.jobs import JobServices, JobTable, RunJob
+from kernel_assistant.session.hosting.server import Server
 from kernel_assistant.session.start import ADDRESS_FILE, LOCK_FILE
 from kernel_assistant.session.wire import hello
+from kernel_assistant.signals import SignalSafeEvent
 from kernel_assistant.store import JobOptions
 
 _log = logging.getLogger(__name__)
 
-#: `sun_path` holds 108 bytes with its closing zero.
+#: `sun_path` has 108 bytes, including the terminating zero.
 _MAX_SOCKET_PATH = 107
 
 
 def serve(settings: Settings, run: RunJob, lane_of: Callable[[KernelTask], str]) -> int:
-    """Serve until idle, asked to stop or signalled. Returns at once when another host serves this state folder."""
+    """Serves until idle, asked to stop or signalled. Returns at once if another host serves this state folder."""
     with boundary(HostError, "the session host cannot start"):
         settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = _lock(settings.state_dir / LOCK_FILE)
@@ -67,7 +68,7 @@ def _serve_locked(
     try:
         _wait_until_idle(server, jobs, settings.host_idle_seconds)
     finally:
-        # The address goes first: a client which comes now starts a new host instead of calling into a dying one.
+        # The address is removed first, so that a client that comes now starts a new host instead of calling this one.
         server.stop.set()
         _withdraw(address, path, mine)
         listener.close()
@@ -83,7 +84,7 @@ def _wait_until_idle(server: Server, jobs: JobTable, limit: float) -> None:
             return
 
 
-def _stop_on_signals(stop: threading.Event) -> None:
+def _stop_on_signals(stop: SignalSafeEvent) -> None:
     def handle(number: int, frame: FrameType | None) -> None:
         stop.set()
 
@@ -103,7 +104,7 @@ def _lock(path: Path) -> IO[str] | None:
 
 
 def _socket_path(settings: Settings) -> Path:
-    """In the runtime folder, or in a private folder of /tmp where that path is too long for a socket."""
+    """Returns a path in the runtime folder, or in a private folder of /tmp if the path is too long for a socket."""
     digest = hashlib.sha256(os.fsencode(settings.state_dir)).hexdigest()[:12]
     folder = settings.runtime_dir
     path = folder / f"host-{digest}.sock"
@@ -119,7 +120,7 @@ def _socket_path(settings: Settings) -> Path:
 
 
 def _listen(path: Path) -> socket.socket:
-    # We hold the lock, so a socket file that is there belongs to a dead host.
+    # This process holds the lock, so an existing socket file belongs to a dead host.
     path.unlink(missing_ok=True)
     listener = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
     listener.bind(str(path))
@@ -135,8 +136,8 @@ def _announce(address: Path, path: Path) -> None:
 
 
 def _withdraw(address: Path, path: Path, mine: int) -> None:
-    """Take away the address, and the socket with the inode `mine`; not those of the host that came after this one where
-    somebody removed the state folder, and the lock with it."""
+    """Removes the address, and the socket if its inode is `mine`. They may belong to a newer host, if the state folder
+    was deleted together with the lock."""
     with contextlib.suppress(OSError, ValueError):
         if json.loads(address.read_text())["pid"] == os.getpid():
             address.unlink()
@@ -153,20 +154,20 @@ def _run_job(
     cancel: threading.Event,
     services: JobServices,
 ) -> OptimizeResult:
-    """The host answers before the parts that jobs need are imported."""
-    from kernel_assistant.session.job import run_job
+    """Runs a job. The import is here so that the host can answer before the modules for jobs are loaded."""
+    from kernel_assistant.session.kinds.job import run_job
 
     return run_job(task, options, emit=emit, cancel=cancel, services=services)
 
 
 def _lane_of(task: KernelTask) -> str:
-    from kernel_assistant.session.job import lane_of
+    from kernel_assistant.session.kinds.job import lane_of
 
     return lane_of(task)
 
 
 def main() -> int:
-    """Entry point of the process. Stdout and stderr are the log."""
+    """Entry point of the process. Stdout and stderr go to the log."""
     logging.basicConfig(level=logging.INFO, format="%(asctime)s %(levelname)s %(message)s")
     try:
         settings, warnings = resolve()

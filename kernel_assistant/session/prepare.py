@@ -1,16 +1,21 @@
-"""From what a user named to what a host takes: the task and how to run it. Every front end goes through here."""
+"""Makes the task and the options of a job from what the user named. Every front end uses this."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import msgspec
 
+from kernel_assistant.apply import is_installed
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Candidate, KernelTask
-from kernel_assistant.session.recorded import from_file, from_scan
+from kernel_assistant.session.scanning.recorded import from_file, from_scan
 from kernel_assistant.store import JobKind, JobOptions
+
+if TYPE_CHECKING:
+    from kernel_assistant.source.declared import NoInputsError
 
 
 def prepare(
@@ -22,12 +27,12 @@ def prepare(
     inputs: str = "auto",
     elsewhere: bool = False,
 ) -> tuple[KernelTask, JobOptions]:
-    """Task and options for `FILE[:CLASS]`; `text` is an unsaved editor buffer.
+    """Returns task and options for `FILE[:CLASS]`; `text` is an unsaved editor buffer.
 
-    `inputs`: "declared" in the file, "recorded" by a scan, or "auto", which takes the former where there are any.
-    `elsewhere` leaves the target and the interpreter open: the machine where it will run has its own.
-    The interpreter is looked up here and not in the host, whose environment is that of its first client.
-    Raises UsageError for the file or the options, MissingError for an interpreter, device or policy that is not there.
+    `inputs`: "declared" in the file, "recorded" by a scan, or "auto", which prefers declared ones.
+    `elsewhere` leaves target and interpreter open, to be chosen on the remote machine that will run the job.
+    The interpreter is searched here and not in the host, which has the environment of its first client.
+    Raises UsageError for the file or the options, MissingError if an interpreter, device or policy is missing.
     """
     from kernel_assistant.source.build import build_task, split_spec
     from kernel_assistant.source.declared import NoInputsError
@@ -39,10 +44,12 @@ def prepare(
         try:
             task = build_task(spec, target=target, numerics=settings.numerics, text=text)
             return task, options(settings, "" if elsewhere else _python(task, settings), kind=kind)
-        except NoInputsError:
+        except NoInputsError as error:
             if inputs == "declared":
                 raise
             recorded = from_file(*split_spec(spec), settings, target)
+            if recorded is None and is_installed(error.path):
+                raise _of_library(error) from None
             if recorded is None:
                 raise
     else:
@@ -57,8 +64,21 @@ def prepare(
     return task, options(settings, settings.python or recorded.python, kind=kind)
 
 
+def _of_library(error: NoInputsError) -> NoInputsError:
+    """Returns the error with a next step for a class of an installed library, whose file the user should not edit."""
+    from kernel_assistant.source.declared import NoInputsError
+
+    return NoInputsError(
+        f"{error.class_name} is of an installed library, and no scan kept inputs of it",
+        "scan a program that uses it: kernel-assistant scan --keep 100 -- …",
+        path=error.path,
+        class_name=error.class_name,
+        others=error.others,
+    )
+
+
 def prepare_scanned(spec: str, settings: Settings, *, elsewhere: bool = False) -> tuple[KernelTask, JobOptions]:
-    """Task and options for `ID:CLASS` of a scan. Raises as `prepare` does."""
+    """Returns task and options for `ID:CLASS` of a scan. Raises as `prepare` does."""
     if not elsewhere:
         check_policy(settings)
     recorded = from_scan(spec, settings, "cpu" if elsewhere else resolve_target(settings.target))
@@ -83,7 +103,7 @@ def options(settings: Settings, python: str, *, kind: JobKind, candidate: Candid
 
 
 def check_policy(settings: Settings) -> None:
-    """Raises NoModelError for a model where none is named anywhere."""
+    """Raises NoModelError if the policy is a model but no setting names one."""
     if settings.policy == "model":
         from kernel_assistant.serving.registry import find
 
@@ -91,7 +111,7 @@ def check_policy(settings: Settings) -> None:
 
 
 def resolve_target(target: str) -> str:
-    """`auto` is the GPU where there is one. Raises MissingError for one that is asked for and not there."""
+    """Returns the target; `auto` is the GPU if there is one. Raises MissingError for a GPU that is not there."""
     from kernel_assistant.targets.detect import detect
 
     return detect(target).target
@@ -100,9 +120,9 @@ def resolve_target(target: str) -> str:
 def prepare_check(
     path: Path, reference: str | None, settings: Settings, kind: JobKind
 ) -> tuple[KernelTask, JobOptions]:
-    """Task and options to check what `path` holds: a workspace, a ModelNew file or a CUDA-Agent workdir.
+    """Returns task and options to check the candidate at `path`: a workspace, a ModelNew file or a CUDA-Agent workdir.
 
-    `reference` (FILE[:CLASS]) replaces the one that came with it. Raises UsageError and MissingError.
+    `reference` (FILE[:CLASS]) replaces the candidate's own. Raises UsageError and MissingError.
     """
     if (path / "plan.json").is_file():
         return _prepare_workspace(path, reference, settings, kind)
@@ -132,7 +152,7 @@ def _prepare_freeform(
 ) -> tuple[KernelTask, JobOptions]:
     from kernel_assistant.environment.freeform import target_of, task_of
     from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
-    from kernel_assistant.session.freeform_job import source_of
+    from kernel_assistant.session.kinds.freeform_job import source_of
 
     candidate = load_candidate(path, reference)
     if not isinstance(candidate, ModelCandidate):

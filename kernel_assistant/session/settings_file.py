@@ -1,4 +1,4 @@
-"""Changing one setting in the user's file or in a project's pyproject.toml, and nothing else there."""
+"""Changes one setting in the user's file or in a project's pyproject.toml, and nothing else in it."""
 
 from __future__ import annotations
 
@@ -11,25 +11,25 @@ from kernel_assistant.config import APP, check_value, line_of
 from kernel_assistant.errors import UsageError
 from kernel_assistant.session.toml_line import with_line, without_line
 
-#: Of a project's pyproject.toml.
+#: The table in a project's pyproject.toml.
 PROJECT_TABLE = f"tool.{APP}"
 
 
 def kept_form(name: str, value: str) -> object:
-    """How a file keeps a setting: `2m` as it was written, switches, lists and folders as what they are. Raises
-    UsageError for an unknown name or a value that does not fit."""
+    """Returns the value of a setting as it is stored in a file: a duration such as `2m` as text; booleans, lists and
+    folders in their own form. Raises UsageError for an unknown name or a wrong value."""
     parsed = check_value(name, value)
     kept = parsed if isinstance(parsed, (bool, tuple)) or (isinstance(parsed, float) and _is_number(value)) else value
     return str(parsed) if isinstance(parsed, Path) else kept
 
 
 def set_in_file(path: Path, name: str, value: object, table: str = "") -> None:
-    """Put `name = value` into a table of a TOML file, which is made if need be. Raises UsageError."""
+    """Writes `name = value` into a table of a TOML file; creates the file if necessary. Raises UsageError."""
     _edit(path, lambda text: with_line(text, _written(text, name, table), value, table))
 
 
 def unset_in_file(path: Path, name: str, table: str = "") -> bool:
-    """Take the line that sets `name` away; False where there is none. Raises UsageError."""
+    """Removes the line that sets `name`. Returns False if there is none. Raises UsageError."""
     text = path.read_text(encoding="utf-8") if path.is_file() else ""
     written = _written(text, name, table)
     if not line_of(text, written, table):
@@ -39,13 +39,13 @@ def unset_in_file(path: Path, name: str, table: str = "") -> bool:
 
 
 def _written(text: str, name: str, table: str) -> str:
-    """The key as the file spells it: with hyphens or underscores."""
+    """Returns the key in the file's own spelling, with hyphens or underscores."""
     hyphened = name.replace("_", "-")
     return hyphened if line_of(text, hyphened, table) else name
 
 
 def _edit(path: Path, change: Callable[[str], str]) -> None:
-    """Write the changed text, if it is TOML before and after."""
+    """Changes the text of a file. Raises UsageError if it is not valid TOML before and after."""
     try:
         text = path.read_text(encoding="utf-8") if path.is_file() else ""
         tomllib.loads(text)

@@ -1,4 +1,4 @@
-"""Finding the session host, and starting it where there is none. Ten clients at once start one."""
+"""Finds the session host, and starts it if there is none. Several clients at the same time start only one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,6 @@ import sys
 import time
 from pathlib import Path
 
-import kernel_assistant
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import HostError, StoreError, boundary
 
@@ -21,12 +20,12 @@ ADDRESS_FILE = "host.json"
 LOCK_FILE = "host.lock"
 LOG_FILE = "host.log"
 
-#: Started by this process; kept so that the operating system's record of an ended one is collected.
+#: Hosts started by this process; kept so that ended ones can be reaped.
 _children: list[subprocess.Popen[bytes]] = []
 
 
 def find_host(settings: Settings) -> socket.socket | None:
-    """A connected socket, or None where no host serves this state folder."""
+    """Returns a connected socket, None if no host serves this state folder."""
     try:
         address = json.loads((settings.state_dir / ADDRESS_FILE).read_text())
         path = str(address["socket"])
@@ -49,13 +48,14 @@ def find_host(settings: Settings) -> socket.socket | None:
 
 
 def has_ended(settings: Settings, pid: int) -> bool:
-    """Whether host `pid` serves this state folder no longer; by its lock, since its parent may not have noticed."""
+    """Whether host `pid` no longer serves this state folder. The lock decides, because an ended process may not have
+    been reaped by its parent."""
     collect_children()
     try:
         if json.loads((settings.state_dir / ADDRESS_FILE).read_text())["pid"] != pid:
             return True
     except (OSError, ValueError, KeyError):
-        pass  # it has taken its address back, or never gave one: the lock tells
+        pass  # the address is removed or was never written: the lock decides
     with (settings.state_dir / LOCK_FILE).open("w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -65,7 +65,8 @@ def has_ended(settings: Settings, pid: int) -> bool:
 
 
 def start_host(settings: Settings) -> None:
-    """Start a host unless another client does, and wait until it listens. Raises HostError with its last words."""
+    """Starts a host unless another client does, and waits until it listens. Raises HostError with the end of its
+    log."""
     try:
         settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = (settings.state_dir / "start.lock").open("w")
@@ -94,11 +95,11 @@ def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
         log.replace(log.with_suffix(".log.old"))
     environment = {**os.environ, **_folders(settings)}
     with log.open("ab") as sink:
-        # Started from the folder that holds the package, which `-m` puts first on its path: this very code is found,
-        # installed or not. The host leaves that folder at once.
+        # Started in the parent folder of the package, which `-m` puts first on the import path, so that the host runs
+        # this code, installed or not. The host changes its folder at once.
         child = subprocess.Popen(
             [sys.executable, "-m", "kernel_assistant.session.host"],
-            cwd=Path(kernel_assistant.__file__).parent.parent,
+            cwd=Path(__file__).resolve().parents[2],
             env=environment,
             stdin=subprocess.DEVNULL,
             stdout=sink,
@@ -111,12 +112,12 @@ def _spawn(settings: Settings) -> subprocess.Popen[bytes]:
 
 
 def collect_children() -> None:
-    """Forget the hosts that this process started and that have ended."""
+    """Reaps the hosts that this process started and that have ended."""
     _children[:] = [child for child in _children if child.poll() is None]
 
 
 def _folders(settings: Settings) -> dict[str, str]:
-    """What the host must agree on with its client, whatever layer it came from."""
+    """Returns environment variables with the settings that the host must share with its client, from any source."""
     names = ("state_dir", "cache_dir", "runtime_dir", "host_idle_seconds", "worker_idle_seconds")
     return {f"KERNEL_ASSISTANT_{name.upper()}": str(getattr(settings, name)) for name in names}
 
@@ -130,7 +131,7 @@ def _await(settings: Settings, child: subprocess.Popen[bytes]) -> None:
             raise HostError(f"the session host ended at once: {_last_words(settings)}", _see_log(settings))
         time.sleep(0.02)
         if child.poll() == 0:
-            # It found the lock of a host that is on its way out.
+            # The new host ended at once, because an ending host still held the lock.
             child = _spawn(settings)
     raise HostError(f"the session host did not come up in {_START_TIMEOUT_S:.0f} s", _see_log(settings))
 

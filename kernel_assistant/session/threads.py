@@ -1,4 +1,4 @@
-"""Waiting outside the event loop. Threads are daemons: none keeps a front end alive that is ending."""
+"""Runs blocking work outside the event loop. Threads are daemons, so that they do not delay the end of a front end."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ T = TypeVar("T")
 
 
 async def in_thread(work: Callable[[], T]) -> T:
-    """The result of `work`, run in a thread of its own; what it raises is raised here."""
+    """Runs `work` in its own thread and returns its result, or raises its exception."""
     loop = asyncio.get_running_loop()
     future: asyncio.Future[T] = loop.create_future()
 
@@ -35,7 +35,7 @@ async def in_thread(work: Callable[[], T]) -> T:
 
 
 def tell(loop: asyncio.AbstractEventLoop, function: Callable[..., None], *arguments: object) -> None:
-    """Have `function` called in the loop; nothing where the loop has ended."""
+    """Calls `function` in the loop. Does nothing if the loop has ended."""
     try:
         loop.call_soon_threadsafe(function, *arguments)
     except RuntimeError:

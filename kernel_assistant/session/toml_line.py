@@ -1,4 +1,4 @@
-"""Sets and removes one line of a TOML file and leaves everything else, comments included, as it is. Pure."""
+"""Sets and removes one line of a TOML file without changing anything else, including comments. Pure."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernel_assistant.config import line_of
 
 
 def literal(value: object) -> str:
-    """A value of a setting in TOML."""
+    """Returns the value of a setting as TOML."""
     if isinstance(value, bool):
         return "true" if value else "false"
     if isinstance(value, (int, float)):
@@ -20,7 +20,7 @@ def literal(value: object) -> str:
 
 
 def with_line(text: str, key: str, value: object, table: str = "") -> str:
-    """`text` with `key = value` in `table`: in place of the line that sets it, else at the table's end."""
+    """Returns `text` with `key = value` in `table`, in the line that sets it, or else at the table's end."""
     line = f"{key} = {literal(value)}\n"
     lines = _lines(text)
     present = line_of(text, key, table)
@@ -43,7 +43,7 @@ def with_line(text: str, key: str, value: object, table: str = "") -> str:
 
 
 def without_line(text: str, key: str, table: str = "") -> str:
-    """`text` without the line that sets `key`; as it is where none does."""
+    """Returns `text` without the line that sets `key`, unchanged if there is none."""
     present = line_of(text, key, table)
     lines = _lines(text)
     if present:

@@ -1,4 +1,4 @@
-"""The folder of a training run as those see it who watch it: docs/training_metrics.md."""
+"""The folder of a training run, as programs that watch the run use it (docs/training_metrics.md)."""
 
 from __future__ import annotations
 
@@ -22,17 +22,17 @@ class RunState(str, Enum):
     running = "running"
     paused = "paused"
     ended = "ended"
-    stopped = "stopped"  # as somebody asked
+    stopped = "stopped"  # on request
     failed = "failed"
-    died = "died"  # never written: its process is gone without a word
+    died = "died"  # never written: the process ended without writing a status
 
     @property
     def active(self) -> bool:
         return self in (RunState.running, RunState.paused)
 
 
-class Wish(str, Enum):
-    """What `control` says."""
+class TrainingCommand(str, Enum):
+    """The commands in the file `control`."""
 
     go_on = ""
     pause = "pause"
@@ -40,7 +40,7 @@ class Wish(str, Enum):
 
 
 class RunStatus(Record, frozen=True, kw_only=True):
-    """`time` in seconds since the epoch; `host` is the machine of process `pid`."""
+    """The status of a run. `time` in seconds since the epoch; `host` is the machine of process `pid`."""
 
     stage: str
     state: RunState
@@ -52,7 +52,7 @@ class RunStatus(Record, frozen=True, kw_only=True):
 
 
 def write_status(run: Path, stage: str, state: RunState, step: int, message: str = "") -> None:
-    """Of this process. Raises StoreError."""
+    """Writes the status of this process. Raises StoreError."""
     status = RunStatus(
         stage=stage,
         state=state,
@@ -62,14 +62,24 @@ def write_status(run: Path, stage: str, state: RunState, step: int, message: str
         host=socket.gethostname(),
         time=time.time(),
     )
-    with boundary(StoreError, f"cannot write {run / STATUS}"):
-        fresh = run / f"{STATUS}.new"
-        fresh.write_bytes(encode(status))
-        fresh.replace(run / STATUS)
+    replace_file(run / STATUS, encode(status))
+
+
+def replace_file(path: Path, data: bytes, *, durable: bool = False) -> None:
+    """Writes a file in one step: readers see the old or the new content. A `durable` file survives a loss of power.
+    Raises StoreError."""
+    with boundary(StoreError, f"cannot write {path}"):
+        fresh = path.with_name(f"{path.name}.new")
+        with fresh.open("wb") as file:
+            file.write(data)
+            if durable:
+                file.flush()
+                os.fsync(file.fileno())
+        fresh.replace(path)
 
 
 def read_status(run: Path) -> RunStatus | None:
-    """None where it is not there or cannot be read. Where its process is gone the state is `died`."""
+    """Reads the status; None if it is missing or cannot be read. The state is `died` if the process is gone."""
     try:
         status = decode((run / STATUS).read_bytes(), RunStatus)
     except (OSError, UsageError):
@@ -80,18 +90,18 @@ def read_status(run: Path) -> RunStatus | None:
     return status
 
 
-def wish_of(run: Path) -> Wish:
-    """What is wanted of the run now."""
+def wish_of(run: Path) -> TrainingCommand:
+    """Returns the current command for the run."""
     try:
-        return Wish((run / CONTROL).read_text(encoding="utf-8").strip())
+        return TrainingCommand((run / CONTROL).read_text(encoding="utf-8").strip())
     except (OSError, ValueError):
-        return Wish.go_on
+        return TrainingCommand.go_on
 
 
-def ask(run: Path, wish: Wish) -> None:
-    """Pause it, stop it, or let it go on. Raises StoreError."""
+def ask(run: Path, command: TrainingCommand) -> None:
+    """Tells a run to pause, stop or continue. Raises StoreError."""
     with boundary(StoreError, f"cannot write {run / CONTROL}"):
-        if wish is Wish.go_on:
+        if command is TrainingCommand.go_on:
             (run / CONTROL).unlink(missing_ok=True)
         else:
-            (run / CONTROL).write_text(wish.value + "\n", encoding="utf-8")
+            (run / CONTROL).write_text(command.value + "\n", encoding="utf-8")

@@ -1,4 +1,4 @@
-"""JSON lines over a unix socket, and errors that keep their kind on the way."""
+"""JSON lines over a unix socket. Errors keep their class."""
 
 from __future__ import annotations
 
@@ -10,35 +10,40 @@ from typing import Any
 
 import msgspec
 
-import kernel_assistant
 from kernel_assistant import errors
 from kernel_assistant.errors import HostError, InternalError, KernelAssistantError
+from kernel_assistant.version import __version__
 
 PROTOCOL = 1
-#: A submission carries a source file and perhaps a candidate; nothing honest comes near this.
+#: Limit of a message. The largest contains a source file and perhaps a candidate, and is far smaller.
 MAX_LINE = 64 << 20
 
 
-class HostEnding(HostError):
-    """The host is about to end; a client that tries again starts the next one."""
+#: The kind of `HostShuttingDown` on the socket, where a host and a client of other versions meet.
+SHUTTING_DOWN = "HostEnding"
 
 
-class Connection:
-    """One side of a socket. Sending and receiving may happen in different threads, each in one."""
+class HostShuttingDown(HostError):
+    """The host is about to end; a client that tries again starts a new one."""
+
+
+class SocketConnection:
+    """One side of a socket. One thread may send while another receives."""
 
     def __init__(self, stream: socket.socket) -> None:
         self._socket = stream
         self._buffer = bytearray()
 
     def send(self, message: object) -> None:
-        """Raises OSError when the peer is gone."""
+        """Sends a message. Raises OSError if the peer is gone."""
         self.send_line(msgspec.json.encode(message))
 
     def send_line(self, line: bytes) -> None:
         self._socket.sendall(line + b"\n")
 
     def receive(self, timeout: float | None = None) -> dict[str, Any] | None:
-        """The next message, None when the peer closed. Raises TimeoutError, OSError, HostError for what is not JSON."""
+        """Returns the next message, None if the peer closed. Raises TimeoutError, OSError, and HostError if it is not
+        JSON."""
         line = self._line(timeout)
         if line is None:
             return None
@@ -51,7 +56,7 @@ class Connection:
         return message
 
     def peer_gone(self) -> bool:
-        """True when the peer has closed; looks without waiting and without taking anything."""
+        """Whether the peer has closed. Neither waits nor consumes data."""
         readable, _, _ = select.select([self._socket], [], [], 0)
         try:
             return bool(readable) and not self._socket.recv(1, socket.MSG_PEEK)
@@ -79,18 +84,19 @@ class Connection:
 
 
 def hello() -> dict[str, Any]:
-    """What both sides say first."""
-    return {"hello": PROTOCOL, "version": kernel_assistant.__version__, "build": build_stamp()}
+    """Returns the first message of both sides."""
+    return {"hello": PROTOCOL, "version": __version__, "build": build_stamp()}
 
 
 def build_stamp() -> int:
-    """Newest change of our own source files, in nanoseconds: tells a host that runs older code of the same version."""
-    root = Path(kernel_assistant.__file__).parent
+    """Returns the newest modification time of our source files, in nanoseconds, to recognize a host that runs older
+    code of the same version."""
+    root = Path(__file__).resolve().parent.parent
     return max(path.stat().st_mtime_ns for path in root.rglob("*.py"))
 
 
 def newer(mine: dict[str, Any], theirs: dict[str, Any]) -> bool:
-    """Whether hello `mine` comes from newer code than `theirs`."""
+    """Whether the hello `mine` is from newer code than `theirs`."""
     return _age(mine) > _age(theirs)
 
 
@@ -101,14 +107,18 @@ def _age(greeting: dict[str, Any]) -> tuple[tuple[int, ...], int]:
 
 
 def error_to_wire(error: KernelAssistantError) -> dict[str, str]:
-    # The other side knows the kinds of errors.py; what is derived from one elsewhere is one to it.
-    kinds = (one for one in type(error).__mro__ if one is HostEnding or getattr(errors, one.__name__, None) is one)
-    return {"kind": next(kinds).__name__, "cause": error.cause, "next_step": error.next_step, "detail": error.detail}
+    # The other side knows only the classes of errors.py; a subclass from elsewhere is sent as its base class.
+    kinds = (
+        one for one in type(error).__mro__ if one is HostShuttingDown or getattr(errors, one.__name__, None) is one
+    )
+    kind = next(kinds)
+    name = SHUTTING_DOWN if kind is HostShuttingDown else kind.__name__
+    return {"kind": name, "cause": error.cause, "next_step": error.next_step, "detail": error.detail}
 
 
 def error_from_wire(data: dict[str, Any]) -> KernelAssistantError:
     name = str(data.get("kind"))
-    kind = HostEnding if name == HostEnding.__name__ else getattr(errors, name, InternalError)
+    kind = HostShuttingDown if name == SHUTTING_DOWN else getattr(errors, name, InternalError)
     if not (isinstance(kind, type) and issubclass(kind, KernelAssistantError)):
         kind = InternalError
     error: KernelAssistantError = kind(

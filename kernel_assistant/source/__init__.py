@@ -1,4 +1,4 @@
-"""From a file to a `KernelTask`, without importing the file: the user's code only ever runs in a worker."""
+"""Makes a `KernelTask` from a file without importing it: the user's code runs only in a worker."""
 
 from __future__ import annotations
 

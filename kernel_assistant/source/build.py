@@ -1,4 +1,4 @@
-"""`FILE[:CLASS]` → `KernelTask`."""
+"""Makes a `KernelTask` from `FILE[:CLASS]`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,15 @@ from kernel_assistant.source.find import ModuleClass, find_modules
 
 
 def build_task(target_spec: str, *, target: str, numerics: Numerics | str, text: str | None = None) -> KernelTask:
-    """The task that `target_spec` (`FILE` or `FILE:CLASS`) names.
+    """Returns the task that `target_spec` (`FILE` or `FILE:CLASS`) names.
 
-    `text` is the content of an unsaved editor buffer; without it the file is read. Without a class: the only one,
-    else `Model`, else the last one that has inputs. Raises UsageError for everything that is wrong with the file.
+    `text` is the content of an unsaved editor buffer; without it the file is read. Without a class it takes the only
+    one, else `Model`, else the only one with inputs. Raises UsageError for everything that is wrong with the file,
+    SeveralClassesError if the class is not clear.
     """
     path, class_name = split_spec(target_spec)
     content = read_text(path) if text is None else text
-    modules = find_modules(content, str(path))
+    modules = find_modules(content, str(path), class_name)
     chosen, declared = _choose(content, path, class_name, modules)
     module_name, search_path = import_location(path)
     return KernelTask(
@@ -39,7 +40,7 @@ def build_task(target_spec: str, *, target: str, numerics: Numerics | str, text:
 
 
 def split_spec(target_spec: str) -> tuple[Path, str]:
-    """(absolute path, class name or ""). A file whose own name holds a colon is taken as it is."""
+    """Returns (absolute path, class name or ""). The path of an existing file may contain a colon."""
     file, colon, name = target_spec.rpartition(":")
     if not target_spec.strip():
         raise UsageError("no file is named", "give FILE or FILE:CLASS, e.g. model.py:Net")
@@ -49,7 +50,7 @@ def split_spec(target_spec: str) -> tuple[Path, str]:
 
 
 def read_text(path: Path) -> str:
-    """The text of a Python file. UsageError if it is missing, a folder, unreadable or not UTF-8."""
+    """Returns the text of a Python file. Raises UsageError if it is missing, a folder, unreadable or not UTF-8."""
     if path.is_dir():
         raise UsageError(f"{path} is a folder", f"name a file in it, e.g. {path / 'model.py'}:Net")
     try:
@@ -57,17 +58,20 @@ def read_text(path: Path) -> str:
     except FileNotFoundError as error:
         raise UsageError(f"{path} does not exist", "check the path (FILE or FILE:CLASS)") from error
     except UnicodeDecodeError as error:
-        raise UsageError(f"{path} is not UTF-8 text (byte {error.start})", "save it as UTF-8") from error
+        line = path.read_bytes().count(b"\n", 0, error.start) + 1
+        cause = f"{path} is not UTF-8 text (byte {error.start}, line {line}; Latin-1?)"
+        raise UsageError(cause, f"save it as UTF-8: iconv -f LATIN1 -t UTF-8 {path}") from error
     except (OSError, ValueError) as error:  # ValueError: a path with a null character
         reason = error.strerror if isinstance(error, OSError) else str(error)
         raise UsageError(f"{path} cannot be read: {reason}", "check the path and the file's permissions") from error
 
 
 def import_location(path: Path) -> tuple[str, str]:
-    """(module name, folder for sys.path) such that relative imports work: packages are walked up by `__init__.py`.
+    """Returns (module name, folder for sys.path) with which relative imports work. Parent packages are folders with
+    `__init__.py`.
 
-    A file outside a package whose name is that of a standard library module, or `torch`, gets another module name:
-    under its own it would take that module's place for every other import.
+    A file outside a package that has the name of a standard library module, or `torch`, gets another module name,
+    because it would replace that module for all other imports.
     """
     parts, folder = [path.stem], path.parent
     while (folder / "__init__.py").is_file() and folder.name.isidentifier() and folder != folder.parent:
@@ -96,23 +100,41 @@ def _choose(text: str, path: Path, class_name: str, modules: tuple[ModuleClass, 
     model = [module for module in usable if module.name == "Model"]
     if len(usable) == 1 or model:
         return _with_inputs(text, path, (model or usable)[0], modules)
-    return _last_with_inputs(text, path, usable, modules)
+    return _only_one_with_inputs(text, path, usable, modules)
 
 
-def _last_with_inputs(
+class SeveralClassesError(UsageError):
+    """Raised if several classes of a file have inputs and the user named none."""
+
+    def __init__(self, path: Path, names: tuple[str, ...]) -> None:
+        super().__init__(f"{path} holds several modules: {', '.join(names)}", f"name one, e.g. {path.name}:{names[0]}")
+        self.names = names
+
+
+def _only_one_with_inputs(
     text: str, path: Path, usable: list[ModuleClass], modules: tuple[ModuleClass, ...]
 ) -> tuple[ModuleClass, Declared]:
-    for module in reversed(usable):
-        declared = find_declared(text, path, module, modules)
-        if declared is not None:
-            return module, declared
+    matches = [module for module in usable if _declares(text, path, module, modules)]
+    if len(matches) == 1:
+        return _with_inputs(text, path, matches[0], modules)
+    if matches:
+        raise SeveralClassesError(path, tuple(module.name for module in matches))
     names = ", ".join(module.name for module in usable)
     raise NoInputsError(
         f"{path} holds several modules and none has inputs: {names}",
         f"name one, e.g. {path.name}:{usable[-1].name}, and {no_inputs(path, usable[-1]).next_step}",
         path=path,
         class_name=usable[-1].name,
+        others=tuple(module.name for module in usable[:-1]),
     )
+
+
+def _declares(text: str, path: Path, module: ModuleClass, modules: tuple[ModuleClass, ...]) -> bool:
+    """Whether inputs are declared for the class, even with an error."""
+    try:
+        return find_declared(text, path, module, modules) is not None
+    except UsageError:
+        return True
 
 
 def _named(path: Path, class_name: str, modules: tuple[ModuleClass, ...]) -> ModuleClass:

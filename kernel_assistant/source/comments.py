@@ -1,8 +1,8 @@
-"""The comment `# kernel-assistant: inputs=(torch.randn(8, 1024),) init=(1024,)`: fields, continuation, errors.
+"""Parses the comment `# kernel-assistant: inputs=(torch.randn(8, 1024),) init=(1024,)`.
 
 Fields are `name`, `inputs`, `kwargs`, `init`, `init_kwargs`, `training`, each followed by `=` and a Python expression
 (`name` by a bare word or string, `training` by True or False), separated by spaces or commas. An expression with an
-open bracket goes on in the comment line below it.
+open bracket continues in the comment line below.
 """
 
 from __future__ import annotations
@@ -17,37 +17,53 @@ from kernel_assistant.errors import UsageError
 
 FIELDS = ("name", "inputs", "kwargs", "init", "init_kwargs", "training")
 EXAMPLE = "# kernel-assistant: inputs=(torch.randn(8, 1024),) init=()"
-#: `ignore` turns hints off and declares nothing (source/lint/silence.py).
+#: Excludes `ignore`, which turns hints off and declares nothing (source/lint/suppressions.py).
 _MARK = re.compile(r"#\s*kernel-assistant\s*:\s*(?!ignore\b)(.*)")
 _STRING = re.compile(r"""'(?:\\.|[^'\\])*'|"(?:\\.|[^"\\])*\"""")
 _TOKEN = re.compile(rf"({_STRING.pattern})|([(\[{{])|([)\]}}])|\b([A-Za-z_]\w*)\s*=(?!=)")
 
 
 @dataclass(frozen=True)
+class Comment:
+    """One comment as written: its first and last line (1-based), and the text after the mark."""
+
+    line: int
+    end: int
+    body: str
+
+
+@dataclass(frozen=True)
 class Declaration:
-    """One comment: where it starts (1-based) and its fields as written."""
+    """One parsed comment: its first line (1-based) and its fields as written."""
 
     line: int
     fields: dict[str, str] = field(default_factory=dict)
 
 
-def read_declarations(text: str, path: str) -> list[tuple[Declaration, int]]:
-    """Every declaration of the file with the 1-based line on which it ends."""
-    comments = _comment_lines(text)
-    found = []
-    for line in sorted(comments):
-        match = _MARK.fullmatch(comments[line])
+def find_comments(text: str) -> list[Comment]:
+    """Returns every declaring comment of the file, not parsed, so that an error in one does not affect other
+    classes."""
+    lines = _comment_lines(text)
+    comments = []
+    for line in sorted(lines):
+        match = _MARK.fullmatch(lines[line])
         if match:
             body, end = match.group(1), line
-            while _open_brackets(body) and end + 1 in comments and not _MARK.fullmatch(comments[end + 1]):
+            while _open_brackets(body) and end + 1 in lines and not _MARK.fullmatch(lines[end + 1]):
                 end += 1
-                body += " " + comments[end].lstrip("# ")
-            found.append((Declaration(line, split_fields(body, f"{path}:{line}")), end))
-    return found
+                body += " " + lines[end].lstrip("# ")
+            comments.append(Comment(line, end, body))
+    return comments
+
+
+def read_declaration(comment: Comment, path: str) -> Declaration:
+    """Parses a comment. Raises UsageError with the line if the comment is invalid."""
+    return Declaration(comment.line, split_fields(comment.body, f"{path}:{comment.line}"))
 
 
 def split_fields(body: str, where: str) -> dict[str, str]:
-    """`inputs=(x,) init=(3,)` → {"inputs": "(x,)", "init": "(3,)"}. UsageError names `where` and the fault."""
+    """Parses `inputs=(x,) init=(3,)` to {"inputs": "(x,)", "init": "(3,)"}. Raises UsageError with `where` and the
+    problem."""
     starts = _field_starts(body)
     if not starts or body[: starts[0][1]].strip():
         raise UsageError(f"{where}: cannot read {body.strip()!r}", f"write it like this: {EXAMPLE}")
@@ -63,7 +79,8 @@ def split_fields(body: str, where: str) -> dict[str, str]:
 
 
 def check_expression(expression: str, name: str, where: str) -> str:
-    """`expression` without surrounding space (a `name` without quotes); UsageError if it is not Python."""
+    """Returns `expression` without surrounding spaces (a `name` without quotes). Raises UsageError if it is not
+    Python."""
     expression = expression.strip()
     if name == "name":
         return expression.strip("'\"")
@@ -79,22 +96,22 @@ def check_expression(expression: str, name: str, where: str) -> str:
 
 
 def _comment_lines(text: str) -> dict[int, str]:
-    """Comments that stand alone on their line, by line. The text has been parsed before, so it tokenizes."""
-    found = {}
+    """Returns by line the comments that are alone on their line. `text` must be valid Python."""
+    lines = {}
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip():
-            found[token.start[0]] = token.string.rstrip()
-    return found
+            lines[token.start[0]] = token.string.rstrip()
+    return lines
 
 
 def _field_starts(body: str) -> list[tuple[str, int, int]]:
-    """(name, offset of the name, offset after `=`) of every `name=` outside brackets and strings."""
-    depth, found = 0, []
+    """Returns (name, offset of the name, offset after `=`) of every `name=` outside brackets and strings."""
+    depth, fields = 0, []
     for match in _TOKEN.finditer(body):
         depth += bool(match.group(2)) - bool(match.group(3))
         if match.group(4) and depth == 0 and _begins_word(body, match.start()):
-            found.append((match.group(4), match.start(), match.end()))
-    return found
+            fields.append((match.group(4), match.start(), match.end()))
+    return fields
 
 
 def _begins_word(body: str, start: int) -> bool:

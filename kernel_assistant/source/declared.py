@@ -1,4 +1,4 @@
-"""Where the inputs of a class are declared: a comment, `pyproject.toml`, or `get_inputs()`; the first of them wins."""
+"""Finds the declared inputs of a class: in a comment, `pyproject.toml`, or `get_inputs()`, in this order."""
 
 from __future__ import annotations
 
@@ -10,7 +10,14 @@ from typing import Any
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import InputSource, Workload
-from kernel_assistant.source.comments import EXAMPLE, Declaration, check_expression, read_declarations
+from kernel_assistant.source.comments import (
+    EXAMPLE,
+    Comment,
+    Declaration,
+    check_expression,
+    find_comments,
+    read_declaration,
+)
 from kernel_assistant.source.find import ModuleClass, parse
 
 
@@ -26,7 +33,7 @@ class Declared:
 
 
 def find_declared(text: str, path: Path, module: ModuleClass, modules: tuple[ModuleClass, ...]) -> Declared | None:
-    """What is declared for `module`, None if nothing is. UsageError where a declaration cannot be read."""
+    """Returns what is declared for `module`, None if nothing is. Raises UsageError for an invalid declaration."""
     return (
         _from_comments(text, str(path), module, modules)
         or _from_pyproject(path, module.name)
@@ -35,15 +42,18 @@ def find_declared(text: str, path: Path, module: ModuleClass, modules: tuple[Mod
 
 
 class NoInputsError(UsageError):
-    """A class that says nowhere how it is built and called; `class_name` is that of the class."""
+    """Raised if nothing declares how the class `class_name` is built and called. `others` are other such classes of the
+    file, if the user named none."""
 
-    def __init__(self, cause: str, next_step: str, *, path: Path, class_name: str) -> None:
+    def __init__(
+        self, cause: str, next_step: str, *, path: Path, class_name: str, others: tuple[str, ...] = ()
+    ) -> None:
         super().__init__(cause, next_step)
-        self.path, self.class_name = path, class_name
+        self.path, self.class_name, self.others = path, class_name, others
 
 
 def no_inputs(path: Path, module: ModuleClass) -> NoInputsError:
-    """The error for a class without inputs; its next step is the comment to paste."""
+    """Returns the error for a class without inputs; its next step is a comment to paste."""
     return NoInputsError(
         f"{path}:{module.line}: no inputs are declared for {module.name}",
         f"put this line directly above the class, with its real shapes: {EXAMPLE}",
@@ -53,7 +63,7 @@ def no_inputs(path: Path, module: ModuleClass) -> NoInputsError:
 
 
 def _from_comments(text: str, path: str, module: ModuleClass, modules: tuple[ModuleClass, ...]) -> Declared | None:
-    mine = [item for item, end in read_declarations(text, path) if _owner(text, item, end, modules) is module]
+    mine = [read_declaration(item, path) for item in find_comments(text) if _owner(text, item, modules) is module]
     if not mine:
         return None
     workloads = [
@@ -76,20 +86,22 @@ def _from_comments(text: str, path: str, module: ModuleClass, modules: tuple[Mod
     )
 
 
-def _owner(text: str, item: Declaration, end: int, modules: tuple[ModuleClass, ...]) -> ModuleClass | None:
-    """The innermost class around the comment, else the one that begins right below it (other comments between)."""
+def _owner(text: str, item: Comment, modules: tuple[ModuleClass, ...]) -> ModuleClass | None:
+    """Returns the innermost class around the comment, else the class directly below it (comments between them are
+    skipped)."""
     inside = [module for module in modules if module.line < item.line <= module.end_line]
     if inside:
         return max(inside, key=lambda module: module.line)
     lines = text.splitlines()
-    below = end
+    below = item.end
     while below < len(lines) and lines[below].lstrip().startswith("#"):
         below += 1
     return next((module for module in modules if module.line == below + 1), None)
 
 
 def _only(mine: list[Declaration], field: str, path: str) -> str:
-    """The one value of `field` over the comments of a class: a class is built once for all its workloads."""
+    """Returns the value of `field` in the comments of a class, which must have only one: the class is built once for
+    all its workloads."""
     values = {item.fields[field] for item in mine if field in item.fields}
     if len(values) > 1:
         raise UsageError(
@@ -127,7 +139,7 @@ def _modules_table(file: Path) -> dict[str, Any] | None:
         tool = tomllib.loads(file.read_text(encoding="utf-8")).get("tool", {})
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         raise UsageError(f"{file} is not valid TOML: {error}", "mend it, inputs may be declared there") from error
-    except OSError:  # not ours to read: the same as no declaration there
+    except OSError:  # not readable: the same as no declaration there
         return None
     ours = tool.get("kernel-assistant") if isinstance(tool, dict) else None
     modules = ours.get("modules", {}) if isinstance(ours, dict) else None

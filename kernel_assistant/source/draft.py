@@ -1,12 +1,14 @@
-"""A draft of `get_inputs` and `get_init_inputs` for a class that declares none: text for a person to mend, never run.
+"""Drafts the inputs of a class that declares none, as a comment above it that the user can correct. Runs nothing.
 
-From the signatures of `__init__` and `forward`, their defaults and annotations, and from a literal call of the class
-somewhere in the project. Sizes that nothing tells are guesses, and the draft says so.
+Uses the signatures of `__init__` and `forward`, their defaults and annotations, and a literal call of the class
+somewhere in the project. Unknown sizes are guessed, and the draft says so. `drafts` returns several, because only a run
+shows whether a class takes rows, sequences or images (`session/drafting.py`).
 """
 
 from __future__ import annotations
 
 import ast
+import io
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,19 +20,25 @@ from kernel_assistant.source.find import ModuleClass, find_modules, parse
 _MOST_FILES = 400
 _MOST_BYTES = 1 << 20
 _SKIPPED = {"site-packages", "dist-packages", "node_modules", "__pycache__", "venv", "build", "dist"}
-#: Names of constructor arguments that usually are the size of the last dimension of what forward takes.
+#: Names of constructor arguments of modules that take images.
+_CHANNELS = ("in_channels", "channels", "num_channels", "num_features", "in_chans", "in_planes", "inplanes")
+#: Names of constructor arguments that usually are the size of the last dimension of forward's inputs.
 _WIDTHS = (
     *("in_features", "dim", "d_model", "hidden_size", "hidden_dim", "embed_dim", "n_embd", "normalized_shape"),
-    *("features", "num_features", "channels", "in_channels", "input_size", "input_dim", "size", "width"),
+    *("features", "input_size", "input_dim", "size", "width"),
+    *_CHANNELS,
 )
 _INDICES = ("ids", "idx", "indices", "index", "tokens", "labels", "targets", "positions")
 _MASKS = ("mask", "padding_mask", "attention_mask", "attn_mask")
 _GUESSED_WIDTH = 256
+#: The approximate length of a comment line, in characters.
+_LONGEST = 110
 
 
 @dataclass(frozen=True)
 class Draft:
-    """`text` is Python to paste below the class; `origin` says where its constructor arguments come from."""
+    """`text` is the comment to insert directly above the class; `origin` says where its constructor arguments come
+    from."""
 
     class_name: str
     text: str
@@ -38,10 +46,15 @@ class Draft:
 
 
 def draft(spec: str, text: str | None = None) -> Draft:
-    """The draft for `FILE[:CLASS]` (without a class the last one); `text` is an unsaved editor buffer.
+    """Returns the likeliest draft for `FILE[:CLASS]` (by default the last class); `text` is an unsaved editor buffer.
 
-    Raises UsageError where there is no such class.
+    Raises UsageError if there is no such class.
     """
+    return drafts(spec, text)[0]
+
+
+def drafts(spec: str, text: str | None = None) -> tuple[Draft, ...]:
+    """Returns drafts with inputs of different ranks, the likeliest first. Raises as `draft` does."""
     path, class_name = split_spec(spec)
     text = read_text(path) if text is None else text
     modules = [module for module in find_modules(text, str(path)) if module.addressable and module.has_forward]
@@ -52,25 +65,28 @@ def draft(spec: str, text: str | None = None) -> Draft:
     init, forward = _method(tree, node, "__init__"), _method(tree, node, "forward")
     call, origin = _literal_call(path, chosen.name)
     arguments = _init_arguments(init, call)
-    lines = ["import torch", "", "", *_init_lines(arguments), *_input_lines(forward, _width(arguments))]
-    return Draft(chosen.name, "\n".join(lines) + "\n", origin)
+    return tuple(
+        Draft(chosen.name, _comment(forward, arguments, shape), origin) for shape in _shapes(forward, arguments)
+    )
 
 
-def with_draft(text: str, drafted: str) -> str:
-    """A file's text with a draft at its end; without the draft's import where the file has it."""
-    lines = drafted.splitlines()
-    if any(line.strip() == "import torch" for line in text.splitlines()):
-        lines = lines[next((place for place, line in enumerate(lines) if line.startswith("def ")), 0) :]
-    end = "\r\n" if "\r\n" in text else "\n"
-    return f"{text.rstrip()}{end}{end}{end}{end.join(lines)}{end}"
+def with_draft(text: str, class_name: str, drafted: str) -> str:
+    """Inserts a draft directly above the class in a file's text. Raises UsageError if there is no such class."""
+    modules = [module for module in find_modules(text, "the file") if module.addressable]
+    index = _choose(Path("the file"), class_name, modules).line - 1
+    lines = io.StringIO(text, newline="").readlines()
+    line = lines[index]
+    indent, end = line[: len(line) - len(line.lstrip(" \t\f"))], line[len(line.rstrip("\r\n")) :] or "\n"
+    comment = [f"{indent}{one}{end}" for one in drafted.splitlines()]
+    return "".join([*lines[:index], *comment, *lines[index:]])
 
 
 def _choose(path: Path, class_name: str, modules: list[ModuleClass]) -> ModuleClass:
-    found = [module for module in modules if class_name in ("", module.name)]
-    if not found:
+    matches = [module for module in modules if class_name in ("", module.name)]
+    if not matches:
         names = ", ".join(module.name for module in modules) or "none"
         raise UsageError(f"{path} has no torch.nn.Module class {class_name}".rstrip(), f"classes there: {names}")
-    return found[-1]
+    return matches[-1]
 
 
 def _inner(tree: ast.Module) -> list[ast.stmt]:
@@ -82,7 +98,7 @@ def _is_class(node: ast.stmt, name: str) -> bool:
 
 
 def _method(tree: ast.Module, node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    """The class's own method, or that of a base in the same file."""
+    """Returns the class's own method, or that of a base class in the same file."""
     for statement in node.body:
         if isinstance(statement, ast.FunctionDef) and statement.name == name:
             return statement
@@ -96,7 +112,7 @@ def _method(tree: ast.Module, node: ast.ClassDef, name: str) -> ast.FunctionDef 
 
 @dataclass(frozen=True)
 class _Argument:
-    """One constructor argument as source text. `guessed` where nothing told its value."""
+    """One constructor argument as source text. `guessed` is True if its value is not known."""
 
     name: str
     text: str
@@ -105,7 +121,7 @@ class _Argument:
 
 
 def _init_arguments(init: ast.FunctionDef | None, call: ast.Call | None) -> list[_Argument]:
-    """Arguments in order: those of the literal call, then required ones that it does not give."""
+    """Returns the arguments in order: those of the literal call, then required ones that it lacks."""
     if init is None:
         return []
     names = [argument.arg for argument in (*init.args.posonlyargs, *init.args.args)][1:]
@@ -114,17 +130,17 @@ def _init_arguments(init: ast.FunctionDef | None, call: ast.Call | None) -> list
         given = dict(zip(names, map(ast.unparse, call.args), strict=False))
         given |= {keyword.arg: ast.unparse(keyword.value) for keyword in call.keywords if keyword.arg}
     required = len(names) - len(init.args.defaults)
-    found: list[_Argument] = []
-    for place, argument in enumerate((*init.args.posonlyargs, *init.args.args)[1:]):
-        if argument.arg in given or place < required:
-            told = given.get(argument.arg)
-            skipped = len(found) < place
-            found.append(_Argument(argument.arg, told or _guess(argument), skipped, told is None))
+    arguments: list[_Argument] = []
+    for position, argument in enumerate((*init.args.posonlyargs, *init.args.args)[1:]):
+        if argument.arg in given or position < required:
+            value = given.get(argument.arg)
+            skipped = len(arguments) < position
+            arguments.append(_Argument(argument.arg, value or _guess(argument), skipped, value is None))
     for argument, default in zip(init.args.kwonlyargs, init.args.kw_defaults, strict=True):
         if argument.arg in given or default is None:
-            told = given.get(argument.arg)
-            found.append(_Argument(argument.arg, told or _guess(argument), True, told is None))
-    return found
+            value = given.get(argument.arg)
+            arguments.append(_Argument(argument.arg, value or _guess(argument), True, value is None))
+    return arguments
 
 
 def _guess(argument: ast.arg) -> str:
@@ -138,7 +154,7 @@ def _guess(argument: ast.arg) -> str:
 
 
 def _width(arguments: list[_Argument]) -> int:
-    """The last dimension of the inputs as the constructor's arguments tell it."""
+    """Returns the last dimension of the inputs, derived from the constructor's arguments."""
     for name in _WIDTHS:
         for argument in arguments:
             if argument.name == name and argument.text.isdigit():
@@ -146,26 +162,49 @@ def _width(arguments: list[_Argument]) -> int:
     return next((int(argument.text) for argument in arguments if argument.text.isdigit()), _GUESSED_WIDTH)
 
 
-def _init_lines(arguments: list[_Argument]) -> list[str]:
-    if not arguments:
-        return []
+def _shapes(forward: ast.FunctionDef | None, arguments: list[_Argument]) -> list[str]:
+    """Returns possible sizes of an input tensor, the likeliest first; one if `forward` has no input with guessed
+    sizes."""
+    width = _width(arguments)
+    shapes = [f"8, 128, {width}", f"8, {width}", f"8, {width}, 32, 32", f"8, {width}, 128"]
+    if any(argument.name in _CHANNELS for argument in arguments):
+        shapes = [*shapes[2:], *shapes[:2]]
+    return list({_comment(forward, arguments, shape): shape for shape in shapes}.values())
+
+
+def _comment(forward: ast.FunctionDef | None, arguments: list[_Argument], shape: str) -> str:
+    """Returns the comment: what is guessed, then the declaration."""
+    inputs = [("inputs", f"(torch.randn({shape}),)")] if forward is None else _inputs(forward, shape)
     unsure = [argument.name for argument in arguments if argument.guessed]
-    comment = f"  # guessed: {', '.join(unsure)}" if unsure else ""
+    guessed = ", ".join(["shapes and dtypes", *unsure])
+    fields = " ".join(f"{name}={value}" for name, value in [*inputs, *_init(arguments)])
+    lines = [f"# guessed, mend what is wrong: {guessed}", *_wrapped(f"kernel-assistant: {fields}")]
+    return "\n".join(lines) + "\n"
+
+
+def _wrapped(declaration: str) -> list[str]:
+    """Returns the declaration as comment lines; long ones are split at a comma inside brackets."""
+    lines, depth, start, last = [], 0, 0, 0
+    for position, character in enumerate(declaration):
+        depth += (character in "([{") - (character in ")]}")
+        if character == "," and depth:
+            last = position + 1
+        if position - start > _LONGEST and last > start:
+            lines.append(declaration[start:last].strip())
+            start = last
+    return [f"# {line}" for line in [*lines, declaration[start:].strip()]]
+
+
+def _init(arguments: list[_Argument]) -> list[tuple[str, str]]:
+    """Returns the fields and expressions for the constructor's arguments; [] if it needs none."""
     if any(argument.keyword for argument in arguments):
-        body = ", ".join(f"{argument.name!r}: {argument.text}".replace("'", '"', 2) for argument in arguments)
-        return ["def get_init_inputs():", f"    return {{{body}}}{comment}", "", ""]
-    return [
-        "def get_init_inputs():",
-        f"    return [{', '.join(argument.text for argument in arguments)}]{comment}",
-        "",
-        "",
-    ]
+        body = ", ".join(f'"{argument.name}": {argument.text}' for argument in arguments)
+        return [("init_kwargs", f"{{{body}}}")]
+    return [("init", _tuple([argument.text for argument in arguments]))] if arguments else []
 
 
-def _input_lines(forward: ast.FunctionDef | None, width: int) -> list[str]:
-    """`get_inputs` with what `forward` requires; as a dict where a required argument is keyword-only."""
-    if forward is None:
-        return ["def get_inputs():", f"    return [torch.randn(8, 128, {width})]  # guessed: number and shapes"]
+def _inputs(forward: ast.FunctionDef, shape: str) -> list[tuple[str, str]]:
+    """Returns the fields for the required inputs of `forward`; keyword-only ones are in `kwargs`."""
     positional = [*forward.args.posonlyargs, *forward.args.args][1:]
     required = positional[: len(positional) - len(forward.args.defaults)]
     keyword = [
@@ -175,14 +214,18 @@ def _input_lines(forward: ast.FunctionDef | None, width: int) -> list[str]:
     ]
     if not required and not keyword and forward.args.vararg is not None:
         required = [ast.arg(forward.args.vararg.arg)]
+    values = [("inputs", _tuple([_value(argument, shape) for argument in required]))] if required or not keyword else []
     if keyword:
-        body = ", ".join(f'"{argument.arg}": {_value(argument, width)}' for argument in (*required, *keyword))
-        return ["def get_inputs():", f"    return {{{body}}}  # guessed: shapes and dtypes"]
-    values = ", ".join(_value(argument, width) for argument in required)
-    return ["def get_inputs():", f"    return [{values}]  # guessed: shapes and dtypes"]
+        body = ", ".join(f'"{argument.arg}": {_value(argument, shape)}' for argument in keyword)
+        values.append(("kwargs", f"{{{body}}}"))
+    return values
 
 
-def _value(argument: ast.arg, width: int) -> str:
+def _tuple(values: list[str]) -> str:
+    return f"({', '.join(values)}{',' if len(values) == 1 else ''})"
+
+
+def _value(argument: ast.arg, shape: str) -> str:
     name = argument.arg.lower()
     annotation = "" if argument.annotation is None else ast.unparse(argument.annotation).strip("'\"")
     if annotation in ("int", "float", "bool"):
@@ -191,11 +234,12 @@ def _value(argument: ast.arg, width: int) -> str:
         return "torch.ones(8, 128, dtype=torch.bool)"
     if name.endswith(_INDICES):
         return "torch.randint(0, 100, (8, 128))"
-    return f"torch.randn(8, 128, {width})"
+    return f"torch.randn({shape})"
 
 
 def _literal_call(path: Path, class_name: str) -> tuple[ast.Call | None, str]:
-    """A call of the class with literal arguments only, in its own file first, then in the project; and where it is."""
+    """Finds a call of the class with only literal arguments, first in its own file, then in the project. Returns it
+    and its location."""
     for file in _project_files(path):
         try:
             if file.stat().st_size > _MOST_BYTES:
@@ -203,7 +247,7 @@ def _literal_call(path: Path, class_name: str) -> tuple[ast.Call | None, str]:
             text = file.read_text(encoding="utf-8-sig")
             calls = _calls(ast.parse(text), class_name) if class_name in text else iter(())
         except (OSError, ValueError, SyntaxError, RecursionError):
-            continue  # a file that cannot be read tells nothing; others may
+            continue  # skip a file that cannot be read
         for call in calls:
             if (call.args or call.keywords) and all(map(_is_literal, _values(call))):
                 return call, f"constructor arguments as in {file}:{call.lineno}"
@@ -232,7 +276,7 @@ def _is_literal(value: ast.expr) -> bool:
 
 
 def _project_files(path: Path) -> Iterator[Path]:
-    """The file itself, then others below the project's folder (that of pyproject.toml or .git, else the file's own)."""
+    """Yields the file itself, then others in the project's folder (that of pyproject.toml or .git, else the file's)."""
     yield path
     roots = [folder for folder in path.parents if (folder / "pyproject.toml").is_file() or (folder / ".git").exists()]
     count = 0

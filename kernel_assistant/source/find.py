@@ -1,8 +1,9 @@
-"""Find `nn.Module` classes in a file by its syntax tree alone; nothing is imported or run."""
+"""Finds `nn.Module` classes in a file from its syntax tree; nothing is imported or run."""
 
 from __future__ import annotations
 
 import ast
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,14 +13,25 @@ from kernel_assistant.source.slim import LONG, slim_tree
 
 #: Capitalised names in torch.nn that are not modules.
 _NOT_MODULES = {"Parameter", "Buffer", "UninitializedParameter", "UninitializedBuffer"}
+#: Packages with module classes, for files that do not import torch themselves.
+_MODULE_LIBRARIES = {"transformers", "torchvision", "torchaudio", "timm", "diffusers"}
+#: Usual names of classes with a `forward`, and of their files, in such packages.
+_MODULE_NAME = re.compile(
+    r"(Layer|Block|Norm|Attention|MLP|Mlp|Encoder|Decoder|Embeddings?|Head|Net|Transformer|FeedForward|For[A-Z]\w+"
+    r"|[a-z\d]Model)$"
+)
+_MODULE_FOLDER = re.compile(r"nn|layers?|models?|modules?|blocks?|ops|modeling\w*")
+_NO_MODULE_NAME = re.compile(
+    r"(Config|Output|Outputs|Dataset|Tokenizer|TokenizerFast|Processor|Extractor|Mixin|Weights|Error|Base|BaseModel)$"
+)
 
 
 @dataclass(frozen=True)
 class ModuleClass:
     """One class. Lines are 1-based and inclusive; `line` is that of the first decorator, if any.
 
-    `addressable` is False where `FILE:NAME` cannot mean this class: it is nested in a function or a class, or a later
-    class at the top level has the same name. `doc` is the first line of the docstring.
+    `addressable` is False if `FILE:NAME` cannot refer to this class, because it is nested in a function or a class, or
+    a later top-level class has the same name. `doc` is the first line of the docstring.
     """
 
     name: str
@@ -30,17 +42,22 @@ class ModuleClass:
     addressable: bool
 
 
-def find_modules(text: str, path: str) -> tuple[ModuleClass, ...]:
-    """Module classes of `text` in order of appearance.
+def find_modules(text: str, path: str, named: str = "") -> tuple[ModuleClass, ...]:
+    """Returns the module classes of `text` in order of appearance.
 
-    A class counts when a base leads to a class of `torch.nn`, over any number of classes of the same file, or when
-    it has `forward` and a base that is imported from elsewhere (the worker finds out what that is).
-    Raises UsageError when `text` is not valid Python.
+    A class is a module class if it derives from a class of `torch.nn`, possibly through classes of the same file; or if
+    it has another imported base and defines `forward`, or that base has a name like a module, whose `forward` it
+    inherits. (The worker checks what the base is.) For the class `named`, any imported base is enough.
+    Raises UsageError if `text` is not valid Python.
     """
-    # Where pieces do not parse, the whole says why.
-    tree = (slim_tree(text) if len(text) > LONG else None) or parse(text, path)
-    index = Index(tree)
-    found = [scoped for scoped in index.classes if index.is_module(scoped.node)]
+    # If a piece does not parse, the whole file is parsed, for the error.
+    return modules_of((slim_tree(text) if len(text) > LONG else None) or parse(text, path), named)
+
+
+def modules_of(tree: ast.Module, named: str = "") -> tuple[ModuleClass, ...]:
+    """As `find_modules`, for a syntax tree."""
+    index = Index(tree, named)
+    modules = [scoped for scoped in index.classes if index.is_module(scoped.node)]
     last = {scoped.node.name: scoped.node for scoped in index.classes if scoped.top_level}
     return tuple(
         ModuleClass(
@@ -51,12 +68,12 @@ def find_modules(text: str, path: str) -> tuple[ModuleClass, ...]:
             doc=(ast.get_docstring(scoped.node) or "").partition("\n")[0].strip(),
             addressable=last.get(scoped.node.name) is scoped.node,
         )
-        for scoped in found
+        for scoped in modules
     )
 
 
 def parse(text: str, path: str) -> ast.Module:
-    """The syntax tree of `text`; UsageError names the line of a syntax error."""
+    """Returns the syntax tree of `text`. Raises UsageError with the line of a syntax error."""
     try:
         return ast.parse(text, path)
     except SyntaxError as error:
@@ -76,15 +93,17 @@ class _Scoped:
 
 
 class Index:
-    """Classes and import aliases of a file or a class. Aliases are taken file-wide: an import inside a function counts
-    too."""
+    """Classes and import aliases of a file or a class. Aliases apply to the whole file, also those of imports inside
+    functions."""
 
-    def __init__(self, tree: ast.Module | ast.ClassDef) -> None:
+    def __init__(self, tree: ast.Module | ast.ClassDef, named: str = "") -> None:
+        self._named = named
         self.aliases: dict[str, str] = {}
         self.star_of_nn = False
         self.classes = list(_classes(tree.body, top_level=True))
         for node in ast.walk(tree):
             self._read_import(node)
+        self._has_torch = any(origin.partition(".")[0] == "torch" for origin in self.aliases.values())
         for statement in tree.body:
             self._read_alias(statement)
 
@@ -100,6 +119,8 @@ class Index:
                 origin = self._origin(base) or ""
                 if _is_torch_module(origin) and origin.rpartition(".")[2] != "Module":
                     return True
+                if self._inherits(origin, node):
+                    return True
             elif id(local) not in seen and self.has_forward(local, seen | {id(node)}):
                 return True
         return False
@@ -114,10 +135,19 @@ class Index:
         root = origin.partition(".")[0]
         if root == "torch":
             return _is_torch_module(origin)
-        return root not in sys.stdlib_module_names and _defines_forward(node)
+        elsewhere = root not in sys.stdlib_module_names
+        return elsewhere and (_defines_forward(node) or self._inherits(origin, node))
+
+    def _inherits(self, origin: str, node: ast.ClassDef) -> bool:
+        """Whether the base `origin` is imported and has a `forward`, judging by names."""
+        root = origin.partition(".")[0]
+        if not origin or root == "torch" or root in sys.stdlib_module_names:
+            return False
+        with_torch = self._has_torch or root in _MODULE_LIBRARIES
+        return node.name == self._named or (with_torch and _sounds_like_a_module(origin))
 
     def _local(self, base: ast.expr, user: ast.ClassDef) -> ast.ClassDef | None:
-        """The class of this file that `base` means inside `user`: the latest one above it."""
+        """Returns the class of this file to which `base` refers inside `user`: the last one above it."""
         if isinstance(base, ast.Subscript):
             return self._local(base.value, user)
         if not isinstance(base, ast.Name):
@@ -127,7 +157,7 @@ class Index:
         return above[-1] if above else same[-1] if same else None
 
     def _origin(self, expression: ast.expr) -> str | None:
-        """Dotted name that `expression` was imported as, e.g. `torch.nn.Module`; None if it was not."""
+        """Returns the dotted name of an imported `expression`, e.g. `torch.nn.Module`; None if it is not imported."""
         if isinstance(expression, ast.Subscript):
             return self._origin(expression.value)
         if isinstance(expression, ast.Attribute):
@@ -184,6 +214,15 @@ def _bound_names(statement: ast.stmt) -> list[str]:
     if isinstance(statement, ast.Assign):
         return [target.id for target in statement.targets if isinstance(target, ast.Name)]
     return []
+
+
+def _sounds_like_a_module(origin: str) -> bool:
+    """Whether a dotted name is like a module's: True for `transformers.models.llama.modeling_llama.LlamaRMSNorm`, False
+    for `transformers.LlamaConfig`."""
+    *path, name = origin.split(".")
+    if path[:1] == ["django"] or not name[:1].isupper() or _NO_MODULE_NAME.search(name):
+        return False
+    return bool(_MODULE_NAME.search(name)) or any(_MODULE_FOLDER.fullmatch(part) for part in path)
 
 
 def _is_torch_module(origin: str) -> bool:

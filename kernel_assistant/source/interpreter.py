@@ -1,4 +1,4 @@
-"""Which Python runs the user's module: the first one with torch among the places where projects keep it."""
+"""Finds the Python for the user's module: the first one with torch in the locations where projects have it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernel_assistant.errors import MissingError, UsageError
 MINIMUM_TORCH = (2, 9)
 MINIMUM_PYTHON = (3, 10)
 
-# Looks torch up without importing it (an import takes seconds): by its metadata, else by its version file.
+# Finds torch's version without importing it, which takes seconds: from its metadata, else from its version file.
 _PROBE = """
 import importlib.metadata as metadata, importlib.util as util, json, os, re, sys
 torch = None
@@ -27,15 +27,15 @@ except metadata.PackageNotFoundError:
     spec = util.find_spec("torch")
     for folder in (spec.submodule_search_locations or []) if spec else []:
         file = os.path.join(folder, "version.py")
-        found = re.search("__version__ = ['\\"]([^'\\"]+)", open(file).read()) if os.path.exists(file) else None
-        torch = found.group(1) if found else None
+        match = re.search("__version__ = ['\\"]([^'\\"]+)", open(file).read()) if os.path.exists(file) else None
+        torch = match.group(1) if match else None
 print(json.dumps({"version": list(sys.version_info[:3]), "torch": torch}))
 """
 
 
 @dataclass(frozen=True)
 class Interpreter:
-    """`version` is Python's, e.g. "3.11.7"; `torch_version` None where there is no torch; `origin` is for people."""
+    """`version` is Python's, e.g. "3.11.7"; `torch_version` is None without torch; `origin` says how it was found."""
 
     path: str
     version: str
@@ -47,22 +47,22 @@ _seen: dict[tuple[str, int], tuple[str, str | None] | None] = {}
 
 
 def find_interpreter(file_path: str | Path, explicit: str | None = None) -> Interpreter:
-    """The interpreter for the worker of the module in `file_path`.
+    """Returns the interpreter for the worker of the module in `file_path`.
 
-    In order: `explicit` (a program or an environment's folder; then nothing else is tried), `.venv` or `venv` beside
-    the file or above (up to a folder that anybody can write to), VIRTUAL_ENV, CONDA_PREFIX, our own interpreter,
-    `python3` on PATH. The first that has torch wins.
-    Raises UsageError for an `explicit` that is no Python, MissingError if torch is missing or too old.
+    Tries in order: `explicit` (a program or an environment's folder; then nothing else is tried), `.venv` or `venv`
+    beside the file or above (up to a folder that everybody can write to), VIRTUAL_ENV, CONDA_PREFIX, our own
+    interpreter, `python3` on PATH. Returns the first one with torch.
+    Raises UsageError if `explicit` is no Python, MissingError if torch is missing or too old.
     """
     if explicit:
         return _check(_explicit(explicit))
     tried = []
-    for path, origin in _places(Path(file_path).absolute()):
-        found = probe(path, origin)
-        if found is not None and found.torch_version is not None:
-            return _check(found)
-        if found is not None:
-            tried.append(found.path)
+    for path, origin in _candidates(Path(file_path).absolute()):
+        interpreter = probe(path, origin)
+        if interpreter is not None and interpreter.torch_version is not None:
+            return _check(interpreter)
+        if interpreter is not None:
+            tried.append(interpreter.path)
     raise MissingError(
         f"no Python with torch was found (looked at {', '.join(tried) or 'none'})",
         "install torch in the project's .venv, or name the interpreter that has it: --python PATH",
@@ -70,9 +70,10 @@ def find_interpreter(file_path: str | Path, explicit: str | None = None) -> Inte
 
 
 def probe(path: Path, origin: str) -> Interpreter | None:
-    """What `path` is, None if it does not run. Results are remembered until the program file changes."""
+    """Runs the interpreter at `path` and returns its versions, None if it does not run. Results are cached until the
+    program file changes."""
     try:
-        # Not resolved: a virtual environment's python is a link, and what it means depends on where it lies.
+        # Not resolved: a virtual environment's python is a link, whose location determines the environment.
         key = (str(path), stamp(path))
     except OSError:
         return None
@@ -83,7 +84,8 @@ def probe(path: Path, origin: str) -> Interpreter | None:
 
 
 def stamp(path: Path) -> int:
-    """Changes when the program does or when packages come and go beside it. Raises OSError where it is not there."""
+    """Returns a number that changes when the program or its installed packages change. Raises OSError if it does not
+    exist."""
     stamp = path.stat().st_mtime_ns
     for folder in path.parent.parent.glob("lib/python3*/site-packages"):
         stamp = max(stamp, folder.stat().st_mtime_ns)
@@ -105,13 +107,13 @@ def _explicit(explicit: str) -> Interpreter:
         path = path / "bin" / "python"
     elif "/" not in explicit:
         path = Path(shutil.which(explicit) or explicit)
-    found = probe(path.absolute(), "--python")
-    if found is None:
+    interpreter = probe(path.absolute(), "--python")
+    if interpreter is None:
         raise UsageError(f"{explicit} is not a Python interpreter that runs", "give the path of python to --python")
-    return found
+    return interpreter
 
 
-def _places(file: Path) -> Iterator[tuple[Path, str]]:
+def _candidates(file: Path) -> Iterator[tuple[Path, str]]:
     for folder in file.parents:
         if _is_shared(folder):
             break
@@ -123,13 +125,13 @@ def _places(file: Path) -> Iterator[tuple[Path, str]]:
             yield Path(os.environ[variable]) / "bin" / "python", variable
     yield Path(sys.executable), "the interpreter of kernel-assistant"
     for name in ("python3", "python"):
-        found = shutil.which(name)
-        if found:
-            yield Path(found), "PATH"
+        program = shutil.which(name)
+        if program:
+            yield Path(program), "PATH"
 
 
 def _is_shared(folder: Path) -> bool:
-    """True for a folder in which anybody can put a `.venv`, such as /tmp: nothing there belongs to the project."""
+    """Whether everybody can write to a folder, such as /tmp. A `.venv` there need not belong to the project."""
     try:
         return bool(folder.stat().st_mode & stat.S_IWOTH)
     except OSError:
@@ -137,32 +139,34 @@ def _is_shared(folder: Path) -> bool:
 
 
 def _is_ours(folder: Path) -> bool:
-    """True for a folder of this user or root: an environment of somebody else must not run."""
+    """Whether a folder belongs to this user or root. Environments of other users must not be run."""
     try:
         return folder.stat().st_uid in (os.getuid(), 0)
     except OSError:
         return False
 
 
-def _check(found: Interpreter) -> Interpreter:
-    """Refuse what the worker cannot run on."""
-    if _numbers(found.version) < MINIMUM_PYTHON:
+def _check(interpreter: Interpreter) -> Interpreter:
+    """Returns the interpreter. Raises MissingError if its Python or torch is too old, or torch is missing."""
+    if _numbers(interpreter.version) < MINIMUM_PYTHON:
         raise MissingError(
-            f"{found.path} is Python {found.version}, the worker needs 3.10 or newer", "name another one: --python PATH"
+            f"{interpreter.path} is Python {interpreter.version}, the worker needs 3.10 or newer",
+            "name another one: --python PATH",
         )
-    if found.torch_version is None:
+    if interpreter.torch_version is None:
         raise MissingError(
-            f"{found.path} has no torch", f"install it there ({found.path} -m pip install torch) or use --python PATH"
+            f"{interpreter.path} has no torch",
+            f"install it there ({interpreter.path} -m pip install torch) or use --python PATH",
         )
-    if _numbers(found.torch_version) < MINIMUM_TORCH:
+    if _numbers(interpreter.torch_version) < MINIMUM_TORCH:
         raise MissingError(
-            f"{found.path} has torch {found.torch_version}, 2.9 or newer is needed",
-            f"upgrade it there ({found.path} -m pip install -U torch) or name another Python: --python PATH",
+            f"{interpreter.path} has torch {interpreter.torch_version}, 2.9 or newer is needed",
+            f"upgrade it there ({interpreter.path} -m pip install -U torch) or name another Python: --python PATH",
         )
-    return found
+    return interpreter
 
 
 def _numbers(version: str) -> tuple[int, int]:
-    """(major, minor) of a version such as "2.13.0+cpu" or "2.14.0a0"."""
+    """Returns (major, minor) of a version such as "2.13.0+cpu" or "2.14.0a0"."""
     major, _, rest = version.partition(".")
     return int(major), int("".join(c for c in rest.partition(".")[0] if c.isdigit()) or 0)

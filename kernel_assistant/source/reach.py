@@ -1,4 +1,4 @@
-"""The part of a file that one of its classes can depend on, by words: what is compared need not parse the rest."""
+"""Finds the part of a file on which a class can depend, by words, so that a comparison need not parse the rest."""
 
 from __future__ import annotations
 
@@ -9,35 +9,35 @@ from collections.abc import Iterator
 from kernel_assistant.source.pieces import pieces
 
 _BEGIN = re.compile(r"^(?:class|def|async\s+def)\s+(\w+)", re.MULTILINE)
-#: A line of a statement of its own: neither blank, nor a comment, nor the end of a bracket.
+#: The first line of a top-level statement: not blank, a comment, a closing bracket or a decorator.
 _STATEMENT = re.compile(r"^[^\s#)\]}@]", re.MULTILINE)
 _WORD = re.compile(r"\w+")
 
 
 def reachable(text: str, class_name: str) -> str:
-    """`text` without top-level classes and functions that neither the class nor what it names can mean.
+    """Returns `text` without top-level classes and functions on which the class cannot depend, directly or indirectly.
 
-    What is not sure stays: names that Python changes inside classes (`__x`), what follows a definition, and all of it
-    where a string may have been cut.
+    Doubtful parts are kept: names that Python changes inside classes (`__x`), code after a definition, and the whole
+    text if a string may have been cut.
     """
     cut = [piece for _, piece in pieces(text)]
     if any(piece.count(quotes) % 2 for piece in cut for quotes in ('"""', "'''")):
         return text
     names = [_only_name(piece) for piece in cut]
-    kept = {place for place, name in enumerate(names) if not name or name == class_name or "__" in name}
-    places: dict[str, list[int]] = {}
-    for place, name in enumerate(names):
-        places.setdefault(name, []).append(place)
+    kept = {position for position, name in enumerate(names) if not name or name == class_name or "__" in name}
+    positions: dict[str, list[int]] = {}
+    for position, name in enumerate(names):
+        positions.setdefault(name, []).append(position)
     new = list(kept)
     while new:
-        found = {place for word in _words(cut[new.pop()]) for place in places.get(word, ())} - kept
-        kept |= found
-        new.extend(found)
-    return "".join(cut[place] for place in sorted(kept))
+        reached = {position for word in _words(cut[new.pop()]) for position in positions.get(word, ())} - kept
+        kept |= reached
+        new.extend(reached)
+    return "".join(cut[position] for position in sorted(kept))
 
 
 def _only_name(piece: str) -> str:
-    """What the piece defines, "" where that is not one thing alone."""
+    """Returns the name that the piece defines, "" if it does not define exactly one."""
     begin = _BEGIN.search(piece)
     if begin is None or _STATEMENT.search(piece, begin.end()) is not None:
         return ""
@@ -45,5 +45,5 @@ def _only_name(piece: str) -> str:
 
 
 def _words(piece: str) -> Iterator[str]:
-    """As Python reads names."""
+    """Yields the words of a piece, normalized as Python normalizes names."""
     return (match[0] for match in _WORD.finditer(unicodedata.normalize("NFKC", piece)))

@@ -1,4 +1,4 @@
-"""The SQLite file: opening, migrating, and every way in which it can fail, as one clear line."""
+"""The SQLite file: opens and migrates it, and reports each of its failures in one clear line."""
 
 from __future__ import annotations
 
@@ -51,6 +51,11 @@ MIGRATIONS = (
         PRIMARY KEY (job, conversation, position));
     """,
     "CREATE TABLE discarded (job INTEGER PRIMARY KEY, created REAL NOT NULL);",
+    """
+    CREATE TABLE programs (
+        path TEXT NOT NULL, class TEXT NOT NULL, compiled INTEGER NOT NULL, seen REAL NOT NULL,
+        PRIMARY KEY (path, class));
+    """,
 )
 
 _LOCK_WAIT_S = 5.0
@@ -64,12 +69,14 @@ class Database:
         self._lock_wait = lock_wait
         self._lock = threading.RLock()
         self._inode = 0
+        #: New path of a file that was damaged on opening, None if it was not.
+        self.aside: Path | None = None
         with self._guard(), self._exclusive():
             self._connection = self._open_sound()
 
     @contextmanager
     def transaction(self) -> Iterator[sqlite3.Connection]:
-        """All or nothing. Raises StoreError."""
+        """Commit all changes at the end of the block, or none if it raises. Raises StoreError."""
         with self._lock, self._guard():
             self._reopen_if_moved()
             self._connection.execute("BEGIN IMMEDIATE")
@@ -134,6 +141,7 @@ class Database:
         while (aside := self.path.with_name(f"{self.path.name}.damaged-{number}")).exists():
             number += 1
         self.path.rename(aside)
+        self.aside = aside
         for suffix in ("-wal", "-shm"):
             extra = self.path.with_name(self.path.name + suffix)
             if extra.exists():
@@ -151,7 +159,7 @@ class Database:
 
     @contextmanager
     def _exclusive(self) -> Iterator[None]:
-        """Opening, migrating and moving aside are done by one process at a time."""
+        """Hold the lock under which only one process opens, migrates or moves the file."""
         self.path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
         with self.path.with_name(self.path.name + ".lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)

@@ -1,4 +1,4 @@
-"""Records of the store that no lower layer knows."""
+"""Records that the store keeps and that lower layers do not use."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from kernel_assistant.records.codec import Record, content_hash, to_builtins
 
 
 class JobKind(str, Enum):
-    """`verify` and `profile` send one given candidate through the gate; `optimize` runs an episode; `check` looks at
-    one that is applied; `lines` times the lines of the module as it is."""
+    """`verify` and `profile` evaluate one given candidate; `optimize` runs an episode; `check` verifies applied
+    kernels again; `lines` times the lines of the module as it is."""
 
     optimize = "optimize"
     verify = "verify"
@@ -25,14 +25,14 @@ class JobState(str, Enum):
     done = "done"
     cancelled = "cancelled"
     failed = "failed"
-    interrupted = "interrupted"  # the host died under it; it can go on
+    interrupted = "interrupted"  # the host died while it ran; it can be continued
 
     @property
     def active(self) -> bool:
         return self in (JobState.queued, JobState.running)
 
 
-class Freeform(Record, frozen=True, kw_only=True):
+class FreeformFiles(Record, frozen=True, kw_only=True):
     """A ModelNew file or a CUDA-Agent workdir to check, as `environment/freeform_candidate.py` reads it."""
 
     path: str
@@ -43,7 +43,7 @@ class Freeform(Record, frozen=True, kw_only=True):
 
 
 class AppliedCheck(Record, frozen=True, kw_only=True):
-    """A class with kernels in its file. `folder` holds them, `text` is the file as it is, kernels and all.
+    """A class with kernels in its file. `folder` holds them, `text` is the file with our lines.
 
     Without `timing` only values are checked, with `kernels` the kernels alone are timed against torch.compile as well;
     `build_missing` adds a binary for the architecture that is here.
@@ -59,8 +59,8 @@ class AppliedCheck(Record, frozen=True, kw_only=True):
 class JobOptions(Record, frozen=True, kw_only=True):
     """How to run a task. `budget` in seconds; empty `python` means: found from the project.
 
-    `endpoint` and `model` say which model plays ("" for the one in use), `episodes` how many conversations at once,
-    `turns`, `tokens` and `device_time` (seconds, None for no limit) what each may take.
+    `endpoint` and `model` say which model writes kernels ("" for the one in use); `episodes` is the number of
+    conversations at once; `turns`, `tokens` and `device_time` (seconds, None for no limit) are the limits of each.
     `source_path` is the file that `apply` edits where it is not the task's own (the Python call's tasks).
     """
 
@@ -71,7 +71,7 @@ class JobOptions(Record, frozen=True, kw_only=True):
     sandbox: str = "auto"
     source_path: str = ""
     candidate: Candidate | None = None
-    freeform: Freeform | None = None
+    freeform: FreeformFiles | None = None
     free_wins: bool = True
     applied: AppliedCheck | None = None
     endpoint: str = ""
@@ -83,7 +83,7 @@ class JobOptions(Record, frozen=True, kw_only=True):
 
 
 class JobRow(Record, frozen=True, kw_only=True):
-    """One job. Times are seconds since the epoch, 0 where it has not come to that."""
+    """One job. Times are seconds since the epoch, 0 while that has not happened."""
 
     id: str
     task: KernelTask
@@ -101,7 +101,7 @@ class JobRow(Record, frozen=True, kw_only=True):
         return job_key(self.task, self.options)
 
     def summary(self) -> dict[str, object]:
-        """What a script wants to know of a job, whatever file it is about; the source text is left out."""
+        """The job as plain data for scripts. It has the same fields for every file; the source text is left out."""
         return {
             "job": self.id,
             "kind": self.options.kind.value,
@@ -116,7 +116,7 @@ class JobRow(Record, frozen=True, kw_only=True):
 
 
 def job_key(task: KernelTask, options: JobOptions) -> str:
-    """Equal for submissions that would do the same work."""
+    """A hash that is equal for submissions that would do the same work."""
     return content_hash([task, options])
 
 

@@ -1,14 +1,30 @@
-"""Scans of programs and which classes they kept inputs of. In the store's file, beside its other tables."""
+"""Scans of programs and which classes they kept inputs of. The tables are in the store's database file."""
 
 from __future__ import annotations
 
 import time
+from collections.abc import Iterable
+from contextlib import closing
 from pathlib import Path
 
 from kernel_assistant.errors import UsageError
+from kernel_assistant.records import ProgramMode
 from kernel_assistant.records.codec import decode, encode
 from kernel_assistant.records.scan import Scan
 from kernel_assistant.store.database import Database
+
+#: Meaning of the values 0, 1 and 2 of the column `compiled`.
+_WAYS = (ProgramMode.eager, ProgramMode.compiled, ProgramMode.scripted)
+
+
+#: Scans that are searched for a program or a class.
+NEWEST = 20
+
+
+def newest_scans(state_dir: Path) -> list[Scan]:
+    """Return the newest `NEWEST` finished scans, newest first. Raises StoreError."""
+    with closing(ScanStore(state_dir)) as store:
+        return store.scans(limit=NEWEST)
 
 
 class ScanStore:
@@ -22,7 +38,7 @@ class ScanStore:
         self._database.close()
 
     def begin(self, command: tuple[str, ...], folder: str) -> tuple[str, Path]:
-        """A new number and the folder for its files, which is made."""
+        """Reserve a new number and create the folder for its files; returns both."""
         with self._database.transaction() as db:
             (last,) = db.execute("SELECT coalesce(max(id), 0) FROM scans").fetchone()
             number = max(last, self._last_folder()) + 1
@@ -35,7 +51,7 @@ class ScanStore:
         return str(number), path
 
     def forget(self, scan: str) -> None:
-        """Drop one that recorded nothing."""
+        """Delete a scan that recorded nothing."""
         with self._database.transaction() as db:
             db.execute("DELETE FROM scans WHERE id = ?", (int(scan),))
 
@@ -47,23 +63,42 @@ class ScanStore:
             db.execute("UPDATE scans SET document = ? WHERE id = ?", (encode(scan).decode(), int(scan.id)))
             db.executemany("INSERT OR REPLACE INTO recorded (scan, path, class, share) VALUES (?, ?, ?, ?)", rows)
 
+    def note_program(self, eager: Iterable[str], compiled: Iterable[str], scripted: Iterable[str] = ()) -> None:
+        """Store how the program that was scanned last runs its classes (`FILE:CLASS`). A class in several lists
+        counts as eager, else as compiled."""
+        modes = {**dict.fromkeys(scripted, 2), **dict.fromkeys(compiled, 1), **dict.fromkeys(eager, 0)}
+        now = time.time()
+        rows = [(*name.rpartition(":")[::2], inside, now) for name, inside in modes.items()]
+        with self._database.transaction() as db:
+            db.executemany("INSERT OR REPLACE INTO programs (path, class, compiled, seen) VALUES (?, ?, ?, ?)", rows)
+
+    def program_of(self, path: str, class_name: str) -> ProgramMode:
+        """How the newest program that used the class ran it; `unknown` if no scan has seen one."""
+        with self._database.reading() as db:
+            row = db.execute(
+                "SELECT compiled FROM programs WHERE path = ? AND class = ?", (path, class_name)
+            ).fetchone()
+        return ProgramMode.unknown if row is None else _WAYS[row[0]]
+
     def scan(self, scan: str) -> Scan:
-        """Raises UsageError if there is no such scan; `last` is the newest."""
-        found = (
+        """Returns a scan by its number; `last` is the newest. Raises UsageError if there is none."""
+        scans = (
             self.scans(limit=1) if scan == "last" else self._scans("AND id = ?", int(scan) if scan.isdigit() else -1)
         )
-        if not found:
+        if not scans:
             raise UsageError(f"no scan {scan!r}", "kernel-assistant scan -- COMMAND makes one")
-        return found[0]
+        return scans[0]
 
     def scans(self, *, command: tuple[str, ...] = (), folder: str = "", limit: int = 100) -> list[Scan]:
-        """Finished ones, newest first; those of one command and working folder if given."""
+        """Finished scans, newest first; only those of one command and working folder if given."""
         if not command:
             return self._scans("ORDER BY id DESC LIMIT ?", limit)
         return self._scans("AND command = ? AND folder = ? ORDER BY id DESC LIMIT ?", _key(command), folder, limit)
 
     def with_inputs(self, path: Path, class_name: str = "") -> Scan | None:
-        """The newest scan that kept inputs of a class of this file (of any of them if it is not named)."""
+        """The newest scan that kept inputs of this class of the file; without a class name, of any class of the
+        file.
+        """
         with self._database.reading() as db:
             row = db.execute(
                 "SELECT max(scan) FROM recorded WHERE path = ? AND (? = '' OR class = ?)",

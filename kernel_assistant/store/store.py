@@ -1,4 +1,4 @@
-"""Records in, records out. Safe to use from several threads and several processes."""
+"""The store of jobs, episodes and applied edits. Safe to use from several threads and several processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from kernel_assistant.errors import UsageError
+from kernel_assistant.errors import StoreError, UsageError, boundary
 from kernel_assistant.records import (
     Candidate,
     Evaluation,
@@ -23,13 +23,16 @@ from kernel_assistant.records import (
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.trajectory import StopReason
 from kernel_assistant.store.database import Database
+from kernel_assistant.store.rebuild import RebuiltJob, kept_jobs
 from kernel_assistant.store.rows import EditRow, JobOptions, JobRow, JobState, job_key
 from kernel_assistant.store.transcripts import Transcripts
 
+#: Suffix to the name of a damaged file: holds a message that no user has seen yet.
+NEWS = ".news"
 _JOB_COLUMNS = "id, task, options, state, device, created, started, ended, result, error"
 
 
-class Episode(Record, frozen=True, kw_only=True):
+class EpisodeSummary(Record, frozen=True, kw_only=True):
     """A trajectory without its steps."""
 
     task: str
@@ -47,9 +50,45 @@ class Store:
         self._database = Database(state_dir / "store.sqlite", lock_wait=lock_wait)
         self._jobs_dir = state_dir / "jobs"
         self.transcripts = Transcripts(self._database)
+        if self._database.aside is not None:
+            self._rebuild(self._database.aside)
 
     def close(self) -> None:
         self._database.close()
+
+    def news(self) -> list[str]:
+        """Messages about damaged files that were not shown yet, one line each; later calls do not return them again."""
+        paths = sorted(self._database.path.parent.glob(f"{self._database.path.name}.damaged-*{NEWS}"))
+        lines = [path.read_text(encoding="utf-8").strip() for path in paths]
+        for path in paths:
+            path.unlink(missing_ok=True)
+        return lines
+
+    def _rebuild(self, aside: Path) -> None:
+        jobs = kept_jobs(self._jobs_dir)
+        for one in jobs:
+            self._restore(one)
+        message = (
+            f"the history was damaged and is kept as {aside}; {len(jobs)} jobs were rebuilt from {self._jobs_dir}; "
+            "remove that file once you miss nothing"
+        )
+        with boundary(StoreError, f"cannot write beside {aside}"):
+            aside.with_name(aside.name + NEWS).write_text(message + "\n", encoding="utf-8")
+
+    def _restore(self, kept: RebuiltJob) -> None:
+        row = kept.row
+        result = None if row.result is None else _text(row.result)
+        with self._database.transaction() as db:
+            db.execute(
+                "INSERT OR IGNORE INTO jobs (id, key, state, path, device, created, started, ended, task, options, "
+                "result, error) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, '')",
+                (
+                    *(int(row.id), row.key, row.state.value, row.task.path, row.device),
+                    *(row.created, row.started, row.ended, _text(row.task), _text(row.options), result),
+                ),
+            )
+        if kept.trajectory is not None:
+            self.add_trajectory(row.id, kept.trajectory)
 
     # jobs
 
@@ -80,44 +119,47 @@ class Store:
         self._set(job, "state = ?, ended = ?, result = ?, error = ?", state.value, time.time(), document, error)
 
     def mark_interrupted(self) -> list[str]:
-        """Jobs that were active when the last host died; only a starting host may call this."""
+        """Mark the jobs that were active when the last host died, and return their numbers. Only a starting host may
+        call this."""
         with self._database.transaction() as db:
             rows = db.execute("SELECT id FROM jobs WHERE state IN ('queued', 'running') ORDER BY id").fetchall()
             db.execute("UPDATE jobs SET state = 'interrupted' WHERE state IN ('queued', 'running')")
         return [str(number) for (number,) in rows]
 
     def job(self, job: str) -> JobRow:
-        """Raises UsageError if there is no such job; `last` is the newest."""
+        """Returns a job by its number; `last` is the newest. Raises UsageError if there is none."""
         rows = self.jobs(limit=1) if job == "last" else self._jobs("WHERE id = ?", int(job) if job.isdigit() else -1)
         if not rows:
             raise UsageError(f"no job {job!r}", "kernel-assistant history lists the jobs")
         return rows[0]
 
     def jobs(self, *, limit: int = 100, states: Sequence[JobState] = tuple(JobState)) -> list[JobRow]:
-        """Newest first."""
+        """Returns the jobs in these states, newest first, at most `limit`."""
         marks = ", ".join("?" * len(states))
         return self._jobs(
             f"WHERE state IN ({marks}) ORDER BY id DESC LIMIT ?", *(state.value for state in states), limit
         )
 
     def jobs_of(self, path: str, *, limit: int = 100) -> list[JobRow]:
-        """Those of one file, newest first; what a person has discarded is left out."""
+        """The jobs of one file, newest first, without those that a user has discarded."""
         condition = "WHERE path = ? AND id NOT IN (SELECT job FROM discarded) ORDER BY id DESC LIMIT ?"
         return self._jobs(condition, path, limit)
 
     def discard(self, job: str) -> None:
-        """Front ends offer the result of `job` no more; `show` and `apply` still take its number."""
+        """Marks the result of `job` as discarded: front ends no longer offer it; `show` and `apply` still accept its
+        number.
+        """
         with self._database.transaction() as db:
             db.execute("INSERT OR IGNORE INTO discarded VALUES (?, ?)", (int(job), time.time()))
 
     def data_version(self) -> int:
-        """Another number once another connection, of any process, has changed the database."""
+        """A number that changes when another connection, of any process, changes the database."""
         with self._database.reading() as db:
             return int(db.execute("PRAGMA data_version").fetchone()[0])
 
     def stamp(self) -> tuple[object, ...]:
-        """Another value once a job has begun, gone on or ended, a scan has ended, or something was applied, taken back
-        or discarded; the same while jobs only do their work."""
+        """A value that changes when a job begins, resumes or ends, a scan ends, or something is applied, taken back
+        or discarded; it stays the same while jobs do their work."""
         columns = (
             "(SELECT total(id) FROM jobs WHERE state = 'queued'), (SELECT total(id) FROM jobs WHERE state = 'running')",
             "(SELECT count(*) FROM jobs), (SELECT max(ended) FROM jobs), (SELECT max(started) FROM jobs)",
@@ -128,8 +170,8 @@ class Store:
             return tuple(db.execute(f"SELECT {', '.join(columns)}").fetchone())
 
     def path_stamps(self) -> dict[str, tuple[object, ...]]:
-        """Every file that a job was about, with a value that is another once one of its jobs has begun, gone on, ended
-        or been discarded."""
+        """Each file that a job was about, with a value that changes when one of its jobs begins, resumes, ends or is
+        discarded."""
         counts = "count(*), max(id), max(started), max(ended), total(state = 'queued'), total(state = 'running')"
         given_up = "total(id IN (SELECT job FROM discarded))"
         with self._database.reading() as db:
@@ -145,7 +187,7 @@ class Store:
     # episodes
 
     def add_step(self, job: str, step: Step) -> None:
-        """Adds or replaces the step's turn."""
+        """Add a step; replaces an earlier one of the same turn."""
         with self._database.transaction() as db:
             db.execute(
                 "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?)",
@@ -160,7 +202,7 @@ class Store:
                 )
 
     def steps(self, job: str) -> tuple[Step, ...]:
-        """In order of turns."""
+        """The steps of a job, in order of turns."""
         with self._database.reading() as db:
             rows = db.execute(
                 "SELECT turn, message, started, ended FROM steps WHERE job = ? ORDER BY turn", (int(job),)
@@ -170,7 +212,7 @@ class Store:
     def add_trajectory(self, job: str, trajectory: Trajectory) -> None:
         for step in trajectory.steps:
             self.add_step(job, step)
-        episode = Episode(
+        episode = EpisodeSummary(
             task=trajectory.task,
             policy=trajectory.policy,
             stop_reason=trajectory.stop_reason,
@@ -182,12 +224,12 @@ class Store:
             db.execute("INSERT OR REPLACE INTO episodes VALUES (?, ?)", (int(job), _text(episode)))
 
     def trajectory(self, job: str) -> Trajectory | None:
-        """None while the episode has not ended."""
+        """The trajectory of a job's episode; None until the episode has ended."""
         with self._database.reading() as db:
             row = db.execute("SELECT document FROM episodes WHERE job = ?", (int(job),)).fetchone()
         if row is None:
             return None
-        episode = decode(row[0], Episode)
+        episode = decode(row[0], EpisodeSummary)
         return Trajectory(
             task=episode.task,
             policy=episode.policy,
@@ -210,7 +252,8 @@ class Store:
                 "SELECT 1 FROM evaluations JOIN candidates ON hash = candidate, "
                 "json_each(candidates.document, '$.sources') AS one WHERE outcome = ? AND one.value = ? "
                 "UNION ALL SELECT 1 FROM jobs, json_each(jobs.options, '$.candidate.sources') AS one "
-                "WHERE one.value = ? AND json_extract(jobs.result, '$.outcome') IN (?, ?) LIMIT 1",
+                "WHERE one.value = ? AND (json_extract(jobs.result, '$.outcome') IN (?, ?) "
+                "OR json_extract(jobs.result, '$.best') IS NOT NULL) LIMIT 1",
                 (
                     Outcome.correct.value,
                     source,
@@ -234,7 +277,7 @@ class Store:
         return EditRow(id=number, path=path, job=job, document=document, created=created)
 
     def edits(self, *, path: str = "", job: str = "", undone: bool = False) -> list[EditRow]:
-        """Newest first; those not yet taken back unless `undone`."""
+        """Applied edits, newest first. Without `undone`, only those that were not taken back."""
         with self._database.reading() as db:
             rows = db.execute(
                 "SELECT id, path, job, document, created, undone FROM edits WHERE (? = '' OR path = ?) "

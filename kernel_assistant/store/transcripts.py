@@ -1,4 +1,4 @@
-"""Conversations with models, message by message: what was said before a crash is there after it."""
+"""Conversations with models, stored message by message, so that they survive a crash."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernel_assistant.store.database import Database
 
 
 class Transcripts:
-    """Of all jobs. Every method raises StoreError when the database cannot be read or written."""
+    """The conversations of all jobs. Every method raises StoreError when the database cannot be read or written."""
 
     def __init__(self, database: Database) -> None:
         self._database = database
@@ -18,7 +18,8 @@ class Transcripts:
     def keep(
         self, job: str, conversation: int, transcript: Transcript, before: tuple[Message, ...] = ()
     ) -> tuple[Message, ...]:
-        """Write what is new or changed since `before`, which an earlier call returned; what to hand to the next."""
+        """Write the messages that are new or changed since `before`, which the previous call returned; returns the
+        value to pass to the next one."""
         head = msgspec.structs.replace(transcript, messages=())
         key = (int(job), conversation)
         changed = [
@@ -34,7 +35,7 @@ class Transcripts:
         return transcript.messages
 
     def of(self, job: str) -> tuple[Transcript, ...]:
-        """In order of conversations."""
+        """The conversations of a job, in order."""
         with self._database.reading() as db:
             heads = db.execute(
                 "SELECT conversation, document FROM transcripts WHERE job = ? ORDER BY conversation", (int(job),)
@@ -54,7 +55,7 @@ class Transcripts:
             )
 
     def count(self, job: str) -> int:
-        """How many there are, which is also the number of the next."""
+        """Number of stored conversations of a job, which is also the number of the next."""
         with self._database.reading() as db:
-            (found,) = db.execute("SELECT count(*) FROM transcripts WHERE job = ?", (int(job),)).fetchone()
-        return int(found)
+            (number,) = db.execute("SELECT count(*) FROM transcripts WHERE job = ?", (int(job),)).fetchone()
+        return int(number)

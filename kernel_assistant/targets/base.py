@@ -1,4 +1,4 @@
-"""What a target is: a compiler with flags, and the facts of a device."""
+"""The two parts of a target: a compiler with its flags, and the facts of a device."""
 
 from __future__ import annotations
 
@@ -30,5 +30,5 @@ class DeviceFacts(Record, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """Identity for caches: same key, same ceilings and binaries."""
+        """A key for caches: devices with equal keys share measured rates and binaries."""
         return f"{self.target}-{self.name}-{self.arch}-{self.threads}".replace(" ", "_").replace("/", "_")

@@ -24,7 +24,7 @@ _VECTOR_LIBRARY = ("-DKA_LIBMVEC", "-Wl,--push-state,--no-as-needed,-lmvec,--pop
 _HAS_VECTOR_LIBRARY = platform.machine() in ("x86_64", "AMD64") and platform.libc_ver()[0] == "glibc"
 #: Linked by hand without libgomp: the loading process provides the OpenMP runtime (see runner/executor.py).
 LINK_FLAGS = ("-shared", "-Wl,-z,now,-z,relro", *(_VECTOR_LIBRARY if _HAS_VECTOR_LIBRARY else ()))
-#: The same code as assembly, to be read; nothing is linked.
+#: Flags that give the same code as assembly, for reading; nothing is linked.
 ASSEMBLY_FLAGS = (*FLAGS, *(one for one in LINK_FLAGS if one.startswith("-D")), "-S")
 
 _LEVELS = (("avx512", ("avx512f", "avx512bw", "avx512vl", "avx512dq")), ("avx2", ("avx2", "fma")))
@@ -68,15 +68,15 @@ def compiler() -> str:
 
 @lru_cache(maxsize=1)
 def _cpuinfo() -> dict[str, str]:
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     try:
         text = Path("/proc/cpuinfo").read_text(encoding="utf-8", errors="replace")
     except OSError:
-        return found
+        return fields
     for line in text.split("\n\n", 1)[0].splitlines():
         key, _, value = line.partition(":")
-        found[key.strip()] = value.strip()
-    return found
+        fields[key.strip()] = value.strip()
+    return fields
 
 
 def _last_level_cache() -> int:

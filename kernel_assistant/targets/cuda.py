@@ -13,9 +13,9 @@ from kernel_assistant.targets.base import DeviceFacts
 
 _CODE = ("-O3", "-std=c++17")
 FLAGS = (*_CODE, "-cubin", "--resource-usage")
-#: The same for NVRTC; optimised is what its code is unless told otherwise.
+#: The same for NVRTC, which optimises by default.
 NVRTC_FLAGS = ("-std=c++17", "--ptxas-options=-v")
-#: The same code on its way to a cubin, to be read.
+#: Flags that give the same code as PTX, for reading.
 PTX_FLAGS = (*_CODE, "-ptx")
 
 #: Architectures that applied packages carry binaries for, besides the one that was measured.
@@ -43,7 +43,7 @@ def compiler() -> str:
 
 
 def gpus() -> list[DeviceFacts]:
-    """The GPUs that CUDA sees, with its numbers in the order of the bus; an empty list where there is no driver."""
+    """The GPUs that CUDA sees, numbered in the order of the bus; an empty list where there is no driver."""
     import pynvml
 
     try:
@@ -57,8 +57,8 @@ def gpus() -> list[DeviceFacts]:
 
 
 def identities() -> list[str]:
-    """The driver's names of the GPUs that CUDA sees, in its order: the same in every process and container of a
-    machine, and on no other. An empty list where there is no driver."""
+    """UUIDs of the GPUs that CUDA sees, in its order: the same in every process and container of a machine, and
+    different on all other machines. An empty list where there is no driver."""
     import pynvml
 
     try:
@@ -101,7 +101,7 @@ def other_processes(index: int) -> int:
         handle = _handle(pynvml, index)
         pids = {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
         pynvml.nvmlShutdown()
-    # The second is of a driver that is older than the binding, which older bindings have no name for.
+    # The second means that the driver is older than the binding; older bindings do not have this exception.
     except (pynvml.NVMLError, getattr(pynvml, "NVMLLibraryMismatchError", pynvml.NVMLError)):
         return 0
     ours = {process.pid for process in psutil.Process().children(recursive=True)} | {os.getpid()}
@@ -117,24 +117,24 @@ def shared_bytes_per_block(arch: str) -> int:
 
 
 def visible(words: str, uuids: Sequence[str]) -> list[int]:
-    """Which of the GPUs with these identities CUDA sees, in its order, when CUDA_VISIBLE_DEVICES is `words`.
+    """Indices of the GPUs with these UUIDs that CUDA sees, in its order, when CUDA_VISIBLE_DEVICES is `words`.
 
-    As CUDA reads it: numbers or beginnings of identities, up to the first that means nothing. Parts of a GPU (MIG) are
-    not told apart: all GPUs.
+    Entries are numbers or prefixes of UUIDs; like CUDA, it stops at the first invalid one. For parts of a GPU (MIG) it
+    returns all GPUs.
     """
     if "MIG-" in words:
         return list(range(len(uuids)))
-    found: list[int] = []
+    indices: list[int] = []
     for word in (word.strip() for word in words.split(",")):
         meant = [int(word)] if word.isdigit() else [n for n, one in enumerate(uuids) if word and one.startswith(word)]
-        if len(meant) != 1 or meant[0] >= len(uuids) or meant[0] in found:
+        if len(meant) != 1 or meant[0] >= len(uuids) or meant[0] in indices:
             break
-        found += meant
-    return found
+        indices += meant
+    return indices
 
 
 def _visible(nvml: Any) -> list[int]:
-    """The driver's number of each GPU that CUDA sees."""
+    """NVML's number of each GPU that CUDA sees."""
     count = nvml.nvmlDeviceGetCount()
     words = os.environ.get("CUDA_VISIBLE_DEVICES")
     if words is None:
@@ -143,7 +143,7 @@ def _visible(nvml: Any) -> list[int]:
 
 
 def _handle(nvml: Any, index: int) -> Any:
-    """The driver's, of a GPU by CUDA's number."""
+    """NVML's handle of the GPU with CUDA's number `index`."""
     return nvml.nvmlDeviceGetHandleByIndex(_visible(nvml)[index])
 
 

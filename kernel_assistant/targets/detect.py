@@ -1,4 +1,4 @@
-"""Which device a target means on this machine."""
+"""Finds the device that a target means on this machine."""
 
 from __future__ import annotations
 

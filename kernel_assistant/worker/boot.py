@@ -22,8 +22,9 @@ def load(folder: str, name: str) -> None:
 
 
 def start() -> None:
-    """What comes before any module of the worker."""
-    # The first export makes hundreds of thousands of objects that stay: a third of it was looking through them again.
+    """Prepare the process before any module of the worker is imported."""
+    # The first export creates hundreds of thousands of objects that stay alive: scanning them again and again took a
+    # third of its time.
     gc.set_threshold(100_000)
     load(os.path.dirname(os.path.abspath(__file__)), "kernel_assistant_worker")
 
@@ -32,4 +33,4 @@ if __name__ == "__main__":
     start()
     from kernel_assistant_worker.main import main
 
-    sys.exit(main())
+    main()

@@ -1,15 +1,15 @@
 """Shared or exclusive use of a device, between threads and processes.
 
-What is timed wants the device alone; what verifies, builds or writes text may go side by side. A judge spends most of
-its time on the host, so it takes the device for each timed block or round, and not for a whole candidate: others verify
-meanwhile, and none of their kernels runs within a block.
+Timing needs the device alone; verifying, building and writing text may run side by side. A judge spends most of its
+time on the host, so it holds the device exclusively for each timed block or round and not for a whole candidate: others
+verify meanwhile, and none of their kernels runs within a block.
 
-Three files in one folder are locked with `flock`, which the system undoes when a process dies:
+Three files in one folder are locked with `flock`, which the system releases when a process dies:
 
-- `users.lock`: shared by all that use the device, exclusive for the one that is alone;
-- `turn.lock`: for those that want to be alone, one at a time;
-- `gate.lock`: held by all that want to be alone, from before they wait until they have been. Nobody else comes in
-  meanwhile, and those inside leave once for all of them.
+- `users.lock`: shared by everyone who uses the device, exclusive for one holder who uses it alone;
+- `turn.lock`: serialises those who want exclusive use;
+- `gate.lock`: shared by everyone who waits for or has exclusive use. It keeps new shared users out meanwhile, so that
+  those inside leave once for all waiting exclusive users.
 """
 
 from __future__ import annotations
@@ -23,23 +23,23 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 FOREVER = float("inf")
-#: Between two attempts of a wait that can be cancelled.
+#: Seconds between two attempts of a wait that can be cancelled.
 PAUSE_SECONDS = 0.002
 
-#: Called now and then by whoever waits; what it raises ends the wait.
+#: Called repeatedly during a wait; an exception from it ends the wait.
 Check = Callable[[], None]
 
 
 def no_check() -> None:
-    """Of a wait that nobody cancels."""
+    """Does nothing. It is the `check` callback of a wait that cannot be cancelled."""
 
 
 class DeviceLock:
-    """The lock of the device that `folder` stands for. Without a folder nobody shares the device, and nothing waits.
+    """The lock of the device that `folder` stands for. Without a folder the device is not shared, and nothing waits.
 
-    Each thread has a turn of its own, whichever object it took it with. Inside a turn another one of the same kind
-    changes nothing; `exclusive` inside `shared` gives that turn up and takes it again afterwards. `settle` is called
-    before a turn ends: it waits until the device has done what was asked of it.
+    The lock is held by a thread, whichever object the thread took it with. Taking it again in the same mode does
+    nothing; `exclusive` inside `shared` releases the shared lock and takes it again afterwards. `settle` is called
+    before a lock is released: it waits until the device has finished its work.
     """
 
     def __init__(self, folder: str | os.PathLike[str] | None = None, settle: Callable[[], None] = lambda: None) -> None:
@@ -52,16 +52,17 @@ class DeviceLock:
 
     @property
     def waited(self) -> float:
-        """Seconds that this object's threads have waited for their turns, in sum."""
+        """Total seconds that threads have waited for the lock through this object."""
         return self._waited
 
     @contextmanager
     def shared(self, check: Check = no_check, *, first: bool = False) -> Iterator[None]:
-        """Beside others, while nobody is alone. It lets those pass that wait to be alone, unless it comes `first`."""
-        if self.folder is None or self.folder in _turns.held:
+        """Hold the lock shared. Waits for exclusive holders, and for those who wait for exclusive use unless
+        `first`."""
+        if self.folder is None or self.folder in _holds.held:
             yield
             return
-        self._enter(_Turn(self.folder, alone=False, check=check, first=first))
+        self._enter(_LockHold(self.folder, alone=False, check=check, first=first))
         try:
             yield
         finally:
@@ -69,42 +70,43 @@ class DeviceLock:
 
     @contextmanager
     def exclusive(self, check: Check = no_check, *, patience: float = FOREVER) -> Iterator[None]:
-        """Alone. Who shares the device is waited for `patience` seconds at most, who is alone without a limit."""
-        left = None if self.folder is None else _turns.held.get(self.folder)
-        if self.folder is None or (left is not None and left.alone):
+        """Hold the lock exclusively. Waits at most `patience` seconds for shared users, and without limit for exclusive
+        ones."""
+        outer = None if self.folder is None else _holds.held.get(self.folder)
+        if self.folder is None or (outer is not None and outer.alone):
             yield
             return
         self._leave()
         try:
-            self._enter(_Turn(self.folder, alone=True, check=check, patience=patience))
+            self._enter(_LockHold(self.folder, alone=True, check=check, patience=patience))
             yield
         finally:
             self._leave()
-            if left is not None:
-                self._enter(left)
+            if outer is not None:
+                self._enter(outer)
 
-    def _enter(self, turn: _Turn) -> None:
+    def _enter(self, hold: _LockHold) -> None:
         began = time.perf_counter()
         try:
-            turn.take()
+            hold.take()
         finally:
             with self._counting:
                 self._waited += time.perf_counter() - began
-        _turns.held[turn.folder] = turn
+        _holds.held[hold.folder] = hold
 
     def _leave(self) -> None:
-        """Nothing without a turn."""
-        turn = _turns.held.pop(self.folder or "", None)
-        if turn is not None:
+        """Release the lock if this thread holds it."""
+        hold = _holds.held.pop(self.folder or "", None)
+        if hold is not None:
             try:
                 self._settle()
             finally:
-                turn.give_back()
+                hold.give_back()
 
 
 @dataclass
-class _Turn:
-    """What one thread holds."""
+class _LockHold:
+    """One acquisition of the lock by one thread."""
 
     folder: str
     alone: bool
@@ -114,7 +116,7 @@ class _Turn:
     _held: dict[str, int] = field(default_factory=dict)
 
     def take(self) -> None:
-        """Holds nothing where it fails."""
+        """Take the files' locks; if that fails, release all of them."""
         try:
             if self.alone:
                 self._lock("gate", fcntl.LOCK_SH)
@@ -147,7 +149,8 @@ class _Turn:
 
     def _unlock(self, name: str) -> None:
         held = self._held.pop(name)
-        # A child that another thread is about to start may have this descriptor for a moment: closing is not enough.
+        # A child process that another thread starts may briefly have this descriptor too: closing it would not unlock
+        # the file.
         fcntl.flock(held, fcntl.LOCK_UN)
         os.close(held)
 
@@ -160,11 +163,11 @@ def _try(descriptor: int, kind: int) -> bool:
     return True
 
 
-class _Turns(threading.local):
-    """The turns of this thread, by folder."""
+class _ThreadHolds(threading.local):
+    """The locks that this thread holds, by folder."""
 
     def __init__(self) -> None:
-        self.held: dict[str, _Turn] = {}
+        self.held: dict[str, _LockHold] = {}
 
 
-_turns = _Turns()
+_holds = _ThreadHolds()

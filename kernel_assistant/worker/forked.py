@@ -1,19 +1,20 @@
-"""How a fork of the template becomes a worker that is like one with a process of its own.
+"""How a fork of the template becomes a worker that behaves like a process of its own.
 
 What fork duplicates, and what is done about it here or elsewhere:
 
-- Generators of random numbers: Python's, torch's and numpy's are seeded anew; `secrets`, `uuid` and `tempfile` ask the
-  system or see the fork themselves. The hash secret and address layout are the template's, and so are sympy's own
+- Random number generators: Python's, torch's and numpy's are seeded anew; `secrets`, `uuid` and `tempfile` ask the
+  system or detect the fork themselves. The hash secret and address layout are the template's, and so are sympy's own
   generator, which only picks points for its numeric checks, and the key of `multiprocessing`, which one user's
   processes may share.
-- Environment and working folder: replaced. What the interpreter's start has changed in the environment (a `.pth` file)
-  is changed again. What kept the old folder is told: `multiprocessing` and torch's settings. `tempfile` looks again.
+- Environment and working folder: replaced. Changes that the interpreter's start made to the environment (a `.pth` file)
+  are made again. `multiprocessing` and torch's settings, which store the old folder, get the new one. `tempfile` finds
+  its folder again.
 - Threads: OpenBLAS ends its own before a fork and starts them when numpy next needs them; libgomp's start in the child,
-  bound as `pinning` says (`hello`). What torch itself starts later (autograd, inductor's processes) is not there yet.
+  bound as `pinning` says (`hello`). What torch starts later (autograd, inductor's processes) does not exist yet.
 - Descriptors: all but the three that came with the order are closed. The objects `sys.stdin` and so on stay, over the
   new descriptors.
 - Signals: the template has no handlers of its own. Priority, affinity, limits, umask and ignored signals are the
-  template's, which had them from a starter that is equal in all of that (`environment/worker_template.py`).
+  template's, which inherited them from a starter that has the same ones (`environment/worker_template.py`).
 - Exit handlers: those of the imported modules, as in a process of its own.
 - Compilers' state: nothing has been exported or compiled. inductor's cache folder depends on variables that are equal.
 """
@@ -37,8 +38,8 @@ CONFIGURATIONS = ("torch._dynamo.config", "torch._inductor.config", "torch._func
 
 
 @dataclass(frozen=True)
-class Order:
-    """A worker that is to be: `files` are its stdin, stdout, stderr and working folder."""
+class ForkOrder:
+    """A request to become a worker: `files` are its stdin, stdout, stderr and working folder."""
 
     client: socket.socket
     files: list[int]
@@ -49,7 +50,8 @@ class Order:
             os.close(file)
 
     def carry_out(self, changed: dict[str, str | None]) -> None:
-        """Make this process, just forked, the worker, and say so. `changed` comes on top of the environment."""
+        """Turn this forked process into the worker, and report that to the client. `changed` is applied on top of the
+        environment."""
         before = os.getcwd()
         os.setsid()
         for number, file in enumerate(self.files[:3]):
@@ -64,17 +66,17 @@ class Order:
         self.client.close()
 
 
-def receive(client: socket.socket) -> Order | None:
-    """None from a client that is gone or sends something else."""
+def receive(client: socket.socket) -> ForkOrder | None:
+    """The order of a client; None if the client is gone or sends something else."""
     files: list[int] = []
     try:
         _, files, _, _ = socket.recv_fds(client, 1, 4, socket.MSG_CMSG_CLOEXEC)
         with client.makefile("rb") as stream:
             frame = read_frame(stream)
         if len(files) == 4 and frame is not None:
-            return Order(client, files, frame[0]["env"])
+            return ForkOrder(client, files, frame[0]["env"])
     except (OSError, FrameError):
-        pass  # the connection is closed, which tells a client that is still there
+        pass  # the connection is closed, which a client that still waits will notice
     for file in files:
         os.close(file)
     return None
@@ -86,7 +88,7 @@ def send(client: socket.socket, message: dict[str, Any]) -> None:
 
 
 def changed_at_start() -> dict[str, str | None]:
-    """Variables that are not as this process was given them, None for those that are gone."""
+    """Environment variables that changed since this process was started; None for those that were removed."""
     with open("/proc/self/environ", "rb") as file:
         pairs = [os.fsdecode(pair).partition("=") for pair in file.read().split(b"\0") if pair]
     given = {name: value for name, _, value in pairs}
@@ -105,7 +107,7 @@ def _set_environment(env: dict[str, str], changed: dict[str, str | None]) -> Non
 
 
 def _move(before: str, after: str) -> None:
-    """Tell those that remember the working folder in which they were imported."""
+    """Update modules that store the working folder in which they were imported."""
     multiprocessing_process.ORIGINAL_DIR = after  # type: ignore[attr-defined]  # left out of the stubs
     for name in CONFIGURATIONS:
         entries: dict[str, Any] = getattr(sys.modules.get(name), "_config", {})
@@ -125,8 +127,8 @@ def _seed() -> None:
 
 
 def _call_itself(name: str) -> None:
-    """Let the command line name the worker's program, for those who look for workers. It is shorter than the one that
-    is overwritten."""
+    """Overwrite the command line of the process with the worker's program, for tools that search for workers. The new
+    one is shorter than the old one."""
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     sys.argv = [program]
     sys.modules["__main__"].__file__ = program

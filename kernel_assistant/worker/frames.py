@@ -19,7 +19,7 @@ MAX_BLOB = 1 << 30
 
 
 class FrameError(ValueError):
-    """The peer sent something that is not a frame."""
+    """The peer sent bytes that are not a frame."""
 
 
 def write_frame(stream: IO[bytes], message: dict[str, Any], blobs: tuple[bytes, ...] = ()) -> None:
@@ -30,7 +30,7 @@ def write_frame(stream: IO[bytes], message: dict[str, Any], blobs: tuple[bytes, 
 
 
 def read_frame(stream: IO[bytes]) -> tuple[dict[str, Any], tuple[bytes, ...]] | None:
-    """Read one frame; None at a clean end of the stream. Raises FrameError on anything else."""
+    """Read one frame; None if the stream ended between frames. Raises FrameError on anything else."""
     prefix = _read_exactly(stream, 8, at_boundary=True)
     if prefix is None:
         return None

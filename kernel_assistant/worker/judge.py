@@ -1,48 +1,59 @@
 """The judge: holds the reference, decides what is correct and how fast it is. Trusted; generated code never runs here.
 
-One judge per open task. A candidate reaches it as a plan and a binary, runs in a runner, and comes back as plain data.
+One judge per open task. A candidate arrives as a plan and a binary, runs in a runner, and its results return as plain
+data.
 """
 
 from __future__ import annotations
 
+import copy
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
-from .cases import Case, fresh_seed, full_cases
 from .device_lock import DeviceLock
-from .open_task import OpenTask
-from .profiling import Profiler
-from .roofline import Ceilings
+from .measuring.profiling import ONLY_MEASUREMENT, MeasurementNumber, Profiler, most_threads
+from .measuring.roofline import Roofline
+from .opening.open_task import OpenTask
 from .runner.pytorch.flags import read_flags
-from .runner_client import CandidateFailure, RunnerClient, RunnerCommand, RunnerStartError
-from .verification import Errors, Expected, Wrong, expect, verify_case
+from .running.runner_client import CandidateFailure, RunnerClient, RunnerCommand, RunnerStartError
+from .verifying.cases import Case, fresh_seed, full_cases
+from .verifying.verification import ExpectedOutputs, IncorrectOutput, WorstErrors, expect, verify_case
 
 Answer = dict[str, Any]
 LEAST_TIMEOUT = 10.0
-#: Where many candidates are wrong on purpose, those that never end are waited for no longer than this.
+#: Seconds to wait for a call where many candidates are wrong on purpose and some never end.
 QUICK_TIMEOUT = 3.0
-#: For loading a candidate whose runner has to import torch.
+#: Seconds for loading a candidate whose runner has to import torch.
 IMPORT_TIMEOUT = 120.0
-#: Expected outputs above this are computed anew for each candidate: device memory is for the sets.
+#: Expected outputs of more bytes are computed again for each candidate, because device memory is needed for the sets.
 KEEP_BYTES = 2 << 30
 
 
 @dataclass
-class Loaded:
-    """The candidate that a runner holds."""
+class LoadedCandidate:
+    """A candidate that is loaded in a runner, which has at most `most_threads` threads between calls."""
 
     key: str
     plan: dict[str, Any]
     runner: RunnerClient
-    idle_threads: int
+    most_threads: int
+
+
+@dataclass
+class VerifiedCases:
+    """The cases on which a candidate was correct so far."""
+
+    errors: WorstErrors = field(default_factory=WorstErrors)
+    inputs: int = 0
+    shapes: set[tuple[tuple[int, ...], ...]] = field(default_factory=set)
 
 
 class Judge:
     """Verifies and profiles candidates of one task on one device.
 
-    `quick_only`: in the quick tier alone. `lock` is that of the device, where the judge has to take it itself. `spare`
-    is a runner that was started before. `throughput` leaves figures out that only people read.
+    `quick_only` means that only the quick tier is used. `lock` is the lock of the device, if the judge has to take it
+    itself. `spare` is a runner that was started before. `throughput` leaves out figures that only people read.
     """
 
     def __init__(
@@ -50,7 +61,7 @@ class Judge:
         task: OpenTask,
         numerics: str,
         command: RunnerCommand,
-        ceilings: Ceilings,
+        ceilings: Roofline,
         quick_only: bool = False,
         lock: DeviceLock | None = None,
         spare: RunnerClient | None = None,
@@ -59,9 +70,9 @@ class Judge:
         self.task, self.numerics, self.command, self._quick_only = task, numerics, command, quick_only
         self._lock = lock or DeviceLock()
         self._spare: RunnerClient | None = spare or RunnerClient(command)
-        self._loaded: Loaded | None = None
-        self._base_case = Case(0, "declared", None, fresh_seed())
-        self._kept_base: Expected | None = None
+        self._loaded: LoadedCandidate | None = None
+        self._base_case, self._second_case = (Case(0, "declared", None, fresh_seed()) for _ in range(2))
+        self._kept: dict[Case, ExpectedOutputs] = {}
         self._held_out: list[dict[str, int]] | None = None
         self._profiler: Profiler | None = None
         self._ceilings, self._throughput = ceilings, throughput
@@ -70,12 +81,12 @@ class Judge:
 
     @property
     def waited(self) -> float:
-        """Seconds that it has waited for the device."""
+        """Seconds that the judge has waited for the device."""
         return self._lock.waited
 
     @property
     def profiler(self) -> Profiler:
-        """Made on first use: it needs the baseline's inputs."""
+        """The profiler, created at first use because it needs the baseline's inputs."""
         if self._profiler is None:
             self._profiler = Profiler(
                 self.task,
@@ -90,7 +101,7 @@ class Judge:
         return self._profiler
 
     def prepare(self, which: str) -> None:
-        """Make the profiler with its sets, and what a baseline is measured of."""
+        """Create the profiler with its sets, and compile the baseline `which` if it has to be."""
         with self._lock.shared():
             self._base()
             self.profiler.prepare(which)
@@ -103,56 +114,111 @@ class Judge:
         return answer
 
     def verify(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:
-        """Outcome, message, and accuracy or mismatch. Quick: declared inputs. Full: all cases, fresh ones."""
-        errors = Errors()
-        inputs, shapes = 0, set()
+        """Outcome, message, and accuracy or mismatch. Full tier: all cases, with fresh ones. Quick: declared inputs.
+        Verify: two of them.
+
+        The declared sizes come first. A candidate that fails at other sizes only is correct with `sizes` "declared",
+        and `elsewhere` says how it failed there; cheating at any size counts.
+        """
+        cases = self._cases(tier)
+        declared = [case for case in cases if case.dims is None]
+        others = [case for case in cases if case.dims is not None]
         try:
-            loaded = self._load(plan, binary, key)
-            for case in self._cases(tier):
-                tried = self._verify_case(loaded.runner, plan, case, errors)
-                if tried is not None:
-                    inputs += 1
-                    shapes.add(tried)
-            if plan.get("residual") and self.command.target == "cpu":
-                self._require_own_kernels(loaded.runner)
-        except Wrong as wrong:
+            tried = self._try(plan, binary, key, declared, VerifiedCases())
+            everywhere, elsewhere = self._try_others(plan, binary, key, others, tried)
+            if elsewhere:
+                # A candidate that counts calls to know when it is no longer checked fails here.
+                self._try(plan, binary, key, [Case(0, "declared", None, fresh_seed())], tried)
+        except IncorrectOutput as wrong:
             return {"outcome": wrong.outcome, "message": wrong.message, "mismatch": wrong.mismatch}
         except CandidateFailure as failed:
             return self._failed(failed)
+        return self._correct(tried if elsewhere else everywhere, elsewhere)
+
+    def _try_others(
+        self, plan: dict[str, Any], binary: bytes, key: str, cases: list[Case], tried: VerifiedCases
+    ) -> tuple[VerifiedCases, str]:
+        """`tried` with the cases of other sizes added, and how the candidate failed there ("" if it did not). Raises
+        IncorrectOutput for cheating."""
+        if not cases:
+            return tried, ""
+        try:
+            return self._try(plan, binary, key, cases, copy.deepcopy(tried)), ""
+        except IncorrectOutput as wrong:
+            if wrong.outcome == "cheating":
+                raise
+            return tried, wrong.message
+        except CandidateFailure as failed:
+            self._failed(failed)
+            return tried, f"{failed.outcome.replace('_', ' ')}: {failed.message}"
+
+    def _try(
+        self, plan: dict[str, Any], binary: bytes, key: str, cases: list[Case], tried: VerifiedCases
+    ) -> VerifiedCases:
+        """`tried` with these cases added. Raises IncorrectOutput and CandidateFailure."""
+        loaded = self._load(plan, binary, key)
+        for case in cases:
+            shapes = self._verify_case(loaded.runner, plan, case, tried.errors)
+            if shapes is not None:
+                tried.inputs += 1
+                tried.shapes.add(shapes)
+        self._require_own(loaded.runner, plan)
+        return tried
+
+    def _correct(self, tried: VerifiedCases, elsewhere: str) -> Answer:
+        errors, where = tried.errors, f"{len(tried.shapes)} shapes"
         return {
             "outcome": "correct",
-            "message": f"correct on {inputs} inputs of {len(shapes)} shapes",
+            "message": f"correct on {tried.inputs} inputs of {where}" + ("; not at other sizes" if elsewhere else ""),
+            "sizes": "declared" if elsewhere else "all",
+            "elsewhere": elsewhere,
             "accuracy": {
                 "error": errors.error,
                 "reference_error": errors.reference_error,
                 "error_ratio": errors.ratio,
                 "relative_error": errors.relative,
-                "inputs_tried": inputs,
-                "shapes_tried": len(shapes),
+                "inputs_tried": tried.inputs,
+                "shapes_tried": len(tried.shapes),
                 "bit_reproducible": errors.reproducible,
                 "reference": "f64" if self.task.reference_is_float64 else "same dtype",
             },
         }
 
-    def profile(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:
-        """Outcome, message and timing. Refuses what is impossible or differs from what was verified."""
+    def profile(
+        self,
+        plan: dict[str, Any],
+        binary: bytes,
+        key: str,
+        tier: str,
+        measurement: MeasurementNumber = ONLY_MEASUREMENT,
+    ) -> Answer:
+        """Outcome, message and timing. Refuses impossible times, and outputs that differ from those that were verified.
+
+        A repeated `measurement` adds to the rounds of the previous one (repeated_measurement.py).
+        """
         try:
             loaded = self._load(plan, binary, key)
-            return self.profiler.candidate(loaded.runner, plan, tier, self._timeout, loaded.idle_threads)
-        except Wrong as wrong:
+            return self.profiler.candidate(loaded.runner, plan, tier, self._timeout, loaded.most_threads, measurement)
+        except IncorrectOutput as wrong:
             return {"outcome": wrong.outcome, "message": wrong.message, "mismatch": wrong.mismatch}
         except CandidateFailure as failed:
             return self._failed(failed)
 
-    def _require_own_kernels(self, runner: RunnerClient) -> None:
-        """Kernels share a process with PyTorch there; only the calls that the plan declares may use it."""
+    def _require_own(self, runner: RunnerClient, plan: dict[str, Any]) -> None:
+        """Raise IncorrectOutput if PyTorch does work that the candidate should do. On the CPU the kernels of a plan
+        with residual calls share a process with PyTorch; only the calls that the plan declares may use it.
+        """
+        if not plan.get("residual") or self.command.target != "cpu":
+            return
         seen = runner.request({"op": "trace"}, self._timeout).get("operators")
         if seen:
-            raise Wrong("cheating", f"PyTorch computes inside a kernel: {', '.join(map(str, seen))[:200]}")
+            raise IncorrectOutput("cheating", f"PyTorch computes inside a kernel: {', '.join(map(str, seen))[:200]}")
 
     def release(self) -> RunnerClient | None:
-        """As `close`, but a runner that can serve the next task stays: on a GPU, where nothing of a candidate ran on
-        its host side. To start one, and for residual calls to import torch there, takes longer than to open a task."""
+        """Close the judge, but return its runner if that can serve the next task. It can on a GPU, where no code of a
+        candidate ran on its host side. Starting a runner, and importing torch there for residual calls, takes longer
+        than opening a task.
+        """
         runner = self._loaded.runner if self._loaded else self._spare
         if runner is None or self.command.target != "cuda" or runner.process.poll() is not None:
             self.close()
@@ -169,7 +235,7 @@ class Judge:
         return runner
 
     def close(self) -> None:
-        """End all runners and give the shared memory back."""
+        """End all runners and free the shared memory."""
         for runner in (self._spare, self._loaded.runner if self._loaded else None):
             if runner:
                 runner.close()
@@ -178,45 +244,57 @@ class Judge:
             self._profiler.close()
 
     def _cases(self, tier: str) -> list[Case]:
-        if tier == "quick":
+        if tier == "verify":
+            # Nothing is timed, where other inputs would show a candidate that keeps what it computed for the first.
+            return [self._base_case, self._second_case]
+        if tier != "full":
             return [self._base_case]
         if self._held_out is None:
             self._held_out = self.task.held_out_dims()
         return full_cases(len(self.task.workload_dims), self._held_out, bool(self.task.constants()))
 
     def _verify_case(
-        self, runner: RunnerClient, plan: dict[str, Any], case: Case, errors: Errors
+        self, runner: RunnerClient, plan: dict[str, Any], case: Case, errors: WorstErrors
     ) -> tuple[tuple[int, ...], ...] | None:
-        """Shapes of the inputs; None where the case does not apply.
+        """Shapes of the inputs; None if the case does not apply.
 
-        A case's tensors live in this call only: those of two do not fit beside one another where they are large.
+        A case's tensors are freed at the end of this call: those of two cases do not fit into memory if they are large.
         """
         with self._lock.shared():
-            expected = self._base() if case is self._base_case else expect(self.task, case)
+            often = case in (self._base_case, self._second_case)
+            expected = self._expected(case) if often else expect(self.task, case)
         if expected is None:
             return None
         verify_case(runner, plan, self.task, expected, self.numerics, self._timeout, errors, self._lock)
         return tuple(tuple(tensor.shape) for tensor in expected.tensors)
 
-    def _base(self) -> Expected:
-        """The declared inputs with their expected outputs; kept unless they are large."""
-        if self._kept_base is not None:
-            return self._kept_base
-        found = expect(self.task, self._base_case)
-        if found is None:  # pragma: no cover - the declared case is not optional
+    def _base(self) -> ExpectedOutputs:
+        return self._expected(self._base_case)
+
+    def _expected(self, case: Case) -> ExpectedOutputs:
+        """Declared inputs with their expected outputs; kept in memory unless they are large."""
+        if case in self._kept:
+            return self._kept[case]
+        expected = expect(self.task, case)
+        if expected is None:  # pragma: no cover - the declared case is not optional
             raise RuntimeError("the declared inputs do not match the exported graph")
-        if found.bytes <= KEEP_BYTES:
-            self._kept_base = found
-        return found
+        if expected.bytes <= KEEP_BYTES:
+            self._kept[case] = expected
+        return expected
 
-    def _load(self, plan: dict[str, Any], binary: bytes, key: str) -> Loaded:
-        """A runner that holds this candidate: a fresh process on the CPU, a fresh module on CUDA.
+    def _load(self, plan: dict[str, Any], binary: bytes, key: str) -> LoadedCandidate:
+        """A runner that has loaded this candidate: a new process on the CPU, a new module on CUDA.
 
-        On CUDA the process is kept between candidates, because nothing of a candidate runs on the host side of it.
+        On CUDA the process is kept between candidates, because no code of a candidate runs on its host side.
         """
         if self._loaded and self._loaded.key == key and self._loaded.runner.process.poll() is None:
             return self._loaded
         runner = self._take_runner()
+        alone = self.command.target == "cpu" and not plan.get("residual")
+        if alone:
+            # Counted before the candidate is loaded: whatever it starts itself comes on top.
+            runner.request({"op": "threads"}, LEAST_TIMEOUT)
+            openmp_threads = runner.threads()
         descriptor = os.memfd_create("binary", os.MFD_CLOEXEC)
         try:
             os.write(descriptor, binary)
@@ -227,7 +305,7 @@ class Judge:
             runner.request(message, timeout, (descriptor,))
         finally:
             os.close(descriptor)
-        self._loaded = Loaded(key, plan, runner, runner.threads())
+        self._loaded = LoadedCandidate(key, plan, runner, openmp_threads if alone else most_threads(runner))
         return self._loaded
 
     def _take_runner(self) -> RunnerClient:

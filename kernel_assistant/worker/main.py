@@ -7,9 +7,12 @@ import os
 import sys
 import traceback
 from collections.abc import Callable
-from typing import Any, BinaryIO
+from functools import partial
+from typing import Any, BinaryIO, NoReturn
 
 from .frames import PROTOCOL_VERSION, read_frame, write_frame
+from .process import forks, idle, stages
+from .process.leaving import leave
 
 Params = dict[str, Any]
 LEAST_TORCH = (2, 9)
@@ -23,15 +26,17 @@ class Worker:
         self._judge: Any = None
         self._free: Any = None
         self._applied: Any = None
+        self._module: Any = None
         self._imported = False
         self._runner: Any = None
         self._keeps_runner = False
+        self.tell_stage: Callable[[str], None] = lambda stage: None
 
     def hello(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Versions. Raises TaskError torch_missing or torch_too_old."""
-        from . import pinning
+        """The versions of the protocol, Python, torch and CUDA. Raises TaskError torch_missing or torch_too_old."""
+        from .process import pinning
+        from .process.worker_errors import TaskError
         from .runner.libraries import library_folders
-        from .worker_errors import TaskError
 
         try:
             pinning.import_torch()
@@ -42,7 +47,7 @@ class Worker:
                 f"{sys.executable} has no torch ({error})",
                 "install torch there, or name another interpreter with --python",
             ) from error
-        # What torch consists of is never garbage.
+        # Exclude torch's own objects from garbage collection.
         gc.freeze()
         version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])
         if version < LEAST_TORCH:
@@ -63,27 +68,28 @@ class Worker:
         }
 
     def open_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Load the module and its inputs, export the graph, and get a judge ready. Closes the task before."""
+        """Load the module and its inputs, export the graph, and create a judge. Closes the previous task."""
         from .device_lock import DeviceLock
         from .freeform.judge import FreeformJudge
         from .judge import Judge
-        from .open_task import open_task
-        from .roofline import Ceilings
-        from .runner_client import RunnerClient, RunnerCommand
-        from .worker_errors import TaskError
+        from .measuring.roofline import Roofline
+        from .opening.open_task import open_task
+        from .process.worker_errors import TaskError
+        from .running.runner_client import RunnerClient, RunnerCommand
 
         self.close_task({}, ())
         task, runner = params["task"], params["runner"]
         device = _device(task["target"], runner["device"])
         command = RunnerCommand(tuple(runner["argv"]), runner["env"], task["target"], runner["device"])
-        # It starts while the task is opened, unless it is there from the one before.
+        # A runner starts while the task is opened, unless one is left from the previous task.
         spare, self._runner = self._runner, None
         if spare is not None and (spare.command != command or spare.process.poll() is not None):
             spare.close()
             spare = None
         spare = spare or RunnerClient(command)
         try:
-            self._task = open_task(task, device)
+            with stages.told_to(self.tell_stage):
+                self._task = open_task(task, device)
             if self._task.held and params.get("freeform"):
                 raise TaskError(
                     "mutates_inputs",
@@ -95,7 +101,7 @@ class Worker:
             spare.close()
             raise
         kind = FreeformJudge if params.get("freeform") else Judge
-        ceilings, quick_only = Ceilings(**params["ceilings"]), bool(params.get("quick_only"))
+        ceilings, quick_only = Roofline(**params["ceilings"]), bool(params.get("quick_only"))
         throughput = bool(params.get("throughput"))
         lock = DeviceLock(params.get("lock"), self._task.settle)
         self._judge = kind(self._task, task["numerics"], command, ceilings, quick_only, lock, spare, throughput)
@@ -103,51 +109,62 @@ class Worker:
         return {"graph": self._task.graph, "facts": self._task.facts}
 
     def prepare(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Fill the memory that timing needs and compile, so that `baseline` of the same `which` or `profile` only
-        measures."""
+        """Fill the memory that timing needs and compile, so that a later `baseline` of the same `which` or `profile`
+        only measures."""
         self._opened().prepare(params["which"])
         return {}
 
     def baseline(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Time of the reference: which = eager | compile."""
+        """Time of the reference in the mode `which`: eager or compile."""
         return dict(self._opened().baseline(params["which"]))
 
     def verify(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Correctness of a candidate; the binary is the first blob."""
+        """Verify a candidate, whose binary is the first blob."""
         return dict(self._opened().verify(params["plan"], blobs[0], params["key"], params["tier"]))
 
     def profile(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Timing of a verified candidate; the binary is the first blob."""
+        """Time a verified candidate, whose binary is the first blob."""
         judge = self._opened()
-        return {**judge.profile(params["plan"], blobs[0], params["key"], params["tier"]), "waited": judge.waited}
+        measurement = tuple(params.get("look", (1, 1)))
+        return {
+            **judge.profile(params["plan"], blobs[0], params["key"], params["tier"], measurement),
+            "waited": judge.waited,
+        }
 
     def time_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Times of the user's file as it was and as it is with a result applied."""
-        from .applied_timing import time_applied
+        """Times of the user's file before and after a result was applied."""
+        from .applied_checks.applied_timing import time_applied
 
-        return time_applied(params)
+        return time_applied(params, self._module)
+
+    def import_file(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Import the file of a task whose `time_applied` will follow, and nothing else of it."""
+        from .user_module.loading import load_module
+
+        self._module = load_module(params["task"])
+        return {}
 
     def pick_binary(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Which binary of an applied package the loader takes on this machine."""
-        from .applied_check import pick_binary
+        """Name of the binary of an applied package that the loader picks on this machine."""
+        from .applied_checks.applied_check import pick_binary
 
         return pick_binary(params)
 
     def open_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Open the original of an applied class. Closes what was open; loads no generated code."""
-        from .applied_check import Applied
+        """Open the original of an applied class. Closes the previous task or class; loads no generated code."""
+        from .applied_checks.applied_check import AppliedModule
 
         self.close_task({}, ())
-        self._applied = Applied(params)
+        self._applied = AppliedModule(params)
         return {}
 
     def check_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """One call of the class with its kernels: whether they ran, whether the values are the original's, times."""
+        """Call the class with its kernels: whether they ran, whether the values equal the original's, and times."""
         return dict(self._applied.check(params["timing"]))
 
     def free_wins(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """The changes without a kernel that apply to the open task."""
-        from .free_wins import FreeWins
+        from .free_wins.free_wins import FreeWins
 
         opened = self._opened()
         self._free = self._free or FreeWins(opened.task, opened.profiler, opened.numerics)
@@ -158,58 +175,80 @@ class Worker:
         return dict(self._free.measure(params["names"], params["seconds"]))
 
     def calibrate(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Bandwidth of this device, measured."""
-        from .calibrate import calibrate
-        from .gpu_share import lift_share
+        """Measure the bandwidth of this device."""
+        from .measuring.calibrate import calibrate
+        from .process.gpu_share import lift_share
 
         target, number = params["target"], params["device"]
-        # Its buffers have a size of their own, and are given back at once: a worker that shares the GPU keeps nothing.
+        # Its buffers have a fixed size and are freed at once: a worker that shares the GPU keeps nothing.
         lift_share(_device(target, number))
-        found = calibrate(target, number, params["cache_bytes"])
+        rates = calibrate(target, number, params["cache_bytes"])
         if target == "cuda":
             sys.modules["torch"].cuda.empty_cache()
-        return found
+        return rates
 
     def profile_lines(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Time by line of the class's own methods. Closes what was open."""
-        from .line_profile import profile_lines
-        from .roofline import Ceilings
+        """Time by line of the class's own methods. Closes the previous task."""
+        from .lines.line_profile import profile_lines
+        from .measuring.roofline import Roofline
 
         self.close_task({}, ())
         task = params["task"]
         device = _device(task["target"], params["device"])
-        return profile_lines(task, device, params["seconds"], Ceilings(**params["ceilings"]))
+        with stages.told_to(self.tell_stage):
+            return profile_lines(task, device, params["seconds"], Roofline(**params["ceilings"]))
+
+    def try_inputs(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Tries several drafts of inputs and reports which of them runs. Closes the previous task."""
+        from .opening.try_inputs import try_inputs
+
+        self.close_task({}, ())
+        return try_inputs(params["tasks"], "cpu")
 
     def close_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Give runners and memory back; the process stays warm."""
+        """End runners and free memory; the process stays warm."""
         opened = self._task is not None
-        if self._free is not None:
-            self._free.close()
-        if self._judge is not None and self._keeps_runner:
-            self._runner = self._judge.release()
-        elif self._judge is not None:
-            self._judge.close()
-        self._task = self._judge = self._free = self._applied = None
+        self._close()
         dynamo = sys.modules.get("torch._dynamo")
         if dynamo is not None:
-            # Compiled graphs hold the task's tensors, and count against the recompile limit of the next task's.
+            # Compiled graphs keep the task's tensors alive, and count towards the recompile limit of the next task.
             dynamo.reset()
         torch = sys.modules.get("torch")
         if torch is not None:
             gc.collect()
             if opened and not self._imported:
-                # The first task has imported what traces: looked through behind each, it takes longer than the rest.
+                # The first task has imported the tracer: scanning its objects after each task would take longer than
+                # the rest.
                 gc.freeze()
                 self._imported = True
             if torch.cuda.is_initialized():
                 torch.cuda.empty_cache()
         return {}
 
+    def _close(self) -> None:
+        if self._free is not None:
+            self._free.close()
+        if self._judge is not None and self._keeps_runner:
+            self._runner = self._judge.release()
+        elif self._judge is not None:
+            self._judge.close()
+        self._task = self._judge = self._free = self._applied = self._module = None
+
+    def give_back(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Free memory that is not needed until the next task, as an idle worker does by itself."""
+        idle.give_back()
+        return {}
+
     def end(self) -> None:
-        """Behind the last request."""
-        self.close_task({}, ())
+        """Close everything after the last request. Memory is not freed: the process ends."""
+        self._close()
         if self._runner is not None:
             self._runner.close()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether a task is open whose compiled code would be lost."""
+        return any(one is not None for one in (self._task, self._applied, self._module))
 
     def _opened(self) -> Any:
         if self._judge is None:
@@ -219,7 +258,7 @@ class Worker:
 
 def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
     """The answer to one request; every failure is named."""
-    from .worker_errors import TaskError
+    from .process.worker_errors import TaskError
 
     methods: dict[str, Callable[[Params, tuple[bytes, ...]], Params]] = {
         name: getattr(worker, name)
@@ -231,6 +270,7 @@ def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
             "verify",
             "profile",
             "time_applied",
+            "import_file",
             "pick_binary",
             "open_applied",
             "check_applied",
@@ -238,7 +278,9 @@ def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
             "free_win",
             "calibrate",
             "profile_lines",
+            "try_inputs",
             "close_task",
+            "give_back",
         )
     }
     method = methods.get(message.get("method", ""))
@@ -253,8 +295,9 @@ def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
 
 
 def _device(target: str, number: int) -> str:
-    """As PyTorch calls it. On a GPU that workers share this one keeps to its part from now on."""
-    from .gpu_share import keep_to_share
+    """The device's name in PyTorch. On a GPU that workers share, this also limits the process to its share from now
+    on."""
+    from .process.gpu_share import keep_to_share
 
     device = f"cuda:{number}" if target == "cuda" else "cpu"
     keep_to_share(device)
@@ -281,23 +324,31 @@ def _error(kind: str, message: str, next_step: str = "", detail: str = "") -> Pa
     return {"error": {"kind": kind, "message": message, "next_step": next_step, "detail": detail}}
 
 
+def _tell_stage(sink: BinaryIO, request: Any, stage: str) -> None:
+    write_frame(sink, {"id": request, "event": {"stage": stage}})
+
+
 def serve(source: BinaryIO, sink: BinaryIO) -> int:
     """Answer requests until the stream ends or `shutdown` comes."""
     worker = Worker()
     while True:
+        if not worker.is_open:
+            idle.wait(source)
         frame = read_frame(source)
         if frame is None or frame[0].get("method") == "shutdown":
             worker.end()
             return 0
         message, blobs = frame
+        worker.tell_stage = partial(_tell_stage, sink, message.get("id"))
         write_frame(sink, {"id": message.get("id"), **answer(worker, message, blobs)})
 
 
-def main() -> int:
-    """Take the protocol's pipe away from the user's prints, then serve."""
+def main() -> NoReturn:
+    """Redirect the user's prints away from the protocol's pipe, serve, and end the process."""
     sink = os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)
     source = os.fdopen(os.dup(0), "rb")
     null = os.open(os.devnull, os.O_RDONLY)
     os.dup2(null, 0)
-    return serve(source, sink)
+    forks.watch(source.fileno(), sink.fileno())
+    leave(serve(source, sink))

@@ -1,7 +1,7 @@
 """Integer expressions over free dimensions: from torch's symbolic sizes to text, and their value.
 
-The language is integers, names, `+ - * //` and parentheses; a divisor is a positive integer. Torch's expressions are
-sympy trees; they are read by their shape only, so that nothing here depends on a version of sympy.
+An expression has integers, names, `+ - * //` and parentheses; a divisor is a positive integer. Torch's expressions are
+sympy trees; only their structure is read, so that nothing here depends on a version of sympy.
 """
 
 from __future__ import annotations
@@ -21,11 +21,11 @@ _BINARY: dict[type[ast.operator], Callable[[int, int], int]] = {
 
 
 class InexpressibleError(ValueError):
-    """A size that the language cannot say, e.g. one that depends on values."""
+    """A size that cannot be written as an expression, e.g. one that depends on values."""
 
 
 class Symbols:
-    """Names for torch's symbols, given in order of first appearance: B, B2, B3."""
+    """Names of torch's symbols, in order of first appearance: B, B2, B3."""
 
     def __init__(self) -> None:
         self._names: dict[Any, str] = {}
@@ -43,13 +43,13 @@ class Symbols:
         return self._names.get(symbol)
 
     def text(self, size: Any) -> str:
-        """`size` in the language. Raises InexpressibleError."""
+        """`size` as an expression. Raises InexpressibleError."""
         if isinstance(size, int):
             return str(int(size))
         return self._sum(_tree(size))
 
     def value(self, size: Any, dims: Mapping[str, int]) -> int:
-        """`size` at the given dimensions; any expression of torch's will do."""
+        """The value of `size`, which may be any expression of torch's, at the given dimensions."""
         if isinstance(size, int):
             return int(size)
         tree = _tree(size)
@@ -95,12 +95,13 @@ class Symbols:
 
 
 def evaluate_size(text: str, dims: Mapping[str, int]) -> int:
-    """Value of an expression of the language, e.g. `evaluate_size("B*16", {"B": 8}) == 128`."""
+    """Value of an expression, e.g. `evaluate_size("B*16", {"B": 8}) == 128`."""
     return _evaluate(ast.parse(text, mode="eval").body, dims)
 
 
 def solve_dims(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Dimensions from (expression, size) pairs, each linear in at most one name. ValueError where they contradict."""
+    """Dimensions from (expression, size) pairs, each linear in at most one name. Raises ValueError if they
+    contradict."""
     pairs, dims = list(pairs), dict[str, int]()
     for text, size in pairs:
         names = {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}

@@ -1,8 +1,8 @@
 """A process that has torch imported and forks workers (docs/templates.md). `boot_template.py` starts it.
 
 It runs no user code and no parallel region (libgomp does not survive a fork after one), starts no thread and opens no
-device; where an import has done so all the same, it ends and workers are started without it. What fork duplicates, and
-what is done about that in a child, is in `forked.py`.
+device. If an import does so all the same, the template ends and workers are started without it. `forked.py` says what
+fork duplicates and what a child does about that.
 """
 
 from __future__ import annotations
@@ -15,55 +15,60 @@ import select
 import socket
 import struct
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
 from typing import Protocol
 
-from .forked import Order, changed_at_start, receive, send
+from .forked import ForkOrder, changed_at_start, receive, send
 
-#: What opening a first task and compiling it import, which takes as long as torch itself.
+#: Modules that the first task and its compilation import, which takes as long as importing torch itself.
 IMPORTED = (".main", ".judge", ".freeform.judge", "torch._dynamo", "torch._export.utils", "torch._inductor.compile_fx")
-#: A client sends its request at once; one that does not must not keep others waiting.
+#: Seconds to wait for a client's request, which should come at once: a slow client must not block others.
 REQUEST_SECONDS = 5.0
-#: No wait is timed that is longer: as good as for ever, and more milliseconds than the system takes.
+#: Longer waits get no timeout: poll does not accept so many milliseconds.
 LONG_SECONDS = 1e6
 UNFIT = 3
-#: The number of pidfd_open. Pythons that were built on an old system, as many are, lack `os.pidfd_open`.
+#: The function by which torch's modules ask the driver during import (`torch.cuda.is_available`), in builds for CUDA.
+COUNT_DEVICES = "_cuda_getDeviceCount"
+#: The system call number of pidfd_open. Many Pythons were built on an old system and lack `os.pidfd_open`.
 PIDFD_OPEN = 434
 
 
-class Watched(Protocol):
+class Pollable(Protocol):
     def fileno(self) -> int: ...
     def close(self) -> None: ...
 
 
 @dataclass
 class Child:
-    """A worker. `client` is None once it has left, `status` (negative: a signal) until it has ended."""
+    """A forked worker. `client` is None once it has closed, `status` (negative: a signal) is None until the worker has
+    ended."""
 
     pid: int
-    process: Watched
+    process: Pollable
     client: socket.socket | None
     status: int | None = None
 
 
 class Template:
-    """Clients come from `source`: a socket that listens, or one over which a single process hands connections.
+    """Clients come from `source`: a socket that listens, or one over which a single process sends connections.
 
     On its connection a client sends an order and gets `{"pid"}` from the child, then `{"status"}` when that has ended.
-    Until the client closes it the child is not reaped, so its number stays its own.
+    The child is not reaped before the client closes the connection, so its process id is not reused.
     """
 
     def __init__(self, source: socket.socket, idle_seconds: float) -> None:
         self._idle_seconds = idle_seconds
         self._idle_since = time.monotonic()
         self._children = 0
-        self._watched: dict[Watched, Callable[[], Order | None]] = {source: partial(self._accept, source)}
+        self._watched: dict[Pollable, Callable[[], ForkOrder | None]] = {source: partial(self._accept, source)}
 
-    def serve(self) -> Order | None:
-        """In a child what it is to become; None where the template ends: without children, and idle or left alone."""
+    def serve(self) -> ForkOrder | None:
+        """Serve clients. Returns the order in a forked child; None in the template when it ends, because it has no
+        children and was idle, or because its sources are closed.
+        """
         while self._watched:
             ready = self._ready()
             if not ready and not self._children:
@@ -75,8 +80,9 @@ class Template:
                     return order
         return None
 
-    def _ready(self) -> list[Watched]:
-        """Those with something to do, none where there was nothing for as long as it stays without children."""
+    def _ready(self) -> list[Pollable]:
+        """The sockets and processes with an event; empty if the template had no children and no event for its idle
+        time."""
         poll = select.poll()
         for watched in self._watched:
             poll.register(watched.fileno(), select.POLLIN)
@@ -85,7 +91,7 @@ class Template:
         return [watched for watched in self._watched if watched.fileno() in ready]
 
     def _accept(self, source: socket.socket) -> None:
-        """A connection, or the end of them."""
+        """Accept a connection, or notice that no more will come."""
         client = _accepted(source) if _listens(source) else _handed(source)
         if client is not None:
             client.settimeout(REQUEST_SECONDS)
@@ -94,8 +100,8 @@ class Template:
             del self._watched[source]
             source.close()
 
-    def _fork(self, client: socket.socket) -> Order | None:
-        """The order, in the child. A client that gets no answer starts its worker itself."""
+    def _fork(self, client: socket.socket) -> ForkOrder | None:
+        """Fork a worker; returns the order in the child. A client that gets no answer starts its worker itself."""
         del self._watched[client]
         order = receive(client)
         if order is None:
@@ -124,9 +130,9 @@ class Template:
     def _ended(self, child: Child) -> None:
         del self._watched[child.process]
         child.process.close()
-        found = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
-        assert found is not None
-        child.status = found.si_status if found.si_code == os.CLD_EXITED else -found.si_status
+        status = os.waitid(os.P_PID, child.pid, os.WEXITED | os.WNOWAIT)
+        assert status is not None
+        child.status = status.si_status if status.si_code == os.CLD_EXITED else -status.si_status
         if child.client is None:
             self._reap(child)
         else:
@@ -134,7 +140,9 @@ class Template:
                 send(child.client, {"status": child.status})
 
     def _abandoned(self, child: Child) -> None:
-        """The client has the status, or is gone: then the worker's input has ended, and it ends by itself."""
+        """Forget a client that has closed its connection. If it did so early, the worker's input has ended, so the
+        worker will end too.
+        """
         client, child.client = child.client, None
         assert client is not None
         del self._watched[client]
@@ -156,14 +164,14 @@ def main(descriptor: int, idle_seconds: float) -> int:
     """The exit status of the template, or of a worker that was forked from it."""
     source = socket.socket(fileno=descriptor)
     if _listens(source) and os.fork():
-        os._exit(0)  # what serves others is nobody's child
+        os._exit(0)  # a template that serves others has no parent
     changed = changed_at_start()
     _import()
     if not _is_fit(source):
         return UNFIT
     order = Template(source, idle_seconds).serve()
     if order is None:
-        os._exit(0)  # there is nothing to be put in order, which would take half a second
+        os._exit(0)  # skip the interpreter's cleanup, which would take half a second
     order.carry_out(changed)
     from .main import main as work
 
@@ -171,28 +179,59 @@ def main(descriptor: int, idle_seconds: float) -> int:
 
 
 def _import() -> None:
-    from .pinning import load_torch
+    from .process.pinning import load_torch
 
     load_torch()
     importlib.import_module("torch")
-    for name in IMPORTED:
-        with suppress(ImportError):  # another version of torch may have it elsewhere, and the worker imports it later
-            importlib.import_module(name, __package__)
+    with devices_counted_elsewhere():
+        for name in IMPORTED:
+            with suppress(ImportError):  # another version of torch may lack it; the worker imports it later
+                importlib.import_module(name, __package__)
     if os.fork() == 0:
         os._exit(0)
-    os.wait()  # before a fork OpenBLAS ends the threads that it started when numpy was imported
+    os.wait()  # before a fork, OpenBLAS ends the threads that it started when numpy was imported
     gc.freeze()
 
 
+@contextmanager
+def devices_counted_elsewhere() -> Iterator[None]:
+    """Within the block, a child process counts the CUDA devices: asking the driver starts a thread, opens devices, and
+    makes CUDA unusable in forks of this process. (torch's inductor asks during import, to choose how it times.)"""
+    from torch import _C
+
+    if not hasattr(_C, COUNT_DEVICES):
+        yield
+        return
+    original = getattr(_C, COUNT_DEVICES)
+    setattr(_C, COUNT_DEVICES, cache(partial(_in_a_child, original)))
+    try:
+        yield
+    finally:
+        setattr(_C, COUNT_DEVICES, original)
+
+
+def _in_a_child(count: Callable[[], int]) -> int:
+    """The result of `count`, run in a child process; 0 if it fails."""
+    child = os.fork()
+    if child == 0:
+        devices = 0
+        try:
+            devices = count()
+        finally:
+            os._exit(min(devices, 255))
+    return max(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), 0)
+
+
 def _is_fit(source: socket.socket) -> bool:
-    """Whether a fork of this process is as good as a process of its own."""
+    """Whether a fork of this process would behave like a new process: one thread, no children, no other open
+    descriptors."""
     held = {0, 1, 2, source.fileno()}
     descriptors = {int(name) for name in os.listdir("/proc/self/fd") if _is_open(name)}
     return _has_one_thread() and not _has_children() and descriptors == held
 
 
-def _process(pid: int) -> Watched:
-    """Can be read from once the process has ended."""
+def _process(pid: int) -> Pollable:
+    """A file that becomes readable when the process has ended."""
     descriptor = int(ctypes.CDLL(None, use_errno=True).syscall(PIDFD_OPEN, pid, 0))
     if descriptor < 0:
         raise OSError(ctypes.get_errno(), "pidfd_open")
@@ -212,7 +251,7 @@ def _has_children() -> bool:
 
 
 def _is_open(descriptor: str) -> bool:
-    """False for the one that listed them."""
+    """Whether a listed descriptor is still open. The descriptor that was used for listing is not."""
     return os.path.lexists(f"/proc/self/fd/{descriptor}")
 
 
@@ -221,7 +260,7 @@ def _listens(source: socket.socket) -> bool:
 
 
 def _accepted(source: socket.socket) -> socket.socket | None:
-    """None for another user's, and for one that has left already."""
+    """Accept a connection. Returns None for a connection of another user, and for one that has closed already."""
     try:
         client, _ = source.accept()
     except OSError:
@@ -234,7 +273,7 @@ def _accepted(source: socket.socket) -> socket.socket | None:
 
 
 def _handed(source: socket.socket) -> socket.socket | None:
-    """None where no more will come."""
+    """A connection that the other process has sent; None if no more will come."""
     try:
         _, descriptors, _, _ = socket.recv_fds(source, 1, 1, socket.MSG_CMSG_CLOEXEC)
     except OSError:

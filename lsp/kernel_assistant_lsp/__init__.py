@@ -1,1 +1,1 @@
-"""Language server front end of kernel-assistant. Empty in this version: the package holds its place in the layout."""
+"""Language server front end of kernel-assistant. Editors start jobs of the session host with it."""

@@ -6,18 +6,19 @@ from collections.abc import Iterable, Mapping
 
 from lsprotocol.types import CodeAction, CodeActionDisabled, CodeActionKind, Command, Range
 
-from kernel_assistant.session.class_state import ClassState
+from kernel_assistant.session.reporting.class_state import ClassState
 from kernel_assistant.source.find import ModuleClass
-from kernel_assistant_lsp.classes import why_not
-from kernel_assistant_lsp.client import Abilities
-from kernel_assistant_lsp.edits import workspace_edit
-from kernel_assistant_lsp.jobs.view import JobView
+from kernel_assistant.source.outline import Outline
+from kernel_assistant_lsp.client import ClientCapabilities
+from kernel_assistant_lsp.jobs.view import EditorJob
 from kernel_assistant_lsp.names import (
     APPLY,
     CANCEL,
+    CONFIRM,
     DIFF,
     DISCARD,
     INPUTS,
+    KERNELS,
     OPTIMIZE,
     PROFILE,
     SCAN,
@@ -26,7 +27,10 @@ from kernel_assistant_lsp.names import (
     VERIFY,
 )
 from kernel_assistant_lsp.silence import ignored, with_comment
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.classes import in_words, why_not
+from kernel_assistant_lsp.text.edits import workspace_edit
+from kernel_assistant_lsp.text.homeless import in_words as in_no_file
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
 KIND = CodeActionKind.RefactorRewrite
 
@@ -34,33 +38,36 @@ KIND = CodeActionKind.RefactorRewrite
 def actions(
     snapshot: Snapshot,
     where: Range,
-    classes: Iterable[ModuleClass],
+    known: Outline,
     states: Mapping[str, ClassState],
-    running: Mapping[str, JobView],
-    abilities: Abilities,
+    running: Mapping[str, EditorJob],
+    abilities: ClientCapabilities,
 ) -> list[CodeAction]:
-    """Of the innermost class around `where`; what cannot be done now is shown as disabled to a client that shows it."""
-    chosen = innermost(snapshot, where, classes)
+    """Return the code actions of the innermost class around `where`. Actions that are not possible now are disabled, or
+    left out if the client cannot show disabled ones."""
+    chosen = innermost(snapshot, where, known.classes)
     if chosen is None:
         return []
     job = running.get(chosen.name)
-    found = _of_class(snapshot, chosen, states.get(chosen.name, ClassState()), job, why_not(chosen))
+    fault = known.fault_of(chosen)
+    hindrance = in_no_file(snapshot, chosen.name) or why_not(chosen) or ("" if fault is None else in_words(fault))
+    offered = _of_class(snapshot, chosen, states.get(chosen.name, ClassState()), job, hindrance)
     if not ignored(snapshot, chosen):
-        found.append(_ignore(snapshot, chosen, abilities))
+        offered.append(_ignore(snapshot, chosen, abilities))
     if not abilities.disabled_actions:
-        found = [action for action in found if action.disabled is None]
-    return found
+        offered = [action for action in offered if action.disabled is None]
+    return offered
 
 
 def innermost(snapshot: Snapshot, where: Range, classes: Iterable[ModuleClass]) -> ModuleClass | None:
-    """The class around the beginning of `where`, of several the one that begins last."""
+    """Return the class that contains the start of `where`; of nested classes the one that begins last."""
     line = where.start.line + 1
     around = [one for one in classes if one.line <= line <= one.end_line]
     return max(around, key=lambda one: one.line, default=None)
 
 
 def resolved(action: CodeAction, snapshot: Snapshot, classes: Iterable[ModuleClass], *, versioned: bool) -> CodeAction:
-    """`action` with its edit, where it stands for one. Others, and those of other servers, come back as they are."""
+    """Return `action` with its edit filled in if it needs one. Every other action is returned unchanged."""
     data = action.data if isinstance(action.data, Mapping) else {}
     if action.edit is not None or data.get("do") != "ignore":
         return action
@@ -71,29 +78,40 @@ def resolved(action: CodeAction, snapshot: Snapshot, classes: Iterable[ModuleCla
 
 
 def _of_class(
-    snapshot: Snapshot, one: ModuleClass, state: ClassState, job: JobView | None, hindrance: str
+    snapshot: Snapshot, one: ModuleClass, state: ClassState, job: EditorJob | None, hindrance: str
 ) -> list[CodeAction]:
     argument = {"uri": snapshot.uri, "class": one.name}
     with_job = {**argument, "job": state.job} if state.job else argument
+    broken = hindrance
     if job is not None:
         hindrance = hindrance or f"job {job.job} is at it"
-    found = [_action(f"Optimize this module ({one.name})", OPTIMIZE, argument, hindrance, preferred=True)]
+    offered = [_action(f"Optimize this module ({one.name})", OPTIMIZE, argument, hindrance, preferred=True)]
     if job is not None:
-        found.append(_action(f"Cancel job {job.job}", CANCEL, {**argument, "job": job.job}))
+        offered.append(_action(f"Cancel job {job.job}", CANCEL, {**argument, "job": job.job}))
     if state.applied:
-        found.append(_action(f"Undo the kernels of {one.name}", UNDO, argument))
-        found.append(_action(f"Verify the kernels of {one.name} again", VERIFY, argument, hindrance))
-    elif state.improved:
-        found.append(_action(f"Review the kernels of {one.name}", DIFF, with_job))
-        found.append(_action(f"Apply the kernels of {one.name} ({state.figure})", APPLY, with_job, state.stale))
-        found.append(_action(f"Discard the kernels of {one.name}", DISCARD, with_job))
-        found.append(_action(f"Verify the kernels of {one.name} again", VERIFY, with_job, hindrance))
+        offered.append(_action(f"Undo the kernels of {one.name}", UNDO, argument))
+        offered.append(_action(f"Verify the kernels of {one.name} again", VERIFY, argument, hindrance))
+    elif state.unused:
+        offered.append(_action(f"Clean up the unused kernels of {one.name}", UNDO, argument))
+    if state.applicable and not state.applied:
+        offered.append(_action(f"Review the kernels of {one.name}", DIFF, with_job))
+        offered.append(
+            _action(f"Apply the kernels of {one.name} ({state.figure})", APPLY, with_job, state.stale or broken)
+        )
+        offered.append(_action(f"Discard the kernels of {one.name}", DISCARD, with_job))
+        offered.append(_action(f"Verify the kernels of {one.name} again", VERIFY, with_job, hindrance))
+    if state.applicable:
+        offered.append(_action(f"Show the kernels of {one.name}", KERNELS, with_job))
+    if state.unconfirmed:
+        unconfirmed = {**argument, "job": state.unconfirmed}
+        title = f"Verify in full what job {state.unconfirmed} found for {one.name}"
+        offered.append(_action(title, CONFIRM, unconfirmed, hindrance))
     if state.job:
-        found.append(_action(f"Show the report of {one.name}", SHOW, with_job))
-    found.append(_action(f"Profile {one.name} line by line", PROFILE, argument, hindrance))
-    found.append(_action(f"Draft inputs for {one.name}", INPUTS, {**argument, "how": "draft"}, why_not(one)))
-    found.append(_action("Scan a program and rank its modules", SCAN, {"uri": snapshot.uri}))
-    return found
+        offered.append(_action(f"Show the report of {one.name}", SHOW, with_job))
+    offered.append(_action(f"Profile {one.name} line by line", PROFILE, argument, hindrance))
+    offered.append(_action(f"Draft inputs for {one.name}", INPUTS, {**argument, "how": "draft"}, broken))
+    offered.append(_action("Scan a program and rank its modules", SCAN, {"uri": snapshot.uri}))
+    return offered
 
 
 def _action(
@@ -105,8 +123,10 @@ def _action(
     return CodeAction(title=title, kind=KIND, command=call, is_preferred=True if preferred else None)
 
 
-def _ignore(snapshot: Snapshot, one: ModuleClass, abilities: Abilities) -> CodeAction:
-    """A client that resolves gets the edit when it asks for it, any other at once."""
+def _ignore(snapshot: Snapshot, one: ModuleClass, abilities: ClientCapabilities) -> CodeAction:
+    """Return the action that hides a class from lenses. A client that supports `codeAction/resolve` asks for its edit
+    later; for all others the action contains it.
+    """
     action = CodeAction(
         title=f"Ignore {one.name} from now on",
         kind=KIND,

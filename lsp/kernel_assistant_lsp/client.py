@@ -1,4 +1,4 @@
-"""What the client can do, from what it said at the beginning. Pure."""
+"""The capabilities of the client, read from its `initialize` request. Pure."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from lsprotocol import types
 
 
 @dataclass(frozen=True)
-class Abilities:
-    """`job_events`: the client shows jobs itself and wants `kernelAssistant/job` and `/status` for it."""
+class ClientCapabilities:
+    """`job_events`: the client shows jobs itself and wants the notifications `kernelAssistant/job` and `/status`."""
 
     job_events: bool = False
     work_done: bool = False
@@ -21,13 +21,14 @@ class Abilities:
     disabled_actions: bool = False
     applies_edits: bool = False
     versioned_edits: bool = False
+    renames_files: bool = False
     configuration: bool = False
     watches_files: bool = False
     messages_with_choices: bool = True
     shows_documents: bool = False
 
 
-def abilities(capabilities: types.ClientCapabilities, options: Mapping[str, Any]) -> Abilities:
+def abilities(capabilities: types.ClientCapabilities, options: Mapping[str, Any]) -> ClientCapabilities:
     workspace, window = capabilities.workspace, capabilities.window
     document = capabilities.text_document
     action = document.code_action if document else None
@@ -36,7 +37,7 @@ def abilities(capabilities: types.ClientCapabilities, options: Mapping[str, Any]
     watched = workspace.did_change_watched_files if workspace else None
     lens = workspace.code_lens if workspace else None
     inlay = workspace.inlay_hint if workspace else None
-    return Abilities(
+    return ClientCapabilities(
         job_events=options.get("progress") == "client",
         work_done=bool(window and window.work_done_progress),
         refreshes_lenses=bool(lens and lens.refresh_support),
@@ -45,6 +46,9 @@ def abilities(capabilities: types.ClientCapabilities, options: Mapping[str, Any]
         disabled_actions=bool(action and action.disabled_support),
         applies_edits=bool(workspace and workspace.apply_edit),
         versioned_edits=bool(edits and edits.document_changes),
+        renames_files=bool(
+            edits and edits.document_changes and types.ResourceOperationKind.Rename in (edits.resource_operations or ())
+        ),
         configuration=bool(workspace and workspace.configuration),
         watches_files=bool(watched and watched.dynamic_registration),
         messages_with_choices=options.get("progress") != "client",

@@ -1,4 +1,4 @@
-"""The settings that hold for a file: the editor's section of its folder, over the project's and the user's files."""
+"""The settings for a file: the editor's settings of its folder override those in the project's and user's files."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_assistant_lsp.settings import flags_of, switched_on
 
 
 class Configuration:
-    """Files are read when they are asked for, so a change of one counts from the next request on."""
+    """Resolves settings. Files are read at each call, so a change applies from the next request on."""
 
     def __init__(self) -> None:
         self._general: dict[str, Any] = {}
@@ -22,7 +22,7 @@ class Configuration:
         self._folders = {path: dict(section) for path, section in (folders or {}).items()}
 
     def section(self, path: Path | None) -> dict[str, Any]:
-        """Of the innermost folder that holds `path`."""
+        """Return the editor's settings of the innermost folder that contains `path`, else the general ones."""
         holding = [folder for folder in self._folders if path is not None and path.is_relative_to(folder)]
         return self._folders[max(holding, key=lambda folder: len(folder.parts))] if holding else self._general
 
@@ -30,9 +30,9 @@ class Configuration:
         return switched_on(self.section(path), switch)
 
     def settings(self, path: Path | None) -> Settings:
-        """Raises UsageError for a value that does not fit, in a file or in the editor."""
+        """Return the settings for `path`. Raises UsageError for an invalid value, in a file or in the editor."""
         return self.resolved(path)[0]
 
     def resolved(self, path: Path | None) -> tuple[Settings, list[str]]:
-        """The settings, and what a project tried to set that it may not."""
+        """Return the settings for `path`, and a warning for each setting that a project must not set."""
         return resolve(path, flags_of(self.section(path)))

@@ -1,11 +1,13 @@
-"""What requests and commands work with: documents, settings, jobs, history, and the way to the client."""
+"""The state that requests and commands share: documents, settings, jobs, history, and access to the client."""
 
 from __future__ import annotations
 
 import asyncio
 import logging
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine, Mapping
+from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,77 +17,124 @@ from pygls.lsp.server import LanguageServer
 
 from kernel_assistant.config import Settings, resolve
 from kernel_assistant.errors import StoreError, UsageError
+from kernel_assistant.session.reporting.check_report import CHECK_FILE
+from kernel_assistant.session.reporting.class_state import ClassState
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant.source.find import ModuleClass
-from kernel_assistant_lsp.client import Abilities
+from kernel_assistant.source.outline import Outline
+from kernel_assistant_lsp.client import ClientCapabilities
 from kernel_assistant_lsp.configuration import Configuration
-from kernel_assistant_lsp.documents import Documents, path_of
-from kernel_assistant_lsp.edits import workspace_edit
 from kernel_assistant_lsp.hints import hints
 from kernel_assistant_lsp.history import History
 from kernel_assistant_lsp.jobs.progress import WorkDone
 from kernel_assistant_lsp.jobs.table import Jobs
-from kernel_assistant_lsp.jobs.view import JobView
+from kernel_assistant_lsp.jobs.view import EditorJob, at_its_end
 from kernel_assistant_lsp.model import ModelProcess
 from kernel_assistant_lsp.names import JOB_NOTIFICATION
-from kernel_assistant_lsp.parsing import SMALL, Parses
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.documents import Documents, path_of
+from kernel_assistant_lsp.text.edits import workspace_edit
+from kernel_assistant_lsp.text.homeless import outline_of_cell
+from kernel_assistant_lsp.text.parsing import SMALL, ParseCache
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
 _log = logging.getLogger(__name__)
 
 #: Seconds without a keystroke before a long text is parsed, and before lenses are asked for again.
 _PAUSE_S = 0.2
 _REFRESH_S = 0.3
+#: Seconds that a lens waits for the session host to report its jobs.
+_FOLLOW_S = 5.0
+#: Number and length (seconds) of the waits for the text of an edit that the client has accepted.
+_PATIENCE, _TICK_S = 100, 0.02
 
 
 class Context:
-    """One for a server. Everything here is used in the event loop."""
+    """The state that the requests of one server share. Use it in the event loop only."""
 
     def __init__(self, server: LanguageServer, documents: Documents) -> None:
         self.server = server
         self.documents = documents
-        self.abilities = Abilities()
+        self.abilities = ClientCapabilities()
         self.trusted = True
         self.configuration = Configuration()
-        self.parses = Parses()
+        self.parses = ParseCache()
         self.jobs = Jobs()
         self.jobs.listeners.append(self._on_job)
         self.work_done = WorkDone(server.work_done_progress)
         self.model = ModelProcess()
+        self.unsuggested: set[str] = set()
+        #: Set after the jobs of a session host that already ran have been looked up.
+        self.followed = asyncio.Event()
         self.undone_when_saved: dict[Path, set[str]] = {}
         self._history: History | None = None
         self._timers: dict[str, asyncio.TimerHandle] = {}
-        self._looking: dict[str, asyncio.Lock] = {}
+        self._first: dict[Path, asyncio.Task[bool]] = {}
+        self._parsing: dict[str, asyncio.Lock] = {}
+        self._update_locks: dict[str, asyncio.Lock] = {}
         self._refresh: asyncio.TimerHandle | None = None
         self._tasks: set[asyncio.Task[Any]] = set()
+        self._unfinished: set[Callable[[], None]] = set()
 
     @property
     def history(self) -> History:
-        """Made when it is first needed, since where it lies is a setting."""
+        """The history of the files' classes. It is created at first use, since its folder is a setting."""
         if self._history is None:
-            self._history = History(resolve()[0])
+            self._history = History(resolve()[0], self.folders)
         return self._history
 
     def folders(self) -> list[Path]:
-        """The workspace's."""
+        """Return the folders of the workspace."""
         return [path_of(uri) for uri in self.folder_uris()]
 
     def folder_uris(self) -> list[str]:
-        """As the client writes them; pygls's own keys are not."""
+        """Return the URIs as the client writes them; pygls changes them in its keys."""
         return [folder.uri for folder in self.server.workspace.folders.values()]
 
     def settings(self, path: Path | None) -> Settings:
-        """Raises UsageError for a value that does not fit."""
+        """Return the settings for `path`. Raises UsageError for an invalid value."""
         return self.configuration.settings(path)
 
+    def outline(self, snapshot: Snapshot) -> Outline:
+        """Return the outline of a document as far as it is known without waiting."""
+        if not snapshot.is_python:
+            return Outline()
+        others = self.documents.other_cells(snapshot)
+        return outline_of_cell(snapshot, others) if others else self.parses.outline(snapshot)
+
     def classes(self, snapshot: Snapshot) -> tuple[ModuleClass, ...]:
-        return self.parses.classes(snapshot) if snapshot.path.suffix == ".py" else ()
+        return self.outline(snapshot).classes
+
+    async def first_outline(self, snapshot: Snapshot) -> Outline:
+        """Return the outline of a document, after parsing it if it was just opened."""
+        if snapshot.is_python and not self.parses.is_known(snapshot):
+            await self._parse(snapshot)
+        return self.outline(snapshot)
+
+    def states(self, path: Path) -> Mapping[str, ClassState]:
+        """Map class name → state, of one file. Kernels that the next save deletes do not count as unused."""
+        states, going = self.history.of(path).states, self.undone_when_saved.get(path)
+        if not going:
+            return states
+        return {name: replace(one, unused=one.unused and name not in going) for name, one in states.items()}
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` beside everything else; the loop alone would forget it."""
+        """Run `work` as a task and keep a reference to it: the event loop itself keeps only a weak one."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
+
+    async def to_the_end(self, work: Callable[[], None]) -> None:
+        """Run `work` in a thread. If the server ends meanwhile, `finish` runs it, again if necessary, before the
+        process exits.
+        """
+        self._unfinished.add(work)
+        await in_thread(work)
+        self._unfinished.discard(work)
+
+    def finish(self) -> None:
+        """Run the work that must be completed. Called when the event loop has ended."""
+        for work in list(self._unfinished):
+            work()
 
     def _done(self, task: asyncio.Task[Any]) -> None:
         self._tasks.discard(task)
@@ -95,41 +144,70 @@ class Context:
     # what changes
 
     def look_soon(self, uri: str, pause: float = _PAUSE_S) -> None:
-        """Parse a document and read its history when nothing has happened to it for a moment."""
-        if uri in self._timers:
-            self._timers.pop(uri).cancel()
+        """Parse a document and read its history after `pause` seconds without another call for it."""
+        self._forget_timer(uri)
         loop = asyncio.get_running_loop()
         self._timers[uri] = loop.call_later(pause, lambda: self.spawn(self.look(uri)))
 
     async def look(self, uri: str) -> None:
-        """Parse a document and read its history now; lenses are asked for again where that changed anything."""
-        self._timers.pop(uri, None)
-        async with self._looking.setdefault(uri, asyncio.Lock()):
+        """Parse a document and read its history now; refresh the lenses if that changed anything."""
+        self._forget_timer(uri)
+        async with self._update_locks.setdefault(uri, asyncio.Lock()):
             snapshot = self.documents.opened(uri)
             if snapshot is not None and snapshot.path.suffix == ".py":
-                await self._look(snapshot)
+                await self._update(snapshot)
 
-    async def _look(self, snapshot: Snapshot) -> None:
+    def _forget_timer(self, uri: str) -> None:
+        timer = self._timers.pop(uri, None)
+        if timer is not None:
+            timer.cancel()
+
+    async def _update(self, snapshot: Snapshot) -> None:
         long = len(snapshot.text) > SMALL
-        moved = await in_thread(lambda: self.parses.parse(snapshot)) if long else False
-        if self.trusted:
-            await self._publish(snapshot)
-        try:
-            learned = await in_thread(lambda: self.history.read(snapshot.path, snapshot.text))
-        except StoreError as error:
-            self.tell(error.cause, types.MessageType.Warning)
-            learned = False
+        moved = await self._parse(snapshot) if long else False
+        learned = await self._read_history(snapshot)
         if moved or learned:
             self.refresh()
+        if self.trusted:
+            await self._publish(snapshot)
+
+    async def _read_history(self, snapshot: Snapshot) -> bool:
+        """Read the history of a file; return whether it changed."""
+        try:
+            return await in_thread(lambda: self.history.read(snapshot.path, snapshot.text))
+        except StoreError as error:
+            self.tell(error.cause, types.MessageType.Warning)
+            return False
+
+    async def first_history(self, snapshot: Snapshot) -> None:
+        """Wait until the history of a file was read and its running jobs are followed. Else a server that has just
+        started would offer to optimize applied classes, and call jobs of other servers interrupted."""
+        first = self._first.get(snapshot.path)
+        if first is None:
+            first = self._first[snapshot.path] = asyncio.create_task(self._read_history(snapshot))
+        # Several requests wait for this task: cancelling one of them must not cancel it.
+        await asyncio.shield(first)
+        active = {name for name, state in self.history.of(snapshot.path).states.items() if state.is_active}
+        if not self.followed.is_set() and active.difference(self.jobs.running(snapshot.path)):
+            with suppress(asyncio.TimeoutError):
+                await asyncio.wait_for(self.followed.wait(), _FOLLOW_S)
+            self.followed.set()
+
+    async def _parse(self, snapshot: Snapshot) -> bool:
+        """Parse a document unless this text was parsed already; return whether the outline changed."""
+        async with self._parsing.setdefault(snapshot.uri, asyncio.Lock()):
+            if self.parses.has(snapshot):
+                return False
+            return await in_thread(lambda: self.parses.parse(snapshot))
 
     async def _publish(self, snapshot: Snapshot) -> None:
-        """Hints of a document, or none where they are switched off."""
-        found: list[types.Diagnostic] = []
+        """Publish the hints of a document, or none if they are switched off."""
+        diagnostics: list[types.Diagnostic] = []
         if self.configuration.is_on(snapshot.path, "diagnostics"):
-            found = await in_thread(lambda: hints(snapshot, self.history, self.configuration))
+            diagnostics = await in_thread(lambda: hints(snapshot, self.history, self.configuration))
         if self.is_current(snapshot):
             self.server.text_document_publish_diagnostics(
-                types.PublishDiagnosticsParams(uri=snapshot.uri, version=snapshot.version, diagnostics=found)
+                types.PublishDiagnosticsParams(uri=snapshot.uri, version=snapshot.version, diagnostics=diagnostics)
             )
 
     def look_at_all(self) -> None:
@@ -137,7 +215,7 @@ class Context:
             self.look_soon(snapshot.uri, 0.0)
 
     def refresh(self) -> None:
-        """Have the client ask for lenses and inlay hints again, not more than a few times a second."""
+        """Make the client request lenses and inlay hints again, a few times a second at most."""
         if self._refresh is None:
             self._refresh = asyncio.get_running_loop().call_later(_REFRESH_S, self._refresh_now)
 
@@ -148,12 +226,17 @@ class Context:
         if self.abilities.refreshes_hints:
             self.server.workspace_inlay_hint_refresh(None)
 
-    def _on_job(self, before: JobView, view: JobView) -> None:
+    def _on_job(self, before: EditorJob, view: EditorJob) -> None:
         if self.abilities.job_events:
             self.server.protocol.notify(JOB_NOTIFICATION, view.document())
         elif self.abilities.work_done:
             self.work_done.show(view)
-        if (before.state, before.best, before.message) != (view.state, view.best, view.message):
+        # The end of a check of applied kernels is reported with its verdict (start.py).
+        checked = view.result is not None and CHECK_FILE in view.result.artifacts
+        if before.active and not view.active and not checked and not self.abilities.job_events:
+            failed = view.status == "failed"
+            self.tell(at_its_end(view), types.MessageType.Error if failed else types.MessageType.Info)
+        if (before.status, before.best, before.message) != (view.status, view.best, view.message):
             self.refresh()
 
     # what goes to the client
@@ -162,11 +245,18 @@ class Context:
         self.server.window_show_message(types.ShowMessageParams(type=kind, message=message))
 
     def is_current(self, snapshot: Snapshot) -> bool:
-        """Whether nothing was typed since `snapshot`."""
+        """Return whether `snapshot` is still the text in the editor."""
         return self.documents.opened(snapshot.uri) is snapshot
 
+    async def changed_since(self, snapshot: Snapshot) -> None:
+        """Wait until the document has changed, for two seconds at most: the client sends the edit that it accepted."""
+        for _ in range(_PATIENCE):
+            if not self.is_current(snapshot):
+                return
+            await asyncio.sleep(_TICK_S)
+
     async def edit(self, snapshot: Snapshot, after: str, label: str) -> None:
-        """Have the client change an open document. Raises UsageError where it did not."""
+        """Have the client change an open document to the text `after`. Raises UsageError if it does not."""
         if after == snapshot.text:
             return
         if not self.is_current(snapshot):

@@ -1,65 +1,152 @@
-"""The line above each module class: what can be done with it, and what is known of it. Pure."""
+"""Code lenses: the line above each module class with its state and its commands. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import json
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
 
-from lsprotocol.types import CodeLens, Command, Range
+from lsprotocol.types import CodeLens, Command, Position, Range
 
-from kernel_assistant.session.class_state import ClassState
+from kernel_assistant.records.result import OVER_EAGER
+from kernel_assistant.session.reporting.class_state import ClassState
 from kernel_assistant.source.find import ModuleClass
-from kernel_assistant_lsp.jobs.view import JobView, told
-from kernel_assistant_lsp.names import APPLY, CANCEL, DIFF, DISCARD, OPTIMIZE, SHOW, UNDO
-from kernel_assistant_lsp.silence import ignored
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant.source.outline import Outline, SyntaxFault
+from kernel_assistant_lsp.jobs.view import EditorJob, told
+from kernel_assistant_lsp.names import (
+    APPLY,
+    CANCEL,
+    CONFIRM,
+    DIFF,
+    DISCARD,
+    KERNELS,
+    OPTIMIZE,
+    SHOW,
+    TRANSCRIPT,
+    UNDO,
+)
+from kernel_assistant_lsp.silence import MARK, ignored
+from kernel_assistant_lsp.text.classes import in_words
+from kernel_assistant_lsp.text.homeless import in_words as in_no_file
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
 _NONE = ClassState()
+_MOST_INDENTED = 80
 
 
 def lenses(
     snapshot: Snapshot,
-    classes: Iterable[ModuleClass],
+    known: Outline,
     states: Mapping[str, ClassState],
-    running: Mapping[str, JobView],
+    running: Mapping[str, EditorJob],
 ) -> list[CodeLens]:
-    """Of every class that can be optimized where it stands and is not ignored. `running` has active jobs by class."""
-    found: list[CodeLens] = []
-    for one in classes:
-        if one.addressable and not ignored(snapshot, one):
-            place = Range(snapshot.position(_start(snapshot, one)), snapshot.position(_start(snapshot, one)))
-            argument = {"uri": snapshot.uri, "class": one.name}
-            offers = _offers(states.get(one.name, _NONE), running.get(one.name), argument)
-            found += [CodeLens(range=place, command=command) for command in offers]
-    return found
+    """Return the lenses of every class that can be optimized and is not ignored. `running`: active jobs by class."""
+    code_lenses: list[CodeLens] = []
+    for one, line, character in _shown(snapshot, known):
+        state, job = states.get(one.name, _NONE), running.get(one.name)
+        commands = _offers_now(snapshot, one, known.fault_of(one), state, job)
+        start = Position(line, character)
+        code_lenses += [CodeLens(range=Range(start, start), command=command) for command in commands]
+    return code_lenses
 
 
-def _start(snapshot: Snapshot, one: ModuleClass) -> int:
-    """Where the class begins on its first line, so that the lens is indented like it."""
-    line = snapshot.line(one.line - 1)
-    return snapshot.starts[min(one.line, len(snapshot.starts)) - 1] + len(line) - len(line.lstrip(" \t\f"))
+def encoded(
+    snapshot: Snapshot,
+    known: Outline,
+    states: Mapping[str, ClassState],
+    running: Mapping[str, EditorJob],
+) -> str:
+    """Return `lenses` as JSON. It is built from strings, since building and encoding a thousand lens objects takes a
+    tenth of a second, and editors ask at every keystroke; the lenses of most classes come from a cache."""
+    texts: list[str] = []
+    for one, line, character in _shown(snapshot, known):
+        fault, state, job = known.fault_of(one), states.get(one.name), running.get(one.name)
+        if fault is None and state is None and job is None and snapshot.is_file:
+            commands = _of_unknown(snapshot.uri, one.name)
+        else:
+            commands = _texts(_offers_now(snapshot, one, fault, state or _NONE, job))
+        at = f'{{"line": {line}, "character": {character}}}'
+        texts += [f'{{"range": {{"start": {at}, "end": {at}}}, "command": {command}}}' for command in commands]
+    return f"[{', '.join(texts)}]"
 
 
-def _offers(state: ClassState, running: JobView | None, argument: dict[str, str]) -> list[Command]:
+@lru_cache(maxsize=8192)
+def _of_unknown(uri: str, name: str) -> tuple[str, ...]:
+    """Return the commands of a class of which nothing is known, as JSON."""
+    return _texts(_offers(_NONE, None, {"uri": uri, "class": name}))
+
+
+def _texts(commands: Iterable[Command]) -> tuple[str, ...]:
+    return tuple(
+        json.dumps({"title": one.title, "command": one.command, "arguments": list(one.arguments or ())})
+        for one in commands
+    )
+
+
+def _shown(snapshot: Snapshot, known: Outline) -> Iterator[tuple[ModuleClass, int, int]]:
+    """Yield the classes that have lenses, with the line and character where each begins: lenses are indented alike."""
+    silent, starts = MARK in snapshot.text, snapshot.starts
+    for one in known.classes:
+        if one.addressable and not (silent and ignored(snapshot, one)):
+            number = min(one.line, len(starts)) - 1
+            # Whitespace takes one unit for each character in every position encoding.
+            line = snapshot.text[starts[number] : starts[number] + _MOST_INDENTED]
+            yield one, number, len(line) - len(line.lstrip(" \t\f"))
+
+
+def _offers_now(
+    snapshot: Snapshot,
+    one: ModuleClass,
+    fault: SyntaxFault | None,
+    state: ClassState,
+    running: EditorJob | None,
+) -> list[Command]:
+    argument = {"uri": snapshot.uri, "class": one.name}
+    homeless = in_no_file(snapshot, one.name)
+    if homeless:
+        return [_command(f"Kernel Assistant: {homeless}", OPTIMIZE, argument)]
+    return _offers(state, running, argument) if fault is None else _of_broken(state, running, argument, fault)
+
+
+def _offers(state: ClassState, running: EditorJob | None, argument: dict[str, str]) -> list[Command]:
     if running is not None:
         return [
             _command(progress(running), SHOW, argument, running.job),
+            _command("Transcript", TRANSCRIPT, argument, running.job),
             _command("Cancel", CANCEL, argument, running.job),
         ]
     if state.applied:
         return _of_applied(state, argument)
+    left = [_command("its kernels are left behind, unused · clean up", UNDO, argument)] if state.unused else []
+    return [*_of_job(state, argument), *left]
+
+
+def _of_job(state: ClassState, argument: dict[str, str]) -> list[Command]:
     if state.state in ("interrupted", "queued", "running"):
-        # The latter two without a host that has it: nobody came back since that host died.
+        # Queued or running without a host that has the job: its host died.
         return [_command("Kernel Assistant: interrupted · continue", OPTIMIZE, argument)]
     if not state.outcome:
         failed = f"Kernel Assistant: failed: {state.message} · try again" if state.state == "failed" else ""
-        return [_command(failed or "Optimize with Kernel Assistant", OPTIMIZE, argument)]
+        return [_command(failed or "Optimize with Kernel Assistant", OPTIMIZE, argument), *_in_full(state, argument)]
     return _of_result(state, argument)
 
 
-def progress(running: JobView) -> str:
-    """One line on a job that is queued or running."""
+def _of_broken(
+    state: ClassState, running: EditorJob | None, argument: dict[str, str], fault: SyntaxFault
+) -> list[Command]:
+    """Return the lenses of a class with a syntax error: the error, and the commands that do not need its text."""
+    commands = [_command(in_words(fault), OPTIMIZE, argument)]
+    if running is not None:
+        return [*commands, *_offers(state, running, argument)]
+    if state.outcome:
+        commands.append(_command("Show", SHOW, argument, state.job))
+    return [*commands, _command("Undo", UNDO, argument)] if state.applied else commands
+
+
+def progress(running: EditorJob) -> str:
+    """Describe a queued or running job in one line."""
     best = f" · best {told(running.best)}" if running.best is not None else ""
-    return f"Kernel Assistant: {running.message or running.state}{best}"
+    return f"Kernel Assistant: {running.message or running.status}{best}"
 
 
 def _of_applied(state: ClassState, argument: dict[str, str]) -> list[Command]:
@@ -67,26 +154,40 @@ def _of_applied(state: ClassState, argument: dict[str, str]) -> list[Command]:
     if state.stale:
         return [_command(f"stale: {state.stale} · optimize again", OPTIMIZE, argument), undo]
     words = [state.figure, "verified", fallback_words(state), "show"]
-    return [_command(" · ".join(filter(None, words)), SHOW, argument, state.job), undo]
+    summary = _command(" · ".join(filter(None, words)), SHOW, argument, state.job)
+    # A package that is part of the repository has no job in this store.
+    kernels = [_command("Kernels", KERNELS, argument, state.job)] if state.applicable else []
+    return [summary, *kernels, undo]
 
 
 def _of_result(state: ClassState, argument: dict[str, str]) -> list[Command]:
     again = _command("Optimize again", OPTIMIZE, argument)
     if state.stale:
         return [_command(f"stale: {state.stale} · show", SHOW, argument, state.job), again]
-    if not state.improved:
+    if not state.applicable:
         words = state.outcome.replace("_", " ")
-        return [_command(f"Kernel Assistant: {words} · show", SHOW, argument, state.job), again]
+        shown = _command(f"Kernel Assistant: {words} · show", SHOW, argument, state.job)
+        return [shown, *_in_full(state, argument), again]
     return [
         _command(f"{state.figure} · verified · show", SHOW, argument, state.job),
+        _command("Kernels", KERNELS, argument, state.job),
         _command("Review", DIFF, argument, state.job),
-        _command("Apply", APPLY, argument, state.job),
+        _command(
+            "Apply (gains over eager alone)" if state.gain_over == OVER_EAGER else "Apply", APPLY, argument, state.job
+        ),
         _command("Discard", DISCARD, argument, state.job),
     ]
 
 
+def _in_full(state: ClassState, argument: dict[str, str]) -> list[Command]:
+    """Return the lens that starts a confirmation, if a job has an unconfirmed candidate."""
+    if not state.unconfirmed:
+        return []
+    return [_command(f"Verify in full (job {state.unconfirmed})", CONFIRM, argument, state.unconfirmed)]
+
+
 def fallback_words(state: ClassState) -> str:
-    """How often the guard left a call to the original, "" where no program has reported."""
+    """Describe how many calls fell back to the original, "" if no program has reported calls."""
     if state.kernel_calls is None:
         return ""
     left = sum(state.fallbacks.values())

@@ -1,4 +1,4 @@
-"""`kernel-assistant lsp`."""
+"""The command `kernel-assistant lsp`: serves one editor."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from typing import TYPE_CHECKING, BinaryIO, cast
 
 import kernel_assistant
-from kernel_assistant_lsp.greeting import Greeted, greet
+from kernel_assistant_lsp.initial_request import InitialRequest, greet
 
 if TYPE_CHECKING:
     from kernel_assistant_lsp.server import Server
@@ -18,7 +18,7 @@ def serve(port: int | None) -> None:
     """Serve one client, on the standard streams or on 127.0.0.1, then end the process."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     greeted = greet(sys.stdin.buffer, sys.stdout.buffer, kernel_assistant.__version__) if port is None else None
-    # Parsing in a thread must not keep the event loop waiting for its turn.
+    # Switch threads often, so that parsing in a thread does not delay the event loop.
     sys.setswitchinterval(0.001)
     server = _server()
     if greeted is None:
@@ -26,11 +26,11 @@ def serve(port: int | None) -> None:
     else:
         _serve_stdio(server, greeted)
     server.end_early()
-    # Threads may be waiting for a host or a store; there is nothing of theirs to save.
+    # Do not wait for threads that wait for a host or the store; they have nothing to save.
     os._exit(0)
 
 
-def _serve_stdio(server: Server, greeted: Greeted) -> None:
+def _serve_stdio(server: Server, greeted: InitialRequest) -> None:
     server.answered = greeted.identity
     server.start_io(cast("BinaryIO", greeted.stdin))
 
@@ -44,8 +44,10 @@ def _server() -> Server:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """What a client did wrong is answered with a reason; it is no error of ours and needs no traceback."""
+    """Return whether to log a record: errors of the client are answered and need no traceback in the log."""
     from pygls.exceptions import JsonRpcException
 
-    known = record.exc_info is not None and isinstance(record.exc_info[1], (JsonRpcException, ValueError))
+    known = record.exc_info is not None and isinstance(
+        record.exc_info[1], (JsonRpcException, ValueError, RecursionError)
+    )
     return not known and not str(record.msg).startswith("Unable to deserialize")

@@ -1,4 +1,4 @@
-"""The model that the settings name, asked in a process of its own (`model_process.py`), started when it is needed."""
+"""Ask the configured model, in a separate process (`model_process.py`) that starts at first use."""
 
 from __future__ import annotations
 
@@ -22,12 +22,12 @@ from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.turn import turn
 
 _LOOK_S = 0.05
-#: For a reply to end once it is not wanted; a process that takes longer is ended itself.
+#: Seconds for a cancelled reply to stop; a process that takes longer is killed.
 _END_S = 2.0
 
 
 class ModelProcess:
-    """One for a server; takes one request at a time. Thread-safe."""
+    """The process that asks the model for a server. It handles one request at a time. Thread-safe."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -37,11 +37,11 @@ class ModelProcess:
         return _Client(self, settings)
 
     def complete(self, settings: Settings, request: Request, cancelled: Callable[[], bool]) -> str:
-        """The text of the reply. Raises Cancelled and PolicyError."""
+        """Return the text of the reply. Raises Cancelled and PolicyError."""
         with turn(self._turn, cancelled, "another suggestion was being written"):
             kept, process = self._process, self._started()
             text = self._complete(process, settings, request, cancelled)
-            if text is None and process is kept:  # killed since the last request, and not seen to have ended before
+            if text is None and process is kept:  # the old process died unnoticed: try once more with a new one
                 text = self._complete(self._started(), settings, request, cancelled)
         if text is None:
             raise PolicyError("engine", "the process that asks the model has ended", "see the server's log")
@@ -50,7 +50,7 @@ class ModelProcess:
     def _complete(
         self, process: subprocess.Popen[bytes], settings: Settings, request: Request, cancelled: Callable[[], bool]
     ) -> str | None:
-        """None where the process has ended."""
+        """Send one request and wait for the reply; None if the process has ended."""
         _send(process, (settings, request))
         line = _line(process, cancelled, None)
         if line is None:
@@ -68,7 +68,7 @@ class ModelProcess:
 
     def _started(self) -> subprocess.Popen[bytes]:
         if self._process is None or self._process.poll() is not None:
-            # Nothing of the folder in which the server was started is imported (-P).
+            # -P: do not import modules from the folder in which the server was started.
             paths = [str(Path(package.__path__[0]).parent) for package in (kernel_assistant, kernel_assistant_lsp)]
             known = os.environ.get("PYTHONPATH")
             self._process = subprocess.Popen(
@@ -89,7 +89,7 @@ class ModelProcess:
 
 
 class _Client:
-    """See `ModelClient`. The process stays when it is closed."""
+    """A `ModelClient`. Closing it does not end the process."""
 
     def __init__(self, process: ModelProcess, settings: Settings) -> None:
         self._process, self._settings = process, settings
@@ -99,7 +99,7 @@ class _Client:
         return Message(role="assistant", content=self._process.complete(self._settings, request, cancelled))
 
     def close(self) -> None:
-        """Nothing of its own to close."""
+        """Do nothing: the process is shared."""
 
 
 def _send(process: subprocess.Popen[bytes], message: object) -> None:
@@ -108,11 +108,11 @@ def _send(process: subprocess.Popen[bytes], message: object) -> None:
         process.stdin.write(pickle.dumps(message))
         process.stdin.flush()
     except OSError:
-        pass  # it has ended; reading says so
+        pass  # the process has ended; the next read reports it
 
 
 def _line(process: subprocess.Popen[bytes], cancelled: Callable[[], bool], deadline: float | None) -> bytes | None:
-    """The next line; None once nobody wants it or the time is over, b"" where the process has ended."""
+    """Read the next line; None after cancellation or the deadline, b"" if the process has ended."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)

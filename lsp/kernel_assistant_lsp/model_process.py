@@ -1,8 +1,8 @@
-"""The process in which suggestions are written: clients of models are a third of what the server may take.
+"""The process that asks the model for suggestions: a model client would add 27 MB to the server.
 
 Started by `model.py` as a module. It takes pickled (settings, request) pairs on its standard input and answers each
-with a line of JSON: `{"content"}`, `{"cancelled": true}` or `{"kind", "cause", "next"}`. Whatever comes in the middle
-of a reply, `None` or the next request, ends that reply. It ends with its input, or when nobody has asked for a while.
+with a line of JSON: `{"content"}`, `{"cancelled": true}` or `{"kind", "cause", "next"}`. A message that arrives
+during a reply, `None` or the next request, cancels the reply. The process ends with its input, or after idle time.
 """
 
 from __future__ import annotations
@@ -20,26 +20,26 @@ from typing import Any
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import Cancelled, KernelAssistantError
 from kernel_assistant.policy.client import Request
-from kernel_assistant.policy.connect import Connection, connect
-from kernel_assistant.policy.embedded import FirstAnswers
+from kernel_assistant.policy.connect import ModelConnection, connect
+from kernel_assistant.policy.embedded import FirstReplyCache
+from kernel_assistant_lsp.features.unsuggested import tasks_alone
 
-#: Loading everything again takes half a second, an embedded model some more.
+#: Idle seconds before the process ends. A restart takes half a second, longer with an embedded model.
 _IDLE_S = 120.0
 _END = object()
 
 
-class Writer:
-    """Remembers the connection, which is made by asking what is served."""
+class SuggestionWriter:
+    """Answers requests and keeps the connection to the model, since connecting queries the endpoint."""
 
     def __init__(self) -> None:
-        self._known: tuple[Settings, Connection] | None = None
+        self._known: tuple[Settings, ModelConnection] | None = None
 
     def answer(self, settings: Settings, request: Request, gone: Callable[[], bool]) -> dict[str, Any]:
         try:
             connection = self._connection(settings)
             if connection.compact:
-                # Trained to answer the compact prompt of a task; what it says to anything else is noise.
-                return {"content": ""}
+                raise tasks_alone()
             client = connection.client(0)
             try:
                 return {"content": client.complete(request, gone).content or ""}
@@ -51,19 +51,19 @@ class Writer:
             self._known = None
             return {"kind": getattr(error, "kind", "engine"), "cause": error.cause, "next": error.next_step}
 
-    def _connection(self, settings: Settings) -> Connection:
+    def _connection(self, settings: Settings) -> ModelConnection:
         if self._known is None or self._known[0] != settings:
             self._known = settings, connect(settings, settings.endpoint, settings.model)
-        # The same question again is to have the same answer, not the next likely one.
-        return replace(self._known[1], first=FirstAnswers())
+        # A new cache for each request: the same question gets the same answer.
+        return replace(self._known[1], first=FirstReplyCache())
 
 
 def main() -> None:
     answers = os.fdopen(os.dup(1), "w")
-    os.dup2(2, 1)  # what a library prints belongs to the log
+    os.dup2(2, 1)  # output of libraries goes to the log
     asked: queue.SimpleQueue[Any] = queue.SimpleQueue()
     threading.Thread(target=_read, args=(asked,), daemon=True).start()
-    writer = Writer()
+    writer = SuggestionWriter()
     while True:
         try:
             message = asked.get(timeout=_IDLE_S)

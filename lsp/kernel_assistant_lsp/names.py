@@ -1,4 +1,4 @@
-"""Names that the server and its clients agree on."""
+"""Names of commands and notifications that the server and its clients share."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ APPLY = "kernelAssistant.apply"
 UNDO = "kernelAssistant.undo"
 DISCARD = "kernelAssistant.discard"
 VERIFY = "kernelAssistant.verify"
+CONFIRM = "kernelAssistant.confirm"
 PROFILE = "kernelAssistant.profile"
 SHOW = "kernelAssistant.show"
 SCAN = "kernelAssistant.scan"
@@ -16,7 +17,12 @@ INPUTS = "kernelAssistant.inputs"
 JOBS = "kernelAssistant.jobs"
 DIFF = "kernelAssistant.diff"
 ASSEMBLY = "kernelAssistant.assembly"
+CLASSES = "kernelAssistant.classes"
+KERNELS = "kernelAssistant.kernels"
+SAY = "kernelAssistant.say"
+TRANSCRIPT = "kernelAssistant.transcript"
 
 JOB_NOTIFICATION = "kernelAssistant/job"
 STATUS_NOTIFICATION = "kernelAssistant/status"
+UNSUGGESTED_NOTIFICATION = "kernelAssistant/unsuggested"
 WATCH_STATUS = "kernelAssistant/watchStatus"

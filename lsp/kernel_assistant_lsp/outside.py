@@ -1,4 +1,6 @@
-"""Files that change outside the editor: told by the client, or by `watchdog` where it cannot."""
+"""Watch files that change outside the editor. The client watches them, or the package `watchdog` if the client
+cannot.
+"""
 
 from __future__ import annotations
 
@@ -10,15 +12,16 @@ from typing import Any
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
+from kernel_assistant.apply import is_installed
 from kernel_assistant.apply.package import MANIFEST
 from kernel_assistant.session.threads import in_thread, tell
 from kernel_assistant_lsp.context import Context
 
-_PATTERNS = ("**/*.py", f"**/*_kernels/{MANIFEST}", "**/pyproject.toml")
+_PATTERNS = ("**/*.py", f"**/*_kernels/{MANIFEST}", f"**/kernels_for_*/{MANIFEST}", "**/pyproject.toml")
 
 
 async def watch_outside(context: Context) -> None:
-    """Have somebody say when a file that matters has changed."""
+    """Start watching the files that matter, by the client if it can."""
     if not context.abilities.watches_files:
         await in_thread(lambda: None)
         _watch_ourselves(context)
@@ -36,12 +39,13 @@ async def watch_outside(context: Context) -> None:
 
 
 def changed_outside(context: Context, paths: Iterable[Path]) -> None:
-    """Look again at open documents whose file, package or settings these are."""
+    """Update the open documents whose file, package or settings are among `paths`."""
     folders = {path.parent.name if path.name == MANIFEST else path.stem for path in paths}
     everything = any(path.name == "pyproject.toml" for path in paths)
+    library = any(folder.startswith("kernels_for_") for folder in folders)
     for snapshot in context.documents.all():
         stem = snapshot.path.stem
-        if everything or stem in folders or f"{stem}_kernels" in folders:
+        if everything or (library and is_installed(snapshot.path)) or stem in folders or f"{stem}_kernels" in folders:
             context.look_soon(snapshot.uri)
 
 

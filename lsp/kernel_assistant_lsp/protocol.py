@@ -1,7 +1,10 @@
-"""pygls's protocol with our own documents, and with an answer to everything that asks for one."""
+"""The protocol of the package pygls, changed so that it keeps documents in our own class and answers every request."""
 
 from __future__ import annotations
 
+import asyncio
+import inspect
+import json
 import logging
 from collections.abc import Callable, Generator, Iterator
 from contextlib import contextmanager
@@ -12,35 +15,39 @@ from pygls.exceptions import JsonRpcException
 from pygls.protocol import LanguageServerProtocol
 from pygls.protocol.language_server import lsp_method
 
-from kernel_assistant_lsp.documents import Documents
+from kernel_assistant_lsp.encoded import EncodedResult
+from kernel_assistant_lsp.text.documents import Documents
 
 _log = logging.getLogger(__name__)
 
 
 class Protocol(LanguageServerProtocol):
-    """`documents` hold what is open. pygls's own would split lines where editors do not."""
+    """`documents` are the open documents; those of pygls split lines at characters where editors do not."""
 
     def __init__(self, server: Any, converter: Any) -> None:
         self.documents = Documents()
-        #: A request that was answered before this was loaded (greeting.py).
+        #: Id of the request that initial_request.py has answered already.
         self.answered: int | str | None = None
         self._initialized = False
+        self._writes: set[asyncio.Future[Any]] = set()
         self._early: dict[int | str, Callable[[], None]] = {}
         super().__init__(server, converter)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """Nothing yet: pygls calls this for every object inside a message, whose own fields may look like one."""
+        """Return `data` unchanged: pygls calls this for nested objects too, which may look like messages."""
         return data
 
     def handle_message(self, message: Any) -> None:
-        """Requests before `initialize`, after `shutdown` and with parameters that cannot be read are refused: the
-        protocol wants an answer to each. What is no message is left alone."""
+        """Handle a message. Requests before `initialize`, after `shutdown` or with invalid parameters are refused,
+        since each needs an answer. Anything that is not a message is ignored."""
         if not isinstance(message, dict) or message.get("jsonrpc") != self.VERSION:
             _log.warning("ignored what is no message")
             return
         identity, method = message.get("id"), message.get("method")
         if isinstance(identity, (int, str)) and isinstance(method, str):
             self._request(identity, method, message)
+        elif isinstance(identity, (int, str)) and method is not None:
+            self.refuse(identity, types.ErrorCodes.InvalidRequest, "the method is no string")
         elif identity is not None or self._initialized or method == types.EXIT:
             self._structured(message)
 
@@ -57,7 +64,7 @@ class Protocol(LanguageServerProtocol):
             self.refuse(identity, types.ErrorCodes.InvalidParams, f"the parameters of {method} cannot be read")
 
     def _structured(self, message: dict[str, Any]) -> bool:
-        """Hand a message on; False where it does not fit its method."""
+        """Pass a message to pygls; return False if its parameters do not fit its method."""
         try:
             structured = super().structure_message(message)
         except JsonRpcException as error:
@@ -72,12 +79,26 @@ class Protocol(LanguageServerProtocol):
         if self.answered is not None and msg_id == self.answered:
             self.answered = None
             return
+        if isinstance(result, EncodedResult):
+            self._result_types.pop(msg_id, None)
+            self._send_text(f'{{"jsonrpc": "{self.VERSION}", "id": {json.dumps(msg_id)}, "result": {result.text}}}')
+            return
         super()._send_response(msg_id, result, error)
+
+    def _send_text(self, body: str) -> None:
+        """Send an encoded message the way pygls does."""
+        if self.writer is None:
+            return
+        header = f"Content-Length: {len(body)}\r\nContent-Type: {self.CONTENT_TYPE}; charset={self.CHARSET}\r\n\r\n"
+        written = self.writer.write((header + body).encode("ascii"))
+        if inspect.isawaitable(written):
+            self._writes.add(write := asyncio.ensure_future(written))
+            write.add_done_callback(self._writes.discard)
 
     @contextmanager
     def ended_early_by(self, stop: Callable[[], None]) -> Iterator[None]:
-        """While this lasts, cancelling the request that is being handled calls `stop`, and the request answers with
-        what there is by then. pygls would answer with an error and let the work go on."""
+        """In this context, cancelling the current request calls `stop`, and the request answers with its partial
+        result. pygls would answer with an error and let the work go on."""
         identity = self.msg_id
         assert identity is not None  # a request is being handled
         self._early[identity] = stop
@@ -87,7 +108,7 @@ class Protocol(LanguageServerProtocol):
             del self._early[identity]
 
     def end_early(self) -> None:
-        """Stop what requests have started: nobody is there for their answers any more."""
+        """Stop the work that running requests have started: the client has gone."""
         for stop in list(self._early.values()):
             stop()
 
@@ -99,44 +120,44 @@ class Protocol(LanguageServerProtocol):
             stop()
 
     def cancel_others(self) -> None:
-        """Cancel every request but the one that is being handled, in both directions. pygls does it at `shutdown`, but
-        goes through a dict that cancelling changes."""
+        """Cancel every request except the current one, in both directions. pygls does it at `shutdown`, but iterates
+        over a dict that cancelling changes."""
         self.end_early()
         for identity, future in list(self._request_futures.items()):
             if identity != self.msg_id and not future.done():
                 future.cancel()
 
     def refuse(self, identity: int | str | None, code: types.ErrorCodes, message: str) -> None:
-        """Answer with an error; without an identity where the request could not even be read."""
-        error = types.ResponseError(code=code.value, message=message)
+        """Answer a request with an error; `identity` is None if the request could not be read."""
         if identity is None:
-            self._send_data(types.ResponseErrorMessage(id=None, error=error))
+            # Sent as a dict: pygls's type omits an id of None, but an answer must have one.
+            self._send_data({"jsonrpc": self.VERSION, "id": None, "error": {"code": code.value, "message": message}})
         else:
-            self._send_response(identity, None, error)
+            self._send_response(identity, None, types.ResponseError(code=code.value, message=message))
 
     @lsp_method(types.TEXT_DOCUMENT_DID_OPEN)
     def lsp_text_document__did_open(self, params: types.DidOpenTextDocumentParams) -> Generator[Any, Any, None]:
         document = params.text_document
-        self.documents.open(document.uri, document.text, document.version)
-        yield from self._told(types.TEXT_DOCUMENT_DID_OPEN, params)
+        self.documents.open(document.uri, document.text, document.version, document.language_id)
+        yield from self._call_feature(types.TEXT_DOCUMENT_DID_OPEN, params)
 
     @lsp_method(types.TEXT_DOCUMENT_DID_CHANGE)
     def lsp_text_document__did_change(self, params: types.DidChangeTextDocumentParams) -> Generator[Any, Any, None]:
         document = params.text_document
         self.documents.change(document.uri, params.content_changes, document.version)
-        yield from self._told(types.TEXT_DOCUMENT_DID_CHANGE, params)
+        yield from self._call_feature(types.TEXT_DOCUMENT_DID_CHANGE, params)
 
     @lsp_method(types.TEXT_DOCUMENT_DID_CLOSE)
     def lsp_text_document__did_close(self, params: types.DidCloseTextDocumentParams) -> Generator[Any, Any, None]:
         self.documents.close(params.text_document.uri)
-        yield from self._told(types.TEXT_DOCUMENT_DID_CLOSE, params)
+        yield from self._call_feature(types.TEXT_DOCUMENT_DID_CLOSE, params)
 
-    def _told(self, method: str, params: Any) -> Generator[Any, Any, None]:
-        """Have the feature for `method` called, as pygls does for its own documents."""
+    def _call_feature(self, method: str, params: Any) -> Generator[Any, Any, None]:
+        """Yield the registered handler of `method` for pygls to call."""
         if (handler := self.fm.features.get(method)) is not None:
             yield handler, (params,), None
 
 
 def refused(message: str, data: dict[str, Any]) -> JsonRpcException:
-    """RequestFailed: the request was fine, what it asked for cannot be done. One line, and the next step in `data`."""
+    """Return the error RequestFailed, for a valid request that cannot be done; `data` has the next step."""
     return JsonRpcException(message, code=int(types.LSPErrorCodes.RequestFailed), data=data)

@@ -1,4 +1,4 @@
-"""The server put together."""
+"""The language server with all of its requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Server(LanguageServer):
-    """`context` is what its requests share."""
+    """`context` is the state that the requests share."""
 
     def __init__(self) -> None:
         super().__init__("kernel-assistant", kernel_assistant.__version__, protocol_cls=Protocol, max_workers=2)
@@ -31,7 +31,7 @@ class Server(LanguageServer):
 
     @property
     def answered(self) -> int | str | None:
-        """The request to initialize that has its answer already."""
+        """Id of the `initialize` request that was answered already."""
         return self._answering.answered
 
     @answered.setter
@@ -39,12 +39,15 @@ class Server(LanguageServer):
         self._answering.answered = identity
 
     def end_early(self) -> None:
-        """The client has gone: programs that were started for it end too."""
+        """Stop the programs that run for the client, which has disconnected, and finish the work that a saved file
+        requires.
+        """
         self._answering.end_early()
+        self.context.finish()
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """To the log: nobody who types wants a message box for a notification that came out of turn."""
-        if isinstance(error, (UnicodeDecodeError, JSONDecodeError)):
+        """Log an error: a message box for an unexpected notification would disturb the user."""
+        if isinstance(error, (UnicodeDecodeError, JSONDecodeError, RecursionError)):
             self._answering.refuse(None, ErrorCodes.ParseError, f"a message is no JSON: {error}")
         elif not isinstance(error, JsonRpcException):
             _log.error("%s", error)

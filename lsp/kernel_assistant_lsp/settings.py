@@ -1,4 +1,4 @@
-"""What the editor's settings say, as the command line's options would. Pure."""
+"""Translate the editor's settings to options of the command line. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 SECTION = "kernelAssistant"
 
-#: Name in the editor → name in `config.Settings`. `budget.*` says how much a job may take of what.
+#: Name in the editor → name in `config.Settings`. `budget.*` are the limits of a job.
 _NAMES = {
     "target": "target",
     "policy": "policy",
@@ -21,23 +21,25 @@ _NAMES = {
     "budget.tokens": "tokens",
     "budget.deviceTime": "device_time",
 }
-#: What a person can switch off.
+#: Features that the user can switch off.
 SWITCHES = ("lens", "inlay", "ghostText", "diagnostics")
 
 
 def flags_of(section: Mapping[str, Any]) -> dict[str, object]:
-    """Options for `config.resolve`; what is empty is left to the files and the environment."""
+    """Return the options for `config.resolve`. Empty settings and `auto` are left to the files and the environment: VS
+    Code sends its defaults, which are `auto`, as if the user had chosen them.
+    """
     flat = _flat(section)
-    return {name: flat[key] for key, name in _NAMES.items() if flat.get(key) not in (None, "")}
+    return {name: flat[key] for key, name in _NAMES.items() if flat.get(key) not in (None, "", "auto")}
 
 
 def switched_on(section: Mapping[str, Any], switch: str) -> bool:
-    """Whether one of `SWITCHES` is on; all are unless they are turned off."""
+    """Return whether one of `SWITCHES` is on; each is on by default."""
     return section.get(switch) is not False
 
 
 def section_of(value: object) -> dict[str, Any]:
-    """Our section of what a client calls settings: the section itself, or an object that holds it."""
+    """Return our section of the client's settings; `value` is the section itself or an object that contains it."""
     if not isinstance(value, Mapping):
         return {}
     inner = value.get(SECTION, value)
@@ -45,10 +47,10 @@ def section_of(value: object) -> dict[str, Any]:
 
 
 def _flat(section: Mapping[str, Any], prefix: str = "") -> dict[str, object]:
-    found: dict[str, object] = {}
+    flat: dict[str, object] = {}
     for key, value in section.items():
         if isinstance(value, Mapping):
-            found.update(_flat(value, f"{prefix}{key}."))
+            flat.update(_flat(value, f"{prefix}{key}."))
         else:
-            found[f"{prefix}{key}"] = value
-    return found
+            flat[f"{prefix}{key}"] = value
+    return flat

@@ -1,4 +1,4 @@
-"""Texts that a command answers with, opened by clients that show nothing of their own."""
+"""Open the text of a command's answer in clients that have no view of their own for it."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from pygls.exceptions import JsonRpcException
 from kernel_assistant.errors import StoreError, boundary
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.documents import uri_of
+from kernel_assistant_lsp.text.documents import uri_of
 
 _FOLDER = "shown"
 
 
 def show_text(context: Context, name: str, text: str) -> None:
-    """As file `name` in the state folder, when the command has its answer; where the client opens no files, it is told
-    the path. VS Code's extension, which has pages of its own, gets the answer alone."""
+    """Write `text` to file `name` in the state folder and have the client open it, or show the path if it cannot. Does
+    nothing for the VS Code extension, which shows the answer itself."""
     if not context.abilities.job_events:
         context.spawn(_show(context, context.settings(None).state_dir / _FOLDER / name, text))
 

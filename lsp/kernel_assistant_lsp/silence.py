@@ -1,18 +1,20 @@
-"""The comment that keeps a class out of sight: `# kernel-assistant: ignore` above it or on its line. Pure."""
+"""The comment that hides a class from lenses: `# kernel-assistant: ignore` above it or on its line. Pure."""
 
 from __future__ import annotations
 
 import re
 
 from kernel_assistant.source.find import ModuleClass
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
 COMMENT = "# kernel-assistant: ignore"
+#: Part of every such comment; a text without it needs no search.
+MARK = "kernel-assistant"
 _MARK = re.compile(r"#\s*kernel-assistant\s*:\s*ignore\s*(?:#.*)?$")
 
 
 def ignored(snapshot: Snapshot, one: ModuleClass) -> bool:
-    """Whether the comment stands in the block of comments above the class, or behind its first line."""
+    """Return whether the comment is in the block of comments above the class, or on its first line."""
     if _MARK.search(snapshot.line(one.line - 1)):
         return True
     number = one.line - 2
@@ -24,7 +26,7 @@ def ignored(snapshot: Snapshot, one: ModuleClass) -> bool:
 
 
 def with_comment(snapshot: Snapshot, one: ModuleClass) -> str:
-    """The text with the comment above the class."""
+    """Return the text with the comment inserted above the class."""
     start = snapshot.starts[one.line - 1]
     line = snapshot.line(one.line - 1)
     indent = line[: len(line) - len(line.lstrip(" \t\f"))]

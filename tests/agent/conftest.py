@@ -13,7 +13,7 @@ from tests.judge import kernels
 
 @pytest.fixture(scope="module")
 def cancel() -> threading.Event:
-    """The one that the environment listens to."""
+    """The event that cancels the environment of these tests."""
     return threading.Event()
 
 

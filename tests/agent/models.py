@@ -1,4 +1,4 @@
-"""Scripted models for the small norm of `tests/judge/kernels.py`: their sources and how they say things."""
+"""Scripted models for the small norm of `tests/judge/kernels.py`: their sources and their replies."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from itertools import count
 from pathlib import Path
 
 from kernel_assistant.agent.guidance import Guidance
-from kernel_assistant.agent.model_policy import Limits, ModelPolicy
+from kernel_assistant.agent.model_policy import ConversationLimits, ModelPolicy
 from kernel_assistant.agent.profiles import CompactProfile, FullProfile
-from kernel_assistant.agent.tools import World
-from kernel_assistant.agent.workspace import Workspace
+from kernel_assistant.agent.tools import ToolContext
+from kernel_assistant.agent.tools.workspace import Workspace
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.events import AnyEvent
 from kernel_assistant.policy.client import ModelClient
@@ -46,10 +46,10 @@ def hermes(name: str, arguments: object) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
-def world_of(environment: Environment, folder: Path) -> World:
+def world_of(environment: Environment, folder: Path) -> ToolContext:
     workspace = Workspace(folder)
     workspace.add_reference("graph.txt", environment.graph.text())
-    return World(
+    return ToolContext(
         workspace=workspace,
         graph=environment.graph,
         device=environment.device,
@@ -67,20 +67,20 @@ def model(
     lines: Iterable[Line] | ModelClient,
     *,
     compact: bool = False,
-    limits: Limits | None = None,
+    limits: ConversationLimits | None = None,
     guidance: Guidance | None = None,
     steering: Sequence[str] = (),
     emit: Callable[[AnyEvent], None] = lambda event: None,
 ) -> ModelPolicy:
-    """A policy that plays `lines`, or what another client says."""
+    """A policy whose model replies with `lines`, or with the replies of another client."""
     world = world_of(environment, folder)
     full = FullProfile(environment.task, guidance or Guidance())
     profile = CompactProfile(world.workspace, environment.device.target) if compact else full
     client = lines if hasattr(lines, "complete") else ScriptedClient(lines)
-    return ModelPolicy(client, profile, world, limits or Limits(), emit, steering)
+    return ModelPolicy(client, profile, world, limits or ConversationLimits(), emit, steering)
 
 
 def observations(policy: ModelPolicy) -> list[str]:
-    """What the model was told, from the first reply on."""
+    """The messages that the model got, from the first reply on."""
     messages = policy.transcript().messages
     return [message.content for message in messages[2:] if message.role in ("tool", "user")]

@@ -1,4 +1,4 @@
-"""Calls in both forms, and code in a reply."""
+"""Tests calls in both forms, and code in a reply."""
 
 from __future__ import annotations
 

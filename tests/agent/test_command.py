@@ -32,7 +32,7 @@ extern "C" void net(const net_args* a) {
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, python_path):
-    """Arguments → the finished process. One session host for all tests of this file."""
+    """A function: arguments → the finished process. All tests of this file share one session host."""
     folder = tmp_path_factory.mktemp("home")
     (folder / "net.py").write_text(POINTWISE)
     new_cache(folder / "cache")
@@ -59,7 +59,7 @@ def test_a_model_behind_an_endpoint_writes_the_kernel(run):
         endpoint.answers += [calling(write(SOURCE), EVALUATE), calling(FINISH)]
         done = run("optimize", "net.py", "--policy", "model", "--endpoint", endpoint.url, "--no-free-wins", "--json")
     result = json.loads(done.stdout)
-    assert result["outcome"] in ("improved", "no_measurable_gain")
+    assert result["outcome"] in ("improved", "no_measurable_gain", "inconclusive")
     assert (result["evaluations"], result["stop_reason"]) == (1, "finished")
     assert result["best"]["policy"] == "model"
     (line,) = run("show", result["artifacts"]["job"], "--transcript").stdout.splitlines()
@@ -69,7 +69,7 @@ def test_a_model_behind_an_endpoint_writes_the_kernel(run):
 
 
 def test_the_user_says_something_and_then_cancels(run):
-    """The model hears it at its next turn; a cancel ends the stream, and the server sees it."""
+    """The model reads the user's message at its next turn. A cancel ends the stream, and the server notices it."""
     asked, heard, gone, go_on = (threading.Event() for _ in range(4))
 
     def wait(request: Handler) -> None:
@@ -108,3 +108,37 @@ def test_a_model_that_is_not_there_is_said_so(run):
     assert "no model 'nowhere.gguf'" in done.stderr
     done = run("optimize", "net.py", "--policy", "model", "--endpoint", "http://127.0.0.1:9/v1", code=3)
     assert "cannot be reached" in done.stderr
+
+
+def test_what_a_cancelled_job_found_is_measured_in_full_and_applied(run):
+    """Confirms a cancelled job from the command line: nothing is searched for, and the kernels go into the user's
+    file.
+    """
+    found, gone = threading.Event(), threading.Event()
+
+    def stream(request: Handler) -> None:
+        found.set()
+        request.begin()
+        request.event(chunk({"content": "a"}))
+        request.connection.settimeout(60)
+        gone.set() if request.connection.recv(1) == b"" else None
+
+    with served() as endpoint:
+        endpoint.answers += [calling(write(SOURCE), EVALUATE), stream]
+        how = ("--policy", "model", "--endpoint", endpoint.url, "--budget", "10m", "--detach", "--json")
+        job = json.loads(run("optimize", "net.py", *how).stdout)["job"]
+        events = Client(resolve()[0]).attach(job)
+        assert found.wait(120)
+        run("cancel", job)
+        assert gone.wait(60)
+        *_, last = events
+    assert isinstance(last, JobFinished) and last.result.outcome is JobOutcome.cancelled
+    assert last.result.best is None and "plan.json" in last.result.artifacts
+    assert "figures of the search, not confirmed" in run("show", job).stdout
+    assert f"kernel-assistant confirm {job} measures it in full" in run("apply", job, code=2).stderr
+    result = json.loads(run("confirm", "net.py", "--json").stdout)
+    assert result["artifacts"]["job"] != job and result["outcome"] in ("improved", "no_measurable_gain", "inconclusive")
+    assert result["best"]["policy"] == "model" and result["vs_eager"] != "unknown" != result["vs_compile"]
+    applied = json.loads(run("apply", result["artifacts"]["job"], "--force", "--json").stdout)
+    assert applied["class"] == "Net"
+    run("undo", "net.py")

@@ -1,4 +1,4 @@
-"""Which finalists are measured in full, and for how long."""
+"""Tests which finalists are measured in full, and for how long."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from kernel_assistant.agent.confirming import Allowance, within_reach
+from kernel_assistant.agent.confirming import ConfirmationBudget, within_reach
 from kernel_assistant.records import Evaluation, Outcome, Stage, Tier, Timing
 from tests.common.results import accuracy_of
 
@@ -47,9 +47,9 @@ def test_another_finalist_is_in_reach_while_the_first_is_not_slower(compiled, ea
 
 
 def test_what_one_evaluation_takes_is_expected_of_the_next():
-    clock = Allowance(3600.0)
+    clock = ConfirmationBudget(3600.0)
     assert clock.has_room(1) and clock.has_room(10**9)
     with clock.one():
         time.sleep(0.01)
     assert clock.has_room(2) and not clock.has_room(10**9)
-    assert not Allowance(-1.0).has_room(1)
+    assert not ConfirmationBudget(-1.0).has_room(1)

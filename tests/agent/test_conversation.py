@@ -1,8 +1,8 @@
-"""What is sent, what is kept, and what the store gives back."""
+"""Tests the messages that are sent and kept, and those that the store returns."""
 
 from __future__ import annotations
 
-from kernel_assistant.agent.conversation import Conversation, Room
+from kernel_assistant.agent.conversation import ContextWindow, Conversation
 from kernel_assistant.records.transcript import Message, ToolCall, Transcript, Usage
 from kernel_assistant.store import Store
 
@@ -10,7 +10,7 @@ LONG = "first line\n" + "x" * 4000
 
 
 def conversation(compacts: bool = True) -> Conversation:
-    talk = Conversation(Room(context=13_000, reply=500), compacts=compacts)
+    talk = Conversation(ContextWindow(context=13_000, reply=500), compacts=compacts)
     talk.add(Message(role="system", content="rules"))
     talk.add(Message(role="user", content=LONG))
     return talk

@@ -1,4 +1,4 @@
-"""From a model's sources to a candidate."""
+"""Tests how a candidate is made from a model's sources."""
 
 from __future__ import annotations
 
@@ -6,16 +6,16 @@ import pytest
 
 from kernel_assistant.agent.binding import bound, unbound
 from kernel_assistant.agent.directives import DirectiveError, candidate_from, with_constants
-from kernel_assistant.environment.screen import screen
+from kernel_assistant.environment.screens.screen import screen
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import Canonical, canonical
-from kernel_assistant.records.graph import Value
+from kernel_assistant.records.graph import GraphInput
 
 GRAPH = OpGraph(
     dims={"B": 8},
     inputs=(
-        Value(name="x0", spec=TensorSpec(dtype="f32", shape=("B", "256"))),
-        Value(name="p0", spec=TensorSpec(dtype="f32", shape=("256",)), kind="param", path="scale"),
+        GraphInput(name="x0", spec=TensorSpec(dtype="f32", shape=("B", "256"))),
+        GraphInput(name="p0", spec=TensorSpec(dtype="f32", shape=("256",)), kind="param", path="scale"),
     ),
     nodes=(Node(name="mul", op="mul.Tensor", args=("%x0", "%p0"), spec=TensorSpec(dtype="f32", shape=("B", "256"))),),
     outputs=("mul",),
@@ -104,9 +104,9 @@ extern "C" __global__ void scale(const __grid_constant__ scale_args a) { a.out0[
 
 def _task(dtype: str = "f32") -> Canonical:
     wide = TensorSpec(dtype=dtype, shape=("B", "256"))
-    weight = Value(name="p0", spec=TensorSpec(dtype=dtype, shape=("256",)), kind="param", path="scale")
+    weight = GraphInput(name="p0", spec=TensorSpec(dtype=dtype, shape=("256",)), kind="param", path="scale")
     node = Node(name="n0", op="add.Tensor", args=("%x0", "%p0"), kwargs={"alpha": 0.25}, spec=wide)
-    graph = OpGraph(dims={"B": 8}, inputs=(Value(name="x0", spec=wide), weight), nodes=(node,), outputs=("n0",))
+    graph = OpGraph(dims={"B": 8}, inputs=(GraphInput(name="x0", spec=wide), weight), nodes=(node,), outputs=("n0",))
     return canonical(graph)
 
 

@@ -1,4 +1,4 @@
-"""A scripted model on a GPU: launch geometry, constants, a vetted header, and what it is told of resources."""
+"""A scripted model on a GPU: launch geometry, constants, a vetted header, and the report about resources."""
 
 from __future__ import annotations
 

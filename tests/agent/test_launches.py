@@ -1,4 +1,4 @@
-"""Plans of several launches, as models write them: calls left to PyTorch, and what each launch takes."""
+"""Plans with several launches, as models write them: calls that stay PyTorch's, and the time of each launch."""
 
 from __future__ import annotations
 

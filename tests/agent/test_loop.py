@@ -1,7 +1,8 @@
-"""Episodes with a real environment: every documented stop, and who is confirmed at the end."""
+"""Episodes in a real environment: every documented stop reason, and which candidates are confirmed at the end."""
 
 from __future__ import annotations
 
+import math
 import os
 import signal
 from collections.abc import Callable, Iterator, Sequence
@@ -12,9 +13,10 @@ import pytest
 from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.environment import session
+from kernel_assistant.environment.repeated_measurement import MOST_LOOKS
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.events import BestImproved, CandidateEvaluated, Warned
-from kernel_assistant.policy.base import EpisodeView, Move
+from kernel_assistant.policy.base import EpisodeView, PolicyAction
 from kernel_assistant.records import (
     Baseline,
     Candidate,
@@ -26,19 +28,21 @@ from kernel_assistant.records import (
     Tier,
     Trajectory,
 )
-from tests.judge.kernels import ROWS, candidate, numbered
+from tests.judge.kernels import candidate, numbered
 
 #: Work that changes nothing and takes hundreds of times as long as the norm itself.
 SLOW = ("/*END*/", "for (volatile int n = 0; n < 20000; n = n + 1) {}")
-#: Right at the declared size only.
-BAKED = ("r < a->rows", f"r < (a->rows < {ROWS} ? a->rows : {ROWS})")
+#: Right with the declared weights only.
+BAKED = ("a->w[i]", "(0.5f + i / 255.0f)")
 #: Wrong, so that nothing needs to be confirmed in full where that is not the point.
 WRONG = ("1e-6f", "1e-1f")
 LONG = Budget(seconds=600)
 
 
 class ByHand:
-    """Plays turns that were written beforehand; a turn may also be something to do first, which gives the turn."""
+    """Plays turns that were written in advance. A turn may also be a function that does something and returns the
+    turn.
+    """
 
     name = "by hand"
 
@@ -52,16 +56,16 @@ class ByHand:
     def supports(self, graph: OpGraph, target: str) -> str | None:
         return self._reason
 
-    def step(self, view: EpisodeView) -> Move:
+    def step(self, view: EpisodeView) -> PolicyAction:
         self.views.append(view)
         if not self._turns:
-            return Move(message="that was all", finished=True)
+            return PolicyAction(message="that was all", finished=True)
         turn = self._turns.pop(0)
-        return Move(message=f"turn {len(self.views)}", candidates=tuple(turn() if callable(turn) else turn))
+        return PolicyAction(message=f"turn {len(self.views)}", candidates=tuple(turn() if callable(turn) else turn))
 
 
 class OnOtherMemory:
-    """The environment as it would be on a device whose memory allows a certain share of what was measured."""
+    """Stands in for the environment on a device whose roofline is a given share of the measured time."""
 
     def __init__(self, environment: Environment, share: Callable[[Baseline], float]) -> None:
         self._environment, self._share = environment, share
@@ -74,13 +78,13 @@ class OnOtherMemory:
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
         return self._environment.iterate(candidates, tier)
 
-    def confirm(self, candidate: Candidate) -> Evaluation:
-        return self._environment.confirm(candidate)
+    def confirm(self, candidate: Candidate, *, looks: int = MOST_LOOKS, until: float = math.inf) -> Evaluation:
+        return self._environment.confirm(candidate, looks=looks, until=until)
 
 
 @pytest.fixture
 def play(norm, cancel):
-    """Plays an episode, and has a look at what every trajectory must fulfil."""
+    """Plays an episode and checks the properties that every trajectory must have."""
     seen: list[object] = []
 
     def run(policy, budget=LONG, environment=norm, **kwargs) -> tuple[Trajectory, list[object]]:
@@ -144,7 +148,7 @@ def test_the_rest_of_a_turn_is_left_out_when_the_time_is_over(play):
 
 
 def test_no_further_finalist_where_none_can_be_an_improvement(play):
-    """Two that take the same time, hundreds of times the reference's."""
+    """Both finalists take equally long, hundreds of times as long as the reference."""
     slow = numbered(2, (SLOW[0], f"{SLOW[1]} {SLOW[0]}"))
     trajectory, events = play(ByHand(slow), Budget(seconds=600, turns=1))
     quick = evaluated(events, Tier.quick)
@@ -174,10 +178,11 @@ def test_no_progress_and_nothing_is_evaluated_twice(play):
 def test_unsupported(play):
     trajectory, _ = play(ByHand([candidate()], reason="no norms"))
     assert (trajectory.stop_reason, trajectory.steps) == (StopReason.unsupported, ())
+    assert trajectory.unsupported == ("by hand: no norms",)
 
 
 def test_at_limit_where_the_reference_is_as_fast_as_memory(play, norm):
-    """Once there is a candidate that is not slower; what came before counts."""
+    """The episode ends once there is a candidate that is not slower; earlier candidates count."""
     fast = OnOtherMemory(norm, lambda measured: 0.96 * (measured.compile_ms or measured.eager_ms))
     (evaluation,) = norm.evaluate([candidate()], Tier.quick)
     earlier = _at(norm.baseline(compiled=True).compile_ms, evaluation)
@@ -188,7 +193,7 @@ def test_at_limit_where_the_reference_is_as_fast_as_memory(play, norm):
 
 @pytest.mark.parametrize("slower", [2.0, 1.015])
 def test_at_limit_goes_on_for_four_turns_while_it_is_slower(play, norm, slower):
-    """Also where the candidate itself is as close to the limit as torch.compile need be."""
+    """This holds even if the candidate is as close to the limit as torch.compile has to be."""
     (evaluation,) = norm.evaluate([candidate()], Tier.quick)
     compiled = norm.baseline(compiled=True).compile_ms
     memory = OnOtherMemory(norm, lambda measured: 0.97 * compiled)
@@ -241,7 +246,7 @@ def test_cancelled_between_turns_keeps_the_steps(play, cancel):
 
 
 def test_cancelled_within_a_turn_keeps_what_it_found(norm, cancel):
-    """The second of three is being judged when the user stops."""
+    """The user stops the job while the second of three candidates is being judged."""
     events: list[object] = []
 
     def emit(event: object) -> None:

@@ -1,4 +1,4 @@
-"""Scripted models through the real environment: tools, repairs, endings, both profiles."""
+"""Scripted models in the real environment: tools, repairs, endings, both profiles."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from msgspec.structs import replace
 from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.guidance import Guidance
 from kernel_assistant.agent.loop import run_episode
-from kernel_assistant.agent.model_policy import Limits
+from kernel_assistant.agent.model_policy import ConversationLimits
 from kernel_assistant.policy.client import PolicyError
 from kernel_assistant.policy.scripted import ScriptedClient
 from kernel_assistant.records import Outcome, Stage, StopReason, Timing, decode, encode
@@ -37,7 +37,7 @@ LONG = Budget(seconds=600, patience=1000)
 
 @pytest.fixture
 def play(norm, cancel, tmp_path):
-    """Plays a model to its end; the trajectory and the policy."""
+    """A function that plays a model to its end and returns the trajectory and the policy."""
 
     def run(lines, budget=LONG, resume_steps=(), made=lambda policy: None, **kwargs):
         cancel.clear()
@@ -172,7 +172,8 @@ def test_an_endpoint_that_goes_leaves_what_was_found(play):
 
 
 @pytest.mark.parametrize(
-    ("limits", "reason"), [(Limits(turns=3), StopReason.turns), (Limits(tokens=25), StopReason.tokens)]
+    ("limits", "reason"),
+    [(ConversationLimits(turns=3), StopReason.turns), (ConversationLimits(tokens=25), StopReason.tokens)],
 )
 def test_turns_and_tokens(play, limits, reason):
     trajectory, policy = play((calls(("list", {})) for _ in range(10)), limits=limits)
@@ -303,8 +304,9 @@ def test_a_transcript_plays_again(play, tmp_path):
 
 
 def test_two_hundred_turns_in_little_room(play, tmp_path):
-    """Old observations are sent in short, everything is kept, and the prompt of any turn can be made again, also from
-    the store, which takes what was said after each tenth reply."""
+    """Old observations are sent in a short form, but everything is kept. The prompt of any turn can be made again, also
+    from the store, which gets the messages after every tenth reply.
+    """
     store, kept = Store(tmp_path), [()]
 
     def keep(client):
@@ -336,7 +338,7 @@ def test_two_hundred_turns_in_little_room(play, tmp_path):
 
 
 def test_a_prompt_that_is_too_long_for_the_server_is_made_shorter(play):
-    """The server has half the room that it is thought to have."""
+    """The server's context is half as large as assumed."""
 
     class Small(ScriptedClient):
         def complete(self, request, cancelled):
@@ -356,7 +358,7 @@ def test_a_prompt_that_is_too_long_for_the_server_is_made_shorter(play):
 
 
 class Told(ScriptedClient):
-    """A script that tells somebody at each reply."""
+    """A scripted client that calls a function at each reply."""
 
     def __init__(self, lines, tell, **kwargs):
         super().__init__(lines, **kwargs)

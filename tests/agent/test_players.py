@@ -1,4 +1,6 @@
-"""Who plays a job: models over HTTP, several at once, the generator's place after them, and what is kept."""
+"""Tests which policies play a job: models over HTTP, several conversations at once, then the generator; and which
+results are kept.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ from kernel_assistant.agent.loop import Episode
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.events import Progress, Warned
-from kernel_assistant.policy.base import Move
+from kernel_assistant.policy.base import PolicyAction
 from kernel_assistant.records import StopReason
 from kernel_assistant.serving import registry
-from kernel_assistant.session import players
-from kernel_assistant.session.jobs import JobServices
+from kernel_assistant.session.hosting.jobs import JobServices
+from kernel_assistant.session.kinds import job_policies
 from kernel_assistant.store import JobOptions, Store
 from tests.agent.models import EVALUATE, FINISH, LAUNCH, NORM, WRONG, write
 from tests.judge.kernels import candidate
@@ -23,7 +25,7 @@ from tests.policy.endpoint import calling, served, text
 
 
 class ByHand:
-    """In the generator's place."""
+    """Stands in for the generator."""
 
     name = "by hand"
 
@@ -34,7 +36,7 @@ class ByHand:
         return None
 
     def step(self, view):
-        return Move("all", finished=True) if view.steps else Move("one", (candidate(*self._edits),))
+        return PolicyAction("all", finished=True) if view.steps else PolicyAction("one", (candidate(*self._edits),))
 
 
 @pytest.fixture
@@ -47,7 +49,7 @@ def endpoint():
 def job(norm, cancel, tmp_path, monkeypatch):
     """Plays a job's episode on the open environment."""
     monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
-    monkeypatch.setattr(players, "generator", ByHand)
+    monkeypatch.setattr(job_policies, "generator", ByHand)
     store = Store(tmp_path)
     events = []
 
@@ -63,7 +65,7 @@ def job(norm, cancel, tmp_path, monkeypatch):
             resume_steps=(),
             said=said,
         )
-        chosen = players.Players(norm.task, JobOptions(**options), norm, services, events.append, cancel)
+        chosen = job_policies.JobPolicies(norm.task, JobOptions(**options), norm, services, events.append, cancel)
         try:
             trajectory = Episode(chosen.judging, chosen.phases(600), events.append, cancel).run()
             chosen.keep(trajectory)
@@ -108,7 +110,7 @@ def test_auto_lets_the_generator_play_after_the_model(job, endpoint):
 
 def test_auto_without_a_model_or_with_a_dead_one_is_the_generator(job, monkeypatch):
     # Wrong: nothing needs to be confirmed in full where that is not the point.
-    monkeypatch.setattr(players, "generator", lambda: ByHand(("1e-6f", "1e-1f")))
+    monkeypatch.setattr(job_policies, "generator", lambda: ByHand(("1e-6f", "1e-1f")))
     monkeypatch.setattr(registry, "SHIPPED", Path("nothing.gguf"))
     assert job(policy="auto").policy == "by hand"
     assert not [event for event in job.events if isinstance(event, Warned)]
@@ -120,7 +122,7 @@ def test_auto_without_a_model_or_with_a_dead_one_is_the_generator(job, monkeypat
 
 
 def test_the_best_of_several_conversations_at_once(job, endpoint):
-    """Three share the device and the script; what each says depends on what it has been told."""
+    """Three conversations share the device and the script. The replies of each depend on the messages that it got."""
 
     def answer(request):
         told = [message for message in request.body["messages"] if message["role"] == "tool"]
@@ -148,11 +150,11 @@ def test_what_two_conversations_write_alike_is_judged_once(job, endpoint):
     assert first is second
     assert [message.content for one in job.store.transcripts.of("1") for message in one.messages if message.candidate]
     said = [event.message for event in job.events if isinstance(event, Progress)]
-    assert "model small plays: 2 conversations" in said
+    assert "model small writes kernels, 2 attempts at once" in said
 
 
 def test_limits_of_a_job_and_of_the_project(job, endpoint, norm, monkeypatch):
-    monkeypatch.setattr(players, "guidance_for", lambda path: Guidance(turns=3))
+    monkeypatch.setattr(job_policies, "guidance_for", lambda path: Guidance(turns=3))
     endpoint.answers += [calling(("list", {"folder": "."}))] * 4
     assert job(policy="model", endpoint=endpoint.url, turns=2).stop_reason is StopReason.turns
     assert len(endpoint.bodies) == 2

@@ -1,4 +1,4 @@
-"""What models are told, in both forms."""
+"""Tests the reports that models get, in both forms."""
 
 from __future__ import annotations
 
@@ -114,7 +114,9 @@ def test_full_reports():
     [(32, 0, 1.0, ""), (255, 0, 0.125, "registers"), (32, 100 << 10, 0.125, "shared memory")],
 )
 def test_occupancy_on_hopper(registers, shared, share, limit):
-    """Blocks of 128 threads, that is 4 warps of 64: 255 registers leave two blocks, so do 100 KiB."""
+    """Blocks have 128 threads, which are 4 of at most 64 warps. 255 registers a thread leave room for two blocks, and
+    so do 100 KiB of shared memory.
+    """
     kernel = KernelResources(symbol="scale", registers=registers, shared_bytes=shared)
     assert occupancy(kernel, CANDIDATE.plan, GRAPH, "sm_90") == (share, limit)
 

@@ -1,4 +1,6 @@
-"""`--policy auto` with a model that comes with the package: a GGUF file, llama.cpp, the compact profile, the judge."""
+"""Tests `--policy auto` with a model that comes with the package: a GGUF file, llama.cpp, the compact profile, the
+judge.
+"""
 
 from __future__ import annotations
 
@@ -15,8 +17,8 @@ from kernel_assistant.events import Progress, Warned
 from kernel_assistant.policy.connect import connect
 from kernel_assistant.serving import endpoint, registry
 from kernel_assistant.serving.convert_run import convert
-from kernel_assistant.session import players
-from kernel_assistant.session.jobs import JobServices
+from kernel_assistant.session.hosting.jobs import JobServices
+from kernel_assistant.session.kinds import job_policies
 from kernel_assistant.store import JobOptions, Store
 from tests.judge.kernels import ROWS, WIDTH
 from tests.serving import tiny
@@ -26,7 +28,7 @@ pytestmark = pytest.mark.slow
 
 @pytest.fixture(scope="module")
 def shipped(tmp_path_factory) -> Path:
-    """A model of the right form that has learned nothing, and says so."""
+    """A model of the right architecture with untrained weights; it reports that it is untrained."""
     folder = tmp_path_factory.mktemp("shipped")
     tiny.make(folder / "model", tiny.Size(context=4096), steps=0)
     convert("to-gguf", folder / "model", folder / "model.gguf")
@@ -38,7 +40,9 @@ def shipped(tmp_path_factory) -> Path:
 
 @pytest.fixture
 def play(norm, cancel, tmp_path, monkeypatch):
-    """An episode of `--policy auto` with nothing else said; the trajectory, and what the user was told."""
+    """Plays an episode of `--policy auto` with default settings; returns the trajectory and the messages to the
+    user.
+    """
     monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
     store = Store(tmp_path)
 
@@ -55,7 +59,9 @@ def play(norm, cancel, tmp_path, monkeypatch):
             resume_steps=(),
             said=(),
         )
-        chosen = players.Players(norm.task, JobOptions(policy="auto", episodes=2), norm, services, told.append, cancel)
+        chosen = job_policies.JobPolicies(
+            norm.task, JobOptions(policy="auto", episodes=2), norm, services, told.append, cancel
+        )
         try:
             trajectory = Episode(chosen.judging, chosen.phases(12), told.append, cancel).run()
             chosen.keep(trajectory)
@@ -82,18 +88,18 @@ def test_auto_lets_the_shipped_model_play_first(play, shipped, monkeypatch):
     assert reply.token_ids and reply.usage.completion_tokens == len(reply.token_ids)
     # It had a turn and made no kernel of it: what the generator finds is the result.
     assert (trajectory.policy, trajectory.final.correct) == ("generator", True)
-    assert not any("the generator plays alone" in line for line in told)
+    assert not any("writes kernels alone" in line for line in told)
 
 
 def test_without_one_the_generator_plays_and_says_so(play, monkeypatch, tmp_path):
     monkeypatch.setattr(registry, "SHIPPED", tmp_path / "nothing.gguf")
     trajectory, told = play()
     assert (trajectory.policy, trajectory.final.correct) == ("generator", True)
-    assert "no model is installed: the generator plays alone" in told
+    assert "no model is installed: the generator writes kernels alone" in told
 
 
 def test_an_engine_that_is_not_there_is_said(shipped, monkeypatch, tmp_path):
-    """`auto` then says why the generator plays alone (test_players.py), `model` ends."""
+    """With `auto` the generator runs alone and the reason is reported (test_players.py); with `model` the job ends."""
     monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
     monkeypatch.setattr(registry, "SHIPPED", shipped)
     monkeypatch.setitem(sys.modules, "xllamacpp", None)

@@ -1,4 +1,4 @@
-"""Nothing that a model or the sandbox's shell does leads out of the workspace."""
+"""Tests that no action of a model or of the sandbox's shell leads out of the workspace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.agent.workspace import MAX_FILE, PathRefused, Workspace
+from kernel_assistant.agent.tools.workspace import MAX_FILE, PathRefused, Workspace
 
 
 @pytest.fixture

@@ -1,4 +1,4 @@
-"""A real candidate, made by hand, and files of users to apply it to. Everything runs in processes of its own."""
+"""A real candidate that was written by hand, and users' files to apply it to. Everything runs in separate processes."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kernel_assistant.records import (
     Workload,
     encode,
 )
-from kernel_assistant.records.graph import Value
+from kernel_assistant.records.graph import GraphInput
 from kernel_assistant.targets.base import DeviceFacts
 from tests.common.results import accuracy_of
 
@@ -93,8 +93,8 @@ _ROWS = TensorSpec(dtype="f32", shape=("B", "64"))
 GRAPH = OpGraph(
     dims={"B": 8},
     inputs=(
-        Value(name="x0", spec=_ROWS),
-        Value(name="w", spec=TensorSpec(dtype="f32", shape=("64",)), kind="param", path="weight"),
+        GraphInput(name="x0", spec=_ROWS),
+        GraphInput(name="w", spec=TensorSpec(dtype="f32", shape=("64",)), kind="param", path="weight"),
     ),
     nodes=(
         Node(name="sigmoid", op="sigmoid.default", args=("%x0",), spec=_ROWS),
@@ -141,9 +141,10 @@ MakeResult = Callable[..., Path]
 
 
 def run_python(code: str, folder: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
-    """Standard output of a fresh interpreter that knows nothing of this checkout; fails with what it wrote."""
+    """Standard output of a fresh interpreter that cannot import this checkout. If the program fails, the test fails
+    with its output. At its end it does not scan torch's objects for garbage, which takes half a second."""
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    command = [sys.executable, "-c", code, *arguments]
+    command = [sys.executable, "-c", f"import atexit, gc; atexit.register(gc.freeze)\n{code}", *arguments]
     done = subprocess.run(
         command, cwd=folder, env={**clean, **(env or {})}, capture_output=True, text=True, timeout=240, check=False
     )

@@ -1,4 +1,6 @@
-"""The lines of a class whose kernels are applied: its own are timed, and the kernels are on again afterwards."""
+"""Tests the times of the lines of a class with applied kernels: the original lines are timed, and afterwards the
+kernels are on again.
+"""
 
 from __future__ import annotations
 
@@ -15,9 +17,9 @@ from tests.apply.conftest import ROOT, USER_FILE, MakeResult
 
 PROFILE = """
 import json, sys
-from kernel_assistant.worker.line_profile import profile_lines
-from kernel_assistant.worker.roofline import Ceilings
-found = profile_lines(json.loads(sys.argv[1]), "cpu", 0.1, Ceilings())
+from kernel_assistant.worker.lines.line_profile import profile_lines
+from kernel_assistant.worker.measuring.roofline import Roofline
+found = profile_lines(json.loads(sys.argv[1]), "cpu", 0.1, Roofline())
 import model_kernels, torch
 before = model_kernels.counters()
 from model import Gate

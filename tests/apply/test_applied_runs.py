@@ -1,7 +1,12 @@
-"""The applied file in processes with the real torch: values, reasons to fall back, what torch does to classes."""
+"""The applied file in processes with the real torch: values, reasons for fallbacks, and torch's own changes to
+classes.
+"""
 
 from __future__ import annotations
 
+import json
+import os
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
@@ -9,7 +14,11 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.apply import Options, apply_result, export_model_new, undo
+from kernel_assistant.apply import AppliedOptions, apply_result, export_model_new, find_applied, undo
+from kernel_assistant.apply.conditions import runs_when
+from kernel_assistant.apply.package import packed
+from kernel_assistant.worker.applied.parts import Parts
+from tests.common.packages import lay_out
 
 MakeResult = Callable[..., Path]
 Python = Callable[..., str]
@@ -55,7 +64,7 @@ def model(tmp_path: Path, user_file: str, make_result: MakeResult) -> Path:
 
 @pytest.mark.slow
 def test_guard(model: Path, python: Python) -> None:
-    """Each thing that was not verified goes to the original, everything that was goes to the kernel."""
+    """Every call that differs from the verified ones goes to the original, every verified call goes to the kernel."""
     code = """
 import functools, copy
 from torch.func import vmap
@@ -224,14 +233,15 @@ assert another.counters() == model_kernels.counters()
 
 import os
 from pathlib import Path
-(library,) = Path("model_kernels/Gate").glob("*.so")
+before = {line.split()[4] for line in open("/proc/self/maps") if "/memfd:kernels" in line}
+library = Path("model_kernels/Gate.kernels")
 Path("new.so").write_bytes(library.read_bytes())
 Path("new.so").replace(library)
 importlib.reload(model)
 counts()
 expect("", lambda: model.Gate().eval()(x), plain(Gate().eval(), x))
-mapped = {line.split()[4] for line in open("/proc/self/maps") if library.name in line}
-assert len(mapped) == 2, mapped
+mapped = {line.split()[4] for line in open("/proc/self/maps") if "/memfd:kernels" in line}
+assert len(mapped) == len(before) + 1, (before, mapped)
 """
     python(START + code, model.parent)
 
@@ -289,7 +299,9 @@ def test_export_with_the_operator(tmp_path: Path, user_file: str, make_result: M
     path = tmp_path / "proj" / "model.py"
     path.write_text(user_file)
     apply_result(
-        make_result(user_file), path, options=Options(exported="kernel", compiled_parent="original", min_elements=128)
+        make_result(user_file),
+        path,
+        options=AppliedOptions(exported="kernel", compiled_parent="original", min_elements=128),
     )
     code = """
 import io
@@ -306,7 +318,8 @@ with torch.no_grad():
         torch.testing.assert_close(torch.export.load(buffer).module()(y), plain(module, y))
     counts()
     torch.testing.assert_close(torch.compile(module, fullgraph=True, backend="eager")(x), plain(module, x))
-    assert counts() == (0, {})
+    kernel, fallbacks = counts()
+    assert kernel == 0 and set(fallbacks) == {"compiled: not served"}
 operators = torch.ops.kernel_assistant
 (name,) = [name for name in dir(operators) if name.startswith("gate_")]
 torch.library.opcheck(getattr(operators, name).default, (x, module.weight.detach()))
@@ -316,22 +329,36 @@ torch.library.opcheck(getattr(operators, name).default, (x, module.weight.detach
 
 def damage(folder: Path, problem: str) -> None:
     package = folder / "model_kernels"
-    binary = package / "Gate" / "kernels.x86-64-avx2.so"
-    if problem == "wrong architecture":
-        binary.rename(binary.with_name("kernels.aarch64.so"))
-    elif problem == "missing library":
-        binary.write_bytes(b"not a library")
-    elif problem == "damaged plan":
-        (package / "Gate" / "plan.json").write_text("{")
-    elif problem == "edited class":
+    what, _, name = problem.partition(" ")
+    if problem == "edited class":
         (folder / "model.py").write_text((folder / "model.py").read_text().replace("torch.sigmoid(x)", "torch.tanh(x)"))
+    elif problem == "no folder":
+        shutil.rmtree(package)
+    elif what == "no":
+        (package / name).unlink()
+    elif what == "half":
+        data = (package / name).read_bytes()
+        (package / name).write_bytes(data[: len(data) // 2])
     else:
-        (package / "_runtime" / "applied" / "guard.py").unlink()
+        parts = Parts(str(package), "Gate")
+        files = {name: parts.read(name) for name in parts.names()}
+        image = files.pop("kernels.x86-64-avx2.so")
+        if problem == "wrong architecture":
+            files["kernels.aarch64.so"] = image
+        else:
+            files["kernels.x86-64-avx2.so"] = image + b"\0" if problem == "changed library" else b"not a library"
+        for name, data in packed("Gate", files).items():
+            (package / name).write_bytes(data)
+
+
+#: Without any of these, or with half of it, the kernels cannot run.
+FILES = ("load.py", "_runtime.txt", "Gate.txt", "Gate.kernels")
 
 
 @pytest.mark.slow
 def test_one_warning_and_the_original(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
-    problems = ("wrong architecture", "missing library", "damaged plan", "edited class", "no runtime")
+    problems = ["wrong architecture", "bad library", "changed library", "edited class", "no folder"]
+    problems += [f"{what} {name}" for what in ("no", "half") for name in FILES]
     for problem in problems:
         (tmp_path / "all" / problem).mkdir(parents=True)
         (tmp_path / "all" / problem / "model.py").write_text(user_file)
@@ -356,6 +383,206 @@ for problem in sys.argv[1:]:
     python(code, tmp_path / "all", *problems)
 
 
+def test_without_a_file_of_its_own_the_original_runs(model: Path, python: Python, tmp_path: Path) -> None:
+    """Code that is executed as text, as in a notebook, and a file in an archive: there is one warning, and the original
+    runs.
+    """
+    shutil.make_archive(str(tmp_path / "code"), "zip", model.parent)
+    code = """
+import sys, warnings
+import torch
+sys.path.insert(0, "../code.zip")
+texts = {"exec": open("model.py").read(), "zip": "from model import Gate"}
+for name, text in texts.items():
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        names = {}
+        exec(text, names)
+    (one,) = [str(one.message) for one in seen if issubclass(one.category, RuntimeWarning)]
+    assert "runs its own code" in one and "kernel-assistant undo" in one, one
+    module, x = names["Gate"]().eval(), torch.randn(3, 64)
+    with torch.no_grad():
+        torch.testing.assert_close(module(x), x * torch.sigmoid(x) * module.weight * 1.5)
+"""
+    python(code, model.parent)
+
+
+def test_a_class_is_the_same_to_those_who_read_it(model: Path, python: Python) -> None:
+    """Tests `inspect`, `pickle` of the class and TorchScript, with the kernels and without their folder."""
+    code = """
+import inspect, pickle, sys, warnings
+sys.path.insert(0, "")
+import torch
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore", RuntimeWarning)
+    from model import Gate
+assert inspect.getsource(Gate.forward).lstrip().startswith("def forward(self, x):")
+assert inspect.getsource(Gate).splitlines()[-1].strip().startswith("return self.out(")
+assert pickle.loads(pickle.dumps(Gate)) is Gate and inspect.getfile(Gate).endswith("model.py")
+x = torch.randn(3, 64)
+module = Gate().eval()
+with torch.no_grad():
+    torch.testing.assert_close(torch.jit.script(module)(x), module(x))
+"""
+    python(code, model.parent)
+    shutil.rmtree(model.parent / "model_kernels")
+    python(code, model.parent)
+
+
+def test_a_package_of_before_is_served_read_and_replaced(
+    model: Path, make_result: MakeResult, user_file: str, python: Python
+) -> None:
+    package = model.parent / "model_kernels"
+    lay_out(package)
+    assert (package / "Gate" / "plan.json").is_file() and not (package / "Gate.txt").exists()
+    python(START + 'torch.set_grad_enabled(False)\nexpect("", lambda: module(x), plain(module, x))\n', model.parent)
+    (found,) = find_applied([package])
+    assert found.changed() == [] and found.candidate.sources.keys() == {"gate.cpp", "plan.h"}
+    apply_result(make_result(user_file), model)
+    assert not (package / "Gate").exists() and (package / "Gate.txt").is_file()
+    assert undo(model).restored and not package.exists()
+
+
+def test_one_apply_is_a_handful_of_files(model: Path, make_result: MakeResult, user_file: str) -> None:
+    package = model.parent / "model_kernels"
+    files = [path for path in package.rglob("*") if path.is_file()]
+    assert len(files) + 1 <= 8
+    texts = [path.read_text() for path in files if path.suffix in (".py", ".txt", ".json")]
+    assert len(texts) == len(files) - 1 and any("#pragma omp parallel for" in text for text in texts)
+    assert any("class Guard:" in text for text in texts)
+
+
+def test_a_program_reports_for_the_processes_that_it_starts_too(model: Path, tmp_path: Path, python: Python) -> None:
+    code = """
+import os, runpy, subprocess, sys
+calls, children = int(sys.argv[1]), sys.argv[2:]
+import torch
+module = runpy.run_path("model.py")["Gate"]().eval()
+started = [subprocess.Popen([sys.executable, "-c", os.environ["CODE"], count]) for count in children]
+with torch.no_grad():
+    for _ in range(calls):
+        module(torch.randn(5, 64))
+for child in started:
+    assert child.wait() == 0
+"""
+    folder = tmp_path / "counters"
+    env = {"KERNEL_ASSISTANT_COUNTERS": str(folder), "CODE": code}
+    for words, kernel in ((("3", "2", "4"), 9), (("1",), 1)):
+        python(code, model.parent, *words, env=env)
+        (report,) = folder.glob("*.json")
+        assert json.loads(report.read_text())["classes"]["Gate"] == {"kernel": kernel, "fallbacks": {}}
+
+
+def test_unaligned_tensors_are_copied_where_that_was_faster(
+    tmp_path: Path, user_file: str, make_result: MakeResult, python: Python
+) -> None:
+    (tmp_path / "proj").mkdir()
+    path = tmp_path / "proj" / "model.py"
+    path.write_text(user_file)
+    apply_result(make_result(user_file), path, options=AppliedOptions(unaligned="copy"))
+    code = """
+torch.set_grad_enabled(False)
+odd = torch.randn(5 * 64 + 1)[1:].view(5, 64)
+assert odd.data_ptr() & 63
+expect("", lambda: module(odd), plain(module, odd))
+module.weight = torch.nn.Parameter(torch.randn(65)[1:])
+expect("", lambda: module(x), plain(module, x))
+"""
+    python(START + code, path.parent)
+
+
+def test_what_is_right_at_the_declared_sizes_only_runs_at_these_only(
+    tmp_path: Path, user_file: str, make_result: MakeResult, python: Python
+) -> None:
+    (tmp_path / "proj").mkdir()
+    path = tmp_path / "proj" / "model.py"
+    path.write_text(user_file)
+    result = make_result(user_file)
+    evaluation = json.loads((result / "evaluation.json").read_text())
+    (result / "evaluation.json").write_text(json.dumps({**evaluation, "sizes": "declared", "elsewhere": "crashed: …"}))
+    apply_result(result, path)
+    code = """
+torch.set_grad_enabled(False)
+expect("size", lambda: module(x), plain(module, x))
+y = torch.randn(8, 64)
+expect("", lambda: module(y), plain(module, y))
+torch.testing.assert_close(torch.compile(module, backend="eager", dynamic=True)(x), plain(module, x))
+assert counts()[1] == {"compiled: size": 1}
+"""
+    python(START + code, path.parent)
+    (found,) = find_applied([path])
+    assert "B = 8" in runs_when(found.provenance)
+
+
+def test_the_loader_is_compiled_once(model: Path, python: Python) -> None:
+    code = START + 'torch.set_grad_enabled(False)\nexpect("", lambda: module(x), plain(module, x))\n'
+    python(code, model.parent)
+    (kept,) = (model.parent / "model_kernels" / "__pycache__").glob("_runtime.*.pyc")
+    before = kept.stat().st_mtime_ns
+    python(code, model.parent)
+    assert kept.stat().st_mtime_ns == before
+    kept.write_bytes(kept.read_bytes()[:100])
+    python(code, model.parent)
+    assert kept.stat().st_size > 100
+    undo(model)
+    assert not kept.parent.exists()
+
+
+PROGRAM = """
+import multiprocessing, os, runpy, sys
+import torch
+
+def work(calls):
+    module = runpy.run_path("model.py")["Gate"]().eval()
+    with torch.no_grad():
+        for _ in range(calls):
+            module(torch.randn(5, 64))
+    module(torch.randn(5, 64))
+
+if __name__ == "__main__":
+    work(3)
+    children = [multiprocessing.get_context(how).Process(target=work, args=(2,)) for how in ("fork", "spawn")]
+    [child.start() for child in children], [child.join() for child in children]
+    pid = os.fork()
+    if pid == 0:
+        work(4)
+        sys.exit()
+    os.waitpid(pid, 0)
+    sys.exit(7)
+"""
+
+
+def test_counters_of_a_program_are_those_of_all_its_processes(model: Path, python_path: str) -> None:
+    (model.parent / "program.py").write_text(PROGRAM)
+    command = [sys.executable, "-m", "kernel_assistant", "counters"]
+    run = ["--", "sh", "-c", f"{sys.executable} program.py; {sys.executable} program.py"]
+    env = {**os.environ, "PYTHONPATH": python_path, "OMP_NUM_THREADS": "1"}
+    done = subprocess.run(
+        [*command, "--json", *run], cwd=model.parent, env=env, capture_output=True, text=True, timeout=240, check=False
+    )
+    assert done.returncode == 7, done.stderr
+    found = json.loads(done.stdout)
+    (one,) = found["classes"]
+    assert found["exit_code"] == 7 and one["class"] == "Gate" and one["package"] == str(model.parent / "model_kernels")
+    assert (one["kernel"], one["fallbacks"], one["unused"]) == (2 * (3 + 2 + 2 + 4), {"gradient": 2 * 4}, "")
+
+
+def test_counters_say_why_kernels_were_not_loaded(model: Path, python_path: str) -> None:
+    model.write_text(model.read_text().replace("torch.sigmoid(x)", "torch.tanh(x)"))
+    done = subprocess.run(
+        [sys.executable, "-m", "kernel_assistant", "counters", "--", sys.executable, "-W", "ignore", "model.py"],
+        cwd=model.parent,
+        env={**os.environ, "PYTHONPATH": python_path},
+        capture_output=True,
+        text=True,
+        timeout=240,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    row = next(line for line in done.stdout.splitlines() if line.startswith("model_kernels:Gate"))
+    assert "never" in row and "has been edited since its kernels were verified" in row
+
+
 def test_no_compiler_and_no_tool_are_needed(model: Path, python: Python) -> None:
     code = """
 torch.set_grad_enabled(False)
@@ -363,6 +590,46 @@ expect("", lambda: module(x), plain(module, x))
 assert "kernel_assistant" not in sys.modules
 """
     python(START + code, model.parent, env={"PATH": ""})
+
+
+def test_what_a_compiled_program_leaves_to_the_original_is_counted(model: Path, python: Python) -> None:
+    code = """
+def compiled(change=lambda: None, y=x, **modes):
+    torch._dynamo.reset()
+    counts()
+    change()
+    program = torch.compile(torch.nn.Sequential(module), fullgraph=True, backend="eager")
+    with torch.set_grad_enabled(modes.get("grad", False)):
+        for _ in range(3):
+            torch.testing.assert_close(program(y), plain(module, y))
+    kernel, fallbacks = counts()
+    return kernel, set(fallbacks)
+
+assert compiled() == (3, set())
+assert compiled(grad=True) == (0, {"compiled: gradient"})
+assert compiled(y=x.double()) == (0, {"compiled: dtype"})
+assert compiled(lambda: setattr(module, "scale", 2.0)) == (0, {"compiled: attributes"})
+"""
+    python(START + code, model.parent)
+
+
+def test_a_mark_of_a_library_that_only_the_verified_instance_had_does_not_count(
+    tmp_path: Path, user_file: str, make_result: MakeResult, python: Python
+) -> None:
+    result, path = make_result(user_file), tmp_path / "proj" / "model.py"
+    facts = json.loads((result / "facts.json").read_text())
+    facts["attributes"][""]["_is_initialised_by_a_library"] = "True"
+    (result / "facts.json").write_text(json.dumps(facts))
+    path.parent.mkdir()
+    path.write_text(user_file)
+    apply_result(result, path)
+    code = """
+program = torch.compile(torch.nn.Sequential(module), fullgraph=True, backend="eager")
+with torch.no_grad():
+    expect("", lambda: module(x), plain(module, x))
+    expect("", lambda: program(x), plain(module, x))
+"""
+    python(START + code, path.parent)
 
 
 @pytest.mark.slow
@@ -437,21 +704,26 @@ with torch.no_grad():
 
 
 def test_the_binary_for_each_compute_capability(tmp_path: Path, python: Python) -> None:
-    """Exact capability first, then a lower minor version of the same major one; nothing else is ever loaded."""
+    """The exact compute capability is preferred, then a lower minor version of the same major version; no other binary
+    is ever loaded.
+    """
+    (tmp_path / "Gate").mkdir()
     for name in ("sm_80", "sm_89", "sm_90", "sm_90a"):
-        (tmp_path / f"kernels.{name}.cubin").write_bytes(b"")
+        (tmp_path / "Gate" / f"kernels.{name}.cubin").write_bytes(b"")
     for name in ("x86-64", "x86-64.0a1b2c3d"):
-        (tmp_path / f"kernels.{name}.so").write_bytes(b"")
+        (tmp_path / "Gate" / f"kernels.{name}.so").write_bytes(b"")
     code = f"""
 import sys
 sys.path.insert(0, {str(ROOT)!r})
 import torch
 from kernel_assistant.worker.applied.binaries import Binaries, NoBinary, processor_flags
+from kernel_assistant.worker.applied.parts import Parts
+here = Parts(".", "Gate")
 torch.cuda.get_device_name = lambda device: "a GPU"
 def pick(capability):
     torch.cuda.get_device_capability = lambda device: capability
     try:
-        return Binaries(".", "cuda", []).pick(torch.device("cuda", 0))
+        return Binaries(here, "", "cuda", []).pick(torch.device("cuda", 0))
     except NoBinary as error:
         return str(error)
 for capability in ((8, 0), (8, 6), (8, 9), (9, 0), (7, 5), (10, 0), (12, 0)):
@@ -459,8 +731,8 @@ for capability in ((8, 0), (8, 6), (8, 9), (9, 0), (7, 5), (10, 0), (12, 0)):
 mine = sorted(processor_flags())[:2]
 flags = {{"kernels.x86-64.0a1b2c3d.so": mine}}
 cpu = torch.device("cpu")
-print(Binaries(".", "cpu", ["of another machine"], flags).pick(cpu))
-print(Binaries(".", "cpu", []).pick(cpu).startswith("kernels.x86-64"))
+print(Binaries(here, "", "cpu", ["of another machine"], flags).pick(cpu))
+print(Binaries(here, "", "cpu", []).pick(cpu).startswith("kernels.x86-64"))
 """
     lines = python(code, tmp_path).splitlines()
     assert lines[:3] == [

@@ -1,4 +1,4 @@
-"""Applying to files and taking back, on disk, without running the result."""
+"""Tests applying and undoing on disk, without running the result."""
 
 from __future__ import annotations
 
@@ -9,10 +9,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
-from kernel_assistant.apply import Options, applied_variants, apply_result, undo
+from kernel_assistant.apply import AppliedOptions, applied_variants, apply_result, undo
 from kernel_assistant.apply import files as file_functions
+from kernel_assistant.apply.edit import BLOCK, IMPORT_LINE, plan_edit
 from kernel_assistant.errors import UsageError
+from kernel_assistant.worker.applied.parts import Parts, pack_texts, unpack_texts
 
 MakeResult = Callable[..., Path]
 
@@ -53,15 +57,16 @@ def test_undo_restores_byte_for_byte(kind: str, model: Path, make_result: MakeRe
 
 
 def test_package_holds_what_it_should(model: Path, make_result: MakeResult, user_file: str) -> None:
-    applied = apply_result(make_result(user_file), model, options=Options(min_elements=7))
+    applied = apply_result(make_result(user_file), model, options=AppliedOptions(min_elements=7))
     folder = model.parent / "model_kernels"
     assert {str(p.relative_to(folder)) for p in folder.rglob("*") if p.is_file()} == {*applied.files, "manifest.json"}
-    provenance = json.loads((folder / "Gate" / "provenance.json").read_text())
+    parts = Parts(str(folder), "Gate")
+    provenance = json.loads(parts.read("provenance.json"))
     assert provenance["device"]["arch"] == "x86-64-avx2"
     assert provenance["numbers"]["timing"]["speedup_vs_compile_ci"] == [1.9, 2.1]
     assert provenance["guard"]["min_elements"] == 7
     assert provenance["operator"].startswith("gate_")
-    assert "return %mul_2" in (folder / "Gate" / "graph.txt").read_text()
+    assert "return %mul_2" in parts.read("graph.txt").decode()
 
 
 def test_dry_run_changes_nothing(model: Path, make_result: MakeResult, user_file: str) -> None:
@@ -69,7 +74,7 @@ def test_dry_run_changes_nothing(model: Path, make_result: MakeResult, user_file
     applied = apply_result(make_result(user_file), model, dry_run=True)
     assert snapshot(model.parent) == before
     added = [line for line in applied.diff.splitlines() if line.startswith("+") and not line.startswith("+++")]
-    assert len(added) == 2 and "-" not in {line[:1] for line in applied.diff.splitlines()[2:]}
+    assert len(added) == len(BLOCK.splitlines()) + 2 and "-" not in {line[:1] for line in applied.diff.splitlines()[2:]}
     apply_result(make_result(user_file), model)
     applied_files = snapshot(model.parent)
     assert undo(model, dry_run=True).removed == applied.files
@@ -97,12 +102,12 @@ def test_two_classes_are_undone_one_by_one(model: Path, make_result: MakeResult,
     only_first = snapshot(model.parent)
     apply_result(make_result(text, "Second"), model)
     folder = model.parent / "model_kernels"
-    assert (folder / "Gate").is_dir() and (folder / "Second").is_dir()
+    assert (folder / "Gate.txt").is_file() and (folder / "Second.txt").is_file()
     assert undo(model, "Second").classes == ("Second",)
     assert snapshot(model.parent) == only_first
     apply_result(make_result(text, "Second"), model)
     undo(model, "Gate")
-    assert not (folder / "Gate").exists() and (folder / "Second").is_dir()
+    assert not (folder / "Gate.txt").exists() and (folder / "Second.txt").is_file()
     assert undo(model).restored
     assert snapshot(model.parent) == before
 
@@ -113,22 +118,36 @@ def test_applying_again_replaces_the_class(model: Path, make_result: MakeResult,
     text = model.read_text()
     apply_result(make_result(text, arch="x86-64"), model)
     assert model.read_text() == text
-    names = {path.name for path in (model.parent / "model_kernels" / "Gate").iterdir()}
+    names = Parts(str(model.parent / "model_kernels"), "Gate").names()
     assert "kernels.x86-64.so" in names and "kernels.x86-64-avx2.so" not in names
     assert undo(model).restored
     assert snapshot(model.parent) == before
 
 
+def test_lines_of_before_become_those_of_today(model: Path, make_result: MakeResult, user_file: str) -> None:
+    """A file that was edited by an older version, without a block, is accepted, and gets the block together with new
+    kernels.
+    """
+    before = snapshot(model.parent)
+    apply_result(make_result(user_file), model)
+    today = model.read_text()
+    line = '@_run_path(__file__[:-3] + "_kernels/load.py")["accelerated"]("Gate")'
+    model.write_text(plan_edit(user_file, "Gate", IMPORT_LINE, line).apply(user_file))
+    apply_result(make_result(user_file), model)
+    assert model.read_text() == today
+    assert undo(model).restored and snapshot(model.parent) == before
+
+
 def test_files_changed_by_hand_are_left(model: Path, make_result: MakeResult, user_file: str) -> None:
     apply_result(make_result(user_file), model)
     folder = model.parent / "model_kernels"
-    (folder / "Gate" / "sources" / "gate.cpp").write_text("// mine\n")
+    (folder / "Gate.txt").write_text("// mine\n")
     (folder / "notes.txt").write_text("mine")
     with pytest.raises(UsageError, match="changed by hand"):
         apply_result(make_result(user_file), model)
     undone = undo(model)
-    assert set(undone.kept) == {"Gate/sources/gate.cpp", "notes.txt"}
-    assert set(snapshot(folder)) == {"Gate/sources/gate.cpp", "notes.txt"}
+    assert set(undone.kept) == {"Gate.txt", "notes.txt"}
+    assert set(snapshot(folder)) == {"Gate.txt", "notes.txt"}
     assert model.read_text() == user_file
 
 
@@ -222,7 +241,7 @@ def test_a_full_disk_leaves_everything_as_it_was(
     model: Path, make_result: MakeResult, user_file: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fsync(descriptor: int) -> None:
-        if b"_run_path" in Path(f"/proc/self/fd/{descriptor}").read_bytes()[:400]:
+        if b"_with_kernels" in Path(f"/proc/self/fd/{descriptor}").read_bytes()[:400]:
             raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(file_functions.os, "fsync", fsync)
@@ -234,7 +253,19 @@ def test_variants_do_not_touch_the_file(model: Path, make_result: MakeResult, us
     variants = applied_variants(make_result(user_file), model, tmp_path / "timing")
     assert snapshot(model.parent) == before
     assert variants.original.read_text() == user_file
-    assert (variants.applied.parent / "model_kernels" / "Gate" / "plan.json").is_file()
+    assert (variants.applied.parent / "model_kernels" / "Gate.txt").is_file()
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    parts=st.dictionaries(st.text("ab./", min_size=1), st.binary() | st.text("=\n \\\r").map(str.encode), min_size=1)
+)
+def test_texts_come_out_as_they_went_in(parts: dict[str, bytes]) -> None:
+    packed = pack_texts(parts)
+    assert unpack_texts(packed, "x") == parts
+    for cut in range(len(packed)):
+        with pytest.raises(ValueError, match="cut off"):
+            unpack_texts(packed[:cut], "x")
 
 
 def test_no_temporary_files_stay(model: Path, make_result: MakeResult, user_file: str) -> None:

@@ -11,8 +11,8 @@ import pytest
 import torch
 
 from kernel_assistant.worker.applied.calls import CallPattern, describe_arguments, describe_result, result_builder
-from kernel_assistant.worker.applied.sizes import Mismatch, match_shapes
-from kernel_assistant.worker.containers import known_to_pytree
+from kernel_assistant.worker.applied.sizes import ShapeMismatch, match_shapes
+from kernel_assistant.worker.user_module.containers import known_to_pytree
 
 A, B, C = (torch.full((1,), float(value)) for value in range(3))
 
@@ -137,5 +137,5 @@ def test_sizes_follow_from_shapes() -> None:
 
 @pytest.mark.parametrize("shapes", [[(3, 65), (12, 5)], [(3, 64), (11, 5)], [(3, 64), (12,)]])
 def test_other_shapes_do_not_match(shapes: list[tuple[int, ...]]) -> None:
-    with pytest.raises(Mismatch):
+    with pytest.raises(ShapeMismatch):
         match_shapes([("B", "64"), ("B*4", "T")], shapes)

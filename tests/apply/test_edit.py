@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -11,26 +12,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_assistant.apply.edit import IMPORT_LINE, decorator_line, plan_edit
-from kernel_assistant.apply.takeback import decorated_classes, take_back
+from kernel_assistant.apply.edit import BLOCK, IMPORT_LINE, decorator_line, plan_edit
+from kernel_assistant.apply.takeback import decorated_classes, is_current, take_back
 from kernel_assistant.apply.text import decode_source, split_lines
 from kernel_assistant.errors import UsageError
+from kernel_assistant.worker.applied.fingerprint import fingerprint
 
-LINE = decorator_line("model", "Net")
+LINE = decorator_line("Net")
 PLAIN = "import torch\n\n\nclass Net(torch.nn.Module):\n    pass\n"
 
 
 def applied(text: str, class_name: str = "Net") -> str:
-    return plan_edit(text, class_name, IMPORT_LINE, decorator_line("model", class_name)).apply(text)
+    return plan_edit(text, class_name, BLOCK, decorator_line(class_name)).apply(text)
 
 
 def undone(text: str, class_name: str = "Net") -> str:
-    edit = plan_edit(PLAIN.replace("Net", class_name), class_name, IMPORT_LINE, decorator_line("model", class_name))
+    edit = plan_edit(PLAIN.replace("Net", class_name), class_name, BLOCK, decorator_line(class_name))
     return take_back(text, class_name, edit, IMPORT_LINE)
 
 
-def test_two_lines_are_added_and_nothing_else() -> None:
-    assert applied(PLAIN) == f"import torch\n{IMPORT_LINE}\n\n\n{LINE}\nclass Net(torch.nn.Module):\n    pass\n"
+def test_a_block_and_a_line_are_added_and_nothing_else() -> None:
+    assert applied(PLAIN) == f"import torch\n\n{BLOCK}\n\n\n{LINE}\nclass Net(torch.nn.Module):\n    pass\n"
 
 
 HEADS = {
@@ -58,8 +60,10 @@ BODIES = {
 def test_round_trip(head: str, body: str, end: str) -> None:
     text = (HEADS[head] + BODIES[body]).replace("\n", end)
     changed = applied(text)
-    assert len(split_lines(changed)) == len(split_lines(text)) + 2
-    assert changed.count(end) == text.count(end) + 2
+    own = len(split_lines(BLOCK)) + 1
+    assert len(split_lines(changed)) - len(split_lines(text)) in (own, own + 1)
+    assert changed.count(end) - text.count(end) in (own, own + 1)
+    assert len(re.findall("\r\n|\r|\n", changed)) == changed.count(end)
     assert undone(changed) == text
 
 
@@ -102,10 +106,10 @@ def test_edits_elsewhere_stay(extra: list[str], where: str) -> None:
     assert undone(edited) == PLAIN[: places[where]] + block + PLAIN[places[where] :]
 
 
-def test_two_classes_share_the_import() -> None:
+def test_two_classes_share_the_block() -> None:
     text = PLAIN + "\nclass Two(torch.nn.Module):\n    pass\n"
     both = applied(applied(text), "Two")
-    assert both.count(IMPORT_LINE) == 1
+    assert both.count(BLOCK) == 1
     assert undone(both, "Net") == applied(text, "Two")
     assert undone(undone(both, "Net"), "Two") == text
     assert undone(undone(both, "Two"), "Net") == text
@@ -127,8 +131,37 @@ def test_a_formatter_may_have_been_there(command: list[str], tmp_path: Path) -> 
     formatted = path.read_text()
     assert formatted != applied(before)
     result = undone(formatted)
-    assert "_run_path" not in result and "_kernels" not in result
+    assert "runpy import run_path" not in result and "_kernels" not in result
     assert {ast.dump(node) for node in ast.parse(result).body} == {ast.dump(node) for node in ast.parse(before).body}
+
+
+BEFORE = '@_run_path(__file__[:-3] + "_kernels/load.py")["accelerated"]("Net")'
+
+
+def applied_before(text: str) -> str:
+    """Applies the edit in the form of older versions, without a block."""
+    return plan_edit(text, "Net", IMPORT_LINE, BEFORE).apply(text)
+
+
+@pytest.mark.parametrize("head", HEADS)
+def test_lines_of_before_come_out_again(head: str) -> None:
+    text = HEADS[head] + BODIES["decorated"]
+    old = applied_before(text)
+    assert decorated_classes(old) == ["Net"] and not is_current(old, "Net")
+    assert undone(old) == text
+    assert fingerprint(old, "Net") == fingerprint(text, "Net") == fingerprint(applied(text), "Net")
+
+
+def test_both_forms_in_one_file_come_out_one_by_one() -> None:
+    text = PLAIN + "\nclass Two(torch.nn.Module):\n    pass\n"
+    both = applied(applied_before(text), "Two")
+    assert undone(both, "Two") == applied_before(text)
+    assert undone(both, "Net") == applied(text, "Two")
+
+
+def test_our_block_is_no_part_of_a_class_that_names_what_it_binds() -> None:
+    text = "import warnings\n\n\nclass Net:\n    def forward(self):\n        warnings.warn('x')\n"
+    assert fingerprint(applied(text), "Net") == fingerprint(text, "Net") != ""
 
 
 def test_a_broken_file_loses_exactly_our_lines() -> None:
@@ -146,7 +179,10 @@ def test_a_broken_file_loses_exactly_our_lines() -> None:
         ("class A:\n  class Net: pass\n", "inside a function or a class"),
         ("class Net(: pass\n", "invalid syntax"),
         ("x = 1\0\n", "null"),
-        ("_run_path = 1\nclass Net: pass\n", "_run_path"),
+        ("_with_kernels = 1\nclass Net: pass\n", "_with_kernels"),
+        ("def _with_kernels(): pass\nclass Net: pass\n", "_with_kernels"),
+        ("from own import warnings\nclass Net: pass\n", "name warnings"),
+        ("import own as runpy\nclass Net: pass\n", "name runpy"),
     ],
 )
 def test_refusals(text: str, cause: str) -> None:

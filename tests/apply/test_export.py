@@ -14,11 +14,11 @@ import msgspec
 import pytest
 
 from kernel_assistant.apply import export
-from kernel_assistant.apply.native import kernel_text, launcher_text, to_cpp
+from kernel_assistant.apply.exporting.native import kernel_text, launcher_text, to_cpp
 from kernel_assistant.environment.freeform import screen_candidate, verify_path
 from kernel_assistant.environment.freeform_build import compile_kernels
 from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
-from kernel_assistant.environment.screen_python import screen_python
+from kernel_assistant.environment.screens.screen_python import screen_python
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import BufferSpec, Candidate, KernelTask, Launch, Outcome, Plan, decode, encode
 from kernel_assistant.sandbox.choose import choose
@@ -141,7 +141,7 @@ def test_expressions_of_sizes_mean_the_same_in_cpp(tmp_path: Path) -> None:
 
 
 def test_prepared_buffers_and_scratch_are_part_of_the_launcher(tmp_path: Path) -> None:
-    """Compiled and run by hand: packing doubles the weights, the main kernel adds them."""
+    """The exported code is compiled and run by hand: packing doubles the weights, and the main kernel adds them."""
     row = BufferSpec(name="x", dtype="f32", shape=("N",))
     plan = Plan(
         target="cpu",

@@ -1,4 +1,4 @@
-"""Results with a class of their own, from opening the module to the applied file, eager and compiled."""
+"""Results whose type is a user's class, from opening the module to the applied file, eager and compiled."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernel_assistant.apply import apply_result, export_model_new
 from kernel_assistant.records import to_builtins
 from kernel_assistant.source.build import build_task
 from kernel_assistant.worker.applied.calls import describe_result, result_builder
-from kernel_assistant.worker.open_task import open_task
+from kernel_assistant.worker.opening.open_task import open_task
 
 MakeResult = Callable[..., Path]
 Python = Callable[..., str]

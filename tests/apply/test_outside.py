@@ -1,17 +1,18 @@
-"""Classes of an installed library: replaced when the project's package is imported, and taken back."""
+"""Classes of an installed library: they are replaced when the project's package is imported, and restored by undo."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from kernel_assistant.apply import apply_outside, is_installed, undo_outside
+from kernel_assistant.apply import apply_outside, is_installed, replaced_in, undo_outside
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import KernelTask, decode, encode
+from kernel_assistant.session.edits import FileSelection, find_place, undo_at
+from kernel_assistant.store import Store
 
 MakeResult = Callable[..., Path]
 Python = Callable[..., str]
@@ -115,6 +116,19 @@ def test_the_line_is_put_into_a_file_and_taken_out(library: Path, result: Path, 
     assert not applied.package.exists()
 
 
+def test_undo_of_the_file_that_imports_the_package_takes_it_back(library: Path, result: Path, tmp_path: Path) -> None:
+    project, store = library.parents[2], Store(tmp_path / "state")
+    main = project / "main.py"
+    main.write_text(MAIN)
+    applied = apply_outside(result, library, project, into=main)
+    for what in (str(main), f"{main}:Gate"):
+        assert find_place(store, what).path == applied.package
+    assert find_place(store, f"{main}:Other") == FileSelection(main, "Other")
+    assert undo_at(store, find_place(store, str(main))).classes == ("Gate",)
+    assert main.read_text() == MAIN and not applied.package.exists()
+    assert find_place(store, str(main)) == FileSelection(main, "")
+
+
 def test_an_upgraded_library_keeps_its_own_forward(library: Path, result: Path, python: Python) -> None:
     project = library.parents[2]
     apply_outside(result, library, project)
@@ -151,23 +165,52 @@ def test_what_is_in_the_way_stays(library: Path, result: Path) -> None:
     (project / "kernels_for_vendor" / "mine.py").unlink()
     (project / "kernels_for_vendor").rmdir()
     applied = apply_outside(result, library, project)
-    plan = applied.package / "Gate" / "plan.json"
+    plan = applied.package / "Gate.txt"
     plan.write_text(plan.read_text() + "\n")
     with pytest.raises(UsageError, match="changed by hand"):
         apply_outside(result, library, project)
     undone = undo_outside(applied.package)
-    assert undone.kept == ("Gate/plan.json",) and not undone.restored and plan.exists()
+    assert undone.kept == ("Gate.txt",) and not undone.restored and plan.exists()
 
 
-def test_two_classes_of_one_name_are_refused(library: Path, result: Path) -> None:
+@pytest.mark.slow
+def test_two_classes_of_one_name_have_a_package_each(
+    library: Path, result: Path, make_result: MakeResult, user_file: str, python: Python
+) -> None:
     project = library.parents[2]
-    apply_outside(result, library, project)
-    manifest = project / "kernels_for_vendor" / "manifest.json"
-    document = json.loads(manifest.read_text())
-    document["classes"]["Gate"] = "vendor.other"
-    manifest.write_text(json.dumps(document))
-    with pytest.raises(UsageError, match=r"Gate of vendor\.other already"):
-        apply_outside(result, library, project)
+    other_file = library.parent / "other" / "layers.py"
+    other_file.parent.mkdir()
+    (other_file.parent / "__init__.py").write_text("")
+    other_file.write_text(user_file)
+    other = make_result(user_file)
+    task = decode((other / "task.json").read_bytes(), KernelTask)
+    (other / "task.json").write_bytes(encode(msgspec.structs.replace(task, module_name="vendor.other.layers")))
+    main = project / "main.py"
+    main.write_text(MAIN)
+    first = apply_outside(result, library, project, into=main)
+    second = apply_outside(other, other_file, project, into=main)
+    assert [first.package.name, second.package.name] == ["kernels_for_vendor", "kernels_for_vendor_other_layers"]
+    assert replaced_in((project,), library) == {"Gate": first.package}
+    assert replaced_in((project,), other_file) == {"Gate": second.package}
+    code = """
+import sys, warnings
+warnings.simplefilter("error", RuntimeWarning)
+sys.path[:0] = ["", "site-packages"]
+import torch, main, vendor.layers, vendor.other.layers
+import kernels_for_vendor, kernels_for_vendor_other_layers
+torch.set_grad_enabled(False)
+for layers, count in ((vendor.layers, 1), (vendor.other.layers, 2)):
+    for _ in range(count):
+        layers.Gate().eval()(torch.randn(5, 64))
+print(*(one.counters()["Gate"]["kernel"] for one in (kernels_for_vendor, kernels_for_vendor_other_layers)))
+"""
+    assert python(code, project) == "1 2\n"
+    undo_outside(first.package)
+    assert "import kernels_for_vendor_other_layers" in main.read_text()
+    # Applied again, it stays in the package where it is, although the other name is free now.
+    assert apply_outside(other, other_file, project, into=main).package == second.package
+    undo_outside(second.package)
+    assert main.read_text() == MAIN and not list(project.glob("kernels_for_*"))
 
 
 @pytest.mark.slow
@@ -200,3 +243,16 @@ print(*sorted((name, found["kernel"]) for name, found in kernels_for_vendor.coun
     assert python(code, project) == "('Gate', 1)\n"
     undo_outside(applied.package)
     assert not applied.package.exists() and main.read_text() == MAIN
+
+
+def test_a_projects_packages_are_found_by_the_librarys_file(library: Path, result: Path, tmp_path: Path) -> None:
+    project = library.parents[2]
+    (project / "scripts").mkdir()
+    assert replaced_in((project,), library) == {}
+    applied = apply_outside(result, library, project / "scripts")
+    assert replaced_in((project,), library) == {"Gate": applied.package}
+    assert replaced_in((project,), library.parent / "other.py") == {}
+    assert replaced_in((project,), tmp_path / "layers.py") == {}
+    assert replaced_in((tmp_path / "elsewhere",), library) == {}
+    (applied.package / "manifest.json").write_text("{}")
+    assert replaced_in((project,), library) == {}

@@ -1,4 +1,4 @@
-"""The lines that an editor suggests are those that apply would write: applying after them changes nothing more."""
+"""Tests that the line suggested by an editor is the line that apply writes: applying afterwards adds only the block."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from lsprotocol.types import Position
 from msgspec.structs import replace
 
 from kernel_assistant.apply import apply_result, undo
+from kernel_assistant.apply.edit import BLOCK
 from kernel_assistant.errors import UsageError
 from kernel_assistant_lsp.features import ghost
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.snapshot import Snapshot
 from tests.lsp.features.records import job
 
 
@@ -28,8 +29,8 @@ def test_suggestion_then_apply_then_undo(make_result, user_file: str, tmp_path: 
     start, end = here.offset(item.range.start), here.offset(item.range.end)
     taken = user_file[:start] + item.insert_text + user_file[end:]
     applied = apply_result(result, path, text=taken)
-    assert applied.text == taken and (applied.package / "manifest.json").is_file()
-    path.write_text(taken)
+    assert applied.text.replace(f"\n{BLOCK}\n", "") == taken and (applied.package / "manifest.json").is_file()
+    path.write_text(applied.text)
     assert undo(path).classes == ("Gate",)
     assert path.read_text().split() == user_file.split() and not applied.package.exists()
     with pytest.raises(UsageError):

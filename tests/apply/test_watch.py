@@ -1,4 +1,4 @@
-"""What may change under a module's attributes: configurations, lists and dictionaries, as the guard watches them."""
+"""Tests changes to a module's attributes that the guard watches: configurations, lists and dictionaries."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from kernel_assistant.worker.applied.attributes import module_attributes
-from kernel_assistant.worker.applied.watch import Watched
+from kernel_assistant.worker.applied.watch import InstanceVerdict
 
 
 class Config:
@@ -47,7 +47,7 @@ CHANGES: dict[str, Callable[[Block], object]] = {
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_changes_is_noticed(name: str, tags: bool) -> None:
     block = Block(tags)
-    watched = Watched(block, module_attributes(block), ["inner.weight"])
+    watched = InstanceVerdict(block, module_attributes(block), ["inner.weight"])
     assert watched.reason() == watched.reason() == ""
     CHANGES[name](block)
     assert watched.reason() == "attributes"
@@ -55,7 +55,7 @@ def test_what_changes_is_noticed(name: str, tags: bool) -> None:
 
 def test_a_set_is_noticed_and_equal_values_do_no_harm() -> None:
     block = Block(tags=True)
-    watched = Watched(block, module_attributes(block), ["inner.weight"])
+    watched = InstanceVerdict(block, module_attributes(block), ["inner.weight"])
     block.config.rope = {"theta": 10000.0, "factors": [1.0, 2.0], "empty": {}}
     assert watched.reason() == ""
     block.config.rope["factors"][0] = 5.0
@@ -63,4 +63,32 @@ def test_a_set_is_noticed_and_equal_values_do_no_harm() -> None:
     block.config.rope["factors"][0] = 1.0
     assert watched.reason() == ""
     block.config.tags.add("c")
+    assert watched.reason() == "attributes"
+
+
+def test_a_mark_that_a_library_left_on_the_verified_instance_alone_does_not_count() -> None:
+    """transformers marks each module of a model it has initialised; an instance made by hand has no mark."""
+    marked = Block(tags=False)
+    marked.inner._is_initialised_by_a_library = True
+    verified, block = module_attributes(marked), Block(tags=False)
+    watched = InstanceVerdict(block, verified, ["inner.weight"])
+    assert watched.reason() == ""
+    block.inner._is_initialised_by_a_library = True
+    assert watched.reason() == ""
+    block.inner._is_initialised_by_a_library = False
+    assert watched.reason() == "attributes"
+    del block.sizes
+    assert watched.reason() == "attributes"
+
+
+class Fallback(Block):
+    _fast = False
+
+
+def test_an_attribute_that_hides_one_of_the_class_counts_when_it_is_gone() -> None:
+    block = Fallback(tags=False)
+    block._fast = True
+    watched = InstanceVerdict(block, module_attributes(block), ["inner.weight"])
+    assert watched.reason() == ""
+    del block._fast
     assert watched.reason() == "attributes"

@@ -1,3 +1,3 @@
-"""What small models need of a test."""
+"""Fixtures for small models."""
 
 from tests.ppo.conftest import on_one_thread  # noqa: F401 - a fixture for every test here

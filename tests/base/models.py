@@ -33,7 +33,7 @@ TEXT = ["def forward(self, x): return torch.relu(x + 1)", '{"name": "read_file",
 
 
 def family(kind, seed=0, scale=0.3):
-    """Larger weights than transformers begins with, so that probabilities differ."""
+    """The weights are larger than those that transformers initialises, so that probabilities differ."""
     torch.manual_seed(seed)
     special = {"bos_token_id": 256, "eos_token_id": 260, "pad_token_id": 260}
     shape = AutoConfig.for_model(kind, **FAMILIES[kind], max_position_embeddings=4096, **special)
@@ -51,7 +51,7 @@ def save(kind, folder, template=TEMPLATE, **options):
 
 
 def vocabulary(folder, template=TEMPLATE, size=VOCABULARY):
-    """Bytes, some words, and the template's marks."""
+    """A vocabulary of bytes, some words, and the marks of the template."""
     tokenizer = Tokenizer(kinds.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()

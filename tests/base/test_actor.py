@@ -1,4 +1,6 @@
-"""Any family as actor: its numbers are the model's own, in parts, checkpointed, with adapters."""
+"""Tests models of any family as actor: values equal the model's own, in pieces, with checkpointing, and with
+adapters.
+"""
 
 from __future__ import annotations
 
@@ -9,17 +11,17 @@ import pytest
 import torch
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant_training.ppo import actor as module
-from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.base import ModelOptions
-from kernel_assistant_training.ppo.kl import KlControl
-from kernel_assistant_training.ppo.losses import entropy
-from kernel_assistant_training.ppo.update import Learner, UpdateOptions
+from kernel_assistant_training.ppo.model import actor as module
+from kernel_assistant_training.ppo.model.actor import Actor
+from kernel_assistant_training.ppo.model.base import PolicyModelOptions
+from kernel_assistant_training.ppo.updates.kl import KlControl
+from kernel_assistant_training.ppo.updates.losses import entropy
+from kernel_assistant_training.ppo.updates.update import Learner, UpdateOptions
 from tests.base.models import FAMILIES, VOCABULARY, save
 from tests.ppo.trajectories import several
 
 CPU = torch.device("cpu")
-LORA = ModelOptions(lora=4)
+LORA = PolicyModelOptions(lora=4)
 
 
 def row(length=40):
@@ -30,7 +32,7 @@ def row(length=40):
 
 
 def plain(model, ids, actions):
-    """From all logits, as the definition has it."""
+    """The expected values, computed from all logits by their definition."""
     logits = model(ids, use_cache=False).logits.float()[:, :-1]
     said = logits.log_softmax(-1).gather(-1, ids[:, 1:, None])[..., 0]
     return said[actions[:, 1:]], entropy(logits)[actions[:, 1:]]
@@ -40,7 +42,7 @@ def plain(model, ids, actions):
 def test_numbers_and_gradients_are_those_of_the_plain_formula(kind, tmp_path, monkeypatch):
     # Five rows of logits at once, so that parts have edges.
     monkeypatch.setattr(module, "LOGITS", 5 * VOCABULARY)
-    actor = Actor.load(save(kind, tmp_path), CPU, ModelOptions(checkpointing=True))
+    actor = Actor.load(save(kind, tmp_path), CPU, PolicyModelOptions(checkpointing=True))
     ids, actions = row()
     found = actor(ids, actions)
     (found.logprobs.sum() + 0.3 * found.entropy.square().sum()).backward()

@@ -1,4 +1,6 @@
-"""Replies of any family: batches say what one row alone says, and what the trainer says of it."""
+"""Replies of models of any family: a batch gives the same as a single row, and the trainer gives the same
+log-probabilities.
+"""
 
 from __future__ import annotations
 
@@ -6,14 +8,15 @@ import pytest
 import torch
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant_training.decode import Asked
-from kernel_assistant_training.ppo import engine_transformers as module
-from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.base import ModelOptions
-from kernel_assistant_training.ppo.batches import Rows
-from kernel_assistant_training.ppo.engine import EngineOptions, engine
-from kernel_assistant_training.ppo.engine_transformers import TransformersEngine
-from kernel_assistant_training.ppo.trajectory import Said
+from kernel_assistant_training.decode import GenerationRequest
+from kernel_assistant_training.ppo.engines import engine_transformers as module
+from kernel_assistant_training.ppo.engines.engine import engine
+from kernel_assistant_training.ppo.engines.engine_options import EngineOptions
+from kernel_assistant_training.ppo.engines.engine_transformers import TransformersEngine
+from kernel_assistant_training.ppo.model.actor import Actor
+from kernel_assistant_training.ppo.model.base import PolicyModelOptions
+from kernel_assistant_training.ppo.trajectory import ReplySpans
+from kernel_assistant_training.ppo.updates.batches import PaddedBatch
 from tests.base.models import VOCABULARY, save
 
 CPU = torch.device("cpu")
@@ -23,22 +26,22 @@ def asked(count, temperature=1.0, most=9):
     draw = torch.Generator().manual_seed(1)
     lengths = [3 + 5 * number % 17 for number in range(count)]
     return [
-        Asked(torch.randint(8, 250, (length,), generator=draw).tolist(), temperature, number, most)
+        GenerationRequest(torch.randint(8, 250, (length,), generator=draw).tolist(), temperature, number, most)
         for number, length in enumerate(lengths)
     ]
 
 
 @pytest.mark.parametrize("kind", ["llama", "qwen2", "gemma2", "gpt2", "mixtral", "lfm2"])
 def test_the_trainer_says_of_replies_what_the_engine_said(kind, tmp_path):
-    actor = Actor.load(save(kind, tmp_path), CPU, ModelOptions(lora=4, checkpointing=True))
+    actor = Actor.load(save(kind, tmp_path), CPU, PolicyModelOptions(lora=4, checkpointing=True))
     wanted = asked(6)
     replies = TransformersEngine(actor, [], rows=4).decode(wanted)
     assert [len(one.ids) for one in replies] == [9] * 6
     said = [
-        Said((*one.prompt, *reply.ids), ((len(one.prompt), 9),), tuple(reply.logprobs))
+        ReplySpans((*one.prompt, *reply.ids), ((len(one.prompt), 9),), tuple(reply.logprobs))
         for one, reply in zip(wanted, replies, strict=True)
     ]
-    rows = Rows.of(said, range(6), CPU)
+    rows = PaddedBatch.of(said, range(6), CPU)
     with torch.no_grad():
         mine = actor(rows.ids, rows.actions).logprobs
     assert torch.allclose(mine[rows.actions], rows.sampled[rows.actions], atol=1e-3)
@@ -71,7 +74,7 @@ def test_caches_have_room(tmp_path, monkeypatch):
 
 
 def test_the_engine_follows_from_model_and_wish(tmp_path):
-    plain, adapted = (Actor.load(save("llama", tmp_path), CPU, ModelOptions(lora=rank)) for rank in (0, 2))
+    plain, adapted = (Actor.load(save("llama", tmp_path), CPU, PolicyModelOptions(lora=rank)) for rank in (0, 2))
     for actor in (plain, adapted):
         assert isinstance(engine(actor, [1], rows=2, context=64), TransformersEngine)
         with pytest.raises(UsageError, match="tied embeddings alone"):

@@ -1,4 +1,4 @@
-"""Episodes with the tools of the full profile, in the real environment: the conversation only grows."""
+"""Episodes with the tools of the full profile in the real environment: the conversation only grows."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from bench.base_script import Script
 from kernel_assistant.serving.template import write_call
 from kernel_assistant_training.decode import Reply
 from kernel_assistant_training.episodes.subject import subjects
-from kernel_assistant_training.ppo.choosing import against, learned
+from kernel_assistant_training.evaluation.tasks import of_graph
+from kernel_assistant_training.ppo.chat.chat_format_template import TemplateChatFormat
 from kernel_assistant_training.ppo.play import PlayOptions
-from kernel_assistant_training.ppo.pool import Pool, PoolOptions
+from kernel_assistant_training.ppo.pool.pool import EvaluationPool, PoolOptions
 from kernel_assistant_training.ppo.rollouts import Rollouts
-from kernel_assistant_training.ppo.speech_template import TemplateSpeech
-from kernel_assistant_training.ppo.tasks import of_graph
+from kernel_assistant_training.ppo.updates.selection import against, learned
 from tests.base.models import TEMPLATE, vocabulary
 from tests.ppo.conftest import cache  # noqa: F401 - a fixture
 
@@ -26,7 +26,7 @@ NOTHING = "I would rather not."
 
 
 class Written:
-    """An engine that says one text after another."""
+    """An engine that replies with a list of texts, one after another."""
 
     def __init__(self, speech, script):
         self.speech, self.script, self.prompts = speech, script, []
@@ -41,10 +41,10 @@ class Written:
 
 @pytest.fixture(scope="module")
 def played(tmp_path_factory, cache):  # noqa: F811
-    """A right kernel behind a wrong one; and one that reads until its context is full."""
+    """Two episodes: a right kernel after a wrong one, and reading files until the context is full."""
     folder = tmp_path_factory.mktemp("full")
     vocabulary(folder, TEMPLATE)
-    speech = TemplateSpeech.load(folder)
+    speech = TemplateChatFormat.load(folder)
     subject = next(one for one in islice(subjects(1, "cpu"), 200) if "ka::pointwise" in one.answers[0].source)
     right, wrong = Script.sources(subject)
     write = [write_call("write", json.dumps({"path": "kernel.cpp", "text": text})) for text in (wrong, right)]
@@ -54,7 +54,7 @@ def played(tmp_path_factory, cache):  # noqa: F811
     reading = [write_call("read", json.dumps({"path": "reference/include/ka/pointwise.h"}))]
     options = PoolOptions(target="cpu", out=folder, cache=cache, python=sys.executable)
     found = []
-    with Pool(options) as pool:
+    with EvaluationPool(options) as pool:
         for script, context in ((working, 60_000), (reading, 40_000)):
             engine = Written(speech, script)
             play = PlayOptions(scheme="correctness", turns=40, reply=2000, context=context, profile="full")

@@ -1,4 +1,6 @@
-"""Any template: prompts only grow, replies stand as they were sampled, and no text becomes a mark."""
+"""Tests any chat template: prompts only grow, replies keep their sampled tokens, and no text becomes a control
+token.
+"""
 
 from __future__ import annotations
 
@@ -10,8 +12,8 @@ from transformers import AutoTokenizer
 from kernel_assistant.errors import InternalError, UsageError
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.template import CHAT_TEMPLATE
-from kernel_assistant_training.ppo.speech import OwnSpeech, Spoken, speech_of
-from kernel_assistant_training.ppo.speech_template import TemplateSpeech
+from kernel_assistant_training.ppo.chat.chat_format import BuiltInChatFormat, TokenizedConversation, speech_of
+from kernel_assistant_training.ppo.chat.chat_format_template import TemplateChatFormat
 from kernel_assistant_training.tokenizer import VOCABULARY
 from tests.base.models import MARKS, TEMPLATE, vocabulary
 
@@ -42,12 +44,12 @@ def said(ids):
 
 def speech(folder, template):
     vocabulary(folder, template)
-    return TemplateSpeech.load(folder)
+    return TemplateChatFormat.load(folder)
 
 
 def talk(found, *replies, heard=((HEARD,), (NUDGE,)), tools=TOOLS):
-    """The prompts of a conversation."""
-    spoken, messages, prompts = Spoken(found), [SYSTEM, TASK], []
+    """A function that returns the prompts of a conversation."""
+    spoken, messages, prompts = TokenizedConversation(found), [SYSTEM, TASK], []
     for reply, answers in zip(replies, (*heard, ()), strict=False):
         prompts.append(spoken.prompt(messages, tools))
         spoken.add(reply, [0.0] * len(reply))
@@ -104,9 +106,9 @@ def test_a_template_that_loses_what_is_said_is_refused(tmp_path):
 
 
 def test_the_products_own_models_keep_their_own(tmp_path):
-    assert isinstance(speech_of(VOCABULARY), OwnSpeech)
+    assert isinstance(speech_of(VOCABULARY), BuiltInChatFormat)
     vocabulary(tmp_path, "")
-    assert isinstance(speech_of(tmp_path), TemplateSpeech)
+    assert isinstance(speech_of(tmp_path), TemplateChatFormat)
     (tmp_path / "chat_template.jinja").write_text(CHAT_TEMPLATE)
     with pytest.raises(InternalError, match=re.escape("no token <|im_end|>")):
         speech_of(tmp_path)

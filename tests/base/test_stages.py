@@ -1,4 +1,4 @@
-"""The stages with a model of another family, from its folder to a critic and back, by their command lines."""
+"""The stages with a model of another family, from its folder to a critic and back, through their command lines."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ import torch
 from safetensors.torch import load_file
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant_training import critic, ppo_single
-from kernel_assistant_training.ppo.actor import HEAD, Actor
+from kernel_assistant_training.options.commands import run_command
+from kernel_assistant_training.ppo.model.actor import HEAD, Actor
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from tests.base.models import save
 from tests.base.test_together import LAUNCHED
@@ -27,7 +27,7 @@ LEARNED = "--held-out 0 --steps 1 --rate 1e-3"
 
 @pytest.fixture
 def folder(tmp_path, cache):  # noqa: F811
-    """Of a run, where the device is known."""
+    """The folder of a run on a device with known bandwidths."""
 
     def made(name):
         if not (tmp_path / name).is_dir():
@@ -45,8 +45,8 @@ def test_adapters_go_from_stage_to_stage_and_on_after_an_end(folder, tmp_path):
     base = save("qwen2", tmp_path / "base")
     single = folder("single")
     words = f"--base {base} --out {single} {PLAYED} {LEARNED} --context 2048".split()
-    ppo_single.main([*words, "--iterations", "1"])
-    ppo_single.main([*words, "--iterations", "2"])
+    run_command("ppo_single", [*words, "--iterations", "1"])
+    run_command("ppo_single", [*words, "--iterations", "2"])
     assert [line["step"] for line in lines(single)] == [0, 1, 2]
     for line in lines(single)[1:]:
         assert line["episodes"] == 2 and line["ratio_left_out_share"] == 0 and line["kl_sampler"] < 1e-3
@@ -56,7 +56,9 @@ def test_adapters_go_from_stage_to_stage_and_on_after_an_end(folder, tmp_path):
     assert not any(weight.any() for name, weight in begun.items() if "lora_B" in name)
     assert all(weight.any() for weight in ended.values())
 
-    critic.main(f"--base {newest} --out {tmp_path / 'critic'} --trajectories {single} {PLAYED} --epochs 1".split())
+    run_command(
+        "critic", f"--base {newest} --out {tmp_path / 'critic'} --trajectories {single} {PLAYED} --epochs 1".split()
+    )
     judged = tmp_path / "critic" / "checkpoint-000001"
     kept = load_file(judged / "adapter" / "adapter_model.safetensors")
     assert all(torch.equal(weight, kept[name]) for name, weight in ended.items())
@@ -78,6 +80,6 @@ def test_adapters_go_from_stage_to_stage_and_on_after_an_end(folder, tmp_path):
 def test_another_rank_is_another_run(folder, tmp_path):
     base, out = save("llama", tmp_path / "base"), folder("run")
     words = f"--base {base} --out {out} {PLAYED} {LEARNED} --context 2048 --iterations 0"
-    ppo_single.main(words.split())
+    run_command("ppo_single", words.split())
     with pytest.raises(UsageError, match="lora 4, not 8"):
-        ppo_single.main([*words.split(), "--lora", "8"])
+        run_command("ppo_single", [*words.split(), "--lora", "8"])

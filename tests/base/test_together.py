@@ -1,4 +1,4 @@
-"""An update by two processes is that of one."""
+"""Tests that an update by two processes equals the update by one."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.ppo.model.actor import Actor
+from kernel_assistant_training.ppo.model.process_group import ProcessGroup
 from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.together import Together
 from tests.base.models import save
 from tests.base.updates import KINDS, update
 from tests.ppo.trajectories import several
@@ -27,7 +27,7 @@ LAUNCHED = ["-m", "torch.distributed.run", "--nproc_per_node", "2", "--master_po
 
 @pytest.fixture(scope="module")
 def given(tmp_path_factory):
-    """A base with trajectories of its own."""
+    """A base model with trajectories that it sampled."""
     folder = tmp_path_factory.mktemp("given")
     base = save("llama", folder / "base")
     store = TrajectoryStore(folder)
@@ -51,7 +51,7 @@ def both(given, tmp_path_factory):
 def alone(given, tmp_path_factory):
     out = tmp_path_factory.mktemp("alone")
     for kind in ("all", "lora"):
-        update(*given, out / kind, kind, Together(device=torch.device("cpu")))
+        update(*given, out / kind, kind, ProcessGroup(device=torch.device("cpu")))
     return out
 
 

@@ -1,4 +1,4 @@
-"""A real vLLM generates: its log-probabilities are the trainer's, also after an update."""
+"""A real vLLM generates: its log-probabilities equal the trainer's, also after an update."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ import pytest
 import torch
 
 from kernel_assistant.serving.errors import EngineError
-from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.base import ModelOptions
-from kernel_assistant_training.ppo.batches import Rows
-from kernel_assistant_training.ppo.engine import EngineOptions, engine
-from kernel_assistant_training.ppo.guard import Bounds
-from kernel_assistant_training.ppo.kl import KlControl
-from kernel_assistant_training.ppo.trajectory import Said
-from kernel_assistant_training.ppo.update import Learner, UpdateOptions
+from kernel_assistant_training.ppo.engines.engine import engine
+from kernel_assistant_training.ppo.engines.engine_options import EngineOptions
+from kernel_assistant_training.ppo.model.actor import Actor
+from kernel_assistant_training.ppo.model.base import PolicyModelOptions
+from kernel_assistant_training.ppo.trajectory import ReplySpans
+from kernel_assistant_training.ppo.updates.batches import PaddedBatch
+from kernel_assistant_training.ppo.updates.importance import RatioBounds
+from kernel_assistant_training.ppo.updates.kl import KlControl
+from kernel_assistant_training.ppo.updates.update import Learner, UpdateOptions
 from tests.base.models import FAMILIES, save
 from tests.base.test_engines import asked
 from tests.ppo.trajectories import several
@@ -26,16 +27,16 @@ DEVICE = torch.device("cuda" if torch.cuda.is_available() else "cpu")
 EXACT, ROUNDED = (0.05, 0.3) if DEVICE.type == "cpu" else (0.3, 0.3)
 
 #: The trajectories are of the trainer on the CPU.
-LOOSE = Bounds(low=0.0, high=1e9, impossible=-1e9)
+LOOSE = RatioBounds(low=0.0, high=1e9, impossible=-1e9)
 
 
 def away(actor, wanted, replies):
-    """The largest difference between what sampler and trainer say of a token, in nats."""
+    """The largest difference between the log-probabilities of sampler and trainer, in nats."""
     said = [
-        Said((*one.prompt, *reply.ids), ((len(one.prompt), len(reply.ids)),), tuple(reply.logprobs))
+        ReplySpans((*one.prompt, *reply.ids), ((len(one.prompt), len(reply.ids)),), tuple(reply.logprobs))
         for one, reply in zip(wanted, replies, strict=True)
     ]
-    rows = Rows.of(said, range(len(said)), DEVICE)
+    rows = PaddedBatch.of(said, range(len(said)), DEVICE)
     with torch.no_grad():
         mine = actor(rows.ids, rows.actions).logprobs
     return float((mine - rows.sampled)[rows.actions].abs().max())
@@ -47,7 +48,7 @@ def test_tokens_and_probabilities_are_those_of_the_newest_weights(rank, tmp_path
     shape = {**FAMILIES["llama"], "hidden_size": 128, "num_attention_heads": 2, "num_key_value_heads": 1}
     monkeypatch.setitem(FAMILIES, "llama", {**shape, "head_dim": 64})
     base = save("llama", tmp_path / "base", scale=0.1)
-    actor = Actor.load(base, DEVICE, ModelOptions(lora=rank))
+    actor = Actor.load(base, DEVICE, PolicyModelOptions(lora=rank))
     wanted = asked(6, most=12)
     options = EngineOptions("vllm", ("--enforce-eager",))
     # A token of the first reply, so that it ends there.

@@ -1,4 +1,6 @@
-"""A program: updates on given trajectories, alone or with others. `python updates.py BASE TRAJECTORIES OUT`."""
+"""A program that makes updates on given trajectories, alone or together with other processes. `python updates.py BASE
+TRAJECTORIES OUT`.
+"""
 
 from __future__ import annotations
 
@@ -9,37 +11,37 @@ from random import Random
 
 import torch
 
-from kernel_assistant_training.decode import Asked
-from kernel_assistant_training.ppo.actor import WHOLE, Actor
-from kernel_assistant_training.ppo.base import ModelOptions
-from kernel_assistant_training.ppo.engine import DECODE, LOAD, DealtEngine
-from kernel_assistant_training.ppo.engine_transformers import TransformersEngine
-from kernel_assistant_training.ppo.guard import Bounds
-from kernel_assistant_training.ppo.kl import KlControl
-from kernel_assistant_training.ppo.sharding import shard
+from kernel_assistant_training.decode import GenerationRequest
+from kernel_assistant_training.ppo.engines.engine import DECODE, LOAD, DistributedEngine
+from kernel_assistant_training.ppo.engines.engine_transformers import TransformersEngine
+from kernel_assistant_training.ppo.model.actor import WHOLE, Actor
+from kernel_assistant_training.ppo.model.base import PolicyModelOptions
+from kernel_assistant_training.ppo.model.process_group import ProcessGroup
+from kernel_assistant_training.ppo.model.sharding import shard
 from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.together import Together
-from kernel_assistant_training.ppo.update import UPDATE, Learner, UpdateOptions
+from kernel_assistant_training.ppo.updates.importance import RatioBounds
+from kernel_assistant_training.ppo.updates.kl import KlControl
+from kernel_assistant_training.ppo.updates.update import UPDATE, Learner, UpdateOptions
 
 KINDS = ("all", "lora", "shard")
 
 
-def update(base: Path, trajectories: Path, out: Path, kind: str, together: Together) -> None:
+def update(base: Path, trajectories: Path, out: Path, kind: str, together: ProcessGroup) -> None:
     # Threads that wait for each other cost more than they give.
     torch.set_num_threads(1)
-    actor = Actor.load(base, together.device, ModelOptions(lora=4 if kind == "lora" else 0))
+    actor = Actor.load(base, together.device, PolicyModelOptions(lora=4 if kind == "lora" else 0))
     reference = actor.reference(base)
     if kind == "shard":
         shard(actor, together)
     # Few tokens at once, so that there are several pieces, and their number is odd. The second update is of
     # trajectories that the first has left behind: nothing is left out for that.
-    loose = Bounds(low=0.0, high=1e9, impossible=-1e9)
+    loose = RatioBounds(low=0.0, high=1e9, impossible=-1e9)
     options = UpdateOptions(rate=1e-3, head_rate=1e-2, steps=2, warmup=1, budget=48, epochs=2, bounds=loose)
     learner = Learner(actor, options, KlControl(0.05), reference=reference, together=together)
     doing = {UPDATE: learner.step_together, WHOLE: actor.whole}
     replies = None
     if kind == "lora":
-        replies = DealtEngine(TransformersEngine(actor, [], rows=4), actor, together)
+        replies = DistributedEngine(TransformersEngine(actor, [], rows=4), actor, together)
         doing |= {DECODE: replies.share, LOAD: replies.load_own}
     if not together.main:
         together.follow(doing)
@@ -51,14 +53,14 @@ def update(base: Path, trajectories: Path, out: Path, kind: str, together: Toget
     actor.save(out)
     if replies is not None:
         replies.load(actor)
-        asked = [Asked([7, 8 + number], seed=number, most=5) for number in range(5)]
+        asked = [GenerationRequest([7, 8 + number], seed=number, most=5) for number in range(5)]
         (out / "replies.json").write_text(json.dumps([one.ids for one in replies.decode(asked)]))
     (out / "figures.json").write_text(json.dumps([together.count, *figures]))
     together.end()
 
 
 def main(base: Path, trajectories: Path, out: Path) -> None:
-    together = Together.begin()
+    together = ProcessGroup.begin()
     for kind in KINDS:
         update(base, trajectories, out / kind, kind, together)
     together.close()

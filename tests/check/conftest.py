@@ -1,4 +1,4 @@
-"""A project with one class that is really served by kernels: verified by a real host, applied by the real command."""
+"""A project with one class whose kernels were verified by a real host and applied by the real command."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from kernel_assistant.config import resolve
 from kernel_assistant.records import BufferSpec, Launch, Plan, encode
 from kernel_assistant.session.client import Client
 from tests.common.caches import new_cache
+from tests.common.packages import lay_out
 
 MODEL = '''"""Layers of a small model."""
 
@@ -88,7 +89,7 @@ class Project:
 
 @pytest.fixture(scope="session")
 def command(python_path: str) -> Iterator[Run]:
-    """Runs the command line with a home, a host and a warm worker that all tests of this folder share."""
+    """Runs the command line. All tests of this folder share its home, its host and a warm worker."""
     home = Path(tempfile.mkdtemp(prefix="ka-check-"))
     new_cache(home / "cache")
     own = {"KERNEL_ASSISTANT_HOME": str(home), "KERNEL_ASSISTANT_TARGET": "auto", "PYTHONPATH": python_path}
@@ -112,7 +113,9 @@ def command(python_path: str) -> Iterator[Run]:
 
 @pytest.fixture(scope="session")
 def verified(command: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A folder with `model.py` and a job, the host's last, that verified hand-written kernels for its class."""
+    """A folder with `model.py` and a finished job, the last one of the host, which verified hand-written kernels for
+    its class.
+    """
     folder = tmp_path_factory.mktemp("verified")
     (folder / "model.py").write_text(MODEL)
     workspace = folder / "workspace"
@@ -129,6 +132,8 @@ def verified(command: Run, tmp_path_factory: pytest.TempPathFactory) -> Path:
 def template(command: Run, verified: Path) -> Path:
     done = command("apply", "1", "--force", cwd=verified)
     assert done.returncode == 0, done.stderr
+    assert "commit model_kernels/ together with the file" in done.stdout
+    assert done.stdout.splitlines()[-1].startswith("runs when: eval mode, no gradient, ")
     return verified
 
 
@@ -136,4 +141,6 @@ def template(command: Run, verified: Path) -> Path:
 def project(command: Run, template: Path, tmp_path: Path) -> Project:
     folder = tmp_path / "project"
     shutil.copytree(template, folder, ignore=shutil.ignore_patterns("workspace", "__pycache__"))
+    # As earlier versions wrote it: what they left is checked, mended and undone like what is written today.
+    lay_out(folder / "model_kernels")
     return Project(folder, command)

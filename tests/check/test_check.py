@@ -1,4 +1,4 @@
-"""`check` on a project with real kernels: each verdict comes from a real change of the machine or the project."""
+"""Tests `check` on a project with real kernels: each verdict comes from a real change of the machine or the project."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from xml.etree import ElementTree as ET
 import pytest
 
 from kernel_assistant.records import decode
-from kernel_assistant.session.check_report import CheckReport, CheckStatus, ClassCheck
+from kernel_assistant.session.reporting.check_report import CheckReport, CheckStatus, ClassCheck
 
 pytestmark = pytest.mark.slow
 
@@ -35,7 +35,9 @@ def rewrite(path: Path, change: Any) -> None:
 
 
 def accept(project: Any) -> None:
-    """Make the manifest name the package's files as they are now, as whoever wrote it would have."""
+    """Changes the manifest so that it lists the package's files in their current form, as an author of such a change
+    would.
+    """
     from kernel_assistant.apply.files import digest
 
     package = project.folder / "model_kernels"
@@ -76,7 +78,7 @@ def test_timing_compares_the_file_and_the_gate_decides(project):
 
 
 def test_a_class_that_was_edited_is_stale(project):
-    """An upgrade that changes what the class computes."""
+    """The class now computes something else, as after an upgrade."""
     project.model.write_text(project.model.read_text().replace("* self.scale\n", "* self.scale + 1\n"))
     done = project.check("--json")
     found = only(done)
@@ -87,7 +89,7 @@ def test_a_class_that_was_edited_is_stale(project):
 
 
 def test_a_class_that_is_built_otherwise_is_wrong(project):
-    """What the fingerprint does not cover: the class is the same, what it is built with is not."""
+    """The fingerprint does not cover constructor arguments: the class is the same, but its arguments have changed."""
     rewrite(project.kernels / "task.json", lambda task: task.update(init="(64, 2.0)"))
     accept(project)
     done = project.check("--json", "--no-timing")
@@ -152,7 +154,7 @@ def test_a_missing_architecture_is_built_when_asked(project):
 
 
 def test_a_binary_for_other_features_stays_beside_the_new_one(project):
-    """Built with -march=native on a machine that had more than this one."""
+    """The binary was built with -march=native on a machine with more features than this one."""
 
     def other(document):
         document["guard"]["cpu_flags"] = ["amx_of_the_future"]
@@ -224,7 +226,7 @@ def test_bad_use_is_two_lines_and_a_code(project, tmp_path):
 
 
 def test_a_class_of_an_installed_library_is_checked_too(project, verified, tmp_path):
-    """Applied from outside: the reference is the library's own file, as this interpreter finds it."""
+    """The class is replaced from outside: the reference is the library's own file in this interpreter."""
     vendor = tmp_path / "site-packages" / "vendor"
     vendor.mkdir(parents=True)
     (vendor / "__init__.py").write_text("")

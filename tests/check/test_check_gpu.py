@@ -1,4 +1,4 @@
-"""The same on a GPU: three architectures in the package, the one that is here checked, the exports verified."""
+"""The same checks on a GPU: three architectures in the package, the present one checked, the exports verified."""
 
 from __future__ import annotations
 
@@ -11,8 +11,9 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.records import BufferSpec, Evaluation, Launch, Plan, decode, encode
-from kernel_assistant.session.check_report import CheckReport, CheckStatus
+from kernel_assistant.session.reporting.check_report import CheckReport, CheckStatus
 from kernel_assistant.targets.cuda import SHIPPED
+from kernel_assistant.worker.applied.parts import Parts
 
 pytestmark = [pytest.mark.slow, pytest.mark.gpu, pytest.mark.timeout(900)]
 
@@ -58,9 +59,9 @@ def cuda_project(command, verified: Path, tmp_path_factory: pytest.TempPathFacto
 
 
 def test_three_architectures_are_shipped_and_the_one_here_holds(command, cuda_project: Path) -> None:
-    kernels = cuda_project / "model_kernels" / "Gate"
-    provenance = json.loads((kernels / "provenance.json").read_text())
-    shipped = {path.name.split(".")[1] for path in kernels.glob("kernels.*.cubin")}
+    kernels = Parts(str(cuda_project / "model_kernels"), "Gate")
+    provenance = json.loads(kernels.read("provenance.json"))
+    shipped = {name.split(".")[1] for name in kernels.names() if name.endswith(".cubin")}
     assert shipped == {*SHIPPED, provenance["verified_on"]} and provenance["left_out"] == {}
     arguments = ("check", "--json", "--fail-under", "0.0001", "--kernels", "--python", sys.executable)
     done = command(*arguments, cwd=cuda_project)

@@ -1,4 +1,4 @@
-"""`export`, and what the other commands say of a check; the kernels are those of the verified job."""
+"""Tests `export`, and the reports of other commands about a check. The kernels come from the verified job."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from kernel_assistant.records import decode
-from kernel_assistant.session.check_report import CheckReport
+from kernel_assistant.session.reporting.check_report import CheckReport
 
 pytestmark = pytest.mark.slow
 

@@ -1,4 +1,4 @@
-"""What follows from verdicts: gates, exit codes, the JUnit file."""
+"""Tests the consequences of verdicts: gates, exit codes, the JUnit file."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from kernel_assistant.cli.junit import write_junit
+from kernel_assistant.cli.edits.junit import write_junit
 from kernel_assistant.errors import InternalError, MissingError, UsageError
-from kernel_assistant.session.applied_timing import AppliedRow
-from kernel_assistant.session.check_report import (
+from kernel_assistant.session.kinds.applied_timing import AppliedRow
+from kernel_assistant.session.reporting.check_report import (
+    AppliedRecord,
     CheckReport,
     CheckStatus,
     ClassCheck,
-    Recorded,
     cannot_run,
     gated,
 )
@@ -38,7 +38,7 @@ def check(status: CheckStatus = CheckStatus.ok, speedup: float = 1.0, name: str 
         target="cpu",
         status=status,
         message=status.value,
-        recorded=Recorded(),
+        recorded=AppliedRecord(),
         applied=row,
         seconds=1.5,
     )
@@ -94,7 +94,7 @@ def test_only_what_cannot_run_carries_a_code():
             target="cpu",
             status=CheckStatus.cannot_run,
             message="",
-            recorded=Recorded(),
+            recorded=AppliedRecord(),
         )
 
 

@@ -1,4 +1,4 @@
-"""The command line as a user runs it: a process of its own, a state folder of its own."""
+"""The command line as a user runs it: in a process and a state folder of its own."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+import psutil
 import pytest
 
 from kernel_assistant.config import resolve
@@ -15,6 +16,7 @@ from tests.common.hosts import start_host
 from tests.common.modules import POINTWISE
 
 TINY_HOST = Path(__file__).parent.parent / "session" / "tiny_host.py"
+SCRIPTED_HOST = TINY_HOST.with_name("scripted_host.py")
 
 
 @pytest.fixture
@@ -32,13 +34,13 @@ def settings(home):
 
 @pytest.fixture
 def command():
-    """Arguments → the process' argument vector."""
+    """A function: arguments → the argument vector of the process."""
     return lambda *arguments: [sys.executable, "-m", "kernel_assistant", *map(str, arguments)]
 
 
 @pytest.fixture
 def run(home, command):
-    """Arguments → the finished process, with its output as text."""
+    """A function: arguments → the finished process, with its output as text."""
 
     def run_command(*arguments, **environment):
         return subprocess.run(
@@ -50,7 +52,7 @@ def run(home, command):
 
 @pytest.fixture
 def tiny(settings):
-    """A host whose jobs do what the first line of the module's file says."""
+    """A host whose jobs follow the instruction in the first line of the module's file."""
     child = start_host(TINY_HOST, settings)
     yield child
     child.kill()
@@ -58,8 +60,19 @@ def tiny(settings):
 
 
 @pytest.fixture
+def scripted(settings, own_templates):
+    """A host whose policy submits one hand-written kernel, for a chain of twelve steps."""
+    child = start_host(SCRIPTED_HOST, settings)
+    yield child
+    workers = psutil.Process(child.pid).children(recursive=True)
+    Client(settings).shutdown()
+    child.wait()
+    assert psutil.wait_procs(workers, timeout=60)[1] == []
+
+
+@pytest.fixture
 def module(home):
-    """First line → the path of a file that defines Net."""
+    """A function: first line → the path of a file that defines Net."""
 
     def write(first_line="", name="model.py"):
         path = home / name

@@ -1,6 +1,10 @@
-"""Every failure is one line of cause, one of what to do, and the right exit code; never a traceback."""
+"""Tests that every failure gives one line with the cause, one line with the next step, and the right exit code, but no
+traceback.
+"""
 
 from __future__ import annotations
+
+import sys
 
 import pytest
 
@@ -46,6 +50,19 @@ CASES = [
 ]
 
 
+def test_a_file_with_several_classes_gets_a_command_for_each(run, home):
+    write(home)
+    forward = "(torch.nn.Module):\n    def forward(self, x): return x + 1\n"
+    (home / "two.py").write_text(f"import torch\nclass A{forward}class B{forward}")
+    for text, command in (("", "draft"), ("def get_inputs(): return [torch.randn(4)]\n", "optimize")):
+        (home / "two.py").write_text((home / "two.py").read_text() + text)
+        done = run("optimize", "two.py")
+        assert (done.returncode, done.stdout) == (2, "")
+        lines = done.stderr.splitlines()
+        assert lines[:2] == [f"kernel-assistant {command} two.py:{name}" for name in "AB"]
+        assert "holds several modules" in lines[2] and lines[3].startswith("next: ")
+
+
 @pytest.mark.parametrize(("arguments", "code", "words"), CASES, ids=[" ".join(case[0]) for case in CASES])
 def test_one_line_each_and_the_code(run, home, arguments, code, words):
     write(home)
@@ -80,3 +97,69 @@ def test_a_project_cannot_choose_what_is_started(run, home):
     assert len(warnings) == 3
     # What it may set counts.
     assert done.returncode == 3 and "no model" in done.stderr
+
+
+def test_a_class_whose_kernels_could_never_run_is_said_so_before_any_are_looked_for(run, home):
+    (home / "hooked.py").write_text(
+        "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        "        self.out = torch.nn.Tanh()\n        self.out.register_forward_hook(lambda *_: None)\n"
+        "    def forward(self, x): return self.out(x)\n"
+        "def get_inputs(): return [torch.randn(64, 64)]\n"
+    )
+    done = run("optimize", "hooked.py", "--target", "cpu", "--python", sys.executable)
+    assert done.returncode == 2 and "tried" not in done.stdout + done.stderr
+    error, following = done.stderr.splitlines()[-2:]
+    assert error == (
+        "error: kernels would never run in place of Net: its child out has hooks, which kernels would not call"
+    )
+    assert following == "next: optimize a class inside it, or change the class"
+
+
+SCRIPTED = """
+import torch
+
+
+class Act(torch.nn.Module):
+    def forward(self, x):
+        return torch.sigmoid(x) * torch.tanh(x)
+
+
+class Net(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.act = Act()
+
+    def forward(self, x):
+        return self.act(x) + 1
+
+
+def get_inputs():
+    return [torch.randn(64, 64)]
+
+
+if __name__ == "__main__":
+    net = torch.jit.script(Net())
+    net(torch.randn(64, 64))
+"""
+
+
+def test_what_runs_inside_a_scripted_module_alone_is_said_so_before_any_kernels_are_looked_for(run, home):
+    """The file names such a module first, which need not be the whole program; then a scan of the program does."""
+    (home / "net.py").write_text(SCRIPTED)
+    optimize = ["optimize", "net.py:Act", "--target", "cpu", "--python", sys.executable]
+    done = run(*optimize, "--budget", "1s", "--no-free-wins", "--policy", "generator")
+    assert done.returncode == 0, done.stderr
+    assert (
+        "net.py makes Act for Net, which it gives to torch.jit.script: kernels never run there, since it calls no "
+        "Python; they run once Net is called as it is, or compiled by torch.compile"
+    ) in done.stderr.replace("\n", " ")
+    # All of it is scripted, so that there is nothing else to tell.
+    assert run("scan", "--", sys.executable, "net.py").returncode == 2
+    done = run(*optimize)
+    assert done.returncode == 2 and "tried" not in done.stdout + done.stderr
+    error, following = done.stderr.splitlines()[-2:]
+    assert error == (
+        "error: kernels would never run in place of Act: the last scan saw your program run it inside torch.jit.script "
+        "alone, which calls no Python"
+    )
+    assert following.startswith("next: leave torch.jit.script out of the program")

@@ -1,4 +1,4 @@
-"""What the Python call refuses, each with its reason, before anything is started."""
+"""Tests which calls the Python function refuses, each with its reason, before anything is started."""
 
 from __future__ import annotations
 
@@ -56,6 +56,7 @@ CASES = {
     "optimize(net.Net(), [x], target='tpu')": "target",
     "optimize(net.Net(), [x], budget=-1)": "budget",
     "optimize(net.Net(), [x], numerics='lax')": "numerics",
+    "optimize(net.Net(), [x], policy='magic')": "policy",
 }
 
 

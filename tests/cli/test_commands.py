@@ -1,4 +1,4 @@
-"""The commands around jobs, against a real host whose jobs are tiny."""
+"""Tests the commands around jobs against a real host whose jobs are tiny."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_detached_job_is_watched_later(run, tiny, module):
     started = run("optimize", module("tick 20"), "--detach", "--json")
     job = json.loads(started.stdout)["job"]
     done = run("attach", job, "--json")
-    assert decode(done.stdout, OptimizeResult).evaluations == 20
+    assert (decode(done.stdout, OptimizeResult).evaluations, json.loads(done.stdout)["job"]) == (20, int(job))
     assert decode(run("attach", "last", "--json").stdout, OptimizeResult).evaluations == 20
 
 
@@ -65,6 +65,14 @@ def test_the_lists_and_the_report(run, tiny, module):
     assert "other.py" in shown.stdout and "Evaluations of the search" in shown.stdout and "correct" in shown.stdout
     assert len(json.loads(run("show", "--json").stdout)["steps"]) == 1
     assert run("jobs").stdout.startswith("no job is running")
+
+
+def test_what_is_said_to_nobody_is_refused_and_the_last_job_is_named(run, tiny, module):
+    job = json.loads(run("optimize", module("wait"), "--policy", "generator", "--detach", "--json").stdout)["job"]
+    unheard = run("say", "last", "use", "shared", "memory")
+    assert (unheard.returncode, unheard.stdout) == (2, "")
+    assert f"job {job} reads nothing: its kernels are the generator's" in unheard.stderr and "next: " in unheard.stderr
+    assert run("cancel", "last").stdout in (f"job {job} is stopping\n", f"job {job} is cancelled\n")
 
 
 def test_ctrl_c_cancels_the_job_and_exits_130(settings, command, tiny, module):

@@ -1,4 +1,4 @@
-"""`config` as a user runs it, and the editor of single lines behind it."""
+"""Tests `config` as a user runs it, and the code that changes single lines of the file."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import tomllib
 
 import pytest
 
-from kernel_assistant.cli.optimize import optimize_command
+from kernel_assistant.cli.modules.optimize import optimize_command
 from kernel_assistant.config import documentation, user_file
 from kernel_assistant.session.toml_line import with_line, without_line
 
 #: They name one call, not how calls are made.
-OF_ONE_CALL = {"file", "scan", "as_json", "verbose"}
+OF_ONE_CALL = {"top", "file", "scan", "as_json", "verbose"}
 
 
 def test_every_option_of_optimize_has_a_key():

@@ -1,4 +1,4 @@
-"""What costs no kernel has a table of its own, and the report says how the kernel stands beside it."""
+"""Tests the table of free wins, and the report's comparison of the kernel with them."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from kernel_assistant.cli.free_wins import conclusion, free_wins_table
 from kernel_assistant.cli.report import report
 from kernel_assistant.records import FreeWin, OptimizeResult, decode
-from kernel_assistant.session.words import of_free_win
+from kernel_assistant.session.reporting.words import of_free_win
 from tests.common import results
 
 MODULE = """

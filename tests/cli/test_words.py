@@ -1,4 +1,4 @@
-"""What a model says, as `optimize -v` and `attach -v` print it."""
+"""Tests the display of a model's replies by `optimize -v` and `attach -v`."""
 
 from __future__ import annotations
 
@@ -7,17 +7,18 @@ from click.testing import CliRunner
 
 from kernel_assistant.cli.app import cli
 from kernel_assistant.cli.progress import choose_progress
-from kernel_assistant.events import Called, ModelSaid, Progress
+from kernel_assistant.events import JobQueued, JobStarted, ModelReplied, Progress, RequestedTool
+from tests.tui.parts.events import GENERATOR, events_of
 
-REPLY = ModelSaid(
+REPLY = ModelReplied(
     conversation=2,
     turn=1,
     role="assistant",
     text="first\nsecond",
-    calls=(Called(name="evaluate", arguments="{}"),),
+    calls=(RequestedTool(name="evaluate", arguments="{}"),),
     time=3.0,
 )
-ANSWER = ModelSaid(conversation=2, turn=1, role="tool", text="ok .2", time=4.0)
+ANSWER = ModelReplied(conversation=2, turn=1, role="tool", text="ok .2", time=4.0)
 
 
 def said(capsys, *, words):
@@ -39,6 +40,38 @@ def test_words_come_line_by_line_with_their_conversation(capsys):
 
 def test_without_being_asked_for_they_are_left_out(capsys):
     assert said(capsys, words=False) == ["[  0.0 s] searching"]
+
+
+def test_the_time_that_is_left_stands_beside_the_time(capsys):
+    with choose_progress("job", silent=False) as progress:
+        progress.show(JobQueued(task="t", target="cpu", time=1.0))
+        progress.show(JobStarted(device="cpu:0", budget=20.0, time=2.0))
+        progress.show(Progress(phase="search", message="searching", time=7.0))
+        progress.show(Progress(phase="confirm", message="confirming", time=24.0))
+    assert capsys.readouterr().err.splitlines() == [
+        "[  0.0 s] starting",
+        "[  1.0 s, 20 s left] started on cpu:0",
+        "[  6.0 s, 15 s left] searching",
+        "[ 23.0 s, over its budget] confirming",
+    ]
+
+
+def test_a_job_in_lines(capsys):
+    with choose_progress("job", silent=False) as progress:
+        for event in events_of(GENERATOR):
+            progress.show(event)
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[4:8] == [
+        "[  3.2 s] module exported: 8 operators",
+        "[  4.0 s] eager 16.2 ms, torch.compile not measured",
+        "[  5.2 s] 1 tried, 1 correct; best 4.27 ms, 3.80× eager, not yet confirmed (rows/keep lanes=64 nt=1)",
+        "[  5.2 s] measuring torch.compile",
+    ]
+    assert lines[-4:-2] == [
+        "[ 25.1 s] 7 tried, 7 correct; best 4.74 ms, 1.97× torch.compile, confirmed (rows/keep lanes=32 nt=1)",
+        "[ 25.1 s] timing the edited file, guard and operator included",
+    ]
+    assert lines[-1] == "[ 56.8 s] free: compile 2.14× eager"
 
 
 @pytest.mark.parametrize("command", ["optimize", "attach"])

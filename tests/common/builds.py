@@ -1,6 +1,6 @@
-"""What tests compile, kept from run to run by its content: the same text, flags and compiler give the same binary.
+"""A cache of the binaries that tests compile: the same text, flags and compiler give the same binary.
 
-ccache would do, but it leaves alone what is compiled and linked in one step, as a candidate is.
+ccache does not cache a candidate, because it is compiled and linked in one step.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ TEXTS = (".cpp", ".cu", ".h", ".cuh", ".hpp", ".inc")
 
 
 def build(argv: list[str], folder: Path, output: str) -> str:
-    """Run a compiler in `folder`, unless what it would give is known: its texts and those in the folders behind -I
-    count, and no others. What it printed, empty if known. Raises AssertionError where it fails."""
+    """Runs a compiler in `folder`, unless its result is in the cache. The key covers its source files and the files in
+    the folders of -I, and nothing else. Returns its output, empty if the result was cached. Raises AssertionError if it
+    fails.
+    """
     kept = FOLDER / "compiled" / _key(argv, folder, output)
     try:
         # Never over a file that this process may have loaded.
@@ -46,7 +48,7 @@ def build(argv: list[str], folder: Path, output: str) -> str:
 
 
 def forget_old() -> None:
-    """At the end of a run."""
+    """Deletes old entries at the end of a run."""
     before = time.time() - DAYS * DAY_SECONDS
     for path in FOLDER.rglob("*"):
         try:

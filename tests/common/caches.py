@@ -20,8 +20,9 @@ SHARED = ("builds", "freeform")
 
 
 def known_cpu(cache_dir: Path) -> DeviceFacts:
-    """This CPU, with ceilings that `cache_dir` then knows. Otherwise opening a module measures them: a second each time
-    beside other tests, for on a busy machine they are not kept (`tests/environment/test_ceilings.py`)."""
+    """This CPU, with given bandwidths that are written to `cache_dir`. Without them every opening of a module would
+    measure them for a second, because on a busy machine they are not stored (`tests/environment/test_ceilings.py`).
+    """
     facts = cpu.facts()
     device = msgspec.structs.replace(
         facts,
@@ -35,7 +36,9 @@ def known_cpu(cache_dir: Path) -> DeviceFacts:
 
 
 def new_cache(folder: Path) -> Path:
-    """`folder`, which knows the ceilings of this CPU and has the builds of all tests, those of earlier runs too."""
+    """Returns `folder` as a cache that has the bandwidths of this CPU and the builds of all tests, including those of
+    earlier runs.
+    """
     known_cpu(folder)
     for name in SHARED:
         builds, shared = folder / name, FOLDER / name

@@ -1,4 +1,4 @@
-"""The recipe `smoke`, run once for all tests that look at what it came to."""
+"""The recipe `smoke`, run once for all tests that examine its results."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from kernel_assistant.environment import device_locks, template_key
 from tests.common.caches import new_cache
 
 #: Seconds for all stages on a machine that other work shares.
-MOST = 900
+MOST = 2300
 
 
 def chain_in(folder: Path, python_path: str, *words: str) -> Path:
-    """The run's folder in `folder`, made with a home of its own there. Whoever comes first makes it, others wait."""
+    """The run's folder in `folder`, made with a home of its own there. The first process makes it, others wait."""
     run = folder / "run"
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / "lock").open("wb") as lock:

@@ -1,4 +1,4 @@
-"""A process that keeps a GPU busy, and what the driver's own tool says of that GPU."""
+"""A process that keeps a GPU busy, and the figures of nvidia-smi for that GPU."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ MIB = 1 << 20
 
 @dataclass
 class Load:
-    """`uuid` is the driver's name of the GPU, `held` what the process has allocated there, in bytes."""
+    """`uuid` is the driver's name of the GPU, `held` the bytes that the process has allocated there."""
 
     process: subprocess.Popen[str]
     uuid: str
@@ -59,13 +59,14 @@ class Load:
     def end(self) -> None:
         assert self.process.stdin is not None
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(60)
 
 
 @dataclass(frozen=True)
 class Said:
-    """Of one GPU, by nvidia-smi: memory in bytes, `busy` in per cent, power in watts, degrees Celsius; None for what it
-    does not say."""
+    """The figures of one GPU by nvidia-smi: memory in bytes, `busy` in per cent, power in watts, temperature in degrees
+    Celsius; None if nvidia-smi does not report the value.
+    """
 
     index: int
     name: str
@@ -79,7 +80,7 @@ class Said:
 
 @contextmanager
 def busy_gpu() -> Iterator[Load]:
-    """The first GPU that CUDA sees, busy and with a quarter of its free memory taken."""
+    """The first GPU that CUDA sees. It is kept busy, and a quarter of its free memory is allocated."""
     uuid = identities()[0]
     process = subprocess.Popen(
         [sys.executable, "-c", PROGRAM],
@@ -91,7 +92,7 @@ def busy_gpu() -> Iterator[Load]:
     assert process.stdin is not None and process.stdout is not None
     try:
         words = process.stdout.readline().split()
-        assert words and words[0] == "busy", f"the load ended with {process.wait(30)}"
+        assert words and words[0] == "busy", f"the load ended with {process.wait(60)}"
         yield Load(process, uuid, int(words[1]))
     finally:
         process.kill()
@@ -101,7 +102,7 @@ def busy_gpu() -> Iterator[Load]:
 
 
 def nvidia_smi(uuid: str) -> Said:
-    """What it says now; the test is skipped where there is no such tool."""
+    """The current figures of nvidia-smi; the test is skipped if the tool is missing."""
     try:
         command = ["nvidia-smi", f"--query-gpu={','.join(_ASKED)}", "--format=csv,noheader,nounits"]
         text = subprocess.run(command, check=True, capture_output=True, text=True, timeout=60).stdout

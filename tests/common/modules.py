@@ -1,4 +1,4 @@
-"""Files of users that several tests need."""
+"""Users' files that several tests need."""
 
 from __future__ import annotations
 

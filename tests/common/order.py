@@ -1,7 +1,7 @@
-"""In which order tests run beside each other (pytest-xdist): those that take longest begin first.
+"""The order of tests that run in parallel (pytest-xdist): the slowest begin first.
 
-`seconds.txt` says how long files took on two cores, and tests that need nothing of their file's other tests and have a
-line of their own. `bench/suite.py` writes it anew.
+`seconds.txt` has the seconds of files on two cores, `seconds_gpu.txt` those of GPU tests on one GPU. Both also name
+tests that are independent of the other tests in their file. `bench/suite.py` writes them anew.
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ import pytest
 from tests.common.turns import is_alone
 
 TABLE = Path(__file__).with_name("seconds.txt")
+TABLE_GPU = Path(__file__).with_name("seconds_gpu.txt")
 #: For a test of a file that has no line.
 USUAL_SECONDS = 0.2
 #: Behind a file's name: those of its tests that want to be alone.
@@ -22,9 +23,10 @@ ALONE = "::alone"
 
 
 def in_good_order(items: list[pytest.Item]) -> None:
-    """By group, which one process runs as a whole: what has a line in the table, or the rest of a file.
+    """Sorts by groups, each of which is run by one process: a test with its own line in the table, or the rest of a
+    file.
 
-    Tests that want to be alone are groups of their own and come last: all others have ended or are short by then.
+    Tests marked `alone` are groups of their own and come last, when all others have ended or are short.
     """
     groups = {item: _group(item) for item in items}
     counts = Counter(groups.values())
@@ -39,7 +41,7 @@ def in_good_order(items: list[pytest.Item]) -> None:
 
 
 def own_lines() -> frozenset[str]:
-    """Tests that are a group of their own."""
+    """Tests with a group of their own."""
     return frozenset(name for name in _table() if "::" in name)
 
 
@@ -52,5 +54,13 @@ def _group(item: pytest.Item) -> str:
 
 @lru_cache(maxsize=1)
 def _table() -> dict[str, float]:
-    lines = (line.split() for line in TABLE.read_text(encoding="utf-8").splitlines() if not line.startswith("#"))
-    return {name: float(seconds) for seconds, name in lines}
+    """Seconds by file. For a file with both kinds of tests the longer time is used, because with a GPU all of them
+    run.
+    """
+    table: dict[str, float] = {}
+    for path in (TABLE, TABLE_GPU):
+        for line in path.read_text(encoding="utf-8").splitlines():
+            if not line.startswith("#"):
+                seconds, name = line.split()
+                table[name] = max(float(seconds), table.get(name, 0.0))
+    return table

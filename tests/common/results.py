@@ -1,4 +1,4 @@
-"""Results as jobs leave them; a test names the fields that it is about."""
+"""Results in the form in which jobs leave them; a test names the fields that it checks."""
 
 from __future__ import annotations
 
@@ -41,16 +41,16 @@ _RESULT = OptimizeResult(
 
 
 def accuracy_of(**fields: object) -> Accuracy:
-    """As exact as PyTorch, the same each time, but for `fields`."""
+    """An accuracy as exact as PyTorch and bit-reproducible, except for `fields`."""
     return msgspec.structs.replace(_ACCURACY, **fields)
 
 
 def best(**fields: object) -> Best:
-    """A complete kernel, twice as fast as torch.compile, but for `fields`."""
+    """A complete kernel, twice as fast as torch.compile, except for `fields`."""
     return msgspec.structs.replace(_BEST, **fields)
 
 
 def result(**fields: object) -> OptimizeResult:
-    """A finished job: improved if `fields` have a `best`, else without a candidate, unless they say so themselves."""
+    """A finished job: improved if `fields` have a `best`, else without a candidate, unless `fields` say otherwise."""
     outcome = JobOutcome.improved if fields.get("best") else JobOutcome.no_candidate
     return msgspec.structs.replace(_RESULT, **{"outcome": outcome, **fields})

@@ -1,4 +1,6 @@
-"""A real sshd on loopback, as this user, with a home of its own: another machine but for its processor."""
+"""A real sshd on loopback that runs as this user, with a home of its own. It stands for another machine with the same
+processor.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +24,7 @@ SSH = shutil.which("ssh")
 
 
 def lacking():
-    """Why there can be no sshd for this user, else empty."""
+    """The reason why this user cannot run an sshd, else ""."""
     if SSHD is None or SSH is None:
         return "needs sshd and ssh (Debian: openssh-server)"
     try:
@@ -34,7 +36,7 @@ def lacking():
 
 @dataclass
 class Sshd:
-    """`home` and `path` are what a command over there sees as HOME and PATH."""
+    """`home` and `path` are the values of HOME and PATH for commands on the remote side."""
 
     folder: Path
     home: Path
@@ -43,7 +45,7 @@ class Sshd:
     process: subprocess.Popen[bytes] | None = None
 
     def start(self, **environment: str) -> None:
-        """Also anew, with other variables."""
+        """Starts the server, or restarts it with other variables."""
         self.stop()
         variables = {"HOME": str(self.home), "PATH": self.path, **environment}
         config = self.folder / "sshd_config"
@@ -65,7 +67,7 @@ class Sshd:
 
     @property
     def settings(self) -> Settings:
-        """Of the session host over there."""
+        """The settings of the session host on the remote side."""
         folder = self.home / ".cache/kernel-assistant/remote/home"
         return resolve(None, None, {"KERNEL_ASSISTANT_HOME": str(folder), "HOME": str(self.home)})[0]
 
@@ -78,7 +80,7 @@ class Sshd:
 
 @pytest.fixture(scope="session")
 def ssh_folder(tmp_path_factory):
-    """Keys, and an `ssh` that knows the machines of these tests and nothing of the user's own configuration."""
+    """Keys, and an `ssh` that knows only the machines of these tests and ignores the user's own configuration."""
     folder = tmp_path_factory.mktemp("ssh")
     for name in ("host_key", "user_key", "other_key"):
         command = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", str(folder / name)]
@@ -106,7 +108,7 @@ def ssh_folder(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def sshd(ssh_folder, tmp_path_factory):
-    """Over there PATH leads to this interpreter, which has torch."""
+    """On the remote side PATH leads to this interpreter, which has torch."""
     folder, port = ssh_folder
     if os.getuid() == 0:
         Path("/run/sshd").mkdir(exist_ok=True)

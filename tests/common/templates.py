@@ -1,4 +1,4 @@
-"""Templates of workers (docs/templates.md) that all processes of a run share."""
+"""Worker templates (docs/templates.md) that all processes of a run share."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 
 def templates_folder() -> Path:
-    """One for each user and not for each run: who names it finds the templates of a run just before."""
+    """The folder is the same for all runs of a user, so that a run finds the templates of the previous run."""
     folder = Path(tempfile.gettempdir(), f"ka-tests-templates-{os.getuid()}")
     folder.mkdir(mode=0o700, exist_ok=True)
     return folder

@@ -1,4 +1,4 @@
-"""One thread for so little work that several are slower, and much slower beside others."""
+"""Limits PyTorch to one thread: for small work several threads are slower, much slower when other tests run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 
 @contextmanager
 def one_thread() -> Iterator[None]:
-    """PyTorch's own pool, within the block."""
+    """Within the block PyTorch's own pool has one thread."""
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:

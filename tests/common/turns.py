@@ -1,4 +1,4 @@
-"""Tests of one run beside each other (pytest-xdist), of which some want to be alone."""
+"""Lets tests of one run take turns (pytest-xdist): some of them must run alone."""
 
 from __future__ import annotations
 
@@ -13,19 +13,19 @@ import pytest
 
 
 def is_alone(item: pytest.Item) -> bool:
-    """Whether a test wants no other beside it."""
+    """Whether a test must run alone."""
     return item.get_closest_marker("alone") is not None
 
 
 class Turns:
-    """Of one process. Tests that want to be alone and follow each other wait once."""
+    """The turns of one process. Successive tests that must run alone wait only once."""
 
     def __init__(self) -> None:
         self._mine, self._goes_on = ExitStack(), False
 
     @contextmanager
     def of(self, item: pytest.Item, following: pytest.Item | None) -> Iterator[None]:
-        """Waits until the test may run: alone, or beside others that need not be."""
+        """Waits until the test may run: alone, or together with others that need not be alone."""
         if not self._goes_on:
             self._mine.enter_context(_turn(alone=is_alone(item)))
         try:
@@ -36,14 +36,14 @@ class Turns:
                 self._mine.close()
 
     def finish(self) -> None:
-        """At the end of a run, by the process that the others are children of."""
+        """Called at the end of a run, by the process that started the others."""
         for name in ("gate", "turn"):
             _lock(name, os.getpid()).unlink(missing_ok=True)
 
 
 @contextmanager
 def _turn(*, alone: bool) -> Iterator[None]:
-    """Whoever waits for quiet keeps the gate, so that others do not go before."""
+    """A process that waits to be alone keeps the gate, so that other processes do not overtake it."""
     if "PYTEST_XDIST_WORKER" not in os.environ:
         yield
         return

@@ -1,4 +1,4 @@
-"""Helix in a terminal of its own: the result of an earlier job is offered, applied, saved, taken back, saved."""
+"""Helix in a terminal: the result of an earlier job is offered, applied, saved, undone and saved again."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _ENTER, _DOWN, _ESCAPE = "\r", "\x1b[B", "\x1b"
 
 
 class Helix:
-    """`hx FILE:LINE` with `config` as its languages.toml. Keys are typed; what they do is seen in file and log."""
+    """Runs `hx FILE:LINE` with `config` as its languages.toml. Tests type keys and check the file and the log."""
 
     def __init__(self, hx: str, file: Path, line: int, config: str, folder: Path, environ: Mapping[str, str]) -> None:
         place = folder / "helix"
@@ -42,20 +42,22 @@ class Helix:
         os.close(self._terminal)
 
     def said(self, words: str) -> int:
-        """How often `words` were said between Helix and the server."""
+        """How often `words` occur in the messages between Helix and the server."""
         return self._log().count(words)
 
     def _log(self) -> str:
         return self._file.read_text() if self._file.exists() else ""
 
     def press(self, *keys: str) -> None:
-        """One after another, each drawn before the next."""
+        """Presses the keys one after another; waits until each has been drawn."""
         for key in keys:
             os.write(self._terminal, key.encode())
             self.wait(0.3)
 
     def action(self, place: int) -> None:
-        """The code action at `place` of the menu for the cursor's line; the first one is chosen when it opens."""
+        """The code action at index `place` of the menu for the cursor's line; the menu opens with the first one
+        selected.
+        """
         asked = self.said("textDocument/codeAction")
         self.press(_ESCAPE, " ", "a")
         self.until(lambda: self.said("textDocument/codeAction") > asked)
@@ -72,7 +74,7 @@ class Helix:
             self.wait(0.2)
 
     def wait(self, seconds: float) -> None:
-        """Helix stops when nobody takes what it draws."""
+        """Reads the output while waiting, because Helix stops if nobody reads it."""
         until = time.monotonic() + seconds
         while (left := until - time.monotonic()) > 0:
             if select.select([self._terminal], [], [], left)[0]:

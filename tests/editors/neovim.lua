@@ -17,8 +17,12 @@ local function wait(what, seconds, holds)
   io.stdout:write("\n")
 end
 
+local told = {}
 local progress = { token = nil, text = "" }
 local handlers = {
+  ["window/showMessage"] = function(_, result)
+    table.insert(told, result.message)
+  end,
   ["$/progress"] = function(_, result)
     local value = result.value
     if value.kind == "begin" then
@@ -91,6 +95,9 @@ end)
 command("optimize")
 wait("finished", 150, function()
   return #ended == 2
+end)
+wait("told", 20, function()
+  return #told == 2 and told[2]:find(class .. ": ", 1, true) == 1
 end)
 wait("result", 60, function()
   return lens("verified")

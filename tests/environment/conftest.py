@@ -1,4 +1,4 @@
-"""A worker that tests of this folder may kill, and a cache of its own for each module."""
+"""A worker that tests of this folder may kill, and a cache for each module of tests."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from tests.judge import kernels
 
 
@@ -20,7 +20,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def worker(cache: Path) -> Iterator[Worker]:
+def worker(cache: Path) -> Iterator[WorkerClient]:
     started = kernels.new_worker(cache / "worker.log")
     yield started
     started.close()
@@ -34,7 +34,7 @@ def children() -> Callable[[], list[psutil.Process]]:
 
 @pytest.fixture
 def wait_for() -> Callable[[Callable[[], object]], None]:
-    """Waits until a condition holds; the test's own time limit ends it otherwise."""
+    """Waits until a condition holds; if it never holds, the test's time limit ends the wait."""
 
     def wait(condition: Callable[[], object]) -> None:
         while not condition():

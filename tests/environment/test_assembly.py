@@ -1,4 +1,4 @@
-"""PTX, SASS and assembly, by the real compilers in the sandbox; a disassembler where the machine has one."""
+"""Tests PTX, SASS and assembly by the real compilers in the sandbox, with a disassembler if the machine has one."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import msgspec
 import pytest
 
-from kernel_assistant.environment import assembly
-from kernel_assistant.environment.assembly import Assembler, disassembler
-from kernel_assistant.environment.compile import Binary, Compiler
+from kernel_assistant.environment.builds import assembly
+from kernel_assistant.environment.builds.assembly import Assembler, disassembler
+from kernel_assistant.environment.builds.compile import Binary, Compiler
 from kernel_assistant.errors import MissingError
 from kernel_assistant.records import BufferSpec, Candidate, Launch, Plan
 from kernel_assistant.sandbox.choose import choose

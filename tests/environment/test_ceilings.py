@@ -1,4 +1,6 @@
-"""Bandwidths of this CPU: measured where nothing else runs, kept in the cache, unknown on a busy machine."""
+"""Tests the bandwidths of this CPU: they are measured on a quiet machine, stored in the cache, and unknown on a busy
+machine.
+"""
 
 from __future__ import annotations
 
@@ -8,11 +10,11 @@ from pathlib import Path
 import msgspec
 
 from kernel_assistant.environment.ceilings import keep_ceilings, known_ceilings, measure_ceilings, with_ceilings
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.targets import cpu
 
 
-def test_what_a_quiet_machine_moves_is_measured_once(worker: Worker, tmp_path: Path) -> None:
+def test_what_a_quiet_machine_moves_is_measured_once(worker: WorkerClient, tmp_path: Path) -> None:
     cancel = threading.Event()
     if not worker.hello:
         worker.start(cancel)

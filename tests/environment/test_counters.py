@@ -1,4 +1,4 @@
-"""Hardware counters: what Nsight Compute prints, and what is said where it prints none."""
+"""Tests hardware counters: how the output of Nsight Compute is read, and the message if there is none."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Frames between host and worker: any bytes are a frame or a FrameError."""
+"""Tests frames between host and worker: any bytes are either a frame or a FrameError."""
 
 from __future__ import annotations
 

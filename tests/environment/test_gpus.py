@@ -1,4 +1,4 @@
-"""Which GPUs are visible, and what a runner is told of them."""
+"""Tests which GPUs are visible, and how a runner learns about them."""
 
 from __future__ import annotations
 

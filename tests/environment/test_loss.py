@@ -1,4 +1,4 @@
-"""What is lost in the middle: the worker, the compiler, the disk, the user's patience."""
+"""Tests losses in the middle of work: of the worker, of the compiler, of disk space, and a cancel by the user."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ import psutil
 import pytest
 
 from kernel_assistant.environment import session
-from kernel_assistant.environment.compile import Binary, Compiler
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.builds.compile import Binary, Compiler
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import Cancelled, DeviceError, MissingError, StoreError
 from kernel_assistant.events import Warned
 from kernel_assistant.records import Outcome, Tier
@@ -36,7 +36,7 @@ SLOW_TO_COMPILE = (
 
 
 def spinning(processes: list[psutil.Process]) -> list[psutil.Process]:
-    """Runners that are busy with a kernel."""
+    """The runners that are busy with a kernel."""
     found = []
     for process in processes:
         try:
@@ -52,7 +52,7 @@ def gone(process: psutil.Process) -> bool:
 
 
 def evaluating(environment, *candidates):
-    """The evaluations, to come."""
+    """Starts the evaluation in a thread; returns a future of the evaluations."""
     with_thread = ThreadPoolExecutor(1)
     future = with_thread.submit(environment.evaluate, candidates, Tier.quick)
     with_thread.shutdown(wait=False)
@@ -93,7 +93,7 @@ def test_a_restarted_worker_keeps_its_log_and_environment(tmp_path):
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\necho "mark $MARK" >&2\nexec {sys.executable} "$@"\n', encoding="utf-8")
     python.chmod(0o755)
-    started = Worker(str(python), log=tmp_path / "log", env={"MARK": "kept"})
+    started = WorkerClient(str(python), log=tmp_path / "log", env={"MARK": "kept"})
     first = started.start()
     started.restart()
     assert started.hello["pid"] != first["pid"]
@@ -140,7 +140,7 @@ def test_a_missing_compiler_is_said_when_the_job_begins(worker, cache, tmp_path,
 
 
 def test_a_full_disk_is_named(tmp_path):
-    """Files of this process may not grow beyond 32 KiB: the compiler, which sets its own limits, can write more."""
+    """Files of this process may not exceed 32 KiB. The compiler sets limits of its own and can write more."""
     compiler = Compiler(detect("cpu"), choose("auto"), tmp_path, threading.Event())
     large = candidate(("/*GLOBAL*/", "extern const char table[1 << 17] = {1};"))
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)

@@ -1,4 +1,4 @@
-"""NVRTC builds what nvcc builds; what it refuses is nvcc's."""
+"""Tests that NVRTC builds the same as nvcc, and that nvcc builds the sources that NVRTC refuses."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.environment.compile import Binary, CompileFailure, Compiler, compiler_version
+from kernel_assistant.environment.builds.compile import Binary, CompileFailure, Compiler, compiler_version
 from kernel_assistant.environment.nvrtc import find_nvrtc
 from kernel_assistant.errors import MissingError
 from kernel_assistant.records import Candidate
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
-from kernel_assistant_training.episodes.lesson import Kind, Lesson, Saying
-from kernel_assistant_training.episodes.subject import Subject, subjects
+from kernel_assistant_training.episodes.subject import LessonTask, subjects
+from kernel_assistant_training.lessons.lesson import Lesson, ReplyKind, TeacherReply
 
 H200 = DeviceFacts(target="cuda", name="NVIDIA H200", arch="sm_90", shared_bytes_per_block=227 << 10)
 
@@ -32,9 +32,9 @@ pytestmark = pytest.mark.skipif(not _found(), reason="no nvcc with an NVRTC of i
 
 
 @pytest.fixture(scope="module")
-def some() -> list[Subject]:
+def some() -> list[LessonTask]:
     """Tasks of different families."""
-    found: dict[tuple[str, ...], Subject] = {}
+    found: dict[tuple[str, ...], LessonTask] = {}
     for subject in subjects(3, "cuda"):
         found.setdefault(subject.answers[0].families, subject)
         if len(found) == 6:
@@ -42,8 +42,8 @@ def some() -> list[Subject]:
     raise AssertionError
 
 
-def _candidate(subject: Subject, source: str) -> Candidate:
-    return subject.candidates(Lesson((Saying(Kind.answer, "", source),)), "cuda")[0]
+def _candidate(subject: LessonTask, source: str) -> Candidate:
+    return subject.candidates(Lesson((TeacherReply(ReplyKind.answer, "", source),)), "cuda")[0]
 
 
 def _by_nvcc(folder: Path) -> Compiler:
@@ -66,7 +66,7 @@ def _kernels(cubin: bytes) -> dict[str, bytes]:
     return found
 
 
-def test_machine_code_is_as_long_and_resources_are_those_of_nvcc(some: list[Subject], tmp_path: Path) -> None:
+def test_machine_code_is_as_long_and_resources_are_those_of_nvcc(some: list[LessonTask], tmp_path: Path) -> None:
     fast, slow = Compiler(H200, choose("auto"), tmp_path / "fast", threading.Event()), _by_nvcc(tmp_path / "slow")
     same = 0
     for subject in some:
@@ -83,7 +83,7 @@ def test_machine_code_is_as_long_and_resources_are_those_of_nvcc(some: list[Subj
     assert same > 0
 
 
-def test_what_nvrtc_refuses_is_told_in_the_words_of_nvcc(some: list[Subject], tmp_path: Path) -> None:
+def test_what_nvrtc_refuses_is_told_in_the_words_of_nvcc(some: list[LessonTask], tmp_path: Path) -> None:
     fast, slow = Compiler(H200, choose("auto"), tmp_path / "fast", threading.Event()), _by_nvcc(tmp_path / "slow")
     source = some[0].answers[0].source
     for wrong in (source.replace("ka/", "ka/no_", 1), source.replace(";", " nothing;", 1)):
@@ -91,6 +91,6 @@ def test_what_nvrtc_refuses_is_told_in_the_words_of_nvcc(some: list[Subject], tm
         assert isinstance(failed, CompileFailure) and failed == expected
 
 
-def test_headers_that_nvrtc_lacks_are_no_error(some: list[Subject], tmp_path: Path) -> None:
+def test_headers_that_nvrtc_lacks_are_no_error(some: list[LessonTask], tmp_path: Path) -> None:
     candidate = _candidate(some[0], some[0].answers[0].source.replace("#include", "#include <limits>\n#include", 1))
     assert isinstance(Compiler(H200, choose("auto"), tmp_path, threading.Event()).build(candidate), Binary)

@@ -1,4 +1,4 @@
-"""Binaries for every shipped architecture: really compiled by nvcc in the sandbox, run nowhere."""
+"""Tests binaries for every shipped architecture: they are compiled by nvcc in the sandbox, but not run."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.environment.ship import LEFT_OUT, ship
+from kernel_assistant.environment.builds.ship import LEFT_OUT, ship
 from kernel_assistant.errors import MissingError
 from kernel_assistant.records import BufferSpec, Candidate, Launch, Plan
 from kernel_assistant.sandbox.choose import choose

@@ -1,4 +1,6 @@
-"""The judge under every torch that is promised: interpreters from KERNEL_ASSISTANT_TEST_PYTHONS, else our own."""
+"""Tests the judge with every supported version of torch: the interpreters in KERNEL_ASSISTANT_TEST_PYTHONS, else this
+one.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ import sys
 
 import pytest
 
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records import Outcome, Tier
 from tests.judge.kernels import candidate, environment
 
@@ -17,7 +19,7 @@ PYTHONS = [name for name in os.environ.get("KERNEL_ASSISTANT_TEST_PYTHONS", "").
 @pytest.mark.slow
 @pytest.mark.parametrize("python", PYTHONS or [sys.executable])
 def test_a_task_is_opened_and_a_candidate_judged(python, cache, tmp_path):
-    started = Worker(python, log=tmp_path / "worker.log")
+    started = WorkerClient(python, log=tmp_path / "worker.log")
     try:
         hello = started.start()
         version = tuple(int(part) for part in hello["torch"].split("+")[0].split(".")[:2])

@@ -1,4 +1,4 @@
-"""Workers and the template that they come from: who starts it, who shares it, what is lost when one of them dies."""
+"""Tests workers and their template: who starts it, who shares it, and the effects when one of them dies."""
 
 from __future__ import annotations
 
@@ -17,20 +17,18 @@ import psutil
 import pytest
 
 from kernel_assistant.environment import worker_template
-from kernel_assistant.environment.template_key import DRIVER, VARIABLE
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.template_key import VARIABLE
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import MissingError, WorkerError
-from kernel_assistant.session.workers import WorkerPool
+from kernel_assistant.session.hosting.workers import WorkerPool
 from kernel_assistant.targets.detect import detect
-
-pytestmark = pytest.mark.skipif(os.path.exists(DRIVER), reason="there are no templates beside a GPU's driver")
 
 #: Starts a worker, says its number and its template's, and keeps it until it is told to end.
 CLIENT = """
 import json, os, sys
 from pathlib import Path
-from kernel_assistant.environment.worker_client import Worker
-worker = Worker(sys.executable)
+from kernel_assistant.environment.worker_client import WorkerClient
+worker = WorkerClient(sys.executable)
 pid = worker.start()["pid"]
 parent = next(line for line in open(f"/proc/{pid}/status") if line.startswith("PPid:")).split()[1]
 print(json.dumps([pid, int(parent)]), flush=True)
@@ -38,7 +36,7 @@ sys.stdin.readline()
 worker.kill()
 """
 
-Starts = Callable[..., Worker]
+Starts = Callable[..., WorkerClient]
 
 
 @pytest.fixture(autouse=True)
@@ -48,11 +46,11 @@ def no_shared_folder(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def start(tmp_path: Path) -> Iterator[Starts]:
-    """Workers that end with the test."""
-    begun: list[Worker] = []
+    """Starts workers that end with the test."""
+    begun: list[WorkerClient] = []
 
-    def new(python: str = sys.executable, **env: str) -> Worker:
-        begun.append(Worker(python, log=tmp_path / "log", env=env, template_seconds=5.0))
+    def new(python: str = sys.executable, **env: str) -> WorkerClient:
+        begun.append(WorkerClient(python, log=tmp_path / "log", env=env, template_seconds=5.0))
         begun[-1].start()
         return begun[-1]
 
@@ -63,7 +61,7 @@ def start(tmp_path: Path) -> Iterator[Starts]:
 
 @pytest.fixture
 def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder for templates; one that was started there ends behind the test."""
+    """A folder for templates. A template that was started there ends after the test."""
     folder = tmp_path / "templates"
     folder.mkdir(mode=0o700)
     monkeypatch.setenv(VARIABLE, str(folder))
@@ -71,7 +69,7 @@ def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return folder
 
 
-def parent_of(worker: Worker) -> psutil.Process:
+def parent_of(worker: WorkerClient) -> psutil.Process:
     found = psutil.Process(worker.process.pid).parent()
     assert found is not None
     return found
@@ -81,17 +79,17 @@ def is_template(process: psutil.Process) -> bool:
     return "boot_template.py" in " ".join(process.cmdline())
 
 
-def template_of(worker: Worker) -> psutil.Process:
+def template_of(worker: WorkerClient) -> psutil.Process:
     found = parent_of(worker)
     assert is_template(found)
     return found
 
 
-def is_own_program(worker: Worker) -> bool:
+def is_own_program(worker: WorkerClient) -> bool:
     return parent_of(worker).pid == os.getpid()
 
 
-def answers(worker: Worker) -> bool:
+def answers(worker: WorkerClient) -> bool:
     return worker.call("hello", {}, timeout=60.0)["pid"] == worker.process.pid
 
 
@@ -157,7 +155,7 @@ def test_without_torch_the_same_is_missing(tmp_path: Path) -> None:
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(bare)], check=True)
     causes = []
     for env in ({}, {VARIABLE: "off"}):
-        worker = Worker(str(bare / "bin" / "python"), env=env)
+        worker = WorkerClient(str(bare / "bin" / "python"), env=env)
         with pytest.raises(MissingError, match="has no torch") as caught:
             worker.start()
         causes.append((caught.value.cause, caught.value.next_step))
@@ -218,7 +216,7 @@ def test_when_the_client_is_killed_worker_and_template_end(wait_for: Callable[[C
 
 
 def test_one_that_is_not_wanted_any_more_is_not_started(tmp_path: Path) -> None:
-    worker = Worker(sys.executable, log=tmp_path / "log", env={"NUMBER": "one"}, template_seconds=0.0)
+    worker = WorkerClient(sys.executable, log=tmp_path / "log", env={"NUMBER": "one"}, template_seconds=0.0)
     assert worker.alive
     worker.kill()
     assert not worker.alive and worker.process.wait() == -signal.SIGKILL
@@ -241,7 +239,7 @@ def test_a_template_that_does_not_answer_is_not_waited_for(start: Starts, monkey
 
 
 def test_many_at_once_come_from_one_template(tmp_path: Path) -> None:
-    workers = [Worker(sys.executable, env={"MANY": "yes"}, template_seconds=0.0) for _ in range(4)]
+    workers = [WorkerClient(sys.executable, env={"MANY": "yes"}, template_seconds=0.0) for _ in range(4)]
     try:
         threads = [threading.Thread(target=worker.start) for worker in workers]
         for thread in threads:

@@ -1,4 +1,4 @@
-"""One worker and one open environment whose compiler works ahead, and which counts when it measures."""
+"""One worker and one open environment, whose compiler builds ahead and which counts its measurements."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ from dataclasses import dataclass
 import pytest
 
 from kernel_assistant.environment.session import Environment, open_environment
+from kernel_assistant.records import Tier
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets.detect import detect
 from kernel_assistant.worker.device_lock import FOREVER, Check, DeviceLock, no_check
-from kernel_assistant_training.episodes.ahead import AheadCompiler
-from kernel_assistant_training.episodes.judged import Judged
+from kernel_assistant_training.evaluation.ahead import AheadCompiler
+from kernel_assistant_training.evaluation.evaluation_cache import EvaluationCache
 from tests.common.caches import known_cpu
 from tests.episodes import written
 from tests.judge import kernels
@@ -23,7 +24,7 @@ from tests.judge import kernels
 @dataclass
 class Opened:
     environment: Environment
-    judged: Judged
+    judged: EvaluationCache
     compiler: AheadCompiler
     measured: list[str]
 
@@ -54,8 +55,8 @@ def opened(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Opened]:
         emit=lambda event: None,
         compiler=compiler,
         lock=Counting(cache / "lock"),
-        quick_only=True,
+        most=Tier.quick,
     ) as environment:
-        yield Opened(environment, Judged(environment), compiler, measured)
+        yield Opened(environment, EvaluationCache(environment), compiler, measured)
     compiler.close()
     worker.close()

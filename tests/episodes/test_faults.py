@@ -1,4 +1,4 @@
-"""Faults change one place of a source, for every kind there is."""
+"""Tests that every kind of fault changes exactly one position of a source."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from random import Random
 
 import pytest
 
-from kernel_assistant_training.episodes.edits import in_code, in_head, one_of, swap
-from kernel_assistant_training.episodes.faults import FAULTS, ON_CUDA, faulty
+from kernel_assistant_training.lessons.edits import in_code, in_head, one_of, swap
+from kernel_assistant_training.lessons.faults import FAULTS, ON_CUDA, faulty
 from tests.episodes.written import CPU, CUDA
 
 EVERY = [
@@ -56,7 +56,7 @@ def test_edits_know_code_from_the_head():
 
 
 def test_mistakes_of_the_model_itself():
-    """Seen in its answers to held-out tasks."""
+    """These mistakes were seen in the model's answers to held-out tasks."""
 
     def changed(name):
         return {FAULTS["model"][name](CUDA, Random(seed)) for seed in range(60)}

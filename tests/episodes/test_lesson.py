@@ -1,4 +1,4 @@
-"""Lessons: what they are made of, and how they go on."""
+"""Tests the replies of lessons, and how lessons react to observations."""
 
 from __future__ import annotations
 
@@ -7,8 +7,17 @@ from random import Random
 
 import pytest
 
-from kernel_assistant_training.episodes.lesson import FINISH, Kind, Lesson, Saying, fence, lesson, lessons, near_floor
-from kernel_assistant_training.episodes.slow import slowed
+from kernel_assistant_training.lessons.lesson import (
+    FINISH,
+    Lesson,
+    ReplyKind,
+    TeacherReply,
+    fence,
+    lesson,
+    lessons,
+    near_floor,
+)
+from kernel_assistant_training.lessons.slow import slowed
 from tests.episodes.written import CPU, CUDA, SLOW
 
 FAR, NEAR = "ok .214 eager .42 floor .12", "ok .125 compile .198 floor .12 regs 40"
@@ -21,19 +30,19 @@ def drawn(count=600, faults=0.25):
 
 def test_shares_of_behaviours():
     kinds = Counter(kind for found in drawn() for kind in {saying.kind for saying in found.sayings})
-    assert 0.2 < kinds[Kind.fault] / 600 < 0.3
-    assert 0.25 < kinds[Kind.slow] / 600 < 0.35
-    assert 0.15 < kinds[Kind.attempt] / 600 < 0.35
+    assert 0.2 < kinds[ReplyKind.fault] / 600 < 0.3
+    assert 0.25 < kinds[ReplyKind.slow] / 600 < 0.35
+    assert 0.15 < kinds[ReplyKind.attempt] / 600 < 0.35
     assert all(any(saying.source == CPU for saying in found.sayings) for found in drawn())
-    twice = [found for found in drawn() if [saying.kind for saying in found.sayings].count(Kind.fault) == 2]
+    twice = [found for found in drawn() if [saying.kind for saying in found.sayings].count(ReplyKind.fault) == 2]
     assert twice and all(found.sayings[0].source != found.sayings[1].source for found in twice)
-    assert not any(saying.kind is Kind.fault for found in drawn(faults=0.0) for saying in found.sayings)
+    assert not any(saying.kind is ReplyKind.fault for found in drawn(faults=0.0) for saying in found.sayings)
 
 
 def test_behind_a_fault_stands_the_same_source_without_it():
     for found in drawn():
         for saying, following in zip(found.sayings, found.sayings[1:], strict=False):
-            if saying.kind is Kind.fault and following.kind is not Kind.fault:
+            if saying.kind is ReplyKind.fault and following.kind is not ReplyKind.fault:
                 assert saying.fault and following.source != saying.source
                 assert following.source in (CPU, SLOW, OTHER) or following.fault == "slowed"
 
@@ -53,10 +62,10 @@ def test_constants_are_changed_by_a_plan_line_and_more_by_a_rewrite():
 
 def test_what_is_heard_decides():
     sayings = (
-        Saying(Kind.fault, "a", fault="operator"),
-        Saying(Kind.slow, "b"),
-        Saying(Kind.answer, "c"),
-        Saying(Kind.attempt, "d"),
+        TeacherReply(ReplyKind.fault, "a", fault="operator"),
+        TeacherReply(ReplyKind.slow, "b"),
+        TeacherReply(ReplyKind.answer, "c"),
+        TeacherReply(ReplyKind.attempt, "d"),
     )
     found = Lesson(sayings)
     assert found.behaviours == ("operator", "slow", "try")
@@ -66,7 +75,7 @@ def test_what_is_heard_decides():
     assert found.next(1, "compile L2 no") is None
     assert found.next(2, NEAR).text == found.next(3, FAR).text == FINISH
     assert Lesson(sayings[2:3]).behaviours == ("first",)
-    slow = Lesson((Saying(Kind.slow, "b", fault="slowed"), sayings[2]))
+    slow = Lesson((TeacherReply(ReplyKind.slow, "b", fault="slowed"), sayings[2]))
     assert slow.next(0, FAR) is sayings[2] and slow.next(0, NEAR) is None
 
 
@@ -103,8 +112,10 @@ def test_lessons_of_a_task_differ_and_some_have_no_fault():
     for sources in ([CPU], [CPU, SLOW, OTHER]):
         found = lessons(sources, "cpu", Random(1), 8)
         assert len({one.sources for one in found}) == len(found) >= 5
-        broken = [one.sayings[0].kind is Kind.fault for one in found]
+        broken = [one.sayings[0].kind is ReplyKind.fault for one in found]
         assert 0 < sum(broken) <= 1.5 * (len(found) - sum(broken)) + 1
-        assert not any(one.sayings[0].kind is Kind.fault for one in lessons(sources, "cpu", Random(1), 8, faults=0.0))
+        assert not any(
+            one.sayings[0].kind is ReplyKind.fault for one in lessons(sources, "cpu", Random(1), 8, faults=0.0)
+        )
     with pytest.raises(ValueError, match="an answer"):
         lessons([], "cpu", Random(0), 8)

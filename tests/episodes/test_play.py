@@ -1,15 +1,15 @@
-"""Lessons through the real environment: what is heard, what is kept, what is to be learned."""
+"""Plays lessons in the real environment: tests the observations, the stored episodes, and which replies are learned."""
 
 from __future__ import annotations
 
 import pytest
 
 from kernel_assistant.agent.directives import candidate_from
-from kernel_assistant.environment.compile import Binary, CompileFailure
+from kernel_assistant.environment.builds.compile import Binary, CompileFailure
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant_training.episodes.client import LessonFailed
-from kernel_assistant_training.episodes.lesson import FINISH, Kind, Lesson, Saying, fence
 from kernel_assistant_training.episodes.play import play
+from kernel_assistant_training.lessons.lesson import FINISH, Lesson, ReplyKind, TeacherReply, fence
 from tests.episodes.written import CPU, SLOW
 
 BROKEN = CPU.replace("* s0 *", "* scale *")
@@ -17,17 +17,17 @@ WRONG = CPU.replace("v * v", "v + v")
 UNREAD = CPU.replace("out0, rows", "out, rows")
 
 
-def say(source: str, kind: Kind = Kind.answer, fault: str = "") -> Saying:
-    return Saying(kind, fence(source, "cpu"), source, fault)
+def say(source: str, kind: ReplyKind = ReplyKind.answer, fault: str = "") -> TeacherReply:
+    return TeacherReply(kind, fence(source, "cpu"), source, fault)
 
 
-def fault(source: str) -> Saying:
-    return say(source, Kind.fault, "a fault")
+def fault(source: str) -> TeacherReply:
+    return say(source, ReplyKind.fault, "a fault")
 
 
 @pytest.fixture
 def played(opened, tmp_path):
-    def run(*sayings: Saying):
+    def run(*sayings: TeacherReply):
         environment = opened.environment
         return play(opened.judged, Lesson(sayings), environment.baseline(compiled=False), tmp_path / "workspace")
 
@@ -64,7 +64,7 @@ def test_faults_are_heard_of_and_not_learned(played):
 
 
 def test_a_slow_schedule_is_changed_by_a_plan_line_and_not_learned(played):
-    found = played(say(SLOW, Kind.slow), Saying(Kind.answer, "plan: PASSES=1", CPU))
+    found = played(say(SLOW, ReplyKind.slow), TeacherReply(ReplyKind.answer, "plan: PASSES=1", CPU))
     slow, fast = (float(said.split()[1]) for said in heard(found))
     assert found.losses() == [False, True, True]
     assert found.best_ms == pytest.approx(fast, rel=0.01) != slow
@@ -73,10 +73,10 @@ def test_a_slow_schedule_is_changed_by_a_plan_line_and_not_learned(played):
 def test_what_contradicts_a_lesson_ends_it(played):
     with pytest.raises(LessonFailed) as harmless:
         played(fault(CPU), say(CPU))
-    assert harmless.value.saying.kind is Kind.fault and harmless.value.observation.startswith("ok ")
+    assert harmless.value.saying.kind is ReplyKind.fault and harmless.value.observation.startswith("ok ")
     with pytest.raises(LessonFailed) as refused:
         played(say(WRONG))
-    assert refused.value.saying.kind is Kind.answer and refused.value.observation.startswith("wrong ")
+    assert refused.value.saying.kind is ReplyKind.answer and refused.value.observation.startswith("wrong ")
 
 
 def test_what_was_begun_is_built_once_and_failures_too(opened, monkeypatch):
@@ -101,7 +101,7 @@ def test_measuring_is_entered_around_what_is_timed(opened, played):
     opened.environment.baseline(compiled=False)
     before = len(opened.measured)
     first, second = (WRONG.replace("v + v", text) for text in ("v * v * 1.0f", "1.0f * v * v"))
-    again = say(first), say(second, Kind.attempt)
+    again = say(first), say(second, ReplyKind.attempt)
     found = played(*again)
     # One candidate or two were timed, depending on how far the first is from the floor; verifying is not timing.
     timed = opened.measured[before:]

@@ -1,4 +1,4 @@
-"""A whole run on the CPU: sampled tasks, the teacher's answers, files that are continued."""
+"""A whole run on the CPU: sampled tasks, the teacher's answers, and files that are continued."""
 
 from __future__ import annotations
 
@@ -10,24 +10,23 @@ from itertools import islice
 import msgspec
 import pytest
 
-from kernel_assistant.records.codec import encode
+from kernel_assistant.environment.ceilings import keep_ceilings
 from kernel_assistant.targets.detect import detect
-from kernel_assistant_training.episodes.lesson import FINISH
-from kernel_assistant_training.episodes.lines import Episode, Failure, Lines, read_lines
-from kernel_assistant_training.episodes.options import Options
+from kernel_assistant_training.episodes.lines import Episode, EpisodeFile, Failure, read_lines
+from kernel_assistant_training.episodes.options import EpisodeOptions
 from kernel_assistant_training.episodes.run import run
 from kernel_assistant_training.episodes.subject import MOST_BYTES, subjects
+from kernel_assistant_training.lessons.lesson import FINISH
 from kernel_assistant_training.synth.memory import traffic
 
 
 @pytest.fixture(scope="module")
 def options(tmp_path_factory):
-    """Bandwidths are given: on a busy machine they cannot be measured."""
+    """The bandwidths are given, because they cannot be measured on a busy machine."""
     folder = tmp_path_factory.mktemp("episodes")
     device = msgspec.structs.replace(detect("cpu"), copy_bandwidth=5e10, read_bandwidth=6e10)
-    (folder / "cache" / "devices").mkdir(parents=True)
-    (folder / "cache" / "devices" / f"{device.key}.json").write_bytes(encode(device))
-    return Options(
+    keep_ceilings(device, folder / "cache")
+    return EpisodeOptions(
         target="cpu",
         out=folder / "out",
         seed=3,
@@ -109,13 +108,13 @@ def test_parts_share_no_task_and_keep_the_window():
 def test_a_line_that_was_cut_off_is_dropped(tmp_path):
     path = tmp_path / "lines.jsonl"
     kept = Failure(number=1, key="k", what="answer", message="m")
-    file = Lines(path)
+    file = EpisodeFile(path)
     file.add(kept)
     file.close()
     with path.open("ab") as cut:
         cut.write(b'{"number": 2')
     assert list(read_lines(path, Failure)) == [kept]
-    again = Lines(path)
+    again = EpisodeFile(path)
     again.add(msgspec.structs.replace(kept, number=3))
     again.close()
     assert [one.number for one in read_lines(path, Failure)] == [1, 3]

@@ -1,4 +1,4 @@
-"""An RMS norm with answers written by hand, as a teacher would give them: right ones of different speed."""
+"""An RMS norm with hand-written answers as a teacher would give them: right ones of different speed."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def base(tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def poisoned(base, tmp_path_factory):
-    """With a weight that is not finite."""
+    """A model that has a weight which is not finite."""
     folder, model = tmp_path_factory.mktemp("poisoned"), load_folder(base)
     with torch.no_grad():
         model.model.norm.weight[3] = float("nan")
@@ -34,7 +34,7 @@ def poisoned(base, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def episodes(tmp_path_factory):
-    """As many different ones as steps."""
+    """As many different episodes as steps."""
     file = tmp_path_factory.mktemp("episodes") / "episodes.jsonl"
     lines = [
         {

@@ -1,4 +1,6 @@
-"""Stages in processes of their own, to be killed. Forked where torch is loaded: each would take seconds for that."""
+"""Stages in processes that tests kill. They are forked from a process with torch, because importing it would take
+seconds each time.
+"""
 
 from __future__ import annotations
 
@@ -19,13 +21,13 @@ import psutil
 CONTEXT = get_context("forkserver")
 CONTEXT.set_forkserver_preload(["tests.failures.preloaded"])
 #: Seconds until what is waited for has to have happened.
-PATIENCE = 120.0
+PATIENCE = 300.0
 #: Exit code where this machine lets nobody mount anything.
 NO_MOUNTS = 77
 
 
 class Started:
-    """A stage whose exit code is that of `run(*arguments)`; `said` is what it wrote."""
+    """A stage whose exit code is that of `run(*arguments)`; `said` is its output."""
 
     def __init__(self, log: Path, run: Callable[..., int], *arguments: Any) -> None:
         self.log = log
@@ -37,7 +39,7 @@ class Started:
         return self.log.read_text() if self.log.is_file() else ""
 
     def when(self, true: Callable[[], bool], then: float = 0.0) -> Started:
-        """Waits until it is so, and `then` seconds."""
+        """Waits until the condition holds, and then `then` more seconds."""
         until = time.monotonic() + PATIENCE
         while not true():
             assert self.process.is_alive(), f"it ended before: {self.process.exitcode} {self.said}"
@@ -47,7 +49,7 @@ class Started:
         return self
 
     def below(self, word: str) -> list[psutil.Process]:
-        """Processes that it started, by a word of their command line."""
+        """The processes that the stage started whose command line contains `word`."""
         found = []
         for one in psutil.Process(self.process.pid).children(recursive=True):
             with contextlib.suppress(psutil.Error):
@@ -56,7 +58,7 @@ class Started:
         return found
 
     def end(self, number: int) -> int:
-        """The exit code after a signal. What it started is gone as well."""
+        """Sends a signal and returns the exit code; all processes that the stage started must have ended, too."""
         below = psutil.Process(self.process.pid).children(recursive=True) if self.process.is_alive() else []
         os.kill(self.process.pid, number)
         code = self.wait()
@@ -86,7 +88,7 @@ def _child(log: Path, environment: dict[str, str], run: Callable[..., int], argu
 
 
 def with_small_files(most: int, run: Callable[..., int], *arguments: Any) -> int:
-    """A file may have so many bytes: what a full disk looks like to a write."""
+    """Runs with a limit on the size of files, which has the effect of a full disk."""
     import resource
 
     resource.setrlimit(resource.RLIMIT_FSIZE, (most, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
@@ -94,7 +96,9 @@ def with_small_files(most: int, run: Callable[..., int], *arguments: Any) -> int
 
 
 def on_a_small_disk(most: int, folder: Path, kept: Path, run: Callable[..., int], *arguments: Any) -> int:
-    """With a file system of so many bytes on `folder`, which this process alone sees; `kept` gets what is in it."""
+    """Runs with a small file system of `most` bytes mounted on `folder`, visible to this process alone; its files are
+    copied to `kept` afterwards.
+    """
     libc = ctypes.CDLL(None, use_errno=True)
     users, mounts, private = 0x10000000, 0x00020000, 0x44000
     if libc.unshare(mounts) and libc.unshare(users | mounts):

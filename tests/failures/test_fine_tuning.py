@@ -1,4 +1,4 @@
-"""Fine-tuning that is killed goes on to the very weights that it would have come to."""
+"""Tests that fine-tuning which is killed and continued ends with exactly the same weights."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from kernel_assistant.session.training_run import RunState, read_status
 from kernel_assistant_training.conversation import Encoder
 from kernel_assistant_training.encoded import drawn
 from kernel_assistant_training.folder import load_folder
+from kernel_assistant_training.stages.trainer_checkpoints import TrainerCheckpoints
 from kernel_assistant_training.tokenizer import load
-from kernel_assistant_training.trainer_checkpoints import TrainerCheckpoints
 from tests.failures.stages import Started, command, with_small_files
 
 pytestmark = pytest.mark.usefixtures("own_templates")
@@ -37,7 +37,7 @@ def words(base, episodes):
 
 
 def step_of(run):
-    """Of the newest checkpoint that is whole, without touching the others."""
+    """The step of the newest complete checkpoint; the other checkpoints are not touched."""
     done = [int(path.parent.name.partition("-")[2]) for path in run.glob("checkpoint-*/trainer_state.json")]
     return max(done, default=0)
 

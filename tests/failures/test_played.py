@@ -1,4 +1,4 @@
-"""Episodes and labels that are killed: nobody plays on, and what is there goes on."""
+"""Tests episodes and labels that are killed: no process plays on, and a new start continues with the stored ones."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from random import Random
 import msgspec
 import pytest
 
+from kernel_assistant.environment.ceilings import keep_ceilings
 from kernel_assistant.records import encode
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.lines import Episode, read_lines
@@ -27,10 +28,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_templates")]
 @pytest.fixture
 def home(own_state):
     """A state folder with the device's bandwidths."""
-    folder = own_state / "home" / "cache" / "devices"
-    folder.mkdir(exist_ok=True, parents=True)
     device = msgspec.structs.replace(detect("cpu"), copy_bandwidth=5e10, read_bandwidth=6e10)
-    (folder / f"{device.key}.json").write_bytes(encode(device))
+    keep_ceilings(device, own_state / "home" / "cache")
     return own_state
 
 
@@ -54,7 +53,7 @@ def lines(out):
 
 @pytest.fixture
 def shards(home):
-    """Six tasks."""
+    """Shards with six tasks."""
     (home / "tasks").mkdir()
     rows = []
     for number, one in enumerate(islice(subjects(4, "cpu"), 6)):

@@ -1,4 +1,4 @@
-"""Pre-training that is killed, ended, starved, poisoned, and without room."""
+"""Tests pre-training that is killed, ended, without rows, with weights that are not finite, and without disk space."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ import torch
 from kernel_assistant.errors import StoreError
 from kernel_assistant.session.training_run import RunState, read_status
 from kernel_assistant_training.endings import ended
-from kernel_assistant_training.pretrain import Options, train
 from kernel_assistant_training.saving import written
+from kernel_assistant_training.stages.pretrain import PretrainOptions, train
 from tests.failures.stages import NO_MOUNTS, Started, on_a_small_disk
 
 pytestmark = pytest.mark.usefixtures("own_templates")
@@ -27,11 +27,11 @@ STEPS = 100
 
 @pytest.fixture
 def options(tmp_path, monkeypatch, base):
-    """Conversations are of a module that a new process finds."""
+    """The conversations come from a module that a new process can import."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent.parent / "training"))
     import conversations
 
-    return Options(
+    return PretrainOptions(
         out=tmp_path / "run",
         seconds=1000,
         steps=STEPS,

@@ -1,4 +1,4 @@
-"""Training by reward that is killed: no episode is lost or played twice, no candidate judged twice."""
+"""Tests reinforcement learning that is killed: no episode is lost or played twice, no candidate is judged twice."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ import torch
 from kernel_assistant.session.training_run import RunState, read_status
 from kernel_assistant_training.endings import ended
 from kernel_assistant_training.folder import load_folder
-from kernel_assistant_training.ppo.kl import KlControl
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.stage import StageOptions
 from kernel_assistant_training.ppo.stage import run as run_stage
 from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.update import UpdateOptions
+from kernel_assistant_training.ppo.updates.kl import KlControl
+from kernel_assistant_training.ppo.updates.update import UpdateOptions
 from tests.failures.stages import Started, command, with_small_files
 from tests.ppo.conftest import cache, coin  # noqa: F401 - fixtures
 from tests.ppo.trajectories import trajectory
@@ -89,7 +89,7 @@ def test_ppo_goes_on_with_the_episodes_that_are_missing(options, coin, tmp_path)
 
 @pytest.fixture
 def trajectories(tmp_path):
-    """Right ones of ten tasks, and wrong ones."""
+    """Right trajectories of ten tasks, and wrong ones."""
     store, random = TrajectoryStore(tmp_path / "played"), Random(1)
     for number in range(40):
         ids, value = [random.randrange(5, 200) for _ in range(30)], 1.0 if number % 2 else -1.0

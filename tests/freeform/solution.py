@@ -1,4 +1,4 @@
-"""A KernelBench-style solution as people write them: reference and candidate in one file, C++ for the CPU."""
+"""A KernelBench-style solution as people write it: reference and candidate in one file, with C++ for the CPU."""
 
 import math
 

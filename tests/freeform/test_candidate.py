@@ -1,4 +1,4 @@
-"""What a path holds, which target it needs, and a CUDA-Agent workdir as far as no GPU is needed."""
+"""Tests the content of a path, the target that it needs, and a CUDA-Agent workdir as far as no GPU is needed."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.environment.compile import CompileFailure
+from kernel_assistant.environment.builds.compile import CompileFailure
 from kernel_assistant.environment.freeform import screen_candidate, target_of, task_of, verify_path
 from kernel_assistant.environment.freeform_build import architecture_number, compile_kernels
 from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
@@ -70,7 +70,7 @@ class ModelNew(nn.Module):
 
 @pytest.fixture
 def workdir(tmp_path: Path) -> Path:
-    """A workdir in the layout of the public one, with files of our own."""
+    """A workdir in the layout of the public one, with our own files."""
     files = {
         "kernels/triple.cu": KERNEL,
         "kernels/triple_binding.cpp": BINDING,

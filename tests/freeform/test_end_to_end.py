@@ -1,4 +1,4 @@
-"""A KernelBench-style file, from its path to numbers, with a real build."""
+"""A KernelBench-style file, from its path to figures, with a real build."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ SOLUTION = Path(__file__).with_name("solution.py")
 
 @pytest.fixture(scope="module")
 def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """With ceilings that do not depend on what else runs now, and nothing built before."""
+    """A cache with bandwidths that do not depend on other load, and without builds."""
     folder = tmp_path_factory.mktemp("cache")
     known_cpu(folder)
     return folder

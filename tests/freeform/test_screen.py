@@ -1,4 +1,4 @@
-"""The screen of free-form Python: every route to PyTorch's operators, and what honest files do."""
+"""Tests the screen of free-form Python: every way to PyTorch's operators is refused, honest files pass."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.environment import freeform_text
-from kernel_assistant.environment.screen_python import screen_python, screen_reference
+from kernel_assistant.environment.screens.screen_python import screen_python, screen_reference
 
 SOLUTION = Path(__file__).with_name("solution.py").read_text(encoding="utf-8")
 RETURN = "return self.gelu.scaled_gelu(x.contiguous(), self.shift, row, self.scale)"

@@ -1,4 +1,4 @@
-"""What a trace of one call names: operators and kernels of PyTorch that compute, and no others."""
+"""Tests the trace of a call: it names the operators and kernels of PyTorch that compute, and no others."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from hypothesis import strategies as st
 
 from kernel_assistant.records import Node, OpGraph, TensorSpec
-from kernel_assistant.records.graph import Operand, Value
+from kernel_assistant.records.graph import GraphInput, Operand
 
 UNARY = ("relu", "sigmoid", "tanh", "abs", "neg", "silu", "gelu")
 STEPS = ("softmax.int", "sum.dim_IntList", "amax", "mean.dim", "layer_norm", "cumsum", "transpose.int", "view", "chain")
@@ -15,12 +15,12 @@ ENDS = ("none", "sum", "mean", "argmax", "rows", "two")
 class _Builder:
     def __init__(self, dtype: str, shape: tuple[str, ...]) -> None:
         self.dtype = dtype
-        self.inputs = (Value(name="x0", spec=TensorSpec(dtype=dtype, shape=shape)),)
+        self.inputs = (GraphInput(name="x0", spec=TensorSpec(dtype=dtype, shape=shape)),)
         self.nodes: list[Node] = []
         self.value, self.shape = "%x0", shape
 
     def add(self, op: str, *args: Operand, shape: tuple[str, ...] | None = None, dtype: str = "") -> str:
-        """A node that reads the current value and becomes it."""
+        """Adds a node that reads the current value; the node becomes the current value."""
         name = f"n{len(self.nodes)}"
         shape = self.shape if shape is None else shape
         spec = TensorSpec(dtype=dtype or self.dtype, shape=shape)

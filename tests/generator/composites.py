@@ -78,7 +78,7 @@ class _Attention(nn.Module):
 
 
 def _moving_statistics(x: torch.Tensor, mean: torch.Tensor, variance: torch.Tensor) -> tuple[torch.Tensor, ...]:
-    """What a batch norm in training mode is once its changes are results."""
+    """The result of a batch norm in training mode, with its new statistics as further results."""
     found = torch.ops.aten._native_batch_norm_legit_functional(x, None, None, mean, variance, True, 0.2, 1e-5)
     return tuple(found)
 

@@ -1,5 +1,5 @@
-"""Runs emitted CUDA kernels on the CPU, each as a program of its own below the emulator, with the checks of the
-sanitizers: a read outside a buffer, an unaligned vector or a subscript outside an array ends it.
+"""Runs emitted CUDA kernels on the CPU, each as a program compiled with the emulator and the sanitizers. A read outside
+a buffer, an unaligned vector or an index outside an array ends the program.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ from typing import Any
 
 import torch
 
-from kernel_assistant.environment.header import plan_header
+from kernel_assistant.environment.builds.header import plan_header
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.targets import cpu
@@ -29,7 +29,7 @@ DYNAMIC = "extern __shared__ uint4 ka_dynamic[];"
 
 
 class OnHost:
-    """A candidate for CUDA, called with tensors like `harness.Built`."""
+    """A candidate for CUDA that is called with tensors, like `harness.Built`."""
 
     def __init__(self, graph: OpGraph, schedule: Schedule, folder: Path) -> None:
         self.graph, self.folder = graph, folder
@@ -54,7 +54,9 @@ class OnHost:
         }
 
     def _main(self, candidate: Candidate) -> str:
-        """Numbers and buffers come in a file, in the order of the plan; outputs go back into it."""
+        """The main function. Numbers and buffers come from a file, in the order of the plan; outputs are written back
+        to it.
+        """
         plan = candidate.plan
         buffers = [spec.name for spec in (*plan.inputs, *plan.outputs)]
         numbers = [

@@ -1,11 +1,11 @@
-"""Random graphs: chains of elementwise operators around at most one kind of reduction, of odd sizes."""
+"""Random graphs: chains of elementwise operators with at most one kind of reduction, at odd sizes."""
 
 from __future__ import annotations
 
 from hypothesis import strategies as st
 
 from kernel_assistant.records import Node, OpGraph, TensorSpec
-from kernel_assistant.records.graph import Operand, Value
+from kernel_assistant.records.graph import GraphInput, Operand
 
 UNARY = ("relu", "sigmoid", "tanh", "abs", "neg", "silu", "gelu", "exp", "erf")
 BINARY = ("add.Tensor", "sub.Tensor", "mul.Tensor", "maximum")
@@ -17,8 +17,8 @@ class _Builder:
         self.shape = shape
         weight = tuple(size if axis == weight_axis else "1" for axis, size in enumerate(shape))
         self.inputs = (
-            Value(name="x0", spec=TensorSpec(dtype="f32", shape=shape)),
-            Value(name="p0", spec=TensorSpec(dtype="f32", shape=weight), kind="param", path="w"),
+            GraphInput(name="x0", spec=TensorSpec(dtype="f32", shape=shape)),
+            GraphInput(name="p0", spec=TensorSpec(dtype="f32", shape=weight), kind="param", path="w"),
         )
         self.nodes: list[Node] = []
 

@@ -12,15 +12,15 @@ from weakref import WeakKeyDictionary
 
 import torch
 
-from kernel_assistant.environment.header import plan_header
+from kernel_assistant.environment.builds.header import plan_header
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.schedule import Schedule
+from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.worker.applied.binaries import driver, libraries
 from kernel_assistant.worker.applied.precision import tf32_flags
-from kernel_assistant.worker.export import export_graph
+from kernel_assistant.worker.graph.export import export_graph
 from kernel_assistant.worker.runner import executor
 from kernel_assistant.worker.runner import plan as plans
 from kernel_assistant.worker.runner.pytorch.tensors import DTYPES as TORCH
@@ -69,7 +69,7 @@ def compile_candidate(candidate: Candidate, folder: Path) -> Path:
 
 
 def compile_all(candidates: Sequence[Candidate], folders: Sequence[Path]) -> list[Path | AssertionError]:
-    """Side by side on all cores. What does not compile is the failure of its own test, not of all."""
+    """Compiles in parallel on all cores. A failure to compile is reported by the test of that candidate only."""
 
     def one(candidate: Candidate, folder: Path) -> Path | AssertionError:
         try:
@@ -82,14 +82,14 @@ def compile_all(candidates: Sequence[Candidate], folders: Sequence[Path]) -> lis
 
 
 def binary_of(found: Path | AssertionError) -> Path:
-    """Of one of them. Raises what its compiler said."""
+    """The binary of a candidate. Raises the compiler's error."""
     if isinstance(found, AssertionError):
         raise found
     return found
 
 
 class Built:
-    """A candidate, ready to be called with tensors; `binary` is what it was compiled to, None to do that here."""
+    """A candidate, ready to be called with tensors. `binary` is the compiled file; None compiles it here."""
 
     def __init__(self, graph: OpGraph, schedule: Schedule, folder: Path, binary: Path | None = None) -> None:
         self.graph = graph
@@ -107,9 +107,12 @@ class Built:
             shared.tf32 = tf32_flags()
             self.module = executor.CudaModule(driver(device), binary.read_bytes(), shared)
 
-    def bind(self, values: dict[str, torch.Tensor]) -> tuple[Any, list[int], list[torch.Tensor], Any]:
-        """(bound plan, pointers, outputs, everything that must stay alive)."""
-        dims = self._dims(values)
+    def bind(
+        self, values: dict[str, torch.Tensor], dims: dict[str, int] | None = None
+    ) -> tuple[Any, list[int], list[torch.Tensor], Any]:
+        """Returns (bound plan, pointers, outputs, everything that must stay alive). `dims` are those of `values` by
+        default."""
+        dims = self._dims(values) if dims is None else dims
         bound = executor.bind(self.plan, dims, self.module)
         tensors = {spec.name: self._given(values[spec.name], spec, dims) for spec in self.candidate.plan.inputs}
         for spec in self.candidate.plan.outputs:
@@ -120,8 +123,8 @@ class Built:
         outputs = [tensors[spec.name] for spec in self.candidate.plan.outputs]
         return bound, [tensors[name].data_ptr() for name in bound.names], outputs, tensors
 
-    def __call__(self, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-        bound, pointers, outputs, alive = self.bind(values)
+    def __call__(self, values: dict[str, torch.Tensor], dims: dict[str, int] | None = None) -> list[torch.Tensor]:
+        bound, pointers, outputs, alive = self.bind(values, dims)
         bound.run(pointers)
         if self.device == "cuda":
             torch.cuda.synchronize()
@@ -160,7 +163,9 @@ def as_list(found: Any) -> list[torch.Tensor]:
 
 
 def check(model: torch.nn.Module, args: Tensors, built: Built, bound: float = 1e-5) -> None:
-    """Compare with a float64 run of the module; errors count against the largest value, plus what PyTorch makes."""
+    """Compares with a float64 run of the module. Errors are relative to the largest value, and PyTorch's own error is
+    allowed in addition.
+    """
     with torch.no_grad():
         eager = as_list(model(*args))
         wide = copy.deepcopy(model).double()
@@ -184,6 +189,8 @@ def check(model: torch.nn.Module, args: Tensors, built: Built, bound: float = 1e
 
 
 def resized(args: Tensors, rows: int) -> Tensors:
-    """Arguments with another size of the first dimension, which all that have the first one's size share."""
+    """The arguments with another size of the first dimension, for all tensors that have the size of the first tensor
+    there.
+    """
     size = args[0].shape[0]
     return tuple(arg[torch.arange(rows) % size] if arg.dim() and arg.shape[0] == size else arg for arg in args)

@@ -1,4 +1,6 @@
-"""Modules whose whole graph is library launches, small and with odd sizes; the second item is how many launches."""
+"""Modules whose whole graph is library launches, small and with odd sizes; the second item is the number of
+launches.
+"""
 
 from __future__ import annotations
 
@@ -44,7 +46,7 @@ def _channels_last(module: nn.Module, x: torch.Tensor) -> tuple[nn.Module, int, 
 
 
 def products() -> dict[str, Case]:
-    """Made anew each time: the tests change dtypes."""
+    """The modules are new each time, because tests change dtypes."""
     return {
         "linear": (nn.Linear(24, 40), 1, (_spread(17, 24),)),
         "linear of three dimensions": (nn.Linear(24, 40, bias=False), 1, (_spread(5, 7, 24),)),
@@ -94,7 +96,7 @@ def products() -> dict[str, Case]:
 
 
 def convolutions() -> dict[str, Case]:
-    """Made anew each time: the tests change dtypes."""
+    """The modules are new each time, because tests change dtypes."""
     picture, volume, line = _spread(3, 8, 13, 11), _spread(2, 4, 7, 9, 8), _spread(3, 8, 21)
     return {
         "conv1d": (nn.Conv1d(8, 16, 3, padding=1), 1, (line,)),

@@ -1,5 +1,6 @@
-"""Library launches as docs/libraries.md describes them, by PyTorch on the CPU: what the generator writes is right if a
-plan that is run so gives what the module gives."""
+"""Runs library launches as docs/libraries.md describes them, with PyTorch on the CPU. The generator's plan is right if
+it then gives the same results as the module.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tests.generator.harness import TORCH
 
 
 def run_plan(plan: dict[str, Any], dims: dict[str, int], inputs: dict[str, torch.Tensor]) -> list[torch.Tensor]:
-    """Outputs of a plan of library launches; every buffer is flat memory, unwritten elements are NaN."""
+    """The outputs of a plan of library launches. Every buffer is flat memory, in which unwritten elements are NaN."""
     memory: list[torch.Tensor] = []
     for spec in plans.buffers(plan):
         size = plans.byte_size(spec, dims) // plans.DTYPE_BYTES[spec["dtype"]]

@@ -1,5 +1,6 @@
-"""Modules of every kind that the generator writes, small and with odd sizes. Several functions of one input are one
-module with many outputs, so that one compile tests them all."""
+"""Modules of every kind that the generator can write, small and with odd sizes. Several functions of one input are one
+module with many outputs, so that one compile tests them all.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +22,7 @@ def _spread(*shape: int) -> torch.Tensor:
 
 
 def _affine(model: nn.Module) -> nn.Module:
-    """Weights and statistics that are not the neutral ones."""
+    """Sets weights and statistics to values other than 0 and 1."""
     generator = torch.Generator().manual_seed(1)
     for tensor in (*model.parameters(), *model.buffers()):
         if tensor.dtype.is_floating_point:
@@ -157,6 +158,10 @@ SCANS: dict[str, Case] = {
     "normed": (_GatedScan(1024), (_spread(6, 1024),)),
     "middle": _case(lambda x: torch.cumsum(x, 1), _spread(3, 37, 129)),
     "integers": _case(lambda x: torch.cumsum(x, 1), torch.arange(-500, 505).reshape(5, 201)),
+    "greatest": _case(lambda x: torch.cummax(x, 1).values - x, _spread(5, 3001)),
+    "least": _case(lambda x: torch.cummin(x.abs(), 1).values, _spread(3, 37, 129)),
+    "greatest with positions": _case(lambda x: torch.cummax(x.round(), 1), _spread(5, 3001)),
+    "positions of the least": _case(lambda x: torch.cummin(x.round().int(), 1).indices, _spread(3, 37, 129)),
 }
 FAMILIES = {"pointwise": POINTWISE, "rows": ROWS, "cols": COLS, "scan": SCANS}
 CASES = {f"{family}: {name}": case for family, cases in FAMILIES.items() for name, case in cases.items()}

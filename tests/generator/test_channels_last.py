@@ -1,4 +1,6 @@
-"""Convolutions turned to channels last: which, what stands around them, and the values on a GPU."""
+"""Tests convolutions that are changed to channels last: which of them, the operators around them, and the values on a
+GPU.
+"""
 
 from __future__ import annotations
 
@@ -9,18 +11,18 @@ import pytest
 import torch
 from torch import nn
 
-from kernel_assistant.generator.channels_last import COPY_BACK, channels_last
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.flow import COPY
+from kernel_assistant.generator.ir.operators import COPY
 from kernel_assistant.generator.parse import parse
-from kernel_assistant.generator.partition import cut
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.plan.channels_last import COPY_BACK, channels_last
+from kernel_assistant.generator.plan.partition import cut
+from kernel_assistant.generator.search.search import initial
 from tests.generator.harness import Built, as_list, bindings, export
 from tests.generator.test_cuda import H200
 
 
 class Head(nn.Module):
-    """A convolution with something behind it."""
+    """A convolution followed by other operators."""
 
     def __init__(self, inner: nn.Module, *rest: nn.Module) -> None:
         super().__init__()
@@ -46,7 +48,7 @@ class Over(nn.Module):
 
 
 class Chain(nn.Module):
-    """A residual sum across two convolutions, the first of them a result as well."""
+    """A residual sum over two convolutions; the first one is also a result."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -119,7 +121,9 @@ def test_what_reads_across_gets_channels_first() -> None:
     ],
 )
 def test_channels_are_read_where_they_lie(name: str, forms: list[str]) -> None:
-    """What follows the convolution; only what is pooled goes back in a launch of its own."""
+    """The operators after the convolution read its layout; only the pooled value is converted back, by a launch of its
+    own.
+    """
     model, x = CASES[name]
     graph = export(model.eval(), x)
     assert (name == "pooling") == any(
@@ -147,7 +151,7 @@ def test_others_stay_as_they_are(model: nn.Module, x: torch.Tensor) -> None:
 
 
 def test_a_filter_of_one_channel_lies_both_ways() -> None:
-    """A depthwise convolution of what is given with channels last, then a norm over the channels."""
+    """A depthwise convolution of an input in channels last, then a norm over the channels."""
     model = nn.Sequential(nn.Conv2d(16, 16, 7, padding=3, groups=16), Over())
     graph = export(model, _image(7, 16, 20, 20).contiguous(memory_format=torch.channels_last))
     schedule = initial(graph, "cuda", H200)[0]
@@ -164,7 +168,7 @@ def test_a_layout_that_the_user_chose_is_kept() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", CASES)
 def test_values(name: str, tmp_path: Path) -> None:
-    """At the exported sizes, another batch, and a batch of one; TF32 is allowed, as PyTorch has it."""
+    """At the exported sizes, at another batch size, and at batch size one; TF32 is allowed, as in PyTorch."""
     model, x = CASES[name]
     graph = export(model.eval(), x)
     exact = copy.deepcopy(model).double()

@@ -1,4 +1,4 @@
-"""CPU candidates against float64, at the base size, at one row and at more."""
+"""Compares CPU candidates with float64, at the base size, with one row and with more rows."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from kernel_assistant.generator.schedule import Schedule, make
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.ir.schedule import Schedule, make
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.targets import cpu
 from tests.generator.harness import Built, Function, check, export, resized
 from tests.generator.modules import CASES
@@ -58,7 +58,9 @@ def test_other_schedules(name: str, schedule: Schedule, tmp_path: Path) -> None:
 
 
 def test_gelu_does_not_cancel(tmp_path: Path) -> None:
-    """1 + erf loses what is left of large negative values; on the positive side two units in the last place are."""
+    """For large negative values 1 + erf loses all digits; for positive values an error of two units in the last place
+    is allowed.
+    """
     x = torch.linspace(-9, 9, 200_001)[None].contiguous()
     model = Function(F.gelu)
     graph = export(model, x)
@@ -83,7 +85,7 @@ def test_sine_and_cosine_of_any_number(tmp_path: Path) -> None:
 
 
 def test_long_scan_keeps_accuracy(tmp_path: Path) -> None:
-    """65,536 elements: a running fp32 sum misses 1e-4 here."""
+    """With 65,536 elements a running sum in float32 exceeds an error of 1e-4."""
     model, x = Function(lambda x: torch.cumsum(x, 1)), torch.rand(2, 65536)
     graph = export(model, x)
     got = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)({"x0": x})[0]

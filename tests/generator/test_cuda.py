@@ -1,4 +1,6 @@
-"""CUDA candidates: every form compiles without a warning; on a GPU, all that a search would try is right."""
+"""CUDA candidates: every kernel family compiles without a warning; on a GPU, all schedules that a search would try are
+right.
+"""
 
 from __future__ import annotations
 
@@ -10,9 +12,9 @@ import torch
 from torch import nn
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.schedule import make, read_schedule
-from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import make, read_schedule
+from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
 from tests.generator.harness import Built, check, compile_candidate, export, resized
@@ -39,6 +41,10 @@ FORMS = [
     ("scan: reverse", "scan/rows block=128 items=8 hint=1"),
     ("scan: product", "scan/rows items=2"),
     ("scan: middle", "scan/cols"),
+    ("scan: greatest", "scan/rows block=128 items=2"),
+    ("scan: least", "scan/cols"),
+    ("scan: greatest with positions", "scan/rows block=128 items=2"),
+    ("scan: positions of the least", "scan/cols"),
 ]
 
 
@@ -55,7 +61,7 @@ def test_every_form_compiles(name: str, line: str, tmp_path: Path) -> None:
 
 
 class _Doubled(nn.Module):
-    """Neighbours are the same element, and every element has the same slope."""
+    """Neighbouring elements are equal, and every element has the same slope."""
 
     def __init__(self) -> None:
         super().__init__()

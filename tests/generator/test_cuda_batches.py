@@ -1,4 +1,4 @@
-"""Sweeps over rows of 16-bit elements: whole batches, what is left of them, and which loads go past the caches."""
+"""Passes over rows of 16-bit elements: full batches of vectors, the rest, and which loads bypass the caches."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from torch import nn
 from torch.nn import functional as F
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.schedule import read_schedule
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.ir.schedule import read_schedule
+from kernel_assistant.generator.search.search import initial
 from tests.generator.cuda_on_host import OnHost
 from tests.generator.harness import Function, Tensors, check, export, resized
 from tests.generator.test_cuda import H200
@@ -67,7 +67,7 @@ def _source(name: str, line: str) -> str:
 
 @pytest.mark.parametrize("name", ["squares", "pointwise"])
 def test_no_element_is_asked_for_where_vectors_end_with_the_row(name: str) -> None:
-    """Free sizes whose every value is a multiple of the vector."""
+    """Every value of the free sizes is a multiple of the vector."""
     source = _source(name, "rows/split vec=8" if name == "squares" else "pointwise vec=8")
     assert "e + k <" not in source
     assert "false>" not in source

@@ -1,4 +1,4 @@
-"""CUDA candidates of several parts, of positions and of losses: a sample compiles; on a GPU, all of them are right.
+"""CUDA candidates with several parts, positions and losses: a sample compiles; on a GPU, all of them are right.
 
 All candidates of this file are compiled at once, on all cores, before the first GPU test.
 """
@@ -13,8 +13,8 @@ import pytest
 import torch
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.schedule import Schedule
-from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.records import OpGraph
 from tests.generator.composites import COMPOSITES, SINGLE
 from tests.generator.harness import Built, binary_of, check, compile_all, compile_candidate, export, resized
@@ -34,7 +34,7 @@ def _graph(name: str) -> OpGraph:
 
 
 def _schedules(name: str, graph: OpGraph) -> list[Schedule]:
-    """The first, and some that the search would come to; the same ones every time."""
+    """The first schedule and some that the search would reach; the same ones in each run."""
     first = initial(graph, "cuda", H200)
     others = list(dict.fromkeys([*first[1:], *neighbours(graph, first[0], H200)]))
     return [first[0], *random.Random(name).sample(others, min(MORE, len(others)))]

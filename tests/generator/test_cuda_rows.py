@@ -1,4 +1,4 @@
-"""Long rows on CUDA: teams of blocks, staged copies, partial results that a launch joins."""
+"""Long rows on CUDA: teams of blocks, staged copies, and partial results that another launch combines."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from torch import nn
 from torch.nn import functional as F
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.schedule import read_schedule
-from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import read_schedule
+from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.records import OpGraph
 from tests.generator.harness import Built, Function, bindings, check, compile_candidate, export, resized
 from tests.generator.test_cuda import H200
@@ -34,7 +34,7 @@ def _layer_norm(*shape: int) -> Case:
 
 
 def _group_norm(*shape: int) -> Case:
-    """Weights that stand still along pieces of the row."""
+    """Its weights are constant along pieces of the row."""
     model, (_, x) = nn.GroupNorm(2, shape[1]), _softmax(*shape)
     with torch.no_grad():
         for number, weight in enumerate(model.parameters()):
@@ -47,7 +47,7 @@ def _norm_of_all(*shape: int) -> Case:
 
 
 def _twice(*shape: int) -> Case:
-    """Two rounds of partial results, and an output that does not vary along the row."""
+    """Two successive partial reductions, and an output that does not vary along the row."""
     return Function(lambda x: ((y := F.softmax(x, -1)) / y.norm(dim=-1, keepdim=True), x.sum(-1))), _softmax(*shape)[1]
 
 
@@ -108,7 +108,7 @@ def test_rows_that_no_team_can_hold_are_refused(case: Case | nn.Module, line: st
 
 
 def test_teams_come_first_where_rows_are_large() -> None:
-    """One safe schedule, then teams that fill the device at least half and fit it."""
+    """The first schedule is a safe one; then come teams that fill at least half of the device and fit into it."""
     graph = export(nn.GroupNorm(2, 4), torch.rand(2, 4, 1024, 1024))
     forms = [schedule.form for schedule in initial(graph, "cuda", H200)]
     assert forms[1] == "rows/team"
@@ -118,7 +118,7 @@ def test_teams_come_first_where_rows_are_large() -> None:
 
 
 def test_a_team_counts_from_zero() -> None:
-    """Scratch is not initialised: the counters are zeroed before the blocks that wait for them."""
+    """Scratch memory is not initialised: the counters are set to zero before the blocks that wait for them."""
     candidate = emit(_graph(_twice(3, ODD)), read_schedule("cuda", "rows/team parts=7"))
     zero, team = candidate.plan.launches
     counters = {spec.name for spec in candidate.plan.scratch if spec.dtype == "i32"}
@@ -130,7 +130,7 @@ def test_a_team_counts_from_zero() -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize(("case", "line"), FORMS, ids=IDS)
 def test_one_row_and_many(case: Case, line: str, tmp_path: Path) -> None:
-    """Fewer blocks than the device has room for, and many times more."""
+    """With fewer blocks than the device has room for, and with many more."""
     model, x = case
     built = Built(_graph(case), read_schedule("cuda", line), tmp_path)
     check(model, (x,), built)
@@ -140,7 +140,9 @@ def test_one_row_and_many(case: Case, line: str, tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_a_row_that_does_not_fit_the_device_still_ends(tmp_path: Path) -> None:
-    """8192 blocks of 64 threads wait for one another; no device holds so many. The result is the same every time."""
+    """8192 blocks of 64 threads wait for each other, more than any device can hold at once. The result is the same
+    every time.
+    """
     case = _layer_norm(2, (1 << 19) - 3)
     model, x = case
     graph = _graph(case)

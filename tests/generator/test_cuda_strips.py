@@ -1,4 +1,4 @@
-"""Strips of windows on CUDA: the emitted text runs on the CPU, every read and every vector checked."""
+"""Strips of windows on CUDA: the emitted code runs on the CPU, where every read and every vector is checked."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.schedule import read_schedule
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import read_schedule
 from tests.generator.cuda_on_host import OnHost
 from tests.generator.harness import check, export, resized
 from tests.generator.window_modules import STRIPS, WINDOWS

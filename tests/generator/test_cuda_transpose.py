@@ -1,4 +1,6 @@
-"""Tiles through shared memory, in vectors: the emitted text runs on the CPU, every read and every vector checked."""
+"""Tiles that are transposed through shared memory in vectors: the emitted code runs on the CPU, where every read and
+every vector is checked.
+"""
 
 from __future__ import annotations
 
@@ -9,9 +11,9 @@ import pytest
 import torch
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.schedule import read_schedule
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import read_schedule
+from kernel_assistant.generator.search.search import initial
 from tests.generator.cuda_on_host import OnHost
 from tests.generator.harness import Built, Function, Tensors, check, export, resized
 from tests.generator.test_cuda import H200

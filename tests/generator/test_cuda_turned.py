@@ -1,4 +1,6 @@
-"""Norms and reductions over a dimension that lies apart: loads along the columns, stores along R, and the other way."""
+"""Norms and reductions over a dimension that is not contiguous: loads along the columns and stores along R, and the
+reverse.
+"""
 
 from __future__ import annotations
 
@@ -10,12 +12,12 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kernel_assistant.generator.checked import checked_nest
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.graph_text import read_graph
-from kernel_assistant.generator.schedule import read_schedule
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.graph_text import read_graph
+from kernel_assistant.generator.ir.schedule import read_schedule
+from kernel_assistant.generator.loops.checked import checked_nest
+from kernel_assistant.generator.search.search import initial
 from tests.generator.cuda_on_host import OnHost
 from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
 from tests.generator.test_cuda import H200
@@ -24,7 +26,7 @@ Case = tuple[nn.Module, torch.Tensor]
 
 
 class LayerNorm2d(nn.Module):
-    """Over the channels, as torchvision has it: the result lies with channels last."""
+    """A norm over the channels as in torchvision; its result is in channels last."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -92,7 +94,9 @@ def test_values(name: str, line: str, tmp_path: Path) -> None:
     "line", ["cols/reg tx=8 ty=4 items=6 vec=4", "cols/stream tx=8 ty=4 unroll=2", "cols/split tx=8 ty=4 parts=3 vec=4"]
 )
 def test_equal_values_have_exactly_that_mean(line: str, tmp_path: Path) -> None:
-    """As in PyTorch: a rounded mean would be multiplied by the inverse of a deviation of zero."""
+    """This holds in PyTorch too: otherwise a rounding error of the mean would be multiplied by the inverse of a zero
+    deviation.
+    """
     model = Function(lambda x: F.layer_norm(x.permute(0, 2, 3, 1), (24,)).permute(0, 3, 1, 2))
     x = torch.linspace(0.1, 7, 96).reshape(1, 1, 8, 12).expand(3, 24, 8, 12).contiguous()
     (found,) = OnHost(export(model, x), read_schedule("cuda", line), tmp_path)({"x0": x})
@@ -112,7 +116,7 @@ return %n3"""
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
 def test_a_norm_over_groups_in_two_launches(tmp_path: Path) -> None:
-    """Each half as the graph that it is a part of; vectors of channels on one side, turned tiles on the other."""
+    """Each launch is tested as the graph of its part: vectors of channels in one, transposed tiles in the other."""
     whole = GROUPS.splitlines()
     moments = [*whole[:2], *whole[4:7], "return %n1, %n2"]
     made = [*whole[:4], "input x1 f32[B,3]", "input x2 f32[B,3]", whole[7].replace("%n1, %n2", "%x1, %x2"), whole[8]]

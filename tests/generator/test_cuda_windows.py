@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.schedule import Schedule, read_schedule
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.ir.schedule import Schedule, read_schedule
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
 from tests.generator.harness import Built, Function, binary_of, check, compile_all, export, resized
@@ -78,7 +78,7 @@ Binaries = dict[Key, tuple[OpGraph, Path | AssertionError]]
 
 @pytest.fixture(scope="module")
 def binaries(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Binaries:
-    """Graph of every selected case and what its kernel compiled to; "" stands for the first schedule."""
+    """The graph of every selected case and the compiled kernel; "" stands for the first schedule."""
     found = [
         item.callspec.params
         for item in request.session.items

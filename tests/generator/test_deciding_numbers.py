@@ -1,4 +1,4 @@
-"""Numbers beside a half type, and what `logit` cuts off: at the values that tell one reading from the other."""
+"""Numbers beside a half type, and the limits of `logit`, at values for which the two possible readings differ."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from torch.nn import functional as F
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.schedule import make
+from kernel_assistant.generator.ir.schedule import make
 from tests.generator.harness import Built, Function, export
 
 Function1 = Callable[[torch.Tensor], torch.Tensor]
@@ -46,7 +46,7 @@ LOGITS: dict[str, Function1] = {
 
 
 def _around(number: float, dtype: torch.dtype) -> torch.Tensor:
-    """The nearest values of `dtype`, on either side and at it, of either sign, and their multiples."""
+    """The nearest values of `dtype` on both sides of the number and at it, with both signs, and their multiples."""
     at = torch.tensor(number, dtype=dtype)
     near = torch.stack([torch.nextafter(at, torch.tensor(way, dtype=dtype)) for way in (-9.0, 9.0)] + [at])
     return torch.cat([near, -near, 2 * near, 3 * near, torch.zeros(1, dtype=dtype)])[None].contiguous()

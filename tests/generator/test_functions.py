@@ -1,4 +1,4 @@
-"""Activations written in the headers, over a dense sweep of float32: errors in units in the last place."""
+"""Activations in the headers, over a dense range of float32: errors in units in the last place."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-from kernel_assistant.generator.schedule import make
+from kernel_assistant.generator.ir.schedule import make
 from tests.generator.harness import Built, Function, export
 
 #: Function, and from where on its result is a normal number.
@@ -47,7 +47,7 @@ ALLOWED = 4.0
 
 
 def _sweep(lowest: float) -> torch.Tensor:
-    """Every 1499th float32 from `lowest` to its negative, and the special ones."""
+    """Every 1499th float32 from `lowest` to its negative, and the special values."""
     bits = torch.arange(0, torch.tensor(-lowest).view(torch.int32).item(), 1499, dtype=torch.int32)
     positive = bits.view(torch.float32)
     special = torch.tensor([float("nan"), float("inf"), -float("inf"), 0.0, -0.0, 1e30, -1e30])
@@ -55,7 +55,7 @@ def _sweep(lowest: float) -> torch.Tensor:
 
 
 def _units(got: torch.Tensor, exact: torch.Tensor) -> torch.Tensor:
-    """Distance in units in the last place of float32; 0 where the exact result is no normal number."""
+    """The distance in float32 units in the last place; 0 if the exact result is no normal number."""
     unit = torch.ldexp(torch.ones_like(exact), torch.frexp(exact).exponent - 24)
     normal = torch.isfinite(exact) & (exact.abs() >= 2.0**-126) & (exact.abs() < 2.0**128)
     return torch.where(normal, (got.double() - exact).abs() / unit, 0.0)

@@ -1,4 +1,4 @@
-"""Reading at positions that are data: the CPU against PyTorch, and the text for both targets."""
+"""Reads at data-dependent positions: the CPU compared with PyTorch, and the emitted text for both targets."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import torch
 import torch.nn.functional as F
 
 from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.ir.schedule import make
 from kernel_assistant.generator.parse import parse
-from kernel_assistant.generator.schedule import make
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.generator.support import classify
 from kernel_assistant.targets import cpu
 from kernel_assistant.targets.base import DeviceFacts
@@ -43,7 +43,9 @@ def test_schedules_come_back(name: str) -> None:
 
 
 def test_nothing_outside_is_read(tmp_path: Path) -> None:
-    """PyTorch refuses such indices; here the nearest element stands in, and one_hot has a row of zeros."""
+    """PyTorch refuses indices outside; a candidate reads the nearest element instead, and `one_hot` gives a row of
+    zeros.
+    """
     model = Function(lambda x, i: x[i])
     x, good = spread(9, 4), torch.tensor([0, 8, -9, 3])
     graph = export(model, x, good)

@@ -1,4 +1,6 @@
-"""Joining, padding, rolling, repeating, resizing: the CPU against PyTorch, and the text for both targets."""
+"""Joining, padding, rolling, repeating and resizing: the CPU compared with PyTorch, and the emitted text for both
+targets.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.parse import parse
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.targets import cpu
 from kernel_assistant.targets.base import DeviceFacts
 from tests.generator.harness import Built, check, compile_candidate, export, resized

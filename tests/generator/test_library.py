@@ -1,4 +1,4 @@
-"""What the generator gives to the libraries: which nodes, fused how, and that the launches compute the module."""
+"""Library launches of the generator: which nodes, with which fused operators; the launches must compute the module."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ import torch.nn.functional as F
 from torch import nn
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.library import emit_library, library_nodes
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.library.library import emit_library, library_nodes
 from kernel_assistant.generator.parse import parse
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import Candidate, Launch, OpGraph, decode, encode
 from kernel_assistant.records.codec import to_builtins
 from tests.generator.harness import Function, as_list, bindings, export, resized
@@ -93,8 +93,9 @@ def test_an_activation_ends_a_group() -> None:
 
 
 def test_a_bias_goes_where_it_costs_nothing() -> None:
-    """To cuDNN before ReLU, to the kernel that computes GELU or permutes, and to a kernel behind a transposed or a
-    depthwise convolution."""
+    """A bias before ReLU goes to cuDNN. It goes to the kernel if the kernel computes GELU or permutes, or follows a
+    transposed or a depthwise convolution.
+    """
     x = torch.randn(2, 4, 9, 9)
     (with_relu,) = _libraries(nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()), x)
     (with_gelu,) = _libraries(nn.Sequential(nn.Conv2d(4, 8, 3), nn.GELU()), x)

@@ -1,4 +1,4 @@
-"""Numbers that JSON does not have: infinities and NaN as operands, complex numbers by name."""
+"""Numbers that JSON lacks: infinities and NaN as operands, and complex numbers by name."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernel_assistant.generator.context import Context
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.lower.context import Context
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.graph import TensorSpec
 from kernel_assistant.targets import cpu

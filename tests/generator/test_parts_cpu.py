@@ -1,4 +1,4 @@
-"""Graphs of several parts, positions and losses on the CPU, against float64."""
+"""Graphs with several parts, positions and losses on the CPU, compared with float64."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.generator.support import Family, classify
 from kernel_assistant.targets import cpu
 from tests.generator.composites import COMPOSITES, SINGLE

@@ -1,4 +1,4 @@
-"""The policy over measured results: one first, refinement around the best, and an end."""
+"""Tests the policy over measured results: one schedule first, then refinement around the best, and an end."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
-from kernel_assistant.generator.schedule import Schedule, read_schedule
-from kernel_assistant.policy.base import EpisodeView, Move
+from kernel_assistant.generator.ir.schedule import Schedule, read_schedule
+from kernel_assistant.policy.base import EpisodeView, PolicyAction
 from kernel_assistant.policy.generator import BATCH, MOST, GeneratorPolicy
 from kernel_assistant.records import (
     Baseline,
@@ -48,11 +48,11 @@ def _evaluation(candidate: Candidate, ms: float | None) -> Evaluation:
     )
 
 
-def play(graph: OpGraph, target: str, cost: Cost) -> tuple[list[Move], list[tuple[Schedule, float | None]]]:
-    """Moves until the policy is finished, and every schedule with its cost."""
+def play(graph: OpGraph, target: str, cost: Cost) -> tuple[list[PolicyAction], list[tuple[Schedule, float | None]]]:
+    """Plays the policy until it is finished; returns every schedule with its cost."""
     policy = GeneratorPolicy()
     steps: list[Step] = []
-    moves: list[Move] = []
+    moves: list[PolicyAction] = []
     tried: list[tuple[Schedule, float | None]] = []
     baseline = Baseline(eager_ms=9.0, compile_ms=None, floor_ms=FLOOR_MS)
     for turn in range(100):
@@ -87,7 +87,7 @@ def test_one_first_then_batches_without_repeats(name: str, target: str) -> None:
 
 
 def test_refinement_climbs_to_the_best_neighbour() -> None:
-    """A cost that falls with the block size and with `hint` leads away from the first list."""
+    """The cost falls with the block size and with `hint`, so that the best schedule is outside the first list."""
 
     def cost(schedule: Schedule) -> float:
         return 4.0 - schedule["block"] / 1024 - schedule["hint"] - schedule["unroll"] / 8
@@ -104,7 +104,7 @@ def test_the_roofline_ends_it() -> None:
 
 
 def test_failures_do_not_stop_it() -> None:
-    """Where clusters cannot be launched, the rest is still tried."""
+    """If clusters cannot be launched, the other schedules are still tried."""
 
     def cost(schedule: Schedule) -> float | None:
         return None if dict(schedule.params).get("cluster", 1) > 1 else 2.0
@@ -117,7 +117,7 @@ def test_failures_do_not_stop_it() -> None:
 
 
 def test_parameters_without_effect_are_left_out() -> None:
-    """`hint` changes nothing, so it is not varied once that has been seen twice."""
+    """`hint` has no effect, so after two tries it is not varied any more."""
     _, tried = play(_graph("scan: sum"), "cuda", lambda schedule: 2.0 + schedule["items"])
     pairs = [s for s, _ in tried if s["hint"] == 1]
     assert 0 < len(pairs) < len(tried) / 2

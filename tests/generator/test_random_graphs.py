@@ -1,4 +1,4 @@
-"""Random graphs on the CPU against an interpreter of the same graph in float64."""
+"""Random graphs on the CPU, compared with an interpreter of the same graph in float64."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets import cpu
 from tests.generator.graphs import graphs
@@ -19,7 +19,7 @@ from tests.generator.harness import Built
 
 
 def interpret(graph: OpGraph, values: dict[str, torch.Tensor]) -> torch.Tensor:
-    """The graph's output by PyTorch itself, operator by operator."""
+    """The graph's output by PyTorch, operator by operator."""
     known: dict[str, Any] = dict(values)
     for node in graph.nodes:
         name, _, overload = node.op.partition(".")

@@ -1,4 +1,4 @@
-"""Random graphs of several parts on the CPU against an interpreter of the same graph in float64."""
+"""Random graphs with several parts on the CPU, compared with an interpreter of the same graph in float64."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.parse import parse
-from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner.plan import evaluate
@@ -23,7 +23,7 @@ from tests.generator.test_round_trip import DEVICES
 
 
 def interpret(graph: OpGraph, values: dict[str, torch.Tensor], dims: dict[str, int]) -> list[torch.Tensor]:
-    """The graph's outputs by PyTorch itself, operator by operator."""
+    """The graph's outputs by PyTorch, operator by operator."""
     known: dict[str, Any] = dict(values)
     for node in graph.nodes:
         name, _, overload = node.op.partition(".")

@@ -1,4 +1,4 @@
-"""emit and parse are inverses, and an edited candidate is not ours."""
+"""Tests that emit and parse are inverses, and that an edited candidate does not count as the generator's."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.graph_text import read_graph, write_graph
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
+from kernel_assistant.generator.ir.schedule import make, read_schedule
 from kernel_assistant.generator.parse import parse
-from kernel_assistant.generator.schedule import make, read_schedule
-from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.generator.support import Family, classify
 from kernel_assistant.records import Node, OpGraph, TensorSpec
-from kernel_assistant.records.graph import Operand, Value
+from kernel_assistant.records.graph import GraphInput, Operand
 from kernel_assistant.targets.base import DeviceFacts
 from tests.generator.graphs import graphs
 from tests.generator.harness import export
@@ -82,7 +82,7 @@ def test_words_that_look_like_something_else() -> None:
         "",
     )
     node = Node(name="n0", op="gelu", args=operands, kwargs={"approximate": "none", "dims": [1, 2]}, spec=spec)
-    inputs = (Value(name="x0", spec=spec), Value(name="p0", spec=spec, kind="param", path="block.0.weight"))
+    inputs = (GraphInput(name="x0", spec=spec), GraphInput(name="p0", spec=spec, kind="param", path="block.0.weight"))
     graph = OpGraph(dims={"B": 4}, inputs=inputs, nodes=(node,), outputs=("n0",))
     assert read_graph(write_graph(graph)) == graph
 
@@ -108,7 +108,7 @@ def test_schedule_lines_come_back() -> None:
 def test_unsupported_graphs_say_why(op: str, args: tuple[object, ...], reason: str) -> None:
     spec = TensorSpec(dtype="f32", shape=("4", "8"))
     node = Node(name="n0", op=op, args=args, spec=spec)  # type: ignore[arg-type]
-    graph = OpGraph(dims={}, inputs=(Value(name="x0", spec=spec),), nodes=(node,), outputs=("n0",))
+    graph = OpGraph(dims={}, inputs=(GraphInput(name="x0", spec=spec),), nodes=(node,), outputs=("n0",))
     found = classify(graph, "cpu")
     assert not isinstance(found, Family)
     assert reason in found

@@ -1,4 +1,4 @@
-"""Every mathematical function of the CPU headers vectorises inside a loop, with the flags that candidates get."""
+"""Tests that every mathematical function of the CPU headers vectorises inside a loop, with the flags of candidates."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pooling on the CPU against PyTorch, and the text for both targets."""
+"""Pooling on the CPU compared with PyTorch, and the emitted text for both targets."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.errors import Unsupported
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import make, read_schedule
 from kernel_assistant.generator.parse import parse
-from kernel_assistant.generator.schedule import make, read_schedule
-from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.generator.support import classify
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets import cpu
@@ -67,7 +67,7 @@ def test_schedules_come_back(name: str) -> None:
 
 
 def test_special_values(tmp_path: Path) -> None:
-    """A nan wins the maximum, and a window of infinities is one."""
+    """NaN wins the maximum, and windows may consist of infinities."""
     x = spread(2, 3, 8, 8)
     x[0, 0, 2, 2], x[1, 1, :, :] = float("nan"), -float("inf")
     model = Function(lambda x: F.max_pool2d(x, 3, 2, 1))
@@ -161,6 +161,6 @@ def test_cuda_forms_compile(name: str, line: str, tmp_path: Path) -> None:
 
 
 def test_rows_of_free_length_are_not_pooled() -> None:
-    """Positions of windows are literals: a free length is refused, not guessed."""
+    """Positions in windows are literals, so a row of free length is refused."""
     free = export(Function(lambda x: F.avg_pool1d(x.t(), 2)), spread(40, 4))
     assert "free size" in str(classify(free, "cpu"))

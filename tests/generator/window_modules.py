@@ -27,7 +27,7 @@ def case(function: Callable[..., Any], *args: torch.Tensor) -> Case:
 
 
 def _mixed(x: torch.Tensor) -> Any:
-    """Three windows over the same positions, with different ways to count them."""
+    """Three windows over the same positions, which count elements in different ways."""
     options = {"kernel_size": 3, "stride": 2, "padding": 1, "ceil_mode": True}
     left = F.avg_pool2d(x, **options, count_include_pad=False)
     return left, F.avg_pool2d(x, **options), F.avg_pool2d(x, **options, divisor_override=7) * F.max_pool2d(x, **options)

@@ -1,4 +1,4 @@
-"""The process that makes answers by our decoding loop, and how cores are shared out."""
+"""Tests the process that generates answers with our decoding loop, and how cores are shared."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.conversation import Encoder
-from kernel_assistant_training.decode import Asked, Decoder
+from kernel_assistant_training.decode import Decoder, GenerationRequest
 from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.tokenizer import load
 
@@ -46,7 +46,7 @@ def test_each_prompt_gets_different_answers_the_greedy_one_first(tmp_path):
     tokenizer = load(tmp_path)
     encoder = Encoder(tokenizer)
     decoder = Decoder(load_folder(tmp_path), end=-1, rows=2, context=256, device=torch.device("cpu"))
-    greedy = decoder.decode([Asked(encoder.prompt(prompt), temperature=0.0, most=12) for prompt in PROMPTS])
+    greedy = decoder.decode([GenerationRequest(encoder.prompt(prompt), temperature=0.0, most=12) for prompt in PROMPTS])
     for answers, reply in zip(said["answers"], greedy, strict=True):
         assert answers[0] == [tokenizer.decode(reply.ids, skip_special_tokens=False), 12]
         assert len({text for text, _ in answers}) == 4

@@ -1,4 +1,4 @@
-"""Held-out evaluation: tasks, answers before the real judge, structures of plans, the page."""
+"""Held-out evaluation: tasks, answers judged by the real judge, structures of plans, and the page."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from bench.held_out_tasks import Task, tasks
 from kernel_assistant.agent.directives import candidate_from
 from kernel_assistant.config import resolve
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.targets import cpu

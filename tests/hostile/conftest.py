@@ -1,4 +1,4 @@
-"""One warm worker for all hostile candidates, on one thread, so that other load on the machine changes little."""
+"""One warm worker for all hostile candidates, with one thread, so that other load on the machine has little effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.environment import session
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
 from tests.common.caches import known_cpu, new_cache
@@ -23,13 +23,21 @@ def cache_dir(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="package")
 def device(cache_dir: Path) -> DeviceFacts:
-    """The CPU with ceilings that do not depend on what else runs now."""
+    """The CPU with bandwidths that do not depend on other load."""
     return known_cpu(cache_dir)
 
 
 @pytest.fixture(scope="package")
-def worker() -> Iterator[Worker]:
-    running = Worker(sys.executable, env={"OMP_NUM_THREADS": "1"})
+def worker() -> Iterator[WorkerClient]:
+    running = WorkerClient(sys.executable, env={"OMP_NUM_THREADS": "1"})
+    running.start(threading.Event())
+    yield running
+    running.close()
+
+
+@pytest.fixture(scope="module")
+def worker_with_two_threads() -> Iterator[WorkerClient]:
+    running = WorkerClient(sys.executable, env={"OMP_NUM_THREADS": "2"})
     running.start(threading.Event())
     yield running
     running.close()
@@ -42,9 +50,9 @@ def gpu() -> DeviceFacts:
 
 
 @pytest.fixture(scope="package")
-def gpu_worker(gpu: DeviceFacts) -> Iterator[Worker]:
-    """One warm worker, with the threads that a user's has."""
-    running = Worker(sys.executable)
+def gpu_worker(gpu: DeviceFacts) -> Iterator[WorkerClient]:
+    """One warm worker with as many threads as a user's worker."""
+    running = WorkerClient(sys.executable)
     running.start(threading.Event())
     yield running
     running.close()
@@ -52,5 +60,5 @@ def gpu_worker(gpu: DeviceFacts) -> Iterator[Worker]:
 
 @pytest.fixture
 def unscreened(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What lies behind the screen has to hold alone."""
+    """Switches the screen off, because the other defences have to suffice without it."""
     monkeypatch.setattr(session, "screen", lambda candidate, graph: ())

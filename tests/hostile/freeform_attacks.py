@@ -1,4 +1,4 @@
-"""Hostile ModelNew files. All share one extension of honest and hostile functions, so that it is built once."""
+"""Hostile ModelNew files. All share one extension with honest and hostile functions, so that it is built once."""
 
 from __future__ import annotations
 
@@ -180,6 +180,50 @@ QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
         ("cheating",),
     ),
+    "copies of the runner patched": (
+        text(
+            COUNT + "y = ext.softmax(x, self.w)\n"
+            "if state['n'] == 6:\n"
+            "    frame = sys._getframe()\n"
+            "    while frame:\n"
+            "        if 'deliver' in frame.f_globals:\n"
+            "            frame.f_globals['deliver'] = lambda result, destinations: None\n"
+            "        frame = frame.f_back\n"
+            "return y",
+            STATE + "import sys\n",
+        ),
+        ("cheating",),
+    ),
+    "clock patched": (
+        text(
+            COUNT + "time.perf_counter = lambda: 0.0\n"
+            "if state['n'] < 6:\n    state['last'] = ext.softmax(x, self.w)\nreturn state['last']",
+            STATE + "import time\n",
+        ),
+        ("cheating",),
+    ),
+    "TorchScript": (
+        text(
+            "return scripted(x, self.w)",
+            "scripted = torch.jit.trace(lambda x, w: torch.softmax(x * w, -1), (torch.ones(2, 3), torch.ones(3)))\n",
+        ),
+        ("cheating",),
+    ),
+    "an operator of its own that calls PyTorch": (
+        text(
+            "return torch.ops.mine.rows(x, self.w)",
+            "library = torch.library.Library('mine', 'DEF')\n"
+            "library.define('rows(Tensor x, Tensor w) -> Tensor')\n"
+            "library.impl('rows', lambda x, w: torch.softmax(x * w, -1), 'CPU')\n",
+        ),
+        ("cheating",),
+    ),
+    "another layout": (text("return ext.softmax(x, self.w).to_mkldnn()"), ("incorrect", "crashed", "cheating")),
+    "one row for all": (text("return ext.softmax(x[:1], self.w).expand(x.shape)"), ("incorrect",)),
+    "writes its parameter": (
+        text("y = ext.softmax(x, self.w)\next.writes_input(self.w[None], self.w)\nreturn y"),
+        ("crashed", "incorrect"),
+    ),
     "forged answers": (
         text(
             COUNT + "if state['n'] > 6:\n"
@@ -238,12 +282,11 @@ FULL: dict[str, tuple[str, tuple[str, ...]]] = {
         ),
         ("cheating", "incorrect"),
     ),
-    "shape built in": (
-        text("y = torch.zeros_like(x)\ny[:32] = ext.softmax(x[:32], self.w)\nreturn y"),
-        ("incorrect", "crashed"),
-    ),
     "weights kept from the first call": (
         text("if 'w' not in state:\n    state['w'] = self.w.clone()\nreturn ext.softmax(x, state['w'])", STATE),
         ("incorrect",),
     ),
 }
+
+#: Right at the declared sizes, and no cheat: it counts for these.
+DECLARED = {"shape built in": text("y = torch.empty_like(x)\ny[:32] = ext.softmax(x[:32], self.w)\nreturn y")}

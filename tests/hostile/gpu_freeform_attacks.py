@@ -1,4 +1,5 @@
-"""Hostile ModelNew files with CUDA. All share one extension of honest and hostile functions, so that it is built once.
+"""Hostile ModelNew files with CUDA. All share one extension with honest and hostile functions, so that it is built
+once.
 
 The extension's two texts are constants here, so that they can be compiled where there is no GPU.
 """

@@ -1,7 +1,8 @@
 """Hostile CUDA plans, each made from the honest softmax by a change of its kernel, its launch or its plan.
 
-Kernels have no host code, so what is left is memory: the device's own, which lasts as long as the module is loaded, and
-that of the judge. A set of the judge's ring lies `rows * n + 64` floats behind the one before (red zone included).
+Kernels have no host code, so only attacks on memory are left: device memory of the module, which exists as long as it
+is loaded, and the judge's memory. In the judge's ring each set begins `rows * n + 64` floats after the previous one
+(red zone included).
 """
 
 from __future__ import annotations
@@ -114,7 +115,7 @@ __device__ bool gained(bool hit, unsigned long long calls) {
 
 
 def source(body: str, extra: str = "") -> str:
-    """A whole kernel file: `extra` goes before the kernel, `body` is its own."""
+    """A whole kernel file: `extra` is inserted before the kernel, `body` is the kernel's body."""
     kernel = f'extern "C" __global__ void softmax(const __grid_constant__ softmax_args a) {{\n{body}\n}}\n'
     return HEADER + ROW + COMPUTE + extra + kernel
 
@@ -124,7 +125,7 @@ HONEST = source("compute(a);")
 
 @dataclass(frozen=True)
 class Attack:
-    """A source, its acceptable outcomes, and where the plan differs from the honest one."""
+    """A source, its acceptable outcomes, and the differences between its plan and the honest plan."""
 
     text: str
     outcomes: tuple[str, ...]
@@ -243,6 +244,61 @@ QUICK: dict[str, Attack] = {
         ),
         ("incorrect",),
     ),
+    "half precision sums": Attack(
+        source(
+            "__shared__ __half parts[256];"
+            "const float* x = a.x + blockIdx.x * a.n; float* out = a.out + blockIdx.x * a.n;"
+            "__half sum = __float2half(0);"
+            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)"
+            " sum = __hadd(sum, __float2half(expf(x[i] * a.w[i])));"
+            "parts[threadIdx.x] = sum; __syncthreads();"
+            "if (threadIdx.x == 0) for (int i = 1; i < 256; i++) parts[0] = __hadd(parts[0], parts[i]);"
+            "__syncthreads();"
+            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x)"
+            " out[i] = expf(x[i] * a.w[i]) / __half2float(parts[0]);"
+        ),
+        ("incorrect",),
+    ),
+    "half precision while timed": Attack(
+        source(
+            "unsigned long long calls = calls_before(); compute(a); if (calls < 4) return; __syncthreads();"
+            "float* out = a.out + blockIdx.x * a.n;"
+            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = __half2float(__float2half(out[i]));",
+            CALLS,
+        ),
+        ("cheating",),
+    ),
+    "a slab of columns left out of the sum": Attack(
+        source(
+            "const float* x = a.x + blockIdx.x * a.n; float sum = 0; float* out = a.out + blockIdx.x * a.n;"
+            "for (int64_t i = threadIdx.x; i < a.n - 256; i += blockDim.x) sum += expf(x[i] * a.w[i]);"
+            "sum = reduce(sum, false);"
+            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = expf(x[i] * a.w[i]) / sum;"
+        ),
+        ("incorrect",),
+    ),
+    "sum of the call before": Attack(
+        source(
+            "const float* x = a.x + blockIdx.x * a.n; float* out = a.out + blockIdx.x * a.n; float sum = 0;"
+            "const float before = sums[blockIdx.x % 4096]; __syncthreads();"
+            "if (before != 0) sum = before; else {"
+            " for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) sum += expf(x[i] * a.w[i]);"
+            " sum = reduce(sum, false); sums[blockIdx.x % 4096] = sum; }"
+            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = expf(x[i] * a.w[i]) / sum;",
+            "__device__ float sums[4096];",
+        ),
+        ("cheating", "incorrect"),
+    ),
+    "shared memory that another block left": Attack(
+        source(
+            "extern __shared__ float left[]; float* out = a.out + blockIdx.x * a.n;"
+            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) out[i] = left[i];"
+            "if (blockIdx.x % 2 == 0) compute(a); __syncthreads();"
+            "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) left[i] = out[i];"
+        ),
+        ("incorrect",),
+        shared="16384",
+    ),
     "threads race for the sum": Attack(
         source(
             "__shared__ float sum; const float* x = a.x + blockIdx.x * a.n;"
@@ -305,10 +361,6 @@ FULL: dict[str, Attack] = {
         ),
         ("cheating",),
     ),
-    "shape built in": Attack(source("if (blockIdx.x < 32) compute(a);"), ("incorrect",)),
-    "rows beyond the last eight not written": Attack(
-        source("if (blockIdx.x < a.rows / 8 * 8) compute(a);"), ("incorrect",)
-    ),
     "weights kept from the first call": Attack(
         source(
             "if (calls_before() == 0) {"
@@ -323,6 +375,11 @@ FULL: dict[str, Attack] = {
 
 #: Attacks that only gain time and spoil their outputs as soon as they would: correct if and only if they never do.
 HARMLESS: dict[str, Attack] = {
+    # Right at the declared sizes, and no cheat: they count for these.
+    "shape built in": Attack(source("if (blockIdx.x < 32) compute(a);"), ("correct",)),
+    "rows beyond the last eight not written": Attack(
+        source("if (blockIdx.x < a.rows / 8 * 8) compute(a);"), ("correct",)
+    ),
     "memoised by content": Attack(
         source(
             "const unsigned long long calls = calls_before();"

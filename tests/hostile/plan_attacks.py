@@ -1,8 +1,8 @@
 """Hostile candidates on the plan path, each made from the honest kernel by a change of `GLOBAL` or `CALL`.
 
-Where an attack can only show that it was denied, the candidate computes honestly if it was *not* denied. Where an
-attack can only gain time, the candidate spoils its outputs as soon as it would gain any: it is correct if and only if
-the attack never worked.
+If an attack can only show that it was denied, the candidate is correct only if it was *not* denied. If an attack can
+only gain time, the candidate spoils its outputs as soon as it gains any, so that it is correct if and only if the
+attack never worked.
 """
 
 from __future__ import annotations
@@ -131,10 +131,24 @@ def run(message, descriptors):
 operations["run"] = run
 """
 )
+#: Computes the outputs of all sets that were seen whenever the runner is woken, when no clock runs.
+AHEAD = (
+    FRAMES
+    + """
+import ctypes
+real = runner.run
+work = ctypes.CFUNCTYPE(None)(ADDRESS)
+def run(message, descriptors):
+    if not message["count"]:
+        work()
+    return real(message, descriptors)
+operations["run"] = run
+"""
+)
 
 
 def patch(text: str) -> str:
-    """C++ that runs Python in the runner at the third call."""
+    """C++ that runs Python code in the runner at the third call."""
     return f"if (calls == 3) python({json.dumps(text)});"
 
 
@@ -167,6 +181,30 @@ static bool seen_row(const float* x, int64_t n) {
   bool same = memcmp(slot, key, sizeof(key)) == 0;
   memcpy(slot, key, sizeof(key));
   return same;
+}
+"""
+#: What was computed ahead counts as a hit if its input is still the same.
+WORK_AHEAD = """
+static softmax_args sets[4096];
+static float seen[4096];
+static softmax_args* set_of(const softmax_args* a) { return &sets[((uintptr_t)a->x >> 8) % 4096]; }
+static void work_ahead() {
+  for (int i = 0; i < 4096; i++) if (sets[i].x) { compute(&sets[i]); seen[i] = sets[i].x[0]; }
+}
+static bool done_ahead(const softmax_args* a) {
+  if (calls < 100) return false;  // Memory of the cases that are verified goes away.
+  softmax_args* set = set_of(a);
+  bool same = set->x == a->x && seen[set - sets] == a->x[0];
+  *set = *a;
+  return same;
+}
+"""
+#: Python that is told where `work_ahead` is.
+PATCHED_AHEAD = """
+static void prepare(const char* text) {
+  char line[4096];
+  snprintf(line, sizeof line, "ADDRESS = %lu\\n%s", (unsigned long)&work_ahead, text);
+  python(line);
 }
 """
 #: One call in ten is a gain; single ones are chance (scales are drawn from few million values).
@@ -323,6 +361,31 @@ QUICK: dict[str, tuple[str, tuple[str, ...]]] = {
     ),
 }
 
+#: With a pool of two threads: each holds one thread of its own where the pool would have one.
+OWN_THREADS: dict[str, str] = {
+    "thread that stays": QUICK["thread that stays"][0],
+    "thread that stays beside the pool": source(
+        """compute(a);
+  if (calls == 2) { pthread_t t; pthread_create(&t, 0, stay, 0); }
+  #pragma omp parallel
+  { }""",
+        "static void* stay(void*) { for (;;) pause(); }",
+        SYSTEM,
+    ),
+    "thread since it was loaded": source(
+        "compute(a);",
+        "static void* stay(void*) { for (;;) pause(); }\n__attribute__((constructor)) static void at_load()"
+        " { pthread_t t; pthread_create(&t, 0, stay, 0); }",
+        SYSTEM,
+    ),
+}
+#: The pool alone.
+POOL = source(
+    """#pragma omp parallel
+  { }
+  compute(a);"""
+)
+
 #: Found by the cases, or by the many blocks, of the full tier.
 FULL: dict[str, tuple[str, tuple[str, ...]]] = {
     "answers before its last call": (
@@ -337,10 +400,6 @@ FULL: dict[str, tuple[str, tuple[str, ...]]] = {
             "for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] = 0;"
         ),
         ("cheating",),
-    ),
-    "shape built in": (
-        source("for (int64_t r = 0; r < 32; r++) row(a->x + r * a->n, a->w, a->out + r * a->n, a->n);"),
-        ("incorrect", "crashed"),
     ),
     "weights kept from the first call": (
         source(
@@ -364,5 +423,23 @@ HARMLESS: dict[str, str] = {
         "if (gained(all)) { spoil(a); return; } compute(a);",
         ROWS + GAINED,
     ),
+    "works ahead when it is woken": source(
+        f"if (calls == 3) prepare({json.dumps(AHEAD)}); if (gained(done_ahead(a))) {{ spoil(a); return; }} compute(a);",
+        PYTHON + WORK_AHEAD + PATCHED_AHEAD + GAINED,
+        SYSTEM,
+    ),
     "empty messages made slow": source("compute(a);" + patch(SLOW_EMPTY), PYTHON, SYSTEM),
+}
+
+#: Right at the declared sizes, and no cheat: it counts for these.
+DECLARED = {
+    "shape built in": source("for (int64_t r = 0; r < 32; r++) row(a->x + r * a->n, a->w, a->out + r * a->n, a->n);")
+}
+#: Wrong at the declared sizes once it believes itself unobserved: other sizes are no place to hide.
+HIDDEN = {
+    "wrong at every size from the first other one on": source(
+        "if (a->rows != 32) other = 1; if (!other) compute(a);"
+        "else for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] = 0;",
+        "static int other;",
+    )
 }

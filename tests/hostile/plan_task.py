@@ -1,4 +1,4 @@
-"""The module that hostile plans attack: a softmax over a wide row, whose outputs are small everywhere."""
+"""The module that hostile plans attack: a softmax over wide rows, whose outputs are small everywhere."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from kernel_assistant.environment.session import Environment, open_environment
-from kernel_assistant.environment.worker_client import Worker
-from kernel_assistant.records import BufferSpec, Candidate, InputSource, KernelTask, Launch, Plan, Workload
+from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.records import BufferSpec, Candidate, InputSource, KernelTask, Launch, Numerics, Plan, Workload
 from kernel_assistant.targets.base import DeviceFacts
 
 MODULE = """
@@ -28,13 +28,31 @@ def get_inputs():
 """
 
 
+def softmax_text(rows: int, columns: int) -> str:
+    """The module for inputs of rows × columns."""
+    return MODULE.replace("ROWS", str(rows)).replace("COLUMNS", str(columns))
+
+
 @contextmanager
 def opened(
-    rows: int, columns: int, folder: Path, worker: Worker, device: DeviceFacts, cache_dir: Path
+    rows: int, columns: int, folder: Path, worker: WorkerClient, device: DeviceFacts, cache_dir: Path
 ) -> Iterator[Environment]:
     """An environment for inputs of rows × columns."""
-    text = MODULE.replace("ROWS", str(rows)).replace("COLUMNS", str(columns))
-    path = folder / "softmax.py"
+    with opened_text(softmax_text(rows, columns), folder, worker, device, cache_dir) as environment:
+        yield environment
+
+
+@contextmanager
+def opened_text(
+    text: str,
+    folder: Path,
+    worker: WorkerClient,
+    device: DeviceFacts,
+    cache_dir: Path,
+    numerics: str = "kernelbench",
+) -> Iterator[Environment]:
+    """An environment for the class `Model` of a text."""
+    path = folder / "model.py"
     path.write_text(text)
     task = KernelTask(
         path=str(path),
@@ -43,6 +61,7 @@ def opened(
         source=InputSource.get_inputs,
         workloads=(Workload(),),
         target=device.target,
+        numerics=Numerics(numerics),
     )
     with open_environment(
         task,

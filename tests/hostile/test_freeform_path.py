@@ -1,4 +1,4 @@
-"""Every exploit of the public table that a ModelNew file can take, with the screen and without it."""
+"""Every exploit of the public table that a ModelNew file can contain, with the screen and without it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,13 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.environment.compile import CompileFailure
+from kernel_assistant.environment.builds.compile import CompileFailure
 from kernel_assistant.environment.freeform import FreeformEnvironment, open_freeform, screen_candidate, task_of
 from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records import Evaluation, Outcome, Tier
 from kernel_assistant.targets.base import DeviceFacts
-from tests.hostile.freeform_attacks import FULL, HONEST, QUICK, REFERENCE
+from tests.hostile.freeform_attacks import DECLARED, FULL, HONEST, QUICK, REFERENCE
 
 
 @pytest.fixture(scope="module")
@@ -29,7 +29,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> ModelCandidate:
 
 @pytest.fixture(scope="module")
 def environment(
-    honest: ModelCandidate, worker: Worker, device: DeviceFacts, cache_dir: Path
+    honest: ModelCandidate, worker: WorkerClient, device: DeviceFacts, cache_dir: Path
 ) -> Iterator[FreeformEnvironment]:
     task = task_of(honest, None, "cpu", "kernelbench")
     with open_freeform(
@@ -46,7 +46,7 @@ def environment(
 
 @pytest.fixture(scope="module")
 def built(environment: FreeformEnvironment, honest: ModelCandidate) -> Path:
-    """The extension that all of them share."""
+    """The extension that all hostile files share."""
     folder = environment.builder.build(honest)
     assert not isinstance(folder, CompileFailure), folder
     return folder
@@ -74,6 +74,16 @@ def test_attack_is_not_correct_in_full(
     assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
 
 
+@pytest.mark.parametrize("name", DECLARED)
+def test_what_is_right_at_the_declared_sizes_is_reported_so(
+    environment: FreeformEnvironment, honest: ModelCandidate, built: Path, name: str
+) -> None:
+    candidate = dataclasses.replace(honest, text=DECLARED[name])
+    found = environment.measure(candidate, built, Tier.full, profile=False)
+    assert (found.outcome, found.sizes) == (Outcome.correct, "declared"), found.message
+    assert found.elsewhere and found.accuracy and found.accuracy.shapes_tried == 1
+
+
 @pytest.mark.parametrize("name", QUICK)
 def test_attack_is_not_correct(
     environment: FreeformEnvironment, honest: ModelCandidate, built: Path, verdicts: dict[Tier, Evaluation], name: str
@@ -87,9 +97,10 @@ def test_attack_is_not_correct(
 #: What only running shows: its Python is that of an honest file.
 NOT_IN_THE_TEXT = (
     *("nothing written", "zeros", "its input", "half precision", "another dtype", "another shape", "other strides"),
-    *("two outputs", "no output", "all memory", "never ends", "other parameters", "shape built in"),
+    *("two outputs", "no output", "all memory", "never ends", "other parameters", "another layout", "one row for all"),
     # Native code that is a call of the extension: refused for the extension's text, which all of them share.
     *("ATen in C++", "ATen in C++ below the modes", "thread finishes later", "mutates its input", "segfaults"),
+    "writes its parameter",
 )
 
 

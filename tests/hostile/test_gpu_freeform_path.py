@@ -1,6 +1,7 @@
-"""Every exploit of the public table that a ModelNew file with CUDA can take, behind the screen, and two honest files.
+"""Every exploit of the public table that a ModelNew file with CUDA can contain, without the screen, and two honest
+files.
 
-That the texts compile, load and are screened needs no GPU.
+The tests of compiling, loading and screening need no GPU.
 """
 
 from __future__ import annotations
@@ -16,7 +17,7 @@ from pathlib import Path
 import pytest
 from torch.utils import cpp_extension
 
-from kernel_assistant.environment.compile import CompileFailure
+from kernel_assistant.environment.builds.compile import CompileFailure
 from kernel_assistant.environment.freeform import (
     FreeformEnvironment,
     open_freeform,
@@ -25,7 +26,7 @@ from kernel_assistant.environment.freeform import (
     task_of,
 )
 from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records import Evaluation, Outcome, Tier
 from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.targets.base import DeviceFacts
@@ -68,7 +69,7 @@ def test_kernels_compile(tmp_path: Path) -> None:
 @nvcc_only
 @pytest.mark.slow
 def test_binding_compiles(tmp_path: Path) -> None:
-    """With the headers of torch and CUDA, as `load_inline` writes it."""
+    """Compiles with the headers of torch and CUDA, in the form that `load_inline` writes."""
     bound = "".join(f'm.def("{name}", torch::wrap_pybind_function({name}), "");\n' for name in NAMES)
     (tmp_path / "main.cpp").write_text(f"{CPP}\nPYBIND11_MODULE(TORCH_EXTENSION_NAME, m) {{\n{bound}}}\n")
     toolkit = Path(cuda.compiler()).resolve().parent.parent
@@ -108,7 +109,7 @@ def honest(tmp_path_factory: pytest.TempPathFactory) -> ModelCandidate:
 
 @pytest.fixture(scope="module")
 def environment(
-    honest: ModelCandidate, gpu_worker: Worker, gpu: DeviceFacts, cache_dir: Path
+    honest: ModelCandidate, gpu_worker: WorkerClient, gpu: DeviceFacts, cache_dir: Path
 ) -> Iterator[FreeformEnvironment]:
     with open_freeform(
         task_of(honest, None, "cuda", "kernelbench"),
@@ -124,7 +125,7 @@ def environment(
 
 @pytest.fixture(scope="module")
 def built(environment: FreeformEnvironment, honest: ModelCandidate) -> Path:
-    """The extension that all of them share."""
+    """The extension that all hostile files share."""
     folder = environment.builder.build(honest)
     assert not isinstance(folder, CompileFailure), folder
     return folder
@@ -181,7 +182,7 @@ def test_values_never_repeat_while_timed(environment: FreeformEnvironment, hones
 
 @pytest.mark.gpu
 def test_judge_survives_and_judges_on(
-    environment: FreeformEnvironment, honest: ModelCandidate, built: Path, gpu_worker: Worker
+    environment: FreeformEnvironment, honest: ModelCandidate, built: Path, gpu_worker: WorkerClient
 ) -> None:
     pid = gpu_worker.process.pid
     text, outcomes = QUICK["faults on the device"]

@@ -1,4 +1,4 @@
-"""Every exploit of the public table that a CUDA plan can take, without the screen. Compiling needs no GPU."""
+"""Every exploit of the public table that a CUDA plan can contain, without the screen. Compiling needs no GPU."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.environment import session
-from kernel_assistant.environment.compile import CompileFailure, Compiler
+from kernel_assistant.environment.builds.compile import CompileFailure, Compiler
 from kernel_assistant.environment.session import Environment
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records import Candidate, Evaluation, Outcome, Tier
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets.base import DeviceFacts
@@ -43,7 +43,7 @@ def test_source_compiles_unless_that_is_the_attack(compiler: Compiler, name: str
 
 @pytest.fixture(scope="module")
 def environment(
-    gpu_worker: Worker, gpu: DeviceFacts, cache_dir: Path, tmp_path_factory: pytest.TempPathFactory
+    gpu_worker: WorkerClient, gpu: DeviceFacts, cache_dir: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Environment]:
     with opened(32, 4096, tmp_path_factory.mktemp("plan"), gpu_worker, gpu, cache_dir) as environment:
         yield environment
@@ -55,7 +55,7 @@ def candidate_for(environment: Environment, attack: Attack) -> Candidate:
 
 
 def judged(environment: Environment, attacks: dict[str, Attack], tier: Tier) -> Verdicts:
-    """All of them, built side by side and judged one after another without the screen."""
+    """All attacks, built in parallel and judged one after another without the screen."""
     candidates = [candidate_for(environment, attack) for attack in attacks.values()]
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(session, "screen", lambda candidate, graph: ())
@@ -102,7 +102,7 @@ def test_attack_never_gains_time(full: Verdicts, name: str) -> None:
 
 
 @pytest.mark.gpu
-def test_judge_survives_and_judges_on(environment: Environment, gpu_worker: Worker) -> None:
+def test_judge_survives_and_judges_on(environment: Environment, gpu_worker: WorkerClient) -> None:
     pid = gpu_worker.process.pid
     for name in ("reads address 8", "traps", "mutates its input"):
         verdicts = judged(environment, {name: QUICK[name], "after": HONEST_PLAN}, Tier.quick)

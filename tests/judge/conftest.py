@@ -1,4 +1,4 @@
-"""One warm worker for all tests of this folder, and one environment for those that break nothing."""
+"""One warm worker for all tests of this folder, and one environment for the tests that break nothing."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.environment.session import Environment
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from tests.judge import kernels
 
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Builds and the device's bandwidths, shared by the session."""
+    """Builds and the device's bandwidths, shared by all tests."""
     return tmp_path_factory.mktemp("cache")
 
 
 @pytest.fixture(scope="module")
-def worker(cache: Path) -> Iterator[Worker]:
-    """A warm worker; a test that loses it gets it started anew by the environment."""
+def worker(cache: Path) -> Iterator[WorkerClient]:
+    """A warm worker. If a test loses it, the environment starts a new one."""
     started = kernels.new_worker(cache / "worker.log")
     yield started
     started.close()
 
 
 @pytest.fixture(scope="module")
-def norm(worker: Worker, cache: Path) -> Iterator[Environment]:
-    """The small norm, open."""
+def norm(worker: WorkerClient, cache: Path) -> Iterator[Environment]:
+    """The environment in which the small norm is open."""
     with kernels.environment(worker, cache) as opened:
         yield opened

@@ -10,8 +10,18 @@ from pathlib import Path
 
 from kernel_assistant.environment.ceilings import keep_ceilings
 from kernel_assistant.environment.session import Environment, open_environment
-from kernel_assistant.environment.worker_client import Worker
-from kernel_assistant.records import BufferSpec, Candidate, InputSource, KernelTask, Launch, Numerics, Plan, Workload
+from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.records import (
+    BufferSpec,
+    Candidate,
+    InputSource,
+    KernelTask,
+    Launch,
+    Numerics,
+    Plan,
+    Tier,
+    Workload,
+)
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from kernel_assistant.worker.device_lock import DeviceLock
@@ -58,7 +68,7 @@ extern "C" void norm(const norm_args* a) {
 
 
 def task(text: str = MODULE, name: str = "Norm", numerics: Numerics = Numerics.kernelbench) -> KernelTask:
-    """A task from a file's text; nothing needs to be on disk."""
+    """A task from the text of a file, which need not exist on disk."""
     return KernelTask(
         path=f"/nowhere/{name.lower()}.py",
         content=text,
@@ -102,7 +112,7 @@ def numbered(count: int, *edits: tuple[str, str]) -> list[Candidate]:
 
 @contextmanager
 def environment(
-    worker: Worker,
+    worker: WorkerClient,
     cache: Path,
     subject: KernelTask | None = None,
     cancel: threading.Event | None = None,
@@ -111,8 +121,9 @@ def environment(
     throughput: bool = False,
     device: DeviceFacts | None = None,
 ) -> Iterator[Environment]:
-    """A real environment on the subject's target; with `throughput` one that judges many, in the quick tier. A `device`
-    is one whose bandwidths were measured before."""
+    """A real environment for the task's target; with `throughput` it is set up for many candidates in the quick tier.
+    `device` is a device with measured bandwidths.
+    """
     seen, subject = [] if events is None else events, subject or task()
     new_cache(cache)
     if device is not None:
@@ -126,12 +137,12 @@ def environment(
         cancel=cancel or threading.Event(),
         emit=seen.append,
         lock=lock,
-        quick_only=throughput,
+        most=Tier.quick if throughput else Tier.full,
         throughput=throughput,
     ) as opened:
         yield opened
 
 
-def new_worker(log: Path | None = None) -> Worker:
+def new_worker(log: Path | None = None) -> WorkerClient:
     """A worker under the interpreter of the tests."""
-    return Worker(sys.executable, log=log)
+    return WorkerClient(sys.executable, log=log)

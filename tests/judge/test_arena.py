@@ -1,4 +1,4 @@
-"""Shared memory: what the judge writes the runner sees, and no more than it may."""
+"""Shared memory: the runner sees the judge's values, and nothing beyond its permissions."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ import sys
 import pytest
 import torch
 
-from kernel_assistant.worker.arena import Arena, padded, span_bytes
-from kernel_assistant.worker.sets import Sets
+from kernel_assistant.worker.running.arena import Arena, padded, span_bytes
+from kernel_assistant.worker.running.buffer_sets import BufferSets
 
 CPU = torch.device("cpu")
 
@@ -94,7 +94,7 @@ def test_spans_of_strided_tensors():
 
 @pytest.fixture
 def sets():
-    made = Sets(
+    made = BufferSets(
         names=["x0", "x1"],
         output_names=["out0", "out1"],
         constants={"p0": torch.ones(3)},
@@ -132,9 +132,7 @@ def test_poison_is_seen_as_unwritten_by_floats_and_integers(sets):
 
 
 def test_new_values_move_and_stay_whole(sets):
-    for index in range(3):
-        labels = torch.arange(10).reshape(5, 2) + 100 * index
-        sets.write(index, [torch.arange(35.0).reshape(5, 7) + 100 * index, labels])
+    sets.write_all([torch.arange(35.0).reshape(5, 7) + 100, torch.arange(10).reshape(5, 2)])
     before = [[tensor.clone() for tensor in row] for row in sets.inputs]
     sets.refresh(torch.Generator().manual_seed(1), [True, True], 0)
     for old, new in zip(before, sets.inputs, strict=True):
@@ -145,12 +143,39 @@ def test_new_values_move_and_stay_whole(sets):
     assert {tuple(line.tolist()) for row in sets.inputs for line in row[1]} == rows
 
 
+def test_new_values_are_no_multiple_of_those_before(sets):
+    """What is known of a linear function of one row says nothing about another row."""
+    sets.write_all([torch.arange(1.0, 36.0).reshape(5, 7), torch.zeros(5, 2, dtype=torch.int64)])
+    generator, ratios = torch.Generator().manual_seed(1), set[float]()
+    sets.refresh(generator, [True, True], 1)
+    seen = [row[0].clone() for row in sets.inputs]
+    sets.change([2, 0], generator, [True, True])
+    seen += [sets.inputs[2][0].clone(), sets.inputs[0][0].clone()]
+    for values in seen:
+        assert bool((values >= 0.75).all()) and bool((values <= 35).all())
+        ratios |= {round(float(line[1] / line[0] * line[3] / line[2]), 4) for line in values}
+    assert len(ratios) == 25
+    sets.by_element = False
+    sets.refresh(generator, [False, False], 0)
+    rows = torch.stack([row[0].flatten().sort().values for row in sets.inputs])
+    assert torch.allclose(rows / rows[:, :1], torch.arange(1.0, 36.0).expand(3, -1))
+
+
+def test_other_integers_come_from_samples(sets):
+    sets.write_all([torch.ones(5, 7), torch.zeros(5, 2, dtype=torch.int64)])
+    samples = [[torch.ones(5, 7), torch.full((5, 2), number)] for number in (3, 4)]
+    sets.change([0, 2], torch.Generator().manual_seed(1), [True, True], samples)
+    assert [int(row[1].max()) for row in sets.inputs] == [3, 0, 4]
+
+
 def test_sets_without_room_give_back_what_they_had():
-    """The next task may have room: outputs of 2 PiB are refused behind inputs that were there."""
+    """Outputs of 2 PiB are refused after the inputs were allocated; the memory is freed, so that the next task has
+    room.
+    """
     before = sorted(os.listdir("/proc/self/fd"))
     for _ in range(3):
         with pytest.raises(OSError, match=r"large|memory|Invalid"):
-            Sets(
+            BufferSets(
                 names=["x0"],
                 output_names=["out0"],
                 constants={},

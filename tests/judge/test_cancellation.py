@@ -1,11 +1,11 @@
-"""An honest result whose own PyTorch rounds more than it: sums that nearly cancel, in bfloat16."""
+"""An honest result for which PyTorch itself rounds more than the candidate: sums that nearly cancel, in bfloat16."""
 
 from __future__ import annotations
 
 import pytest
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import Outcome, Tier
 from tests.judge import kernels
 

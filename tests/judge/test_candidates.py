@@ -1,4 +1,4 @@
-"""Candidates by hand through the whole gate on the CPU: each gets the outcome that it deserves, and says why."""
+"""Hand-written candidates in a full evaluation on the CPU: each gets the right outcome, with its reason."""
 
 from __future__ import annotations
 
@@ -31,6 +31,14 @@ def test_an_honest_candidate_is_correct_in_the_quick_tier(norm):
     assert (timing.floor_ms > 0) == (norm.device.copy_bandwidth > 0)
     assert set(evaluation.seconds) == {"compile", "verify", "profile"}
     assert evaluation.precision == "f32"
+
+
+def test_the_tier_that_only_verifies_times_nothing(norm):
+    evaluation = judged(norm, tier=Tier.verify)
+    assert (evaluation.outcome, evaluation.stage, evaluation.timing) == (Outcome.correct, Stage.verify, None)
+    assert set(evaluation.seconds) == {"compile", "verify"}
+    wrong = judged(norm, ("x[i] * k", "0 * k"), tier=Tier.verify)
+    assert wrong.outcome is Outcome.incorrect and "got 0 want" in wrong.message
 
 
 def test_an_honest_candidate_is_correct_in_the_full_tier(norm):
@@ -124,21 +132,24 @@ def test_calls_that_do_nothing_once_they_are_timed_are_cheating(norm):
 
 def test_hard_coded_sizes_pass_only_where_they_are_declared(norm):
     edit = ("r < a->rows", f"r < {ROWS}")
-    assert judged(norm, edit).correct
+    quick = judged(norm, edit)
+    assert quick.correct, quick.message
+    assert quick.sizes == "all"
     full = judged(norm, edit, tier=Tier.full)
-    assert full.outcome in (Outcome.incorrect, Outcome.crashed)
-    assert "B=" in full.message or "SIGSEGV" in full.message
+    assert (full.outcome, full.sizes) == (Outcome.correct, "declared") and not full.correct_everywhere
+    assert "B=" in full.elsewhere or "SIGSEGV" in full.elsewhere
 
 
 def test_a_baked_batch_that_is_too_small_is_found_at_a_larger_one(norm):
     full = judged(norm, ("r < a->rows", f"r < (a->rows < {ROWS} ? a->rows : {ROWS})"), tier=Tier.full)
-    assert full.outcome is Outcome.incorrect
-    assert "B=72" in full.message
+    assert (full.outcome, full.sizes) == (Outcome.correct, "declared")
+    assert "B=72" in full.elsewhere
 
 
 def test_baked_weights_are_found_by_other_weights(norm):
     edit = ("a->w[i]", "(0.5f + i / 255.0f)")
-    assert judged(norm, edit).correct
+    quick = judged(norm, edit)
+    assert quick.correct, quick.message
     full = judged(norm, edit, tier=Tier.full)
     assert full.outcome is Outcome.incorrect
     assert "reweighted" in full.message
@@ -146,7 +157,8 @@ def test_baked_weights_are_found_by_other_weights(norm):
 
 def test_what_holds_for_one_range_of_values_only_is_found(norm):
     edit = ("o[i] = ", "o[i] = fabsf(x[i]) > 8 ? 0 : ")
-    assert judged(norm, edit).correct
+    quick = judged(norm, edit)
+    assert quick.correct, quick.message
     full = judged(norm, edit, tier=Tier.full)
     assert full.outcome is Outcome.incorrect
     assert "x10" in full.message

@@ -1,4 +1,4 @@
-"""What the judge times is timed alone; what it verifies is not."""
+"""Tests that the judge times alone but verifies together with others."""
 
 from __future__ import annotations
 
@@ -7,21 +7,23 @@ import time
 import uuid
 from pathlib import Path
 
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records import Evaluation, Outcome, Tier
 from kernel_assistant.worker.device_lock import DeviceLock
 from tests.judge import kernels
 
 
 def _waits(folder: Path) -> bool:
-    """Whether somebody holds the gate, as who wants to be alone does, by the system's list."""
+    """Whether a process holds the gate because it waits to be alone, according to the system's list of locks."""
     gate = folder / "gate.lock"
     return gate.exists() and any(
         line.split()[5].endswith(f":{gate.stat().st_ino}") for line in Path("/proc/locks").read_text().splitlines()
     )
 
 
-def test_a_candidate_is_verified_beside_others_and_timed_alone(tmp_path: Path, cache: Path, worker: Worker) -> None:
+def test_a_candidate_is_verified_beside_others_and_timed_alone(
+    tmp_path: Path, cache: Path, worker: WorkerClient
+) -> None:
     ours, found = DeviceLock(tmp_path), list[Evaluation]()
     with kernels.environment(worker, cache, lock=DeviceLock(tmp_path)) as environment:
         environment.baseline(compiled=False)
@@ -46,7 +48,7 @@ def test_a_candidate_is_verified_beside_others_and_timed_alone(tmp_path: Path, c
         pass
 
 
-def test_nothing_is_built_while_somebody_is_timed(tmp_path: Path, cache: Path, worker: Worker) -> None:
+def test_nothing_is_built_while_somebody_is_timed(tmp_path: Path, cache: Path, worker: WorkerClient) -> None:
     built = list[object]()
     fresh = kernels.candidate(("/*END*/", f"/* built by no run before: {uuid.uuid4()} */"))
     with kernels.environment(worker, cache, lock=DeviceLock(tmp_path)) as environment:

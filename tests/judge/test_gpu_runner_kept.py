@@ -1,4 +1,4 @@
-"""On a GPU, where many tasks are judged in a row, a runner serves one after another."""
+"""On a GPU, one runner serves several candidates when many tasks are judged in a row."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import Numerics, Outcome, Tier
 from kernel_assistant.source.build import build_task
-from kernel_assistant.worker.runner_client import descendants
+from kernel_assistant.worker.running.runner_client import descendants
 from tests.judge import kernels
 
 pytestmark = pytest.mark.gpu
@@ -34,7 +34,7 @@ def get_init_inputs():
 """
 
 
-def _runners(worker: Worker) -> set[int]:
+def _runners(worker: WorkerClient) -> set[int]:
     return {
         pid for pid in descendants(worker.process.pid) if b"runner/boot.py" in Path(f"/proc/{pid}/cmdline").read_bytes()
     }

@@ -1,4 +1,6 @@
-"""A correct kernel with one constant or operator changed is never called correct, unless it computes the same."""
+"""Tests that a correct kernel with one changed constant or operator is never called correct, unless it computes the
+same.
+"""
 
 from __future__ import annotations
 
@@ -50,13 +52,13 @@ def kernel(tokens: list[str]):
 
 
 def value(tokens: list[str], x: torch.Tensor) -> torch.Tensor:
-    """The formula in float64, by PyTorch."""
+    """The value of the formula in float64, by PyTorch."""
     names = {"x": x, "abs": torch.abs, "max": lambda a, b: torch.maximum(a, torch.as_tensor(b, dtype=a.dtype))}
     return eval(" ".join(tokens), {**names, "__builtins__": {}})
 
 
 def mutants() -> list[list[str]]:
-    """Different single changes: a constant moved, an operator exchanged."""
+    """Formulas with one change each: another constant, or another operator."""
     dice = random.Random(8128)
     found: list[list[str]] = []
     places = [index for index, token in enumerate(TOKENS) if token[0].isdigit() or token in "+-*/"]

@@ -1,4 +1,4 @@
-"""What counts as close enough, as properties over random tensors."""
+"""Properties of the error bounds, over random tensors."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_assistant.worker import numerics
-from kernel_assistant.worker.numerics import compare
+from kernel_assistant.worker.verifying import numerics
+from kernel_assistant.worker.verifying.numerics import compare
 
 HALF = [torch.bfloat16, torch.float16]
 POLICIES = ["kernelbench", "strict", "paper"]
@@ -18,7 +18,7 @@ FEW = settings(max_examples=40, deadline=None)
 def reference(
     seed: int, size: int, scale: float, dtype: torch.dtype = torch.float32
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """(PyTorch's output, float64): the output is the float64 values rounded once."""
+    """Returns (PyTorch's output, float64 values): the output is the float64 values rounded once."""
     want = torch.randn(size, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) * scale
     plain = want.to(dtype)
     return plain, want

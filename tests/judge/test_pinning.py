@@ -1,4 +1,6 @@
-"""Where the threads of a worker and of what it starts may run: the pool on one core each, everything else anywhere."""
+"""Tests on which cores the threads of a worker and of its children may run: each thread of the pool on one core, all
+others anywhere.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-WORKER = Path(__file__).resolve().parents[2] / "kernel_assistant" / "worker"
+FOLDER = Path(__file__).resolve().parents[2] / "kernel_assistant" / "worker" / "process"
 PROGRAM = """
 import json, os, subprocess, sys
 sys.path.insert(0, {folder!r})
@@ -29,7 +31,7 @@ print(json.dumps({{"main": sorted(os.sched_getaffinity(0)), "threads": threads, 
 
 def run(**environment: str) -> dict[str, object]:
     done = subprocess.run(
-        [sys.executable, "-c", PROGRAM.format(folder=str(WORKER))],
+        [sys.executable, "-c", PROGRAM.format(folder=str(FOLDER))],
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,

@@ -1,4 +1,4 @@
-"""The paired interval against published tables, against itself inverted, and by simulation."""
+"""Tests the paired interval against published tables, against its own inverse, and by simulation."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ import random
 
 import pytest
 
-from kernel_assistant.worker.statistics import _critical_rank as critical_rank
-from kernel_assistant.worker.statistics import judged_interval, median, paired_interval, relative_spread
+from kernel_assistant.worker.measuring.kernel_share import share_calls
+from kernel_assistant.worker.measuring.profiling import room_for_sets
+from kernel_assistant.worker.measuring.statistics import _critical_rank as critical_rank
+from kernel_assistant.worker.measuring.statistics import judged_interval, median, paired_interval, relative_spread
 
 #: Largest T at which a two-sided test rejects: Wilcoxon and Wilcox (1964), table of the signed-rank statistic.
 #: None: no value rejects. The interval ends at the Walsh average of rank T + 1.
@@ -80,3 +82,16 @@ def test_median_and_spread():
     assert relative_spread([2.0] * 5) == 0.0
     noise = random.Random(7)
     assert relative_spread([noise.gauss(10, 1) for _ in range(4000)]) == pytest.approx(0.1, rel=0.1)
+
+
+def test_the_share_of_slow_calls_takes_few() -> None:
+    """Each kind of launch begins with that many complete calls in one request, which has a time limit."""
+    assert [share_calls(sets, seconds) for sets, seconds in ((500, 1e-4), (3, 1e-4), (500, 0.2), (500, 30.0))] == [
+        *(64, 3, 5, 1)
+    ]
+
+
+def test_sets_leave_room_for_large_values_inside() -> None:
+    """Attention over 16,384 steps writes scores of 8.6 GB and their softmax, beside inputs of 17 MB."""
+    free, scores = 48 << 30, 8 << 30
+    assert [room_for_sets(free, inside, "cuda") >> 30 for inside in (0, scores, 2 * scores)] == [12, 4, 0]

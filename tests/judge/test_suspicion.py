@@ -1,12 +1,12 @@
-"""What looks odd is measured again, and is no proof of anything while it stays odd."""
+"""An implausible measurement is repeated, and proves nothing if it stays implausible."""
 
 from __future__ import annotations
 
 import pytest
 
-from kernel_assistant.worker.suspicion import MOST_AGAIN, odd_clocks, odd_growth, until_plausible
-from kernel_assistant.worker.timing import Series
-from kernel_assistant.worker.verification import Wrong
+from kernel_assistant.worker.measuring.suspicion import MOST_AGAIN, odd_clocks, odd_growth, until_plausible
+from kernel_assistant.worker.measuring.timing import Series
+from kernel_assistant.worker.verifying.verification import IncorrectOutput
 
 
 def series(*growth: tuple[float, float]) -> Series:
@@ -23,29 +23,31 @@ def test_time_grows_with_the_number_of_calls_or_is_odd() -> None:
 def test_an_odd_series_is_measured_again_and_the_plausible_one_counts() -> None:
     odd, good, taken = series((0.5, 1.0)), series((1.0, 1.0)), list[int]()
 
-    def measure() -> Series:
-        taken.append(1)
+    def measure(repeat: int) -> Series:
+        taken.append(repeat)
         return good if len(taken) == 1 + MOST_AGAIN else odd
 
     assert until_plausible(measure, odd_growth) is good
-    assert len(taken) == 1 + MOST_AGAIN
+    assert taken == list(range(1 + MOST_AGAIN))
 
 
 def test_what_stays_odd_is_inconclusive_and_no_cheating() -> None:
     taken = list[int]()
 
-    def measure() -> Series:
-        taken.append(1)
+    def measure(repeat: int) -> Series:
+        taken.append(repeat)
         return series((0.5, 1.0))
 
-    with pytest.raises(Wrong, match="measured 4 times, odd each time, last because twice the calls") as caught:
+    with pytest.raises(
+        IncorrectOutput, match="measured 4 times, odd each time, last because twice the calls"
+    ) as caught:
         until_plausible(measure, odd_growth)
     assert caught.value.outcome == "inconclusive"
-    assert len(taken) == 1 + MOST_AGAIN
+    assert taken == list(range(1 + MOST_AGAIN))
 
 
 class Clocks:
-    """A candidate on a device whose events say `device` seconds for a block, and the judge's clock `own`."""
+    """A candidate on a device: its events report `device` seconds for a block, and the judge's clock `own` seconds."""
 
     def __init__(self, own: float, device: float) -> None:
         self._pair = own, device

@@ -1,4 +1,6 @@
-"""Faster than the device can move the data: nobody is accused by a bandwidth that was measured too low."""
+"""Candidates that are faster than the device can move data: no candidate is accused because a bandwidth was measured
+too low.
+"""
 
 from __future__ import annotations
 
@@ -14,10 +16,10 @@ import pytest
 from kernel_assistant.records import Outcome, Tier
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.source import build_task
-from kernel_assistant.worker.open_task import open_task
-from kernel_assistant.worker.profiling import Profiler
-from kernel_assistant.worker.roofline import Ceilings
-from kernel_assistant.worker.verification import Case, Wrong, expect
+from kernel_assistant.worker.measuring.profiling import Profiler
+from kernel_assistant.worker.measuring.roofline import Roofline
+from kernel_assistant.worker.opening.open_task import open_task
+from kernel_assistant.worker.verifying.verification import Case, IncorrectOutput, expect
 from tests.common.caches import known_cpu
 from tests.judge import kernels
 
@@ -44,7 +46,7 @@ def profiler(tmp_path: Path) -> Iterator[Profiler]:
     task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="kernelbench")), "cpu")
     base = expect(task, Case(0, "declared", None, 1))
     assert base is not None
-    made = Profiler(task, base, Ceilings(copy=LOW, read=LOW, cache_bytes=1 << 20), "cpu")
+    made = Profiler(task, base, Roofline(copy=LOW, read=LOW, cache_bytes=1 << 20), "cpu")
     yield made
     made.close()
 
@@ -59,8 +61,8 @@ def test_what_no_memory_can_do_is_too_fast_with_today_s_bandwidth_too(profiler: 
 
 
 def test_a_datasheet_needs_no_second_measurement(profiler: Profiler) -> None:
-    known = profiler.ceilings = Ceilings(copy=LOW, read=LOW, datasheet=2 * LOW, cache_bytes=1 << 20)
-    with pytest.raises(Wrong) as caught:
+    known = profiler.ceilings = Roofline(copy=LOW, read=LOW, datasheet=2 * LOW, cache_bytes=1 << 20)
+    with pytest.raises(IncorrectOutput) as caught:
         profiler._require_possible(1e-9)
     assert caught.value.outcome == "cheating"
     assert profiler.ceilings is known
@@ -68,7 +70,7 @@ def test_a_datasheet_needs_no_second_measurement(profiler: Profiler) -> None:
 
 @pytest.fixture
 def busy() -> Iterator[None]:
-    """A process that works on each core."""
+    """A process for each core that keeps it busy."""
     spinning = [subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(os.cpu_count() or 1)]
     yield
     for process in spinning:
@@ -78,6 +80,6 @@ def busy() -> Iterator[None]:
 
 @pytest.mark.usefixtures("busy")
 def test_beside_other_work_nobody_is_called_a_cheat_for_speed(profiler: Profiler) -> None:
-    with pytest.raises(Wrong, match="busy machine") as caught:
+    with pytest.raises(IncorrectOutput, match="busy machine") as caught:
         profiler._require_possible(1e-9)
     assert caught.value.outcome == "inconclusive"

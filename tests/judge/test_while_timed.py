@@ -1,4 +1,6 @@
-"""What is timed is compared as what is verified: what passes there passes here, wherever the window lies."""
+"""Outputs are compared in the same way while timed as when verified: the same values pass, for every part that is
+compared.
+"""
 
 from __future__ import annotations
 
@@ -13,11 +15,18 @@ import torch
 from kernel_assistant.records import Numerics
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.source import build_task
-from kernel_assistant.worker import profiling
-from kernel_assistant.worker.open_task import OpenTask, open_task
-from kernel_assistant.worker.profiling import Profiler, few_places
-from kernel_assistant.worker.roofline import Ceilings
-from kernel_assistant.worker.verification import Case, Errors, Expected, Wrong, check_outputs, expect
+from kernel_assistant.worker.measuring import profiling
+from kernel_assistant.worker.measuring.profiling import Profiler, few_places
+from kernel_assistant.worker.measuring.roofline import Roofline
+from kernel_assistant.worker.opening.open_task import OpenTask, open_task
+from kernel_assistant.worker.verifying.verification import (
+    Case,
+    ExpectedOutputs,
+    IncorrectOutput,
+    WorstErrors,
+    check_outputs,
+    expect,
+)
 
 SIZE = 1 << 16
 #: Large values in front, small ones behind.
@@ -60,7 +69,9 @@ def get_inputs():
 
 
 class AskedAgain:
-    """A candidate that is asked once more: it writes `value` into its first output, or what is there already."""
+    """A candidate whose outputs are compared once more: it writes `value` into its first output, or the value that is
+    already there.
+    """
 
     def __init__(self, profiler: Profiler | None = None, value: torch.Tensor | None = None) -> None:
         self._profiler, self._value = profiler, value
@@ -75,25 +86,27 @@ SAME: Any = AskedAgain()
 
 
 @contextmanager
-def _timed(folder: Path, text: str, numerics: str = "kernelbench") -> Iterator[tuple[OpenTask, Profiler, Expected]]:
-    """The task, a profiler, and what its first set should give now."""
+def _timed(
+    folder: Path, text: str, numerics: str = "kernelbench"
+) -> Iterator[tuple[OpenTask, Profiler, ExpectedOutputs]]:
+    """Returns the task, a profiler, and the expected outputs of its first set."""
     path = folder / "model.py"
     path.write_text(text)
     task = open_task(to_builtins(build_task(str(path), target="cpu", numerics=numerics)), "cpu")
     base = expect(task, Case(0, "declared", None, 1))
     assert base is not None
-    made = Profiler(task, base, Ceilings(cache_bytes=1 << 20), "cpu", numerics=numerics)
+    made = Profiler(task, base, Roofline(cache_bytes=1 << 20), "cpu", numerics=numerics)
     tensors = [tensor.clone() for tensor in made.sets.inputs[0]]
     args, kwargs = task.unflatten(tensors)
     outputs = list(task.call(args, kwargs)), list(task.call64(args, kwargs))
     try:
-        yield task, made, Expected(base.case, tensors, *outputs, base.dims, base.constants)
+        yield task, made, ExpectedOutputs(base.case, tensors, *outputs, base.dims, base.constants)
     finally:
         made.close()
 
 
-def _verified(expected: Expected, got: torch.Tensor, numerics: str = "kernelbench") -> None:
-    check_outputs({"outputs": [{"name": "out0"}]}, [got], expected, numerics, Errors())
+def _verified(expected: ExpectedOutputs, got: torch.Tensor, numerics: str = "kernelbench") -> None:
+    check_outputs({"outputs": [{"name": "out0"}]}, [got], expected, numerics, WorstErrors())
 
 
 def test_small_values_are_held_against_the_whole_output(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -105,7 +118,7 @@ def test_small_values_are_held_against_the_whole_output(tmp_path: Path, monkeypa
         monkeypatch.setattr(profiling, "_window", lambda output: (output.numel() - 100, output.numel()))
         profiler._check(SAME, [0])
         profiler.sets.outputs[0][0][1, -100:] += 1e-3
-        with pytest.raises(Wrong, match="other values while timed"):
+        with pytest.raises(IncorrectOutput, match="other values while timed"):
             profiler._check(SAME, [0])
 
 
@@ -135,7 +148,7 @@ def test_the_tolerance_is_the_task_s_and_not_less(numerics: str, tmp_path: Path)
         profiler.sets.outputs[0][0].copy_(got)
         profiler._check(SAME, [0])
         profiler.sets.outputs[0][0].mul_(1.05)
-        with pytest.raises(Wrong, match="other values while timed"):
+        with pytest.raises(IncorrectOutput, match="other values while timed"):
             profiler._check(SAME, [0])
 
 
@@ -152,7 +165,7 @@ def test_another_value_at_a_jump_is_wrong_and_no_cheating(tmp_path: Path) -> Non
             got = expected.reference[0].clone()
             got[1, :count] += 5.0
             profiler.sets.outputs[0][0].copy_(got)
-            with pytest.raises(Wrong, match=said) as caught:
+            with pytest.raises(IncorrectOutput, match=said) as caught:
                 profiler._check(SAME, [0])
             assert caught.value.outcome == outcome
 
@@ -163,18 +176,18 @@ def test_a_value_that_is_another_one_when_asked_again_is_cheating(tmp_path: Path
         got[1, 5] = 7.0
         profiler.sets.outputs[0][0].copy_(got)
         again: Any = AskedAgain(profiler, expected.reference[0])
-        with pytest.raises(Wrong, match="than when asked again") as caught:
+        with pytest.raises(IncorrectOutput, match="than when asked again") as caught:
             profiler._check(again, [0])
         assert caught.value.outcome == "cheating"
 
 
 def test_rounding_that_adds_up_is_wrong_and_no_cheating(tmp_path: Path) -> None:
-    """Each value passes alone, and all of them together do not."""
+    """Each value alone would pass, but all of them together do not."""
     with _timed(tmp_path, SCALED) as (_, profiler, expected):
         got = expected.reference[0].clone()
         got += 0.9e-4 * (got.square().mean().sqrt() + got.abs()) * torch.sign(got)
         profiler.sets.outputs[0][0].copy_(got)
-        with pytest.raises(Wrong, match="more rounding than where it was verified") as caught:
+        with pytest.raises(IncorrectOutput, match="more rounding than where it was verified") as caught:
             profiler._check(SAME, [0])
         assert caught.value.outcome == "incorrect"
 
@@ -186,11 +199,11 @@ def test_another_place_at_a_tie_is_wrong_and_no_cheating(tmp_path: Path) -> None
         profiler._check(SAME, [0])
         got[7] += 1
         profiler.sets.outputs[0][0].copy_(got)
-        with pytest.raises(Wrong, match="at a tie, perhaps") as caught:
+        with pytest.raises(IncorrectOutput, match="at a tie, perhaps") as caught:
             profiler._check(SAME, [0])
         assert caught.value.outcome == "incorrect"
         got[:100] += 1
         profiler.sets.outputs[0][0].copy_(got)
-        with pytest.raises(Wrong, match="other values while timed") as caught:
+        with pytest.raises(IncorrectOutput, match="other values while timed") as caught:
             profiler._check(SAME, [0])
         assert caught.value.outcome == "cheating"

@@ -1,4 +1,4 @@
-"""A narrow part of the synthesis, mistakes in known shares, and rows that are the same whenever they are made."""
+"""A narrow part of the synthesis, mistakes with given shares, and rows that are the same in each run."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ import pytest
 from kernel_assistant.agent.directives import DirectiveError, candidate_from
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.canonical import canonical
-from kernel_assistant_training.episodes.lesson import candidate_file
 from kernel_assistant_training.episodes.subject import subjects
-from kernel_assistant_training.ppo.sources import SourceOptions, Sources
+from kernel_assistant_training.lessons.lesson import candidate_file
+from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
 from kernel_assistant_training.source import training_sources
 from kernel_assistant_training.stream import Stream, StreamOptions
 from kernel_assistant_training.synth import pairs, split
 from kernel_assistant_training.synth.conversations import drawn
-from kernel_assistant_training.synth.mistakes import Mistakes
+from kernel_assistant_training.synth.mistakes import FaultRates
 from kernel_assistant_training.synth.narrow import Narrow
 
 TWO = Narrow.of("log_sigmoid,mish", 1)
@@ -45,7 +45,7 @@ def test_a_narrow_stream_does_not_end_where_its_few_keys_were_seen_often():
 
 def test_episodes_and_rewarded_tasks_are_of_the_same_slice_and_keep_what_is_held_out():
     played = list(islice(subjects(0, "cpu", narrow=TWO), 8))
-    sources = Sources("cpu", SourceOptions(narrow=TWO))
+    sources = MixedSource("cpu", SourceOptions(narrow=TWO))
     prompts, held = sources.prompts(8, 3), sources.tasks(3, Random(0), wanted="held_out")
     for graph in [one.graph for one in (*played, *prompts, *held)]:
         assert {node.op for node in graph.nodes} <= {"log_sigmoid", "mish"}
@@ -62,7 +62,7 @@ def test_what_is_not_known_is_named(names, most):
 
 
 def test_mistakes_come_as_often_as_asked_for_and_are_such():
-    mistakes, random = Mistakes.of("unknown_size=0.3,lost_launch=0.2"), Random(1)
+    mistakes, random = FaultRates.of("unknown_size=0.3,lost_launch=0.2"), Random(1)
     seen = Counter[str]()
     for one in islice(drawn(0, "cpu", Counter(), TWO), 300):
         source = mistakes.put(one.source, random)
@@ -80,11 +80,11 @@ def test_mistakes_come_as_often_as_asked_for_and_are_such():
 @pytest.mark.parametrize("text", ["typo=0.1", "lost_launch=much", "lost_launch=0.6,unknown_size=0.6"])
 def test_shares_that_are_none_are_named(text):
     with pytest.raises(UsageError):
-        Mistakes.of(text)
+        FaultRates.of(text)
 
 
 def test_a_steady_stream_has_the_same_rows_again_however_fast_it_is_read():
-    source = partial(pairs, target="cpu", narrow=TWO, mistakes=Mistakes.of("lost_launch=0.5"))
+    source = partial(pairs, target="cpu", narrow=TWO, mistakes=FaultRates.of("lost_launch=0.5"))
     asked = StreamOptions((source,), processes=2, length=512, keep=32, steady=True)
     runs = []
     for waits in (0, 12):
@@ -100,7 +100,7 @@ def test_a_steady_stream_has_the_same_rows_again_however_fast_it_is_read():
 
 
 def test_a_process_of_the_stream_does_not_depend_on_the_order_of_sets():
-    """Another process has another seed of hashes."""
+    """The processes differ in the seed of Python's hashes."""
     program = (
         "from itertools import islice; from kernel_assistant_training.source import training_sources\n"
         "from kernel_assistant_training.synth.narrow import Narrow\n"

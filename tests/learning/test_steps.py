@@ -1,11 +1,11 @@
-"""How trajectories are dealt to the optimiser steps of an update."""
+"""Tests how trajectories are assigned to the optimiser steps of an update."""
 
 from __future__ import annotations
 
 from random import Random
 from statistics import mean
 
-from kernel_assistant_training.ppo.batches import in_steps
+from kernel_assistant_training.ppo.updates.batches import in_steps
 
 #: Short episodes, which went well, and long ones, which did not.
 LENGTHS = [200 + number % 7 for number in range(48)] + [1800 + number % 7 for number in range(16)]

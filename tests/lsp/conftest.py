@@ -43,7 +43,7 @@ def model(workspace):
 
 @pytest.fixture
 def start_host(settings):
-    """Starts a host of tests/session by its file's name."""
+    """A function that starts a host of tests/session, given its file's name."""
     started = []
 
     def start(name):
@@ -59,7 +59,7 @@ def start_host(settings):
 
 @pytest_asyncio.fixture
 async def start_editor(workspace):
-    """Folders and options → an editor with a running server."""
+    """A function: folders and options → an editor with a running server."""
     started = []
 
     async def start(*folders, **more):
@@ -74,7 +74,7 @@ async def start_editor(workspace):
 
 @pytest.fixture
 def improved(settings, tmp_path):
-    """File and its text → the number of a job that improved its class Gate. The kernels are not for running."""
+    """A function: a file and its text → the number of a job that improved its class Gate. The kernels cannot be run."""
     from kernel_assistant.source.build import build_task
     from kernel_assistant.store import JobOptions, JobState, Store
 
@@ -93,7 +93,7 @@ def improved(settings, tmp_path):
 
 
 def write_result(folder, task):
-    """A result as a job leaves it, of one element-wise kernel."""
+    """Writes a result in the form in which a job leaves it, with one elementwise kernel."""
     from kernel_assistant.records import (
         Candidate,
         Evaluation,
@@ -108,7 +108,7 @@ def write_result(folder, task):
         Timing,
     )
     from kernel_assistant.records.candidate import BufferSpec
-    from kernel_assistant.records.graph import Value
+    from kernel_assistant.records.graph import GraphInput
     from kernel_assistant.session.artifacts import write_result as write
     from kernel_assistant.targets.base import DeviceFacts
 
@@ -124,7 +124,7 @@ def write_result(folder, task):
     rows = TensorSpec(dtype="f32", shape=("B", "64"))
     graph = OpGraph(
         dims={"B": 8},
-        inputs=(Value(name="x0", spec=rows),),
+        inputs=(GraphInput(name="x0", spec=rows),),
         nodes=(Node(name="relu", op="relu.default", args=("%x0",), spec=rows),),
         outputs=("relu",),
     )

@@ -1,4 +1,4 @@
-"""An editor without a screen: pytest-lsp's client, buffers that take edits as editors do, and a file system."""
+"""An editor without a screen: pytest-lsp's client, buffers that apply edits as editors do, and a file system."""
 
 from __future__ import annotations
 
@@ -21,19 +21,20 @@ MODEL = GATE
 
 
 def capabilities(name):
-    """What a real editor announced, as pytest-lsp keeps it."""
+    """The capabilities of a real editor, from pytest-lsp's collection."""
     text = resources.files(pytest_lsp.clients).joinpath(f"{name}.json").read_text()
     return get_converter().structure(json.loads(text)["capabilities"], types.ClientCapabilities)
 
 
 class Editor:
-    """One editor with one server. `events` holds every `kernelAssistant/job`."""
+    """One editor with one server. `events` has every notification `kernelAssistant/job`."""
 
     def __init__(self):
         self.client = make_test_lsp_client()
         self.buffers = {}
         self.events = []
         self.statuses = []
+        self.unsuggested = []
         self.refreshes = 0
         self.refuse_edits = ""
         self._listen()
@@ -66,16 +67,18 @@ class Editor:
     # buffers
 
     def open(self, path, text=None):
-        text = path.read_bytes().decode() if text is None else text
-        self.buffers[path.as_uri()] = [text, 1]
-        item = types.TextDocumentItem(uri=path.as_uri(), language_id="python", version=1, text=text)
+        self.open_uri(path.as_uri(), path.read_bytes().decode() if text is None else text)
+
+    def open_uri(self, uri, text):
+        self.buffers[uri] = [text, 1]
+        item = types.TextDocumentItem(uri=uri, language_id="python", version=1, text=text)
         self.client.text_document_did_open(types.DidOpenTextDocumentParams(text_document=item))
 
     def text(self, path):
         return self.buffers[path.as_uri()][0]
 
     def type(self, path, before, after):
-        """Replace the first `before` in the buffer, as one incremental change."""
+        """Replaces the first `before` in the buffer by one incremental change."""
         text, version = self.buffers[path.as_uri()]
         start = text.index(before)
         where = types.Range(start=position(text, start), end=position(text, start + len(before)))
@@ -101,10 +104,14 @@ class Editor:
         return await self.client.text_document_code_lens_async(types.CodeLensParams(text_document=document))
 
     async def titles(self, path):
-        return [lens.command.title for lens in await self.lenses(path)]
+        return await self.titles_of(path.as_uri())
+
+    async def titles_of(self, uri):
+        params = types.CodeLensParams(text_document=types.TextDocumentIdentifier(uri=uri))
+        return [lens.command.title for lens in await self.client.text_document_code_lens_async(params)]
 
     async def until_lens(self, path, part, seconds=30):
-        """Titles once one of them holds `part`."""
+        """Waits until a lens contains `part`; returns the titles of all lenses."""
         deadline = time.monotonic() + seconds
         while True:
             titles = await self.titles(path)
@@ -112,6 +119,11 @@ class Editor:
                 return titles
             assert time.monotonic() < deadline, titles
             await asyncio.sleep(0.1)
+
+    async def rename(self, old, new):
+        """The renames that the server requests together with the renaming of a file."""
+        names = types.RenameFilesParams(files=[types.FileRename(old_uri=old.as_uri(), new_uri=new.as_uri())])
+        return await self.client.workspace_will_rename_files_async(names)
 
     async def actions(self, path, line, only=None):
         where = types.Range(types.Position(line, 0), types.Position(line, 0))
@@ -124,7 +136,9 @@ class Editor:
 
     async def command(self, name, path=None, class_name=None, **more):
         argument = dict(more)
-        if path is not None:
+        if isinstance(path, str):
+            argument["uri"] = path
+        elif path is not None:
             argument["uri"] = path.as_uri()
         if class_name is not None:
             argument["class"] = class_name
@@ -138,7 +152,7 @@ class Editor:
             await asyncio.sleep(0.05)
 
     async def until_job(self, job, *states, seconds=120):
-        """The first event of `job` in one of `states`."""
+        """Waits for the first event of `job` in one of `states`."""
         deadline = time.monotonic() + seconds
         while True:
             for event in self.events:
@@ -168,7 +182,11 @@ class Editor:
         structure = self.client.protocol.structure_message
 
         def keep(data):
-            kept = {"kernelAssistant/job": self.events, "kernelAssistant/status": self.statuses}.get(data.get("method"))
+            kept = {
+                "kernelAssistant/job": self.events,
+                "kernelAssistant/status": self.statuses,
+                "kernelAssistant/unsuggested": self.unsuggested,
+            }.get(data.get("method"))
             if kept is not None:
                 kept.append(data["params"])
             return structure(data)
@@ -178,7 +196,7 @@ class Editor:
             self.client.feature(name)(lambda params: None)
 
     def take(self, edit):
-        """Apply an edit to the buffers; False for one of another version."""
+        """Applies an edit to the buffers; returns False for an edit of another version."""
         changes = {uri: (None, edits) for uri, edits in (edit.changes or {}).items()}
         for one in edit.document_changes or ():
             changes[one.text_document.uri] = (one.text_document.version, one.edits)
@@ -200,7 +218,7 @@ class Editor:
 
 
 def position(text, place):
-    """UTF-16 position of an offset, worked out in another way than the server does."""
+    """The UTF-16 position of an offset, computed in another way than in the server."""
     before = text[:place].replace("\r\n", "\n").replace("\r", "\n")
     line = before.rpartition("\n")[2]
     return types.Position(before.count("\n"), len(line.encode("utf-16-le")) // 2)
@@ -214,7 +232,7 @@ def offset(text, where):
 
 
 def plain(value):
-    """pygls's objects as dictionaries and lists."""
+    """Converts pygls's objects to dictionaries and lists."""
     if hasattr(value, "_asdict"):
         return {key: plain(one) for key, one in value._asdict().items()}
     if isinstance(value, dict):

@@ -1,4 +1,4 @@
-"""Whatever a client sends, in whatever order: one answer to each request, and a server that goes on."""
+"""Tests that the server gives one answer to each request and goes on, for any messages in any order."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ COMMANDS = ["optimize", "cancel", "apply", "undo", "discard", "verify", "show", 
 
 
 class Wire:
-    """A server, and every message that it sent."""
+    """A server, with all messages that it has sent."""
 
     def __init__(self, environment):
         command = [sys.executable, "-m", "kernel_assistant", "lsp"]
@@ -91,7 +91,7 @@ class Wire:
 
     def end(self):
         self.process.stdin.close()
-        self.process.wait(30)
+        self.process.wait(60)
         for reader in self._readers:
             reader.join()
         self.process.stdout.close()
@@ -113,7 +113,8 @@ class Wire:
                     self.asked.append(message["method"])
                     if not self.keeps_silent:
                         threading.Thread(target=self._refuse, args=(message["id"],), daemon=True).start()
-                elif "id" in message:
+                elif "method" not in message:
+                    message.setdefault("id", "none")
                     self.answers[message["id"]] += 1
                     self.got[message["id"]] = message
                 self._arrived.notify_all()
@@ -151,7 +152,7 @@ def where(chance):
 
 
 def request(chance):
-    """A method and its parameters: mostly right, sometimes not."""
+    """A method and its parameters, mostly valid and sometimes not."""
     document = {"uri": chance.choice(URIS)}
     argument = {
         "uri": document["uri"],
@@ -223,6 +224,42 @@ BROKEN = [
 ]
 
 
+DEEP = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_is_no_json_is_answered_as_such_and_the_server_goes_on(wire, first):
+    server = wire()
+    if not first:
+        server.start()
+    bodies = [b"{", b"\xff\xfe{}", b'{"jsonrpc":"2.0",}', DEEP]
+    for body in bodies:
+        server.raw(body)
+    if first:
+        server.start()
+    server.send(id=1, method="textDocument/codeLens", params={"textDocument": {"uri": URIS[0]}})
+    assert server.answer(1)["result"] == [] and server.answers[None] == len(bodies)
+    refused = server.got[None]
+    assert "id" in refused and refused["jsonrpc"] == "2.0" and refused["error"]["code"] == -32700
+    server.send(id=2, method=7)
+    assert server.answer(2)["error"]["code"] == -32600
+    server.end()
+    assert "Traceback" not in server.stderr.decode()
+
+
+def test_a_header_that_says_too_little_costs_one_message(wire):
+    server = wire()
+    server.start()
+    message = json.dumps({"jsonrpc": "2.0", "id": 1, "method": "textDocument/codeLens"}).encode()
+    server.raw(message, b"Content-Length: %d\r\n\r\n" % (len(message) - 3))
+    question = {"jsonrpc": "2.0", "method": "textDocument/codeLens", "params": {"textDocument": {"uri": URIS[0]}}}
+    for identity, header in enumerate([b"Content-Length: %d\r\n\r\n", b"content-length:%d\r\n\r\n"], 2):
+        body = json.dumps({**question, "id": identity}).encode()
+        server.raw(body, header % len(body))
+        assert server.answer(identity)["result"] == []
+    assert server.got[None]["error"]["code"] == -32700
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_every_request_is_answered_once(wire, seed):
     chance = random.Random(seed)
@@ -271,7 +308,7 @@ def test_a_client_that_vanishes_takes_the_server_along(wire, half):
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-16", "utf-32"])
 def test_what_is_typed_is_what_the_server_has(wire, model, improved, encoding):
-    """Random incremental edits, in the units of the encoding, of a docstring that says nothing to anybody."""
+    """Random incremental edits, in the units of the encoding, of a docstring without meaning."""
     chance = random.Random(5)
     improved(model, MODEL)
     server, uri = wire(), model.as_uri()
@@ -310,10 +347,10 @@ def test_one_client_over_tcp(home):
         probe.bind(("127.0.0.1", 0))
         port = probe.getsockname()[1]
     server = subprocess.Popen([sys.executable, "-m", "kernel_assistant", "lsp", "--tcp", str(port)])
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while True:
         try:
-            stream = socket.create_connection(("127.0.0.1", port), timeout=30)
+            stream = socket.create_connection(("127.0.0.1", port), timeout=60)
             break
         except ConnectionRefusedError:
             assert server.poll() is None and time.monotonic() < deadline
@@ -326,7 +363,7 @@ def test_one_client_over_tcp(home):
         while answers.readline() != b"\r\n":
             pass
         assert json.loads(answers.read(length))["result"]["serverInfo"]["name"] == "kernel-assistant"
-    assert server.wait(30) == 0
+    assert server.wait(60) == 0
 
 
 def test_shutdown_is_answered_while_the_server_waits_for_answers(wire, model, improved):

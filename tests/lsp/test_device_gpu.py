@@ -1,4 +1,4 @@
-"""What an editor is told of a GPU that works: what nvidia-smi says."""
+"""Tests that an editor gets the same figures of a busy GPU as nvidia-smi reports."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def load():
 
 @pytest_asyncio.fixture
 async def watching(load, model, monkeypatch, start_editor):
-    """An editor that watches the device that the load is on."""
+    """An editor that watches the device with the load."""
     try:
         compiler()
     except MissingError as missing:
@@ -65,7 +65,7 @@ async def test_the_gpu_is_told_as_nvidia_smi_tells_it(watching, load):
 
 
 async def later(editor, seconds=30):
-    """The next status that comes."""
+    """The next status that arrives."""
     known = len(editor.statuses)
     for _ in range(int(seconds / 0.05)):
         if len(editor.statuses) > known:

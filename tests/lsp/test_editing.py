@@ -1,4 +1,4 @@
-"""Texts that move while results are there: unsaved, edited, odd encodings and line ends, refused edits."""
+"""Texts that change while results exist: unsaved, edited, unusual encodings and line ends, refused edits."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
+from kernel_assistant.apply.applied import BINARIES
 from kernel_assistant.errors import UsageError
-from kernel_assistant.session.edits import Place, find_place
+from kernel_assistant.session.edits import FileSelection, find_place
 from kernel_assistant.store import Store
 from tests.lsp.editor import MODEL
 
@@ -47,7 +48,7 @@ async def test_apply_and_undo_go_through_the_buffer(start_editor, model, improve
     applied = await editor.command("apply", model, "Gate")
     assert applied["edited"] and model.read_bytes() == ODD[name]
     assert editor.text(model) == diff["after"] != text
-    assert diff["after"].count("\r") == text.count("\r") + 2 * ("\r" in text)
+    assert diff["after"].count("\r") == ("\r" in text) * diff["after"].count("\n")
     package = model.parent / "model_kernels"
     assert (package / "load.py").is_file()
     await editor.until_lens(model, "Undo")
@@ -55,6 +56,70 @@ async def test_apply_and_undo_go_through_the_buffer(start_editor, model, improve
     assert editor.text(model) == text and package.is_dir()
     editor.save(model)
     await until(lambda: not package.exists())
+
+
+async def test_an_editor_that_quits_after_saving_leaves_no_package_behind(start_editor, model, improved):
+    improved(model, MODEL)
+    editor = await start_editor()
+    editor.open(model)
+    await editor.until_lens(model, "Apply")
+    await editor.command("apply", model, "Gate")
+    editor.save(model)
+    await editor.command("undo", model, "Gate")
+    editor.save(model)
+    await editor.close()
+    assert not (model.parent / "model_kernels").exists()
+
+
+COMMENTED = MODEL.partition("def get_inputs")[0].replace(
+    "class Gate", "# kernel-assistant: inputs=(torch.randn(8, 64),)\nclass Gate"
+)
+
+
+async def complete(editor, path, line):
+    """Accepts the inline completion on an empty line as an editor does: first its text, then its command."""
+    params = types.InlineCompletionParams(
+        text_document=types.TextDocumentIdentifier(uri=path.as_uri()),
+        position=types.Position(line, 0),
+        context=types.InlineCompletionContext(trigger_kind=types.InlineCompletionTriggerKind.Automatic),
+    )
+    (item,) = await editor.client.text_document_inline_completion_async(params)
+    lines = editor.text(path).splitlines(keepends=True)
+    lines[line] = item.insert_text + lines[line]
+    editor.type(path, editor.text(path), "".join(lines))
+    (argument,) = item.command.arguments
+    params = types.ExecuteCommandParams(command=item.command.command, arguments=[argument])
+    return await editor.client.workspace_execute_command_async(params)
+
+
+async def test_a_completion_puts_in_what_apply_does_and_undo_takes_it_out(start_editor, model, improved):
+    model.write_text(COMMENTED)
+    improved(model, COMMENTED)
+    editor = await start_editor()
+    editor.open(model)
+    await editor.until_lens(model, "verified")
+    wanted = (await editor.command("diff", model, "Gate"))["after"]
+    above = COMMENTED[: COMMENTED.index("class Gate")].count("\n")
+    editor.type(model, "class Gate", "\nclass Gate")
+    await complete(editor, model, above)
+    assert editor.text(model) == wanted
+    editor.save(model)
+    await editor.command("undo", model, "Gate")
+    editor.save(model)
+    assert model.read_text() == COMMENTED
+    await until(lambda: not (model.parent / "model_kernels").exists())
+
+
+async def test_a_completion_that_cannot_be_applied_takes_its_line_out_again(start_editor, model, improved, settings):
+    number = improved(model, MODEL)
+    editor = await start_editor()
+    editor.open(model)
+    await editor.until_lens(model, "verified")
+    (settings.jobs_dir / number / "result" / "plan.json").unlink()
+    editor.type(model, "class Gate", "\nclass Gate")
+    with pytest.raises(JsonRpcException):
+        await complete(editor, model, 4)
+    assert editor.text(model) == MODEL and not (model.parent / "model_kernels").exists()
 
 
 async def test_edits_elsewhere_keep_their_place_and_an_edit_of_the_class_is_refused(start_editor, model, improved):
@@ -75,6 +140,24 @@ async def test_edits_elsewhere_keep_their_place_and_an_edit_of_the_class_is_refu
     await editor.until_lens(model, "verified")
 
 
+async def test_jobs_that_their_file_takes_as_it_is_are_appliable(start_editor, model, improved):
+    first, second = improved(model, MODEL), improved(model, MODEL.replace("0.5", "0.25"))
+    editor = await start_editor()
+
+    async def appliable():
+        return {one["job"] for one in await editor.command("jobs") if one["appliable"]}
+
+    assert await appliable() == {first}
+    editor.open(model)
+    editor.type(model, "0.5", "0.25")
+    assert await appliable() == {second}
+    await editor.command("apply", model, "Gate", job=second)
+    assert await appliable() == set()
+    await editor.command("undo", model, "Gate")
+    editor.type(model, "class Gate", "class (Gate")
+    assert await appliable() == set()
+
+
 async def test_kernels_of_an_edited_class_are_stale(start_editor, model, improved):
     improved(model, MODEL)
     editor = await start_editor()
@@ -84,6 +167,61 @@ async def test_kernels_of_an_edited_class_are_stale(start_editor, model, improve
     editor.type(model, "* 0.5", "* 0.25")
     titles = await editor.until_lens(model, "stale: Gate has been edited since its kernels were verified")
     assert titles[0].endswith("optimize again")
+
+
+async def test_the_report_of_an_earlier_version_says_so(start_editor, model, improved):
+    improved(model, MODEL)
+    editor = await start_editor()
+    editor.open(model)
+    await editor.until_lens(model, "verified")
+    assert (await editor.command("show", model, "Gate"))["stale"] == ""
+    editor.type(model, "* 0.5", "* 0.25")
+    assert (await editor.command("show", model, "Gate"))["stale"] == "Gate was edited since job 1"
+    await editor.until_lens(model, "stale: Gate was edited since job 1")
+
+
+@pytest.mark.parametrize("saved", [True, False])
+async def test_kernels_that_an_editor_s_own_undo_left_behind_are_cleaned_up(start_editor, model, improved, saved):
+    improved(model, MODEL)
+    editor = await start_editor()
+    editor.open(model)
+    await editor.until_lens(model, "verified")
+    await editor.command("apply", model, "Gate")
+    if saved:
+        editor.save(model)
+    editor.type(model, editor.text(model), MODEL)
+    titles = await editor.until_lens(model, "its kernels are left behind, unused · clean up")
+    assert titles[:4] == ["2.0× vs torch.compile · verified · show", "Kernels", "Review", "Apply"]
+    assert "Clean up the unused kernels of Gate" in [one.title for one in await editor.actions(model, 5)]
+    undone = await editor.command("undo", model, "Gate")
+    package = model.parent / "model_kernels"
+    assert undone["undone"] == ["Gate"] and undone["edited"] is saved and package.exists() is saved
+    if saved:
+        assert "clean up" not in str(await editor.titles(model))  # the package goes with the next save
+        editor.save(model)
+        await until(lambda: not package.exists())
+    assert "clean up" not in str(await editor.until_lens(model, "Apply"))
+
+
+async def test_hints_of_what_kernels_serve_are_not_shown(start_editor, model, improved):
+    chain = MODEL.replace(
+        "torch.sigmoid(x) * torch.tanh(x) + torch.relu(x) * 0.5",
+        "torch.sigmoid(torch.tanh(torch.relu(x).exp() + 1) * 2)",
+    )
+    model.write_text(chain)
+    improved(model, chain)
+    editor = await start_editor()
+
+    def codes():
+        return [one.code for one in editor.client.diagnostics.get(model.as_uri(), ())]
+
+    editor.open(model)
+    await editor.until_lens(model, "verified")
+    await until(lambda: "KA002" in codes())
+    await editor.command("apply", model, "Gate")
+    await until(lambda: "KA002" not in codes())
+    editor.type(model, "* 2)", "* 3)")
+    await until(lambda: "KA002" in codes())
 
 
 async def test_an_editor_that_does_not_take_the_edit_leaves_nothing_behind(start_editor, model, improved):
@@ -130,7 +268,7 @@ async def test_what_was_applied_last_is_what_undo_means_on_the_command_line(star
     await editor.command("apply", model, "Gate")
     editor.save(model)
     store = Store(settings.state_dir)
-    assert find_place(store, "") == Place(model, "Gate")
+    assert find_place(store, "") == FileSelection(model, "Gate")
     model.write_text(MODEL)
     with pytest.raises(UsageError, match="nothing is applied"):
         find_place(store, "")
@@ -188,14 +326,17 @@ async def test_editors_without_pages_of_their_own_are_shown_what_they_ask_for(st
     await editor.until_lens(model, "verified")
     await editor.command("diff", model, "Gate")
     await editor.command("show", model, "Gate")
+    await editor.command("kernels", model, "Gate")
     if opens:
-        await until(lambda: len(editor.client.shown_documents) == 2)
+        await until(lambda: len(editor.client.shown_documents) == 3)
         shown = [unquote(one.uri).removeprefix("file://") for one in editor.client.shown_documents]
     else:
-        await until(lambda: len(editor.client.messages) == 2)
+        await until(lambda: len(editor.client.messages) == 3)
         shown = [one.message.removeprefix("written to ") for one in editor.client.messages]
     texts = {path.suffix: path.read_text() for path in map(Path, shown)}
-    assert '+@_run_path(__file__[:-3] + "_kernels/load.py")' in texts[".diff"]
+    assert '+@_with_kernels("' in texts[".diff"]
+    assert "+// not for running" in texts[".diff"]
+    assert "// replaces: relu" in texts[".cpp"] and texts[".cpp"].endswith("// not for running\n")
     assert "**2.00× vs torch.compile" in texts[".md"] and "gate.cpp" in texts[".md"]
 
 
@@ -232,10 +373,7 @@ async def test_a_class_without_inputs_is_led_to_them(start_editor, workspace):
     needed = await editor.command("optimize", path, "Gate")
     assert needed["job"] is None and needed["needs"] == "inputs"
     draft = needed["choices"][0]
-    assert draft["title"] == "Draft a stub"
-    drafted = await editor.command("inputs", path, "Gate", how="draft")
-    assert drafted["inserted"] and "def get_inputs():" in editor.text(path)
-    compile(editor.text(path), "bare.py", "exec")
+    assert draft["title"] == "Draft a stub" and draft["arguments"][0]["how"] == "draft"
 
 
 async def test_what_one_window_applies_and_undoes_the_other_sees(start_editor, model, improved):
@@ -261,3 +399,57 @@ async def test_what_one_window_applies_and_undoes_the_other_sees(start_editor, m
     await asyncio.gather(*(editor.command("apply", model, "Gate") for editor in (one, two)))
     assert one.text(model) == two.text(model) and one.text(model).count("_kernels/load.py") == 1
     assert (model.parent / "model_kernels" / "load.py").is_file()
+
+
+async def test_a_renamed_file_takes_its_kernels_along(start_editor, model, improved):
+    improved(model, MODEL)
+    editor = await start_editor(change=with_renames)
+    editor.open(model)
+    await editor.until_lens(model, "verified")
+    await editor.command("apply", model, "Gate")
+    editor.save(model)
+    moved = model.parent / "deeper" / "größe 🙂.py"
+    edit = await editor.rename(model, moved)
+    assert [(change.old_uri, change.new_uri) for change in edit.document_changes] == [
+        ((model.parent / "model_kernels").as_uri(), (moved.parent / "größe 🙂_kernels").as_uri())
+    ]
+    (moved.parent).mkdir()
+    (model.parent / "model_kernels").rename(moved.parent / "größe 🙂_kernels")
+    editor.shut(model)
+    model.rename(moved)
+    editor.open(moved)
+    titles = await editor.until_lens(moved, "verified")
+    assert titles[-1] == "Undo" and not any("stale" in title for title in titles)
+    assert await editor.rename(model, moved) is None
+    await editor.command("undo", moved, "Gate")
+    editor.save(moved)
+    assert moved.read_text() == MODEL
+
+
+def with_renames(capabilities):
+    capabilities.workspace.workspace_edit.resource_operations = [types.ResourceOperationKind.Rename]
+
+
+async def test_the_lens_says_which_kernels_are_missing_or_damaged(start_editor, model, improved):
+    improved(model, MODEL)
+    editor = await start_editor()
+    editor.open(model)
+    await editor.until_lens(model, "verified")
+    await editor.command("apply", model, "Gate")
+    editor.save(model)
+    package, away = model.parent / "model_kernels", model.parent / "away"
+    await editor.until_lens(model, "Undo")
+    package.rename(away)
+    editor.save(model)
+    await editor.until_lens(model, "model_kernels is missing; the original runs")
+    away.rename(package)
+    editor.save(model)
+    await editor.until_lens(model, "verified")
+    binary = next(path for path in package.rglob("*") if path.suffix in BINARIES)
+    data = binary.read_bytes()
+    binary.write_bytes(data[: len(data) // 2])
+    editor.save(model)
+    await editor.until_lens(model, f"{binary.name} is damaged")
+    binary.unlink()
+    editor.save(model)
+    await editor.until_lens(model, "lacks")

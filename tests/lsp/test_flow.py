@@ -1,4 +1,4 @@
-"""What a user does, from the open file to the applied kernel and back, over stdio and with real jobs on the CPU."""
+"""A user's session from the open file to the applied kernel and back, over stdio and with real jobs on the CPU."""
 
 from __future__ import annotations
 
@@ -25,8 +25,10 @@ print(model_kernels.counters())
 """
 
 
+@pytest.mark.alone  # applying needs a verdict, and beside much other work there is none
 async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, model, settings, monkeypatch):
-    monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "5s")
+    monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "60s")
+    monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "2")
     monkeypatch.setenv("KERNEL_ASSISTANT_FREE_WINS", "false")
     editor = await start_editor()
     editor.open(model)
@@ -52,11 +54,13 @@ async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, mod
     assert found["uri"] == model.as_uri() and found["class"] == "Gate"
     end = await editor.until_job(second, "finished", "failed")
     # On a machine that is busy with something else the gain may not be measurable; the kernels are right all the same.
-    assert end["outcome"] in ("improved", "no_measurable_gain") and end["best"]["ms"] > 0
-    if end["outcome"] == "improved":
-        assert (await editor.until_lens(model, "verified"))[1:] == ["Review", "Apply", "Discard"]
+    assert end["outcome"] in ("improved", "no_measurable_gain", "inconclusive") and end["best"]["ms"] > 0
+    titles = await editor.until_lens(model, "verified" if end["applicable"] else end["outcome"].replace("_", " "))
+    if end["applicable"]:
+        assert titles[1:3] == ["Kernels", "Review"] and titles[3].startswith("Apply") and titles[4] == "Discard"
     else:
-        assert (await editor.until_lens(model, "no measurable gain"))[1:] == ["Optimize again"]
+        in_full = [f"Verify in full (job {second})"] if end["outcome"] == "inconclusive" else []
+        assert titles[1:] == [*in_full, "Optimize again"]
     diff = await editor.command("diff", model, "Gate", job=second, force=True)
     assert diff["before"] == text and "_kernels/load.py" in diff["after"] and diff["kernels"]
     report = await editor.command("show", model, "Gate")
@@ -73,7 +77,9 @@ async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, mod
     counters = await asyncio.to_thread(run, workspace, settings.counters_dir)
     assert "'kernel': 1" in counters and "'fallbacks': {}" in counters
     titles = await editor.until_lens(model, "last run")
-    assert titles[0].endswith("verified · last run: 1 call, none fell back · show") and titles[1] == "Undo"
+    assert titles[0].endswith("verified · last run: 1 call, none fell back · show")
+    # Applied by force where the machine was too busy to confirm a gain.
+    assert titles[1:] == [*(["Kernels"] if end["applicable"] else []), "Undo"]
 
     again = (await editor.command("verify", model, "Gate"))["job"]
     await editor.until_job(again, "finished")

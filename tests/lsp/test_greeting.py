@@ -1,4 +1,4 @@
-"""The early answer says what the server would have said."""
+"""Tests that the early answer equals the answer of the server."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import sys
 import pytest
 
 import kernel_assistant
-from kernel_assistant_lsp.greeting import answer, greet
+from kernel_assistant_lsp.initial_request import answer, greet
 from kernel_assistant_lsp.server import Server
 
 CLIENTS = [
@@ -18,7 +18,7 @@ CLIENTS = [
     {"general": {"positionEncodings": ["utf-32", "utf-8"]}, "workspace": {"workspaceFolders": True}},
     {
         "general": {"positionEncodings": ["klingon"]},
-        "workspace": {"fileOperations": {"didCreate": True}, "codeLens": {"refreshSupport": True}},
+        "workspace": {"fileOperations": {"didCreate": True, "willRename": True}, "codeLens": {"refreshSupport": True}},
         "textDocument": {"codeLens": {}, "synchronization": {"didSave": True}, "inlineCompletion": {}},
     },
 ]
@@ -64,6 +64,8 @@ def test_any_other_beginning_is_left_to_the_server(body):
 
 
 def test_the_answer_is_there_before_the_types_are(python_path):
-    code = "import sys, kernel_assistant_lsp.greeting; print('lsprotocol' in sys.modules, 'pygls' in sys.modules)"
+    code = (
+        "import sys, kernel_assistant_lsp.initial_request; print('lsprotocol' in sys.modules, 'pygls' in sys.modules)"
+    )
     said = subprocess.check_output([sys.executable, "-c", code], env={"PYTHONPATH": python_path}, text=True)
     assert said.split() == ["False", "False"]

@@ -1,4 +1,4 @@
-"""A class that says nowhere how it is called, from its first lens to the times of its lines, with real jobs."""
+"""A class without declared inputs, from its first lens to the times of its lines, with real jobs."""
 
 from __future__ import annotations
 
@@ -81,3 +81,17 @@ async def test_a_recording_that_is_cancelled_ends_the_program_and_keeps_what_was
     assert scan["classes"][0]["name"] == "Gate" and scan["ended"] == "running"
     assert not psutil.pid_exists(int((workspace / "pid").read_text()))
     assert (await editor.command("profile", path, "Gate"))["job"]
+
+
+async def test_inputs_of_a_class_that_ranks_low_are_kept_too(start_editor, workspace):
+    """If a user asks for the inputs of a class in an editor, they are kept even if the class ranks low."""
+    body = "(torch.nn.Module):\n    def forward(self, x):\n        return x + 1\n\n\n"
+    many = "".join(f"class Part{number}{body}" for number in range(30))
+    calls = (
+        "if __name__ == '__main__':\n    for number in range(30):\n        globals()[f'Part{number}']()(torch.ones(2))"
+    )
+    path = workspace / "many.py"
+    path.write_text(f"import torch\n\n\n{many}{calls}")
+    editor = await start_editor()
+    found = await editor.command("inputs", path, "Part29", how="record", program=["python", "many.py"])
+    assert len(found["classes"]) == 30 and all(row["folder"] for row in found["classes"])

@@ -1,4 +1,4 @@
-"""Jobs as editors see them: queues, other front ends, crashes, progress, trust, settings. The jobs do little."""
+"""Jobs as editors see them: queues, other front ends, crashes, progress, trust, settings. The jobs do little work."""
 
 from __future__ import annotations
 
@@ -10,15 +10,21 @@ import pytest
 from lsprotocol import types
 from pygls.exceptions import JsonRpcException
 
+from kernel_assistant.records import JobOutcome, encode
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.prepare import prepare
+from kernel_assistant.store import JobKind, JobState, Store
+from tests.common import results
 from tests.lsp.editor import MODEL
+from tests.session.tiny_host import step
 
 pytestmark = pytest.mark.asyncio
 
 
 def write(workspace, name, first_line):
-    """A file whose job does what its first line says (tests/session/tiny_host.py)."""
+    """A function that writes a file whose job follows the instruction in its first line
+    (tests/session/tiny_host.py).
+    """
     path = workspace / name
     path.write_text(f"# {first_line}\n{MODEL}")
     return path
@@ -43,6 +49,28 @@ async def test_jobs_wait_for_each_other_and_can_be_cancelled(start_editor, start
     await editor.command("cancel", job=jobs[0])
     await editor.until_job(jobs[0], "cancelled")
     assert await editor.until_lens(first, "Optimize with") == ["Optimize with Kernel Assistant"]
+
+
+async def test_what_is_said_to_a_running_job_is_in_its_transcript(start_editor, start_host, workspace, monkeypatch):
+    monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "model")
+    monkeypatch.setenv("KERNEL_ASSISTANT_ENDPOINT", "http://127.0.0.1:9")  # reads more than once, for all that is known
+    start_host("tiny_host.py")
+    path = write(workspace, "a.py", "hear")
+    editor = await start_editor()
+    editor.open(path)
+    job = (await editor.command("optimize", path, "Gate"))["job"]
+    await editor.until_job(job, "running")
+    begun = await editor.command("transcript", job=job)
+    assert "queued: a.py:Gate" in begun["text"] and not begun["ended"]
+    await editor.command("say", path, "Gate", job=job, words="use shared memory")
+    await editor.until_job(job, "finished")
+    later = await editor.command("transcript", job=job, **{"from": begun["seen"]})
+    assert "> use shared memory" in later["text"] and "queued" not in later["text"] and later["ended"]
+    assert (await editor.command("transcript", job=job))["text"].endswith(later["text"])
+    with pytest.raises(JsonRpcException, match="does not run"):
+        await editor.command("say", job=job, words="too late")
+    with pytest.raises(JsonRpcException, match="nothing to say"):
+        await editor.command("say", job=job, words=" ")
 
 
 async def test_the_same_work_is_one_job_in_two_windows(start_editor, start_host, workspace):
@@ -121,6 +149,24 @@ async def test_progress_of_the_protocol_with_cancel(start_editor, start_host, wo
     assert reports.count("begin") == reports.count("end") == 1 and editor.events == []
 
 
+@pytest.mark.parametrize("of", ["neovim_v0.11.0", "neovim_v0.7.0", "emacs_v29.1"])
+async def test_editors_without_notifications_of_their_own_are_told_how_a_job_ended(
+    start_editor, start_host, workspace, of
+):
+    start_host("tiny_host.py")
+    editor = await start_editor(of=of, options={})
+    for name, first_line, said in (
+        ("a.py", "tick 1", "Gate: no candidate"),
+        ("b.py", "fail", "Gate: no compiler; install one"),
+    ):
+        path = write(workspace, name, first_line)
+        editor.open(path)
+        await editor.command("optimize", path, "Gate")
+        await editor.until_message(said)
+    told = [one for one in editor.client.messages if one.message.startswith("Gate: ")]
+    assert [one.type for one in told] == [types.MessageType.Info, types.MessageType.Error]
+
+
 async def test_an_untrusted_workspace_runs_nothing(start_editor, model, settings):
     editor = await start_editor(options={"progress": "client", "trusted": False})
     editor.open(model)
@@ -192,6 +238,27 @@ async def test_the_device_is_told_while_somebody_looks(start_editor, model):
     assert len(editor.statuses) <= seen + 1
 
 
+async def test_the_first_lens_after_a_restart_is_right(start_editor, start_host, workspace, improved):
+    start_host("tiny_host.py")
+    running, applied = write(workspace, "a.py", "wait"), workspace / "b.py"
+    applied.write_text(MODEL)
+    improved(applied, MODEL)
+    editor = await start_editor()
+    editor.open(running)
+    editor.open(applied)
+    job = (await editor.command("optimize", running, "Gate"))["job"]
+    await editor.until_job(job, "running")
+    await editor.command("apply", applied, "Gate")
+    editor.save(applied)
+    await editor.kill()
+    again = await start_editor()
+    for path in (running, applied):
+        again.open(path)
+    assert (await again.titles(applied))[1:3] == ["Kernels", "Undo"]
+    assert (await again.titles(running))[1:3] == ["Transcript", "Cancel"]
+    await again.command("cancel", job=job)
+
+
 async def test_a_server_that_is_terminated_leaves_the_job_alone(start_editor, start_host, workspace):
     start_host("tiny_host.py")
     path = write(workspace, "a.py", "tick 40")
@@ -204,3 +271,27 @@ async def test_a_server_that_is_terminated_leaves_the_job_alone(start_editor, st
     again = await start_editor()
     again.open(path)
     await again.until_lens(path, "no candidate")
+
+
+async def test_what_a_cancelled_job_kept_is_verified_in_full(start_editor, start_host, workspace, settings):
+    start_host("tiny_host.py")
+    path = write(workspace, "a.py", "tick 1")
+    kept = workspace / "kept"
+    (kept / "sources").mkdir(parents=True)
+    (candidate,) = step(1).candidates
+    (kept / "plan.json").write_bytes(encode(candidate.plan))
+    (kept / "sources/f.cpp").write_text(candidate.sources["f.cpp"])
+    store = Store(settings.state_dir)
+    row = store.add_job(*prepare(f"{path}:Gate", settings), "cpu")
+    cancelled = results.result(outcome=JobOutcome.cancelled, artifacts={"plan.json": str(kept / "plan.json")})
+    store.mark_ended(row.id, JobState.cancelled, result=cancelled)
+    editor = await start_editor()
+    editor.open(path)
+    titles = await editor.until_lens(path, "Verify in full")
+    assert titles == ["Optimize with Kernel Assistant", f"Verify in full (job {row.id})"]
+    assert f"Verify in full what job {row.id} found for Gate" in [one.title for one in await editor.actions(path, 6)]
+    job = (await editor.command("confirm", path, "Gate"))["job"]
+    await editor.until_job(job, "finished")
+    done = store.job(job)
+    assert (done.options.kind, done.task) == (JobKind.optimize, row.task)
+    assert done.options.candidate is not None and done.options.candidate.hash() == candidate.hash()

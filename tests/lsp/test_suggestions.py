@@ -1,4 +1,6 @@
-"""A model's words in CUDA files, through the server: labelled until they have passed, asked for in another process."""
+"""A model's suggestions in CUDA files, through the server: labelled until they have passed, and requested in another
+process.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +20,7 @@ from kernel_assistant.serving.registry import SHIPPED_NAME
 from kernel_assistant.source.build import build_task
 from kernel_assistant.store import JobOptions, JobState, Store
 from kernel_assistant_lsp.features.ghost import LABEL
-from kernel_assistant_lsp.model_process import Writer
+from kernel_assistant_lsp.model_process import SuggestionWriter
 from tests.common import results
 from tests.policy.endpoint import fails, says, served
 
@@ -98,13 +100,26 @@ async def test_clients_of_models_are_loaded_in_another_process(start_editor, end
     assert await words(editor, kernel) == [f"{CODE}  {LABEL}"]
     (again,) = server.children()
     await editor.close()
-    assert psutil.wait_procs([again], timeout=20)[1] == []
+    assert psutil.wait_procs([again], timeout=60)[1] == []
 
 
 async def test_a_model_that_knows_tasks_alone_is_not_asked_to_continue_files():
     question = Request(messages=(Message(role="user", content=CUDA),), max_tokens=32)
     settings = resolve(None, {"model": SHIPPED_NAME})[0]
-    assert Writer().answer(settings, question, lambda: False) == {"content": ""}
+    assert "whole kernels for a class" in SuggestionWriter().answer(settings, question, lambda: False)["cause"]
+
+
+@pytest.mark.parametrize("progress", ["client", ""])
+async def test_why_nothing_is_suggested_in_a_cuda_file_is_said_once(start_editor, kernel, progress):
+    editor = await start_editor(options={"progress": progress})
+    alone = kernel.parent / "other" / "kernel.cu"
+    alone.parent.mkdir()
+    alone.write_text(CUDA)
+    for path in (kernel, alone, kernel.parent / "kernel.txt"):
+        editor.open(path, CUDA)
+        assert [await words(editor, path) for _ in range(2)] == [[], []]
+    said = [one["message"] for one in editor.unsuggested] + [one.message for one in editor.client.messages]
+    assert len(said) == 2 and "whole kernels for a class" in said[0] and "no plan.json" in said[1]
 
 
 async def test_typing_on_ends_the_reply_and_the_process_stays(start_editor, endpoint, kernel):

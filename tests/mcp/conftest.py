@@ -1,4 +1,4 @@
-"""The server as an agent starts it, and the official client."""
+"""The server in the way in which an agent starts it, and the official client."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def home(tmp_path_factory):
 
 @pytest.fixture
 def agent(home, tmp_path: Path, python_path: str):
-    """`agent(conversation)` runs `conversation(client)` against a server of its own, started in `tmp_path`."""
+    """`agent(conversation)` runs `conversation(client)` with a new server that is started in `tmp_path`."""
 
     def talk(conversation: Callable[[Client], Any]) -> Any:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("KERNEL_ASSISTANT_")}
@@ -37,6 +37,7 @@ def agent(home, tmp_path: Path, python_path: str):
             "KERNEL_ASSISTANT_HOME": str(home),
             "KERNEL_ASSISTANT_POLICY": "generator",
             "KERNEL_ASSISTANT_FREE_WINS": "false",
+            "KERNEL_ASSISTANT_TURNS": "2",
             "PYTHONPATH": python_path,
         }
         parameters = StdioServerParameters(

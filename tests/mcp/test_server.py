@@ -1,4 +1,4 @@
-"""The server over stdio, by the official client, on real jobs on the CPU."""
+"""The server over stdio with the official client, on real jobs on the CPU."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ def test_tools_are_told_strictly(agent) -> None:
 
     info, instructions, tools = agent(talk)
     assert info.name == "kernel-assistant" and "optimize" in instructions
-    names = "hints scan profile verify optimize result jobs cancel apply undo".split()
+    names = "hints scan draft profile verify optimize result jobs cancel confirm apply undo check export".split()
     assert [tool.name for tool in tools] == names
     for tool in tools:
         Draft202012Validator.check_schema(tool.input_schema)
@@ -74,7 +74,7 @@ def test_what_does_not_fit_is_an_answer(agent, module: Path) -> None:
             refused(await call("optimize", {"module": str(module), "budget_seconds": "long"})),
             refused(await call("optimize", {"module": str(module), "target": "tpu"})),
             refused(await call("optimize", {"module": "/no/such.py"})),
-            refused(await call("result", {"job": "999999"})),
+            refused(await call("result", {"job": 999999})),
             refused(await call("apply", {"what": str(module)})),
             refused(await call("nothing", {})),
             answered(await call("jobs", {"limit": 1}))["jobs"] is not None,
@@ -82,6 +82,7 @@ def test_what_does_not_fit_is_an_answer(agent, module: Path) -> None:
 
     missing, unknown, kind, target, file, job, apply, tool, alive = agent(talk)
     assert "missing required field `module`" in missing and "unknown field `budget`" in unknown
+    assert "optimize takes module (required), target, budget_seconds, policy, numerics, inputs, wait" in unknown
     assert "budget_seconds" in kind and "target" in target
     assert "/no/such.py does not exist" in file and "next: " in file
     assert "no job '999999'" in job and "there is no job for" in apply and "there is no tool" in tool and alive
@@ -150,23 +151,53 @@ def test_optimize_result_apply_and_undo(agent, module: Path) -> None:
 
     async def talk(client):
         call = client.call_tool
-        asked = {"module": str(module), "target": "cpu", "budget_seconds": 2}
+        asked = {"module": str(module), "target": "cpu", "budget_seconds": 60}
         found = answered(await call("optimize", asked, progress_callback=progress))
         again = answered(await call("result", {"job": found["job"], "sources": True}))
-        plan = {"what": found["job"], "force": True}
+        begun = answered(await call("confirm", {"job": int(found["job"]), "wait": False}))
+        assert begun["job"] != found["job"]
+        await call("cancel", {"job": begun["job"]})
+        plan = {"what": int(found["job"]), "force": True}
         shown = answered(await call("apply", {**plan, "dry_run": True}))
         untouched = await anyio.Path(module).read_text()
         applied = answered(await call("apply", plan))
         edited = await anyio.Path(module).read_text()
+        checked = answered(await call("check", {"path": str(module), "timing": False}))
+        assert [one["status"] for one in checked["classes"]] == ["ok"] and checked["passes"]
+        kept = {"what": int(found["job"]), "form": "kernelbench", "folder": str(module.with_name("kept"))}
+        exported = answered(await call("export", kept))
+        assert all([await anyio.Path(one).is_file() for one in exported["files"]])
         undone = answered(await call("undo", {"what": str(module)}))
+        # As for a class of an installed library: another file imports the kernels.
+        program = anyio.Path(module.with_name("program.py"))
+        await program.write_text("import net\n")
+        outside = answered(await call("apply", {**plan, "into": str(program)}))
+        assert outside["path"] == str(program) and "kernels_for_net" in await program.read_text()
+        assert await anyio.Path(module).read_text() == TEXT
+        assert answered(await call("undo", {"what": str(program)}))["classes"] == ["Net"]
+        assert await program.read_text() == "import net\n"
         return found, again, shown, untouched, applied, edited, undone
 
     found, again, shown, untouched, applied, edited, undone = agent(talk)
-    assert found["outcome"] in ("improved", "no_measurable_gain") and found["best"]["error_over_pytorchs"] >= 0
+    assert found["outcome"] in ("improved", "no_measurable_gain", "inconclusive")
+    assert found["best"]["error_over_pytorchs"] >= 0 and found["over_torch_compile"] != "unknown"
     assert found["evaluation"]["outcome"] == "correct" and any(message.startswith("turn ") for message in told)
     assert again["state"] == "done" and again["sources"]
     assert untouched == TEXT and shown["diff"] == applied["diff"]
-    assert "_run_path" in edited and undone["restored"] and module.read_text() == TEXT
+    assert "_with_kernels" in edited and undone["restored"] and module.read_text() == TEXT
+
+
+def test_inputs_are_drafted_and_nothing_is_checked_where_nothing_is_applied(agent, module: Path) -> None:
+    module.write_text(TEXT.replace("# kernel-assistant", "# nothing"))
+
+    async def talk(client):
+        drafted = answered(await client.call_tool("draft", {"module": f"{module}:Net"}))
+        wanted = {"what": 999999, "form": "package", "folder": "kept"}
+        return drafted, refused(await client.call_tool("check", {})), refused(await client.call_tool("export", wanted))
+
+    drafted, nothing, unknown = agent(talk)
+    assert drafted["class"] == "Net" and "kernel-assistant: inputs=" in drafted["text"]
+    assert "no applied kernels at or below ." in nothing and "no job '999999'" in unknown
 
 
 def test_verify_judges_a_candidate_of_the_agents_own(agent, module: Path) -> None:

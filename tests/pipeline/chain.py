@@ -1,6 +1,7 @@
-"""The recipe `smoke`, all of it: what its run leaves for those who watch it, go on with it or use its model.
+"""The whole recipe `smoke`: the files that its run leaves for watching it, for continuing it and for using its model.
 
-Collected where what its stages learned is tested (`tests/learning/test_smoke.py`): one process makes the run.
+`tests/learning/test_smoke.py`, which tests what the stages learned, collects these tests, so that one process makes the
+run.
 """
 
 from __future__ import annotations
@@ -14,8 +15,8 @@ import tomllib
 import pytest
 
 from kernel_assistant.session.training_run import RunState, read_status
+from kernel_assistant.session.training_stages import DONE, PROGRESS
 from kernel_assistant_training.pipeline.recipe import load
-from kernel_assistant_training.pipeline.state import DONE, PROGRESS
 
 
 def again(run, *words):

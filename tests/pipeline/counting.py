@@ -7,24 +7,25 @@
 
 from __future__ import annotations
 
-import argparse
 import json
 import signal
 import sys
 import time
+from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_assistant_training.options.command_line import option, parse
 
-def parser():
-    found = argparse.ArgumentParser()
-    found.add_argument("--out", type=Path, required=True)
-    found.add_argument("--base", type=Path)
-    found.add_argument("--to", type=int, default=5)
-    found.add_argument("--every", type=float, default=0.02)
-    found.add_argument("--at", type=int, default=-1)
-    found.add_argument("--what", default="")
-    found.add_argument("--seed", type=int, default=0)
-    return found
+
+@dataclass(frozen=True)
+class CountArguments:
+    out: Path = option()
+    base: Path | None = option(None)
+    to: int = option(5)
+    every: float = option(0.02)
+    at: int = option(-1)
+    what: str = option("")
+    seed: int = option(0)
 
 
 def count(options):
@@ -49,10 +50,6 @@ def count(options):
     sys.stdout.write(json.dumps({"counted": at}) + "\n")
 
 
-def model(folder):
-    return folder / "model" if (folder / "model" / "config.json").is_file() else None
-
-
 def misbehave(what):
     if what == "fail":
         sys.stderr.write("the disk is made of cheese\nuse another one\n")
@@ -66,13 +63,14 @@ def misbehave(what):
 def main():
     if sys.argv[1] == "stage":
         signal.signal(signal.SIGTERM, lambda number, frame: sys.exit(128 + number))
-        count(parser().parse_args(sys.argv[2:]))
+        count(parse(CountArguments, "count", sys.argv[2:]))
         return
     from kernel_assistant_training import __main__ as entry
     from kernel_assistant_training.pipeline import kinds, process
 
-    kinds.KINDS["count"] = kinds.Kind(("counting", "stage"), "counting:parser", ("out", "seed", "base"), model=model)
-    process.GRACE_S, process.TERM_S, process.INTERRUPT_S = 1.0, 1.0, 3.0
+    taken = ("out", "seed", "base")
+    kinds.KINDS["count"] = kinds.StageKind(("counting", "stage"), CountArguments, taken, model="model/config.json")
+    process.DEADLINES.update({process.StopCause.limit: (1.0, 2.0), process.StopCause.interrupted: (0.0, 3.0)})
     raise SystemExit(entry.main(["pipeline", *sys.argv[1:]]))
 
 

@@ -1,4 +1,4 @@
-"""Stages one after another, and what becomes of a run that is ended, killed, paused or fails."""
+"""Stages one after another, and runs that are ended, killed, paused or fail."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kernel_assistant.session.training_run import RunState, Wish, ask, read_status
+from kernel_assistant.session.training_run import RunState, TrainingCommand, ask, read_status
 
 pytestmark = pytest.mark.slow
 
@@ -34,7 +34,7 @@ def stage(name, limit=60, optional=False, **options):
 
 @pytest.fixture
 def run(tmp_path, own_state, monkeypatch, python_path):
-    """Starts a pipeline in `tmp_path`/run; what still runs is ended with the test."""
+    """Starts a pipeline in `tmp_path`/run; if it still runs at the end of the test, it is ended."""
     monkeypatch.setenv("PYTHONPATH", f"{Path(__file__).parent}:{python_path}")
     monkeypatch.setenv("KERNEL_ASSISTANT_TENSORBOARD", "0")
     begun = []
@@ -121,7 +121,7 @@ def test_another_recipe_is_refused_but_for_limits(run, tmp_path):
 
 def test_words_are_read_before_anything_runs(run, tmp_path):
     code, _, err = ended(run(stage("first", to=2), stage("second", two=3)))
-    assert code == 2 and "stage second: unrecognized arguments: --two 3" in err
+    assert code == 2 and "stage second: No such option '--two'" in err
     assert not (tmp_path / "run" / "01-first").exists()
 
 
@@ -185,7 +185,7 @@ def test_a_stage_that_fails_is_quoted(run, tmp_path):
 
 
 def test_a_stage_is_stopped_at_its_limit(run, tmp_path):
-    """What it has by then counts, if it is a model."""
+    """Its output up to the limit counts, if it contains a model."""
     folder = tmp_path / "run"
     code, _, err = ended(run(stage("first", limit=2, to=1000, every=0.1)))
     assert code == 4 and "without a model" in err
@@ -207,7 +207,7 @@ def test_a_stage_that_does_not_listen_is_killed_at_its_limit(run, tmp_path):
 
 
 def test_a_full_disk_is_named_and_the_run_goes_on(run, tmp_path):
-    """Files may not grow beyond what the first steps need, as on a disk that is full."""
+    """Files may not become larger than in the first steps, which has the effect of a full disk."""
     folder, stages = tmp_path / "run", (stage("first", to=30),)
     full = partial(resource.setrlimit, resource.RLIMIT_FSIZE, (1500, resource.getrlimit(resource.RLIMIT_FSIZE)[1]))
     code, _, err = ended(run(*stages, preexec_fn=full))
@@ -223,15 +223,15 @@ def test_pause_and_stop_are_for_the_whole(run, tmp_path):
     folder, stages = tmp_path / "run", (stage("first", to=100, every=0.04), stage("second", to=2))
     process = run(*stages)
     until(lambda: counted(folder / "01-first") >= 2)
-    ask(folder, Wish.pause)
+    ask(folder, TrainingCommand.pause)
     until(lambda: read_status(folder).state is RunState.paused)
     at, spent = counted(folder / "01-first"), json.loads((folder / "01-first" / "progress").read_text())["seconds"]
     time.sleep(1.5)
     assert counted(folder / "01-first") == at
     assert json.loads((folder / "01-first" / "progress").read_text())["seconds"] < spent + 1
-    ask(folder, Wish.go_on)
+    ask(folder, TrainingCommand.go_on)
     until(lambda: counted(folder / "01-first") > at)
-    ask(folder, Wish.stop)
+    ask(folder, TrainingCommand.stop)
     code, out, _ = ended(process)
     assert code == 0 and "stopped; go on:" in out
     assert counted(folder / "01-first") < 100 and not (folder / "02-second").exists()

@@ -1,4 +1,4 @@
-"""What a recipe may say, what its stages start from, and what it is said to take."""
+"""Tests the content of recipes, the models from which stages start, and the estimates."""
 
 from __future__ import annotations
 
@@ -6,18 +6,22 @@ import json
 import os
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant_training.pipeline import starts
+from kernel_assistant.session.training_stages import StageDone, StageProgress
+from kernel_assistant_training.options.stages import PpoSingleArguments, PretrainOptions
+from kernel_assistant_training.pipeline import inputs
 from kernel_assistant_training.pipeline.estimate import cost, parameters_of
 from kernel_assistant_training.pipeline.kinds import words
 from kernel_assistant_training.pipeline.rates import MEASURED_PARAMETERS, rate
-from kernel_assistant_training.pipeline.recipe import RECIPES, Recipe, Stage, load
-from kernel_assistant_training.pipeline.state import Done, Progress, RunFolder
+from kernel_assistant_training.pipeline.recipe import RECIPES, Recipe, RecipeStage, load
+from kernel_assistant_training.pipeline.run_folder import PipelineFolder
+from kernel_assistant_training.tracking import EVALUATED
 
 
 def recipe(*stages, **rest):
@@ -25,18 +29,18 @@ def recipe(*stages, **rest):
 
 
 def stage(name, limit=60.0, **rest):
-    return Stage(name=name, limit=limit, **rest)
+    return RecipeStage(name=name, limit=limit, **rest)
 
 
 @pytest.mark.parametrize("name", sorted(path.stem for path in RECIPES.glob("*.toml")))
 def test_those_of_the_package_fit(name):
     found = load(name)
-    starts.check(msgspec.structs.replace(found, base="shipped"))
-    assert found.about and found.stage[-1].of_kind == "export"
+    inputs.check(msgspec.structs.replace(found, base="shipped"))
+    assert found.about and found.stage[-1].kind == "export"
 
 
 def test_small_fits_into_a_hold():
-    """25 minutes, and what stages take to end when their limit has come."""
+    """The limit is 25 minutes, including the time that stages take to end after their limits."""
     assert load("small").limit <= 1460
 
 
@@ -44,10 +48,10 @@ def test_small_fits_into_a_hold():
     ("text", "said"),
     [
         ('target = "cpu"', "stage"),
-        ('target = "gpu"\n[[stage]]\nname = "sft"\nlimit = 1', "target is 'gpu'"),
+        ('target = "gpu"\n[[stage]]\nname = "sft"\nlimit = 1', "Invalid enum value 'gpu' - at `$.target`"),
         ('target = "cpu"\n[[stage]]\nname = "sfd"\nlimit = 1', "no kind 'sfd' (did you mean sft?)"),
         ('target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 1\nlimits = 2', "limits"),
-        ('target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 0', "limit is 0, not above 0"),
+        ('target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 0', "Expected `float` > 0.0 - at `$.stage[0].limit`"),
         (
             'target = "cpu"\n[[stage]]\nname = "sft"\nlimit = 9\noptions = { seconds = 9 }',
             "does not end before its limit",
@@ -72,12 +76,12 @@ def test_a_name_that_is_none_is_told_the_nearest():
 
 def test_a_stage_without_a_start_is_refused():
     with pytest.raises(UsageError, match="stage sft has no model to start from"):
-        starts.check(recipe(stage("episodes"), stage("sft")))
-    starts.check(recipe(stage("episodes"), stage("sft"), base="shipped"))
+        inputs.check(recipe(stage("episodes"), stage("sft")))
+    inputs.check(recipe(stage("episodes"), stage("sft"), base="shipped"))
     with pytest.raises(UsageError, match="stage sft has no episodes to start from"):
-        starts.check(recipe(stage("sft"), base="shipped"))
+        inputs.check(recipe(stage("sft"), base="shipped"))
     with pytest.raises(UsageError, match="no eval stage is before it"):
-        starts.check(recipe(stage("export", choose="pass_rate"), base="shipped"))
+        inputs.check(recipe(stage("export", choose="pass_rate"), base="shipped"))
 
 
 def test_words():
@@ -87,8 +91,8 @@ def test_words():
 
 def finished(run, place, model="", **rest):
     run.folder(place).mkdir()
-    run.keep(place, Progress())
-    run.keep(place, Done(seconds=1.0, starts=1, how="ended", model=model, **rest))
+    run.keep(place, StageProgress())
+    run.keep(place, StageDone(seconds=1.0, starts=1, how="ended", model=model, **rest))
 
 
 def test_each_stage_starts_from_what_is_before_it(tmp_path):
@@ -100,15 +104,15 @@ def test_each_stage_starts_from_what_is_before_it(tmp_path):
         stage("sft"),
         stage("rft", options={"shards": False}),
         stage("critic"),
-        stage("ppo-agent", of="pretrain", options={"pool": ["local:2", "{synth}/x"]}),
+        stage("ppo-agent", of="pretrain", options={"known": ["{rft}/evaluations.jsonl", "x"]}),
         gpus=2,
         seed=3,
     )
-    starts.check(asked)
-    with RunFolder(tmp_path / "run", asked) as run:
-        assert starts.given(run, 1) == {"out": run.folder(1), "seed": 3, "base": None}
+    inputs.check(asked)
+    with PipelineFolder(tmp_path / "run", asked) as run:
+        assert inputs.given(run, 1) == {"out": run.folder(1), "seed": 3, "base": None}
         finished(run, 1, "02-pretrain/model")
-        played = starts.command(run, 3, 30.0, "x")
+        played = inputs.command(run, 3, 30.0, "x")
         # What is left of the limit of 100 seconds, 15 of which are for beginning and ending.
         assert played[played.index("--seconds") + 1] == "55.0" and played[played.index("--target") + 1] == "cuda"
         for place in (2, 3):
@@ -116,18 +120,18 @@ def test_each_stage_starts_from_what_is_before_it(tmp_path):
             (run.folder(place) / "episodes-cpu-00.jsonl").touch()
         files = [run.folder(place) / "episodes-cpu-00.jsonl" for place in (2, 3)]
         base = run.path / "02-pretrain" / "model"
-        assert starts.given(run, 4) == {"out": run.folder(4), "seed": 3, "base": base, "episodes": files}
+        assert inputs.given(run, 4) == {"out": run.folder(4), "seed": 3, "base": base, "episodes": files}
         finished(run, 4, "05-sft")
-        assert "--shards" not in starts.command(run, 5, 0.0, "x")
+        assert "--shards" not in inputs.command(run, 5, 0.0, "x")
         finished(run, 5, "06-rft/model")
         (run.folder(5) / "evaluations.jsonl").touch()
-        asked_for = starts.given(run, 6)
+        asked_for = inputs.given(run, 6)
         assert asked_for["known"] == [run.folder(5) / "evaluations.jsonl"]
         assert (asked_for["base"], asked_for["trajectories"]) == (run.path / "06-rft" / "model", run.folder(5))
-        assert "--shards" not in starts.command(run, 7, 0.0, "x")
+        assert "--shards" not in inputs.command(run, 7, 0.0, "x")
         finished(run, 0)
         (run.folder(0) / "tasks-00000.parquet").touch()
-        command = starts.command(run, 7, 0.0, "x")
+        command = inputs.command(run, 7, 0.0, "x")
         assert command[1:7] == [
             "-m",
             "accelerate.commands.launch",
@@ -138,7 +142,7 @@ def test_each_stage_starts_from_what_is_before_it(tmp_path):
         ]
         assert command[command.index("--base") + 1] == str(base)
         assert command[command.index("--shards") + 1] == str(run.folder(0))
-        assert command[command.index("--pool") + 1 :] == ["local:2", f"{run.folder(0)}/x"]
+        assert command[command.index("--known") + 1 :] == [f"{run.folder(5)}/evaluations.jsonl", "x"]
 
 
 def test_the_best_model_is_exported(tmp_path):
@@ -150,45 +154,41 @@ def test_the_best_model_is_exported(tmp_path):
         base=str(tmp_path),
     )
     (tmp_path / "config.json").write_text("{}")
-    starts.check(asked)
-    with RunFolder(tmp_path / "run", asked) as run:
+    inputs.check(asked)
+    with PipelineFolder(tmp_path / "run", asked) as run:
         finished(run, 0, "01-sft")
         finished(run, 1, "02-rft/model")
         models = [tmp_path, run.path / "01-sft", run.path / "02-rft" / "model"]
-        assert starts.given(run, 2)["base"] == models
+        assert inputs.given(run, 2)["base"] == models
         finished(run, 2)
 
         def found(*rates):
             lines = [json.dumps({"checkpoint": number, "pass_rate": one}) for number, one in enumerate(rates)]
-            (run.folder(2) / starts.EVALUATED).write_text("\n".join(lines))
-            return starts.command(run, 3, 0.0, "mine")[4:]
+            (run.folder(2) / EVALUATED).write_text("\n".join(lines))
+            return inputs.command(run, 3, 0.0, "mine")[4:]
 
         target = str(run.folder(3) / "mine.gguf")
         assert found(0.5, 0.7, 0.6) == [str(models[1]), target]
         assert found(0.7, 0.7, 0.6) == [str(models[1]), target]  # of equals the latest
         assert found(0.9, 0.7, 0.6) == [str(models[0]), target]
-        (run.folder(2) / starts.EVALUATED).unlink()
+        (run.folder(2) / EVALUATED).unlink()
         with pytest.raises(UsageError, match="no eval stage gave 'pass_rate'"):
-            starts.command(run, 3, 0.0, "mine")
+            inputs.command(run, 3, 0.0, "mine")
 
 
 def test_costs_follow_the_options():
-    asked = {"rows": 64, "length": 2048, "seconds": 100.0, "steps": 0}
+    asked = PretrainOptions(out=Path("y"), seconds=100.0)
     found = cost("pretrain", asked, "cuda", MEASURED_PARAMETERS)
     assert found.tokens == pytest.approx(1.55e8) and found.rates[0].measured
-    assert cost("pretrain", {**asked, "steps": 10}, "cuda", MEASURED_PARAMETERS).tokens == 64 * 2048 * 10
-    play = {
-        "iterations": 2,
-        "tasks": 3,
-        "episodes": 4,
-        "turns": 1,
-        "reply": 512,
-        "reward": "correctness",
-        "context": 4096,
-    }
-    once, twice = (cost("ppo-single", {**play, "iterations": many}, "cpu", 1e6) for many in (2, 4))
+    assert cost("pretrain", replace(asked, steps=10), "cuda", MEASURED_PARAMETERS).tokens == 64 * 2048 * 10
+    play = PpoSingleArguments(
+        base=Path("x"), out=Path("y"), tasks=3, episodes=4, reward="correctness", held_out=0, reply=512
+    )
+    once, twice = (cost("ppo-single", replace(play, iterations=many), "cpu", 1e6) for many in (2, 4))
     assert once.evaluations == 24 and twice.evaluations == 48 and twice.seconds > once.seconds
-    assert cost("ppo-single", {**play, "reward": "milestone"}, "cpu", 1e6).seconds > once.seconds
+    dearer = cost("ppo-single", replace(play, iterations=2, reward="milestone"), "cpu", 1e6)
+    assert dearer.seconds > once.seconds
+    assert dearer.within(once.seconds).evaluations < dearer.evaluations
 
 
 def test_rates_of_large_models_are_called_assumed():
@@ -199,7 +199,7 @@ def test_rates_of_large_models_are_called_assumed():
 
 
 def test_it_loads_no_torch(python_path):
-    """It lives as long as all stages together, beside them."""
+    """The pipeline's process exists as long as all stages, at the same time as they do."""
     code = "import sys, kernel_assistant_training.pipeline.command; assert 'torch' not in sys.modules"
     subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": python_path}, check=True)
 

@@ -1,8 +1,7 @@
-"""Fine-tuning of models that are not ours, and what is exported of those that have adapters."""
+"""Fine-tuning of models of other families, and the export of models with adapters."""
 
 from __future__ import annotations
 
-import argparse
 import json
 from pathlib import Path
 
@@ -11,10 +10,11 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from kernel_assistant_training.conversation import Tokens
-from kernel_assistant_training.export import as_folder
-from kernel_assistant_training.fine_tuning import fit
-from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.base import ADAPTER
+from kernel_assistant_training.options.stages import RftArguments
+from kernel_assistant_training.ppo.model.actor import Actor
+from kernel_assistant_training.ppo.model.base import ADAPTER
+from kernel_assistant_training.stages.export import as_folder
+from kernel_assistant_training.stages.fine_tuning import fit
 from tests.base.models import save
 from tests.common.threads import one_thread
 
@@ -30,7 +30,7 @@ def on_one_thread():
 def options(base, out, **rest):
     asked = {"base": base, "out": out, "trainer": "transformers", "epochs": 4.0, "steps": -1, "seconds": 0.0}
     more = {"batch": 4, "accumulate": 1, "rate": 1e-2, "seed": 0, "checkpoint_seconds": 60.0, "lora": 0}
-    return argparse.Namespace(**{**asked, **more, **rest})
+    return RftArguments(**{**asked, **more, **rest})
 
 
 def loss(model):

@@ -1,4 +1,4 @@
-"""An endpoint that speaks OpenAI's protocol over HTTP; what it says is scripted."""
+"""An endpoint with OpenAI's protocol over HTTP; its answers are scripted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ CONTROL = {"<|im_start|>": [1001], "<|im_end|>": [1002]}
 
 
 class Handler(BaseHTTPRequestHandler):
-    """One request: its body is kept, the next answer of the script is given."""
+    """One request: its body is kept, and the next answer of the script is sent."""
 
     server: Endpoint
 
@@ -34,7 +34,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps({"object": "list", "data": listed}).encode())
 
     def tokenize(self) -> None:
-        """As vLLM does: control tokens are found in any text. Here other characters are a token each."""
+        """Tokenises as vLLM does: control tokens are recognized in any text. All other characters are a token each."""
         ids: list[int] = []
         for part in re.split("(<[|]im_start[|]>|<[|]im_end[|]>)", self.body["prompt"]):
             ids += CONTROL.get(part) or map(ord, part)
@@ -42,7 +42,7 @@ class Handler(BaseHTTPRequestHandler):
         self.wfile.write(json.dumps({"tokens": ids}).encode())
 
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
-        """Nothing on stderr."""
+        """Writes nothing to stderr."""
 
     def begin(self, status: int = 200, kind: str = "text/event-stream") -> None:
         self.send_response(status)
@@ -73,7 +73,7 @@ class Endpoint(ThreadingHTTPServer):
 
 @contextmanager
 def served() -> Iterator[Endpoint]:
-    """An endpoint for the block."""
+    """An endpoint that exists within the block."""
     server = Endpoint()
     thread = threading.Thread(target=server.serve_forever, args=(0.05,), daemon=True)
     thread.start()
@@ -93,7 +93,7 @@ def usage(prompt: int, completion: int) -> dict[str, Any]:
 
 
 def says(*deltas: dict[str, Any], finish: str = "stop") -> Answer:
-    """A whole stream."""
+    """A complete stream of a reply."""
 
     def answer(request: Handler) -> None:
         request.begin()
@@ -107,7 +107,9 @@ def says(*deltas: dict[str, Any], finish: str = "stop") -> Answer:
 
 
 def samples(ids: Sequence[int], finish: str | None = "stop", logprobs: int | None = None) -> Answer:
-    """A streamed completion: a token a chunk, each with its log-probability, of which `logprobs` are given."""
+    """A streamed completion with one token in each chunk and its log-probability, which is sent if `logprobs` is
+    set.
+    """
 
     def answer(request: Handler) -> None:
         request.begin()

@@ -1,4 +1,6 @@
-"""TokenClient: what goes out and comes back as tokens, by a server on this machine. tests/serving has the real one."""
+"""TokenClient: the tokens that it sends and receives, with a server on this machine. tests/serving tests it with the
+real server.
+"""
 
 from __future__ import annotations
 

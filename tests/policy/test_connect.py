@@ -1,4 +1,4 @@
-"""From a URL or a registered name to a client."""
+"""Tests how a client is made from a URL or a registered name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tasks with candidates, and fleets of machines."""
+"""Tasks with candidates, and groups of evaluation hosts."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ import pytest
 
 from kernel_assistant.agent.directives import candidate_from
 from kernel_assistant_training.episodes.subject import subjects
-from kernel_assistant_training.ppo.pool import Asked
-from kernel_assistant_training.ppo.pool_fleet import Fleet
-from kernel_assistant_training.ppo.pool_worker import Job
-from kernel_assistant_training.ppo.tasks import of_graph
-from tests.pool.piped import OPTIONS
+from kernel_assistant_training.evaluation.tasks import of_graph
+from kernel_assistant_training.evaluation.worker import EvaluationJob
+from kernel_assistant_training.ppo.pool.host_group import HostGroup
+from kernel_assistant_training.ppo.pool.pool import EvaluationRequest
+from tests.pool.hosts import OPTIONS
 
 
 @pytest.fixture(autouse=True)
@@ -23,12 +23,12 @@ def home(tmp_path, monkeypatch, python_path):
 
 @pytest.fixture
 def fleet():
-    """Members → a fleet of them, and the lines that it told."""
+    """A function: connections → a group of these hosts, and the lines that it reported."""
     made = []
 
-    def make(*members, options=OPTIONS, patience=60.0):
+    def make(*connections, options=OPTIONS, patience=60.0):
         lines = []
-        made.append(Fleet(members, options, lines.append, patience))
+        made.append(HostGroup(connections, options, lines.append, patience))
         return made[-1], lines
 
     yield make
@@ -38,18 +38,21 @@ def fleet():
 
 @pytest.fixture(scope="session")
 def asked():
-    """Of each of three tasks a right candidate, and one that does not compile."""
+    """A right candidate and one that does not compile, for each of three tasks."""
     found = []
     for subject in islice(subjects(1, "cpu"), 3):
         task, source = of_graph(subject.graph, "cpu"), subject.answers[0].source
         versions = [source, source.replace("{\n", "{\n  undeclared;\n", 1)]
         found.append(
-            [Asked(task, candidate_from({"kernel.cpp": text}, task.graph, "cpu", task.canonical)) for text in versions]
+            [
+                EvaluationRequest(task, candidate_from({"kernel.cpp": text}, task.graph, "cpu", task.canonical))
+                for text in versions
+            ]
         )
     return found
 
 
 @pytest.fixture
 def jobs(asked):
-    """One for each task, with its two candidates."""
-    return [Job(some[0].task, tuple((one.candidate, one.tier) for one in some)) for some in asked]
+    """One job for each task, with its two candidates."""
+    return [EvaluationJob(some[0].task, tuple((one.candidate, one.tier) for one in some)) for some in asked]

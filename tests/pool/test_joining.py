@@ -1,27 +1,18 @@
-"""Machines that cannot join: of another version, of another kind, or not able to."""
+"""Hosts that cannot join: with another version, or of another kind."""
 
 from __future__ import annotations
 
-import subprocess
-import sys
-
 import msgspec
-import psutil
 import pytest
 
-from kernel_assistant.errors import HostError, MissingError, UsageError
+from kernel_assistant.errors import UsageError
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
-from kernel_assistant.worker.frames import read_frame, write_frame
-from kernel_assistant_training.ppo.pool_events import Greeting
-from kernel_assistant_training.ppo.pool_kind import device_kind, hold_apart, hold_to_version, hold_together, own_version
-from kernel_assistant_training.ppo.pool_ssh import MODULE
-from tests.pool.piped import OPTIONS, Piped
-
-pytestmark = pytest.mark.usefixtures("own_templates")
+from kernel_assistant_training.ppo.pool.events import HostReady
+from kernel_assistant_training.ppo.pool.kind import device_kind, hold_apart, hold_to_version, hold_together, own_version
 
 H200 = DeviceFacts(target="cuda", name="NVIDIA H200", arch="sm_90", driver="580.65.06", threads=192)
-READY = Greeting(workers=8, device=H200, toolkit="Build cuda_13.0.r13.0", torch="2.11.0+cu130")
+READY = HostReady(workers=8, device=H200, toolkit="Build cuda_13.0.r13.0", torch="2.11.0+cu130")
 
 
 def other(**changed):
@@ -73,51 +64,3 @@ def test_another_version_or_other_files_are_refused():
     assert ours["version"] in caught.value.next_step
     with pytest.raises(UsageError, match=r"with other files \(0123\), this machine"):
         hold_to_version("box", {**ours, "digest": "0123"})
-
-
-@pytest.mark.parametrize(
-    ("script", "kind", "said"),
-    [
-        ("exec /nowhere/bin/python -m x", MissingError, "box: /nowhere/bin/python is not there"),
-        (
-            f"cd /; PYTHONPATH= exec {sys.executable} -I -S -m {MODULE}",
-            MissingError,
-            "kernel-assistant is not installed",
-        ),
-        ("echo welcome to this machine; cat >/dev/null", HostError, "box: it broke the protocol"),
-        ("echo out of memory >&2; exit 7", HostError, "box: out of memory"),
-    ],
-)
-def test_machines_without_what_is_needed(tmp_path, fleet, script, kind, said):
-    program = tmp_path / "python"
-    program.write_text(f"#!/bin/sh\n{script}\n")
-    program.chmod(0o755)
-    box = Piped("box", python=str(program), named="/nowhere/bin/python")
-    with pytest.raises(kind, match=said):
-        fleet(box.member)
-    assert box.process.wait(10) is not None
-
-
-def test_a_machine_that_cannot_do_what_is_asked(fleet):
-    """Its own words come back. There is no GPU here that two stations could share."""
-    options = msgspec.structs.replace(OPTIONS, sandbox="gravel")
-    with pytest.raises(UsageError, match="box: unknown sandbox 'gravel'"):
-        fleet(Piped("box").member, options=options)
-
-
-def test_a_machine_ends_when_the_head_says_nothing(home):
-    """A head whose machine is gone sends no end of the stream."""
-    process = subprocess.Popen([sys.executable, "-m", MODULE], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-    try:
-        assert read_frame(process.stdout)[0]["hello"] == own_version()
-        start = msgspec.to_builtins(msgspec.structs.replace(OPTIONS, beat_seconds=0.05))
-        write_frame(process.stdin, {"start": start})
-        while "Greeting" not in str(read_frame(process.stdout)[0]["event"]["type"]):
-            pass
-        family = psutil.Process(process.pid).children(recursive=True)
-        assert family
-        process.stdout.read()
-        assert process.wait(20) != 0
-        assert psutil.wait_procs(family, timeout=20)[1] == []
-    finally:
-        process.kill()

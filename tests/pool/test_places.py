@@ -1,23 +1,22 @@
-"""What `--pool` takes."""
+"""Tests which values `--pool` accepts."""
 
 from __future__ import annotations
+
+import socket
 
 import pytest
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant_training.ppo.pool_places import Place, places
+from kernel_assistant_training.options.addresses import HostAddress, places
 
 
 def test_places_of_every_kind():
-    assert places(["local"]) == [Place("local")]
-    assert places(["local:2", "ray:auto"]) == [Place("local", workers=2), Place("ray", "auto")]
-    assert places(["ssh://me@box"]) == [Place("ssh", "me@box")]
-    assert places(["ssh://a,me@b?workers=8&python=/opt/venv/bin/python"]) == [
-        Place("ssh", "a", 8, "/opt/venv/bin/python"),
-        Place("ssh", "me@b", 8, "/opt/venv/bin/python"),
+    assert places(["local"]) == [HostAddress("local")]
+    assert places(["local:2", "ray:auto"]) == [HostAddress("local", workers=2), HostAddress("ray", "auto")]
+    assert places(["ray://head:10001?workers=16"]) == [HostAddress("ray", "ray://head:10001", 16)]
+    assert places(["ray:auto?workers=8&python=/opt/venv/bin/python"]) == [
+        HostAddress("ray", "auto", 8, "/opt/venv/bin/python")
     ]
-    assert places(["ssh://me@box:2222"]) == [Place("ssh", "ssh://me@box:2222")]
-    assert places(["ray://head:10001?workers=16"]) == [Place("ray", "ray://head:10001", 16)]
     assert places([]) == []
 
 
@@ -28,18 +27,23 @@ def test_places_of_every_kind():
         (["local:"], "names no place"),
         (["local:two"], "'two' is no number of workers"),
         (["local?workers=2"], "names no place"),
-        (["ssh://"], "names no place"),
-        (["ssh://-oProxyCommand=touch"], "names no place"),
-        (["ssh://a b"], "names no place"),
-        (["ssh://box?gpus=2"], "gpus is no option of a place"),
-        (["ssh://box?workers=all"], "'all' is no number"),
-        (["ssh://box?workers"], "names no place"),
         (["ray://"], "names no place"),
-        (["ray:auto?python=/x"], "Ray chooses the interpreter"),
-        (["ssh://box", "ssh://box?workers=2"], "names box twice"),
+        (["ray:auto?gpus=2"], "gpus is no option of a place"),
+        (["ray:auto?workers=all"], "'all' is no number"),
+        (["ray:auto?workers"], "names no place"),
         (["local:1", "local:2"], "names local twice"),
+        (["ray:auto", "ray://head:10001"], "names ray twice"),
     ],
 )
 def test_what_is_none(words, said):
     with pytest.raises(UsageError, match=said):
         places(words)
+
+
+def test_ssh_says_what_to_type_on_both_machines():
+    with pytest.raises(UsageError, match="other machines are connected by Ray") as caught:
+        places(["local", "ssh://me@box?workers=8"])
+    here, there, pool = caught.value.next_step.split("; ")
+    assert here == "type here: ray start --head --port=6379"
+    assert there == f"on me@box: ray start --address={socket.gethostname()}:6379"
+    assert pool == "then use --pool 'ray:auto?workers=8'"

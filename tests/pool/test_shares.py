@@ -1,4 +1,4 @@
-"""Who gets which job, and what a loss comes to: bookkeeping with machines that are names."""
+"""Tests which host gets which job, and the effects of losses: bookkeeping with hosts that are names."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ import pytest
 
 from kernel_assistant.errors import InternalError
 from kernel_assistant.records import Evaluation, Outcome, Stage, Tier
-from kernel_assistant_training.ppo.pool_events import Began, Ended, Judged
-from kernel_assistant_training.ppo.pool_shares import LEAST_PART, Shares, parts
-from kernel_assistant_training.ppo.pool_worker import Job
+from kernel_assistant_training.evaluation.worker import EvaluationJob
+from kernel_assistant_training.ppo.pool.assignment import LEAST_PART, JobAssignment, parts
+from kernel_assistant_training.ppo.pool.events import CandidateJudged, JobBegan, JobEnded
 
 
 @dataclass(frozen=True)
@@ -22,7 +22,7 @@ class Room:
 
 @dataclass(frozen=True)
 class Name:
-    """As much of a machine as there is to know here."""
+    """The part of a host that these tests need."""
 
     name: str
     greeting: Room
@@ -34,7 +34,7 @@ def evaluation(candidate, tier):
 
 @pytest.fixture(scope="session")
 def many(asked):
-    """A function: how many candidates for each of some tasks → jobs. Candidates differ by a comment."""
+    """A function: the number of candidates for each of some tasks → jobs. Candidates differ in a comment."""
     right = asked[0][0]
 
     def candidate(number):
@@ -43,7 +43,7 @@ def many(asked):
 
     def make(*counts):
         return [
-            Job(some[0].task, tuple((candidate(100 * place + number), Tier.quick) for number in range(count)))
+            EvaluationJob(some[0].task, tuple((candidate(100 * place + number), Tier.quick) for number in range(count)))
             for place, (some, count) in enumerate(zip(itertools.cycle(asked), counts, strict=False))
         ]
 
@@ -51,7 +51,7 @@ def many(asked):
 
 
 def shares_of(*rooms):
-    shares = Shares(itertools.count())
+    shares = JobAssignment(itertools.count())
     machines = [Name(f"m{place}", Room(room)) for place, room in enumerate(rooms)]
     for machine in machines:
         shares.join(machine)
@@ -81,8 +81,8 @@ def test_a_job_goes_where_its_task_is_open(many):
     first, second = many(0, 0)
     shares.add([first, second])
     for machine, number, job in list(shares.handed()):
-        shares.apply(machine, Began(job=number))
-        shares.apply(machine, Ended(job=number, why="", open=(job.task.kernel_task.hash(),)))
+        shares.apply(machine, JobBegan(job=number))
+        shares.apply(machine, JobEnded(job=number, why="", open=(job.task.kernel_task.hash(),)))
     assert shares.done
     shares.add([second, first])
     assert [(machine, job.task) for machine, _, job in shares.handed()] == [(one, first.task), (two, second.task)]
@@ -105,8 +105,8 @@ def test_a_task_at_which_two_machines_are_lost_is_given_up(many):
     for machine in (one, two):
         ((taker, number, rest),) = shares.handed()
         assert taker is machine
-        shares.apply(machine, Began(job=number))
-        shares.apply(machine, Judged(job=number, evaluation=evaluation(*rest.candidates[0])))
+        shares.apply(machine, JobBegan(job=number))
+        shares.apply(machine, CandidateJudged(job=number, evaluation=evaluation(*rest.candidates[0])))
         shares.lose(machine, "gone")
     assert [found is None for found in job.found] == [False, True, False] + [True] * 6
     assert shares.done and job.why == "gone"
@@ -121,19 +121,19 @@ def test_answers_to_something_else_are_refused(many):
     shares.add([job])
     ((_, number, _),) = shares.handed()
     with pytest.raises(InternalError, match="for another candidate"):
-        shares.apply(one, Judged(job=number, evaluation=evaluation(*other.candidates[0])))
+        shares.apply(one, CandidateJudged(job=number, evaluation=evaluation(*other.candidates[0])))
     with pytest.raises(InternalError, match="for another candidate"):
-        shares.apply(one, Judged(job=number, evaluation=evaluation(job.candidates[0][0], Tier.full)))
+        shares.apply(one, CandidateJudged(job=number, evaluation=evaluation(job.candidates[0][0], Tier.full)))
     with pytest.raises(InternalError, match="without all answers"):
-        shares.apply(one, Ended(job=number, why="", open=()))
-    shares.apply(one, Judged(job=number, evaluation=None))
+        shares.apply(one, JobEnded(job=number, why="", open=()))
+    shares.apply(one, CandidateJudged(job=number, evaluation=None))
     with pytest.raises(InternalError, match="more than it was asked"):
-        shares.apply(one, Judged(job=number, evaluation=None))
+        shares.apply(one, CandidateJudged(job=number, evaluation=None))
 
 
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_is_lost_every_candidate_has_one_entry(many, seed):
-    """Machines come, die and come back at any moment; what a dead one still says counts nothing."""
+    """Hosts join, die and come back at any moment; messages of a dead host do not count."""
     random = Random(seed)
     shares, machines = shares_of(*(random.randint(1, 3) for _ in range(3)))
     wanted = many(*(random.randint(0, 6) for _ in range(12)))
@@ -149,13 +149,13 @@ def test_whatever_is_lost_every_candidate_has_one_entry(many, seed):
         if fate < 0.04 and alive:
             machine = random.choice(alive)
             late, hands[machine] = hands[machine], []
-            void += shares.lose(machine, "gone").void
+            void += shares.lose(machine, "gone")[0]
             gone += [(machine, number, job) for number, job in late]
         elif fate < 0.1 and len(alive) < len(machines):
             shares.join(next(machine for machine in machines if machine not in alive))
         elif fate < 0.2 and gone:
             machine, number, job = random.choice(gone)
-            shares.apply(machine, Judged(job=number, evaluation=None))
+            shares.apply(machine, CandidateJudged(job=number, evaluation=None))
         else:
             work(random, shares, hands)
     assert all(len(job.found) == len(job.candidates) for job in jobs)
@@ -166,17 +166,17 @@ def test_whatever_is_lost_every_candidate_has_one_entry(many, seed):
 
 
 def work(random, shares, hands):
-    """A machine does its first job to the end, or not."""
+    """A host completes its first job, or does not."""
     busy = [machine for machine in shares.machines if hands[machine]]
     if not busy:
         return
     machine = random.choice(busy)
     number, job = hands[machine][0]
-    shares.apply(machine, Began(job=number))
+    shares.apply(machine, JobBegan(job=number))
     for candidate, tier in job.candidates[len(job.found) :]:
         if random.random() < 0.2:
             return
         job.found.append(evaluation(candidate, tier))
-        shares.apply(machine, Judged(job=number, evaluation=job.found[-1]))
+        shares.apply(machine, CandidateJudged(job=number, evaluation=job.found[-1]))
     hands[machine].pop(0)
-    shares.apply(machine, Ended(job=number, why="", open=()))
+    shares.apply(machine, JobEnded(job=number, why="", open=()))

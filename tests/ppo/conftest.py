@@ -1,4 +1,4 @@
-"""A task, and a small model that writes a right or a wrong kernel for it with the toss of a coin."""
+"""A task, and a small model that writes a right or a wrong kernel for it with equal probability."""
 
 from __future__ import annotations
 
@@ -10,16 +10,16 @@ import msgspec
 import pytest
 import torch
 
-from kernel_assistant.records.codec import encode
+from kernel_assistant.environment.ceilings import keep_ceilings
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.conversation import Encoder
-from kernel_assistant_training.episodes.lesson import FINISH
 from kernel_assistant_training.episodes.subject import subjects
+from kernel_assistant_training.evaluation.tasks import Task, of_graph
 from kernel_assistant_training.folder import save_folder
-from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.tasks import Task, of_graph
+from kernel_assistant_training.lessons.lesson import FINISH
+from kernel_assistant_training.ppo.model.actor import Actor
 from kernel_assistant_training.synth import prompt
 from kernel_assistant_training.tokenizer import load, vocabulary_size
 from tests.common.threads import one_thread
@@ -30,7 +30,7 @@ STEPS = 100
 
 @dataclass(frozen=True)
 class Coin:
-    """`folder` of the model; `right` and `wrong` are what it says, `cache` has the device's bandwidths."""
+    """`folder` is the model's; `right` and `wrong` are its two replies; `cache` has the device's bandwidths."""
 
     folder: object
     task: Task
@@ -47,11 +47,10 @@ def on_one_thread():
 
 @pytest.fixture(scope="session")
 def cache(tmp_path_factory):
-    """Bandwidths are given: on a busy machine they cannot be measured."""
+    """The bandwidths are given, because they cannot be measured on a busy machine."""
     where = tmp_path_factory.mktemp("cache")
     device = msgspec.structs.replace(detect("cpu"), copy_bandwidth=5e10, read_bandwidth=6e10)
-    (where / "devices").mkdir()
-    (where / "devices" / f"{device.key}.json").write_bytes(encode(device))
+    keep_ceilings(device, where)
     return where
 
 
@@ -76,7 +75,9 @@ def heard(content):
 
 
 def conversations(task, right, wrong, random):
-    """One of either kind: with a fault first it is repaired; what is right is ended."""
+    """One conversation of each kind: in the first a fault is repaired, in the second a right kernel is followed by
+    `finish`.
+    """
     begin = prompt(task.canonical, "cpu", random)
     ok = heard(f"ok {random.uniform(0.1, 2):.3f} floor .{random.randint(10, 99)}")
     fault = [said(wrong), heard("compile L4 ‘undeclared’ was not declared in this scope")]

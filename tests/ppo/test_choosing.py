@@ -1,10 +1,10 @@
-"""What rejection fine-tuning keeps, and what of it is learned."""
+"""Tests which episodes rejection fine-tuning keeps, and which of their tokens are learned."""
 
 from __future__ import annotations
 
 import pytest
 
-from kernel_assistant_training.ppo.choosing import against, choose, learned
+from kernel_assistant_training.ppo.updates.selection import against, choose, learned
 from tests.ppo.trajectories import trajectory
 
 #: Two observations, a fault, its observation, a right answer, an observation, the end.

@@ -1,4 +1,4 @@
-"""`kernel-assistant train` hands over to a stage, whose exit code is its own."""
+"""Tests that `kernel-assistant train` starts a stage in its place, and ends with its exit code."""
 
 from __future__ import annotations
 

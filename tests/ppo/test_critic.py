@@ -1,4 +1,4 @@
-"""Critic pre-training: explained variance rises on tasks kept aside, and the policy stays what it was."""
+"""Critic pre-training: the explained variance of held-out tasks rises, and the policy does not change."""
 
 from __future__ import annotations
 
@@ -13,19 +13,22 @@ import pytest
 import torch
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant_training import critic
 from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.folder import load_folder, save_folder
-from kernel_assistant_training.ppo.actor import Actor
+from kernel_assistant_training.options.command_line import parse
+from kernel_assistant_training.options.commands import run_command
+from kernel_assistant_training.options.stages import CriticArguments
 from kernel_assistant_training.ppo.critic import CriticOptions, apart, pretrain
+from kernel_assistant_training.ppo.model.actor import Actor
 from kernel_assistant_training.ppo.store import TrajectoryStore
+from kernel_assistant_training.stages import critic
 from tests.ppo.trajectories import VOCABULARY, actor, trajectory
 
 EASY, HARD = 5, 6
 
 
 def episodes(count):
-    """Prompts say whether the task is easy: then most are right, else hardly any."""
+    """The prompts say whether the task is easy: most episodes of easy tasks are right, few of the others."""
     draw, found = random.Random(0), []
     for number in range(count):
         kind = draw.choice((EASY, HARD))
@@ -73,10 +76,9 @@ def test_the_stage_saves_each_epoch_and_goes_on(tmp_path):
         "--out",
         str(tmp_path / "run"),
     ]
-    options = critic.parser().parse_args([*words, "--epochs", "2", "--rate", "1e-2", "--budget", "400"])
+    options = parse(CriticArguments, "critic", [*words, "--epochs", "2", "--rate", "1e-2", "--budget", "400"])
     assert critic.train(options).name == "checkpoint-000002"
-    options.epochs = 4
-    newest = critic.train(options)
+    newest = critic.train(replace(options, epochs=4))
     assert newest.name == "checkpoint-000004"
     lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
     assert [line["step"] for line in lines] == [0, 1, 2, 2, 3, 4]
@@ -93,10 +95,10 @@ def test_without_trajectories_the_model_plays_its_own(coin, tmp_path):
     shutil.copytree(coin.cache, tmp_path, dirs_exist_ok=True)
     words = ["--base", str(coin.folder), "--out", str(tmp_path), "--target", "cpu", "--reward", "correctness"]
     words += ["--tasks", "5", "--episodes", "1", "--turns", "1", "--reply", "5", "--only", "relu,gelu", "--level", "1"]
-    critic.main([*words, "--epochs", "1"])
+    run_command("critic", [*words, "--epochs", "1"])
     played = (tmp_path / "trajectories-000001.jsonl").read_bytes()
     keys = {json.loads(line)["key"] for line in played.splitlines()}
     assert len(keys) == 5 and (tmp_path / "checkpoint-000001" / "value" / "head.safetensors").is_file()
-    critic.main([*words, "--epochs", "2"])
+    run_command("critic", [*words, "--epochs", "2"])
     assert (tmp_path / "trajectories-000001.jsonl").read_bytes() == played, "they are there"
     assert (tmp_path / "checkpoint-000002").is_dir()

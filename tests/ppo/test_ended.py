@@ -1,4 +1,4 @@
-"""Why a reward is what it is: each episode ends in one way that has a name."""
+"""Tests that each episode ends in one way that has a name, which explains its reward."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who generates: both engines say the same; rounds alternate and end when something breaks."""
+"""Tests generation: both engines give the same replies, rounds alternate, and they end after an error."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ import threading
 import pytest
 import torch
 
-from kernel_assistant_training.decode import Asked, Reply
-from kernel_assistant_training.ppo.engine import DecoderEngine, engine
-from kernel_assistant_training.ppo.engine_transformers import TransformersEngine
-from kernel_assistant_training.ppo.table import Table
+from kernel_assistant_training.decode import GenerationRequest, Reply
+from kernel_assistant_training.ppo.engines.engine import DecoderEngine, engine
+from kernel_assistant_training.ppo.engines.engine_transformers import TransformersEngine
+from kernel_assistant_training.ppo.rounds import RoundScheduler
 from tests.ppo.trajectories import VOCABULARY, actor
 
 END = 7
@@ -36,7 +36,9 @@ def test_both_engines_give_the_same_replies_and_log_probabilities(model):
     loop = engine(model, [END], rows=4, context=256)
     assert isinstance(loop, DecoderEngine)
     plain = TransformersEngine(model, [END], rows=3)
-    asked = [Asked(prompt, temperature=0.0, most=6 + 5 * number) for number, prompt in enumerate(prompts(7))]
+    asked = [
+        GenerationRequest(prompt, temperature=0.0, most=6 + 5 * number) for number, prompt in enumerate(prompts(7))
+    ]
     mine, theirs = loop.decode(asked), plain.decode(asked)
     assert [one.ids for one in mine] == [one.ids for one in theirs]
     assert [one.ended for one in mine] == [one.ended for one in theirs]
@@ -46,15 +48,18 @@ def test_both_engines_give_the_same_replies_and_log_probabilities(model):
 
 def test_what_transformers_samples_follows_the_seed_and_not_its_company(model):
     plain = TransformersEngine(model, [END], rows=5)
-    asked = [Asked(prompt, seed=number, most=9) for number, prompt in enumerate(prompts(5))]
+    asked = [GenerationRequest(prompt, seed=number, most=9) for number, prompt in enumerate(prompts(5))]
     together = plain.decode(asked)
     assert [plain.decode([one])[0].ids for one in asked] == [one.ids for one in together]
-    other = plain.decode([Asked(one.prompt, seed=one.seed + 50, most=9) for one in asked])
+    other = plain.decode([GenerationRequest(one.prompt, seed=one.seed + 50, most=9) for one in asked])
     assert [one.ids for one in other] != [one.ids for one in together]
 
 
 def test_other_weights_go_to_the_decoder(model):
-    loop, asked = engine(model, [END], rows=2, context=256), [Asked(prompts(1)[0], temperature=0.0, most=12)]
+    loop, asked = (
+        engine(model, [END], rows=2, context=256),
+        [GenerationRequest(prompts(1)[0], temperature=0.0, most=12)],
+    )
     before = loop.decode(asked)
     other = actor(width=128, layers=2, seed=9)
     loop.load(other)
@@ -78,13 +83,15 @@ def test_rounds_alternate_and_everybody_is_asked_together():
     def conversation(number):
         def run(seat):
             for turn in range(number + 1):
-                assert seat.reply(Asked([1], seed=10 * number + turn)).ids == [10 * number + turn]
+                assert seat.reply(GenerationRequest([1], seed=10 * number + turn)).ids == [10 * number + turn]
             return seat.evaluation(number) or number
 
         return run
 
     ended = []
-    Table[int](answer, judge).play([conversation(number) for number in range(3)], lambda *one: ended.append(one))
+    RoundScheduler[int](answer, judge).play(
+        [conversation(number) for number in range(3)], lambda *one: ended.append(one)
+    )
     assert rounds == [("reply", [0, 10, 20]), ("reply", [11, 21]), ("reply", [22]), ("judge", 3)]
     assert sorted(ended) == [(0, 0), (1, 1), (2, 2)]
 
@@ -98,14 +105,16 @@ def test_what_breaks_is_raised_and_nobody_is_left_waiting(where):
 
     def conversation(number):
         def run(seat):
-            seat.reply(Asked([1]))
+            seat.reply(GenerationRequest([1]))
             if number == 1:
                 raise RuntimeError("broken")
-            seat.reply(Asked([1]))
+            seat.reply(GenerationRequest([1]))
 
         return run
 
     before = threading.active_count()
     with pytest.raises(RuntimeError, match="broken"):
-        Table[None](answer, lambda asked: []).play([conversation(number) for number in range(5)], lambda *one: None)
+        RoundScheduler[None](answer, lambda asked: []).play(
+            [conversation(number) for number in range(5)], lambda *one: None
+        )
     assert threading.active_count() == before

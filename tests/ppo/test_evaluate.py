@@ -1,4 +1,4 @@
-"""Checkpoints on held-out tasks: what counts, what is kept, and what a person can ask for."""
+"""Evaluates checkpoints on held-out tasks: tests which attempts count, which results are reused, and the options."""
 
 from __future__ import annotations
 
@@ -11,20 +11,22 @@ import torch
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Outcome, Tier
 from kernel_assistant.session.training_run import RunState, read_status
-from kernel_assistant_training import evaluate
 from kernel_assistant_training.__main__ import main
 from kernel_assistant_training.folder import load_folder
-from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.checkpoints import chosen
+from kernel_assistant_training.options.checkpoints import chosen
+from kernel_assistant_training.options.command_line import parse
+from kernel_assistant_training.options.stages import EvalArguments
 from kernel_assistant_training.ppo.evaluating import figures_of
+from kernel_assistant_training.ppo.model.actor import Actor
 from kernel_assistant_training.ppo.play import PlayOptions
 from kernel_assistant_training.ppo.rewards import reward
 from kernel_assistant_training.ppo.rollouts import figures_of as figures_of_episodes
-from kernel_assistant_training.ppo.run_folder import RunFolder, State
-from kernel_assistant_training.ppo.sources import SourceOptions, Sources
+from kernel_assistant_training.ppo.run_folder import PpoRunFolder, PpoState
+from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
 from kernel_assistant_training.ppo.stage import StageOptions, run
-from kernel_assistant_training.ppo.trajectory import Said, Trajectory
-from kernel_assistant_training.ppo.update import UpdateOptions
+from kernel_assistant_training.ppo.trajectory import ReplySpans, Trajectory
+from kernel_assistant_training.ppo.updates.update import UpdateOptions
+from kernel_assistant_training.stages import evaluate
 from kernel_assistant_training.synth.split import split
 from kernel_assistant_training.tracking.curves import read_evaluated
 from tests.ppo.test_rewards import judged
@@ -32,7 +34,9 @@ from tests.ppo.test_rewards import judged
 
 def attempt(key, found, seed=0, scheme="milestone", **fields):
     fields = {"target": "cpu", "iteration": 1, "stop": "turns", **fields}
-    return Trajectory.of(Said((1, 2), ((1, 1),), (0.0,)), key=key, seed=seed, reward=reward(found, scheme), **fields)
+    return Trajectory.of(
+        ReplySpans((1, 2), ((1, 1),), (0.0,)), key=key, seed=seed, reward=reward(found, scheme), **fields
+    )
 
 
 def test_rates_are_of_tasks_and_the_best_attempt_is_the_most_rewarded():
@@ -82,13 +86,13 @@ def test_checkpoints_are_named_as_they_are_there(tmp_path):
 
 
 def asked(*words):
-    return evaluate.parser().parse_args([str(word) for word in words])
+    return parse(EvalArguments, "eval", [str(word) for word in words])
 
 
 def test_a_checkpoint_is_exported_as_transformers_loads_it_and_as_the_product_ships_it(coin, tmp_path):
-    folder = RunFolder(tmp_path / "run", {})
+    folder = PpoRunFolder(tmp_path / "run", {})
     for number in range(3):
-        folder.save(Actor.load(coin.folder, torch.device("cpu")), coin.folder, State(iteration=number))
+        folder.save(Actor.load(coin.folder, torch.device("cpu")), coin.folder, PpoState(iteration=number))
     out = tmp_path / "exported"
     assert main(["export", "--run", str(folder.path), "--checkpoint", "1", str(out)]) == 0
     weights, known = (load_folder(one).state_dict() for one in (out / "model", folder.path / "checkpoint-000001"))
@@ -99,9 +103,9 @@ def test_a_checkpoint_is_exported_as_transformers_loads_it_and_as_the_product_sh
 
 
 def test_checkpoints_that_are_wanted_are_kept(coin, tmp_path):
-    folder, actor = RunFolder(tmp_path / "run", {}, keep_every=3), Actor.load(coin.folder, torch.device("cpu"))
+    folder, actor = PpoRunFolder(tmp_path / "run", {}, keep_every=3), Actor.load(coin.folder, torch.device("cpu"))
     for number in range(8):
-        folder.save(actor, coin.folder, State(iteration=number))
+        folder.save(actor, coin.folder, PpoState(iteration=number))
     assert list(chosen(folder.path, "all")) == [0, 3, 6, 7]
 
 
@@ -130,7 +134,7 @@ def test_a_checkpoint_is_evaluated_once_on_tasks_that_training_never_plays(coin,
     everything = asked("--run", options.out, "--tasks", 2, "--attempts", 3, "--checkpoint", "all")
     found = evaluate.run(everything, coin.cache)
     assert [(each.checkpoint, each.attempts) for each in found] == [(0, 3), (1, 3)] and greedy.read_bytes() == before
-    aside = Sources("cpu", SourceOptions()).tasks(2, Random("evaluation 0"), wanted="held_out")
+    aside = MixedSource("cpu", SourceOptions()).tasks(2, Random("evaluation 0"), wanted="held_out")
     assert {split(task.canonical) for task in aside} == {"held_out"}
     keys = sorted(json.loads(line)["key"] for line in before.splitlines())
     assert keys == sorted(task.key for task in aside)
@@ -142,7 +146,7 @@ def test_a_checkpoint_is_evaluated_once_on_tasks_that_training_never_plays(coin,
         (1, 3),
     ]
     assert evaluate.run(everything, coin.cache) == found and lines.read_bytes() == said
-    assert read_evaluated(options.out).curves["best_pass_rate"].steps.tolist() == [0, 1]
+    assert read_evaluated(options.out).runs[0]["best_pass_rate"].index.tolist() == [0, 1]
     assert read_status(options.out / "held_out").state is RunState.ended
 
 

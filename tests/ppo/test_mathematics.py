@@ -1,4 +1,4 @@
-"""PPO's formulas against slow loops written from the papers, and against what must not matter: observation tokens."""
+"""PPO's formulas, compared with slow loops written from the papers; observation tokens must have no effect."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from kernel_assistant_training.ppo.advantages import (
+from kernel_assistant_training.ppo.updates.advantages import (
     beyond_others,
     discounted,
     explained_variance,
@@ -18,15 +18,15 @@ from kernel_assistant_training.ppo.advantages import (
     mean_of,
     normalised,
 )
-from kernel_assistant_training.ppo.guard import Bounds, guarded
-from kernel_assistant_training.ppo.kl import KlControl
-from kernel_assistant_training.ppo.losses import Clip, entropy, k1, k3, policy_loss, ratios, value_loss
+from kernel_assistant_training.ppo.updates.importance import RatioBounds, guarded
+from kernel_assistant_training.ppo.updates.kl import KlControl
+from kernel_assistant_training.ppo.updates.losses import Clip, entropy, k1, k3, policy_loss, ratios, value_loss
 
 GAMMA, LAM = 0.97, 0.9
 
 
 def batch(seed, rows=4, length=37, share=0.6):
-    """Rewards at actions, values, log-probabilities now and before, and which tokens are actions."""
+    """Random rewards at actions, values, log-probabilities now and before, and the mask of actions."""
     random = torch.Generator().manual_seed(seed)
     actions = torch.rand(rows, length, generator=random) < share
     actions[:, 0] = False
@@ -37,7 +37,9 @@ def batch(seed, rows=4, length=37, share=0.6):
 
 
 def by_hand(rewards, values, gamma, lam):
-    """One episode of actions alone: A_t as the exponentially weighted sum of δ, eq. 16 of arXiv:1506.02438."""
+    """The advantages of one episode that has only actions: A_t as the exponentially weighted sum of δ, eq. 16 of
+    arXiv:1506.02438.
+    """
     count = len(rewards)
     after = [*values[1:], 0.0]
     delta = [rewards[t] + gamma * after[t] - values[t] for t in range(count)]
@@ -83,14 +85,14 @@ def test_what_is_summed_by_doubling_is_the_sum(length, factor):
 
 
 def spread(x, places, length, filler):
-    """Columns of x (B, T) moved to `places` (B, T) among others that hold `filler`."""
+    """Moves the columns of x (B, T) to the columns `places` (B, T); all other columns get `filler`."""
     return torch.full((len(x), length), filler).scatter(1, places, x)
 
 
 @settings(deadline=None, max_examples=50)
 @given(st.integers(0, 1000), st.integers(1, 40), st.sampled_from([0.0, 7.5, -1e6, math.nan]))
 def test_observations_change_neither_advantages_nor_losses(seed, more, filler):
-    """Tokens are inserted anywhere, different ones in each row, holding anything."""
+    """Observation tokens are inserted at random positions, different in each row, with arbitrary values."""
     rewards, values, now, before, actions = batch(seed, length=23)
     length = actions.shape[1] + more
     random = torch.Generator().manual_seed(seed + 1)
@@ -102,7 +104,7 @@ def test_observations_change_neither_advantages_nor_losses(seed, more, filler):
         values = values.clone().requires_grad_()
         told = gae(rewards, values.detach(), actions, gamma=GAMMA, lam=LAM)
         even = normalised(told.advantages, actions)
-        guard = guarded(before, before + 0.01, actions, Bounds())
+        guard = guarded(before, before + 0.01, actions, RatioBounds())
         policy = policy_loss(now, before, even, actions, Clip(), guard.weights)
         value = value_loss(values, told.returns, actions, old=values.detach() + 0.3, clip=0.2)
         (policy.loss + value + k3(now, before)[actions].sum()).backward()
@@ -199,7 +201,7 @@ def test_ratios_are_bounded_by_token_and_sequences_left_out_that_disagree():
     trainer[2] += 0.06  # all of them a little: another policy
     trainer[3, 5] = -25.0  # all but impossible to the trainer
     sampler[4, 7] = trainer[4, 7] = -25.0  # improbable to both: an honest draw
-    found = guarded(trainer, sampler, actions, Bounds())
+    found = guarded(trainer, sampler, actions, RatioBounds())
     assert found.kept.tolist() == [True, True, False, False, True]
     assert found.left_out_share == pytest.approx(2 / 5)
     assert found.weights[1].max() == 2.0 and found.weights[1].sum() == 101

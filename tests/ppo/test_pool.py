@@ -1,4 +1,4 @@
-"""The pool with real workers: each candidate once, a lost worker costs the evaluation that it was at."""
+"""The pool with real workers: each candidate is evaluated once, and a lost worker costs only its current evaluation."""
 
 from __future__ import annotations
 
@@ -13,14 +13,15 @@ import pytest
 
 from kernel_assistant.agent.directives import candidate_from
 from kernel_assistant.environment.ceilings import known_ceilings
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import DeviceError
 from kernel_assistant.records import Outcome, Tier
 from kernel_assistant.targets.detect import detect
-from kernel_assistant_training.bandwidth import folder_with_bandwidth
 from kernel_assistant_training.episodes.subject import subjects
-from kernel_assistant_training.ppo.pool import Asked, Pool, PoolOptions
-from kernel_assistant_training.ppo.tasks import of_graph
+from kernel_assistant_training.evaluation.bandwidth import folder_with_bandwidth
+from kernel_assistant_training.evaluation.tasks import of_graph
+from kernel_assistant_training.ppo.pool import pool as pool_module
+from kernel_assistant_training.ppo.pool.pool import EvaluationPool, EvaluationRequest, PoolOptions
 
 pytestmark = pytest.mark.slow
 
@@ -32,21 +33,21 @@ def options(tmp_path, cache):
 
 @pytest.fixture(scope="module")
 def asked():
-    """Two tasks with a right candidate each, and for the first one that is wrong and one that does not compile."""
+    """Two tasks with a right candidate each; the first one also has a wrong candidate and one that does not compile."""
     found = []
     for subject in islice(subjects(1, "cpu"), 2):
         task, source = of_graph(subject.graph, "cpu"), subject.answers[0].source
         versions = [source, source.replace("{\n", "{\n  undeclared;\n", 1), source.replace("{\n", "{\n  return;\n", 1)]
         found += [
-            Asked(task, candidate_from({"kernel.cpp": text}, task.graph, "cpu", task.canonical))
+            EvaluationRequest(task, candidate_from({"kernel.cpp": text}, task.graph, "cpu", task.canonical))
             for text in versions[: 1 if found else 3]
         ]
     return found
 
 
-def test_identical_candidates_are_judged_once_also_after_a_restart(options, asked):
+def test_identical_candidates_are_judged_once_also_after_a_restart(options, asked, monkeypatch):
     right, broken, wrong, other = asked
-    with Pool(options) as pool:
+    with EvaluationPool(options) as pool:
         opened = pool.open([right.task, other.task])
         assert opened.keys() == {right.task.key, other.task.key}
         assert all(one.baseline.eager_ms > 0 for one in opened.values())
@@ -55,16 +56,20 @@ def test_identical_candidates_are_judged_once_also_after_a_restart(options, aske
         assert [one.outcome for one in first] == outcomes
         assert first[0] is first[2]
         assert (pool.judged, pool.repeated, pool.void) == (4, 1, 0)
-    with Pool(options) as pool:
+    with EvaluationPool(options) as pool:
         pid = pool.workers[0].process.process.pid
         assert pool.judge([wrong, right]) == [first[4], first[0]]
         assert (pool.judged, pool.repeated) == (0, 2)
         os.kill(pid, 0)
+    monkeypatch.setattr(pool_module, "judge_version", lambda: "another")
+    with EvaluationPool(options) as pool:
+        assert pool.judge([wrong])[0].outcome is Outcome.incorrect
+        assert (pool.judged, pool.repeated) == (1, 0), "another judge's evaluation is not known"
 
 
 def test_a_lost_worker_costs_one_evaluation(options, asked):
     right, _, wrong, other = asked
-    with Pool(options) as pool:
+    with EvaluationPool(options) as pool:
         pool.open([right.task])
         worker = pool.workers[0]
         # Killed while it judges: when the first answer of this round is asked for.
@@ -95,7 +100,7 @@ def test_a_lost_worker_costs_one_evaluation(options, asked):
 
 
 def test_without_a_worker_it_says_so(options, asked):
-    with Pool(options) as pool:
+    with EvaluationPool(options) as pool:
         worker = pool.workers[0]
         worker.process.python = "/nowhere/python"
         worker.process.kill()
@@ -105,7 +110,7 @@ def test_without_a_worker_it_says_so(options, asked):
 
 def test_bandwidths_are_measured_once_and_a_noisy_machine_keeps_its_own(tmp_path):
     cache, own = tmp_path / "cache", tmp_path / "own"
-    worker, cancel = Worker(sys.executable, log=tmp_path / "log"), threading.Event()
+    worker, cancel = WorkerClient(sys.executable, log=tmp_path / "log"), threading.Event()
     try:
         where = folder_with_bandwidth(detect("cpu"), worker, cache, own, cancel)
         found = known_ceilings(detect("cpu"), where)

@@ -1,9 +1,11 @@
-"""Workers share a device's memory: that others hold it is no candidate's fault."""
+"""Workers share a device's memory: a candidate is not blamed if others use the memory."""
 
 from __future__ import annotations
 
 import sys
 import threading
+import time
+from typing import Any
 
 import msgspec
 import pytest
@@ -11,9 +13,9 @@ import pytest
 from kernel_assistant.agent.directives import candidate_from
 from kernel_assistant.records import BufferSpec, Candidate, Evaluation, Outcome, Stage, Tier
 from kernel_assistant_training.episodes.subject import subjects
-from kernel_assistant_training.ppo.pool import Asked, Pool, PoolOptions
-from kernel_assistant_training.ppo.pool_worker import PAUSE_SECONDS, TRIES, judged_with_room
-from kernel_assistant_training.ppo.tasks import of_graph
+from kernel_assistant_training.evaluation.tasks import of_graph
+from kernel_assistant_training.evaluation.worker import PAUSE_SECONDS, TRIES, judged_with_room
+from kernel_assistant_training.ppo.pool.pool import EvaluationPool, EvaluationRequest, PoolOptions
 
 
 def _found(outcome: Outcome) -> Evaluation:
@@ -41,9 +43,22 @@ def test_who_found_no_memory_is_judged_again_and_nobody_else() -> None:
 
 
 def _with_scratch(candidate: Candidate) -> Candidate:
-    """The same with a GiB of memory of its own: what the judge holds of a task was taken when it was opened."""
+    """The same candidate with a GiB of scratch memory: the judge's own memory was allocated when the task was
+    opened.
+    """
     room = BufferSpec(name="room", dtype="u8", shape=(str(1 << 30),))
     return msgspec.structs.replace(candidate, plan=msgspec.structs.replace(candidate.plan, scratch=(room,)))
+
+
+def _all_memory() -> list[Any]:
+    """Allocates nearly all of the GPU's memory. Processes that have just ended free theirs a moment later."""
+    import torch
+
+    held = []
+    while (free := torch.cuda.mem_get_info()[0]) > 64 << 20:
+        held.append(torch.empty(free - (2 << 20), dtype=torch.uint8, device="cuda"))
+        time.sleep(2.0)
+    return held
 
 
 @pytest.mark.gpu
@@ -54,12 +69,12 @@ def test_a_full_gpu_is_waited_for(tmp_path, cache) -> None:
     subject = next(subjects(1, "cuda"))
     task, source = of_graph(subject.graph, "cuda"), subject.answers[0].source
     first, second = (
-        Asked(task, _with_scratch(candidate_from({"kernel.cu": text}, task.graph, "cuda", task.canonical)))
+        EvaluationRequest(task, _with_scratch(candidate_from({"kernel.cu": text}, task.graph, "cuda", task.canonical)))
         for text in (source, f"{source}\n// again\n")
     )
-    with Pool(PoolOptions(target="cuda", out=tmp_path, cache=cache, python=sys.executable)) as pool:
+    with EvaluationPool(PoolOptions(target="cuda", out=tmp_path, cache=cache, python=sys.executable)) as pool:
         pool.open([task])
-        held = [torch.empty(torch.cuda.mem_get_info()[0] - (2 << 20), dtype=torch.uint8, device="cuda")]
+        held = _all_memory()
         (full,) = pool.judge([first])
         assert full is not None and full.outcome is Outcome.out_of_memory
 

@@ -1,4 +1,4 @@
-"""What candidates earn, by their evaluations; nothing above 1 without the full protocol."""
+"""The rewards of candidates by their evaluations; no reward above 1 without the full tier."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ from hypothesis import strategies as st
 
 from kernel_assistant.records import Evaluation, KernelResources, Outcome, Stage, Tier, Timing
 from kernel_assistant_training.ppo.rewards import (
+    DECLARED_SIZES_SUFFICE,
     INCORRECT,
     SCHEMES,
     Reward,
     Weighted,
     Weights,
+    highest_tier,
     needs_full,
     of_episode,
     reward,
@@ -102,6 +104,10 @@ def test_weighted_rewards_pay_for_doublings_and_charge_for_resources():
 def test_correctness_needs_no_clock():
     assert reward(judged(tier=Tier.quick), "correctness").value == reward(judged(eager=9.0), "correctness").value == 1
     assert [name for name in SCHEMES if not needs_full(name)] == ["correctness"]
+    assert {highest_tier("milestone", "measured"), highest_tier("correctness", "measured")} == {Tier.full, Tier.quick}
+    assert highest_tier("correctness", "nominal") is Tier.verify
+    verified = judged(tier=Tier.verify)
+    assert reward(verified, "correctness").value == reward(verified, "milestone").value == 1
 
 
 @given(
@@ -128,6 +134,15 @@ def test_more_than_1_is_for_what_the_full_protocol_timed(scheme, outcome, tier, 
     assert value == INCORRECT or (outcome is Outcome.correct and not residual)
     assert value <= 1 or tier is Tier.full
     assert -1 <= value <= 10
+
+
+@pytest.mark.parametrize("scheme", SCHEMES)
+def test_every_scheme_says_whether_the_declared_sizes_suffice(scheme):
+    everywhere, declared = judged(eager=4.0, compiled=4.0), judged(eager=4.0, compiled=4.0, sizes="declared")
+    paid = reward(everywhere, scheme) if DECLARED_SIZES_SUFFICE[scheme] else reward(judged(Outcome.incorrect), scheme)
+    found = reward(declared, scheme)
+    assert (found.value, found.correct) == (paid.value, paid.correct)
+    assert DECLARED_SIZES_SUFFICE[scheme] == (scheme != "weighted")
 
 
 def test_what_other_work_disturbed_has_no_reward():

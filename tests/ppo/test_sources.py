@@ -1,4 +1,4 @@
-"""Tasks from the synthesis and from shards, and the way from one operator to five."""
+"""Tasks from the synthesis and from shards, and the curriculum from one operator to five."""
 
 from __future__ import annotations
 
@@ -11,17 +11,19 @@ import torch
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.canonical import canonical
-from kernel_assistant_training.ppo.arguments import options_of, parser_of
-from kernel_assistant_training.ppo.curriculum import EPISODES, Progress
+from kernel_assistant_training.options.command_line import parse
+from kernel_assistant_training.options.stages import PpoSingleArguments
+from kernel_assistant_training.ppo.arguments import options_of
+from kernel_assistant_training.ppo.curriculum import EPISODES, CurriculumProgress
 from kernel_assistant_training.ppo.play import PlayOptions
-from kernel_assistant_training.ppo.run_folder import RunFolder
-from kernel_assistant_training.ppo.sources import SourceOptions, Sources
+from kernel_assistant_training.ppo.run_folder import PpoRunFolder
+from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
 from kernel_assistant_training.ppo.stage import StageOptions, run
 from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.update import UpdateOptions
+from kernel_assistant_training.ppo.updates.update import UpdateOptions
 from kernel_assistant_training.synth import fitted, module_text, sample, split
 from kernel_assistant_training.synth.narrow import Narrow
-from kernel_assistant_training.tasks.records import Reason, Verdict
+from kernel_assistant_training.tasks.records import FilterResult, Reason
 from kernel_assistant_training.tasks.shards import write_tasks
 from tests.ppo.test_stage import lines
 
@@ -49,7 +51,7 @@ def verdict(number, graph, **other):
         "split": split(task),
         "graph": graph,
     }
-    return Verdict(number=number, **{**fields, **other})
+    return FilterResult(number=number, **{**fields, **other})
 
 
 def shards(folder, verdicts, target="cpu"):
@@ -60,8 +62,8 @@ def shards(folder, verdicts, target="cpu"):
 
 
 def test_tasks_of_the_synthesis_are_of_their_split_different_and_the_same_again():
-    sources = Sources("cpu", SourceOptions())
-    up_to_two = Progress(operators=2).weights
+    sources = MixedSource("cpu", SourceOptions())
+    up_to_two = CurriculumProgress(operators=2).weights
     drawn = [sources.tasks(6, Random(3), weights=up_to_two) for _ in range(2)]
     assert [one.key for one in drawn[0]] == [one.key for one in drawn[1]]
     assert len({one.key for one in drawn[0]}) == 6 and all(one.level <= 2 for one in drawn[0])
@@ -71,7 +73,7 @@ def test_tasks_of_the_synthesis_are_of_their_split_different_and_the_same_again(
 
 
 def test_a_narrow_slice_ends_where_it_has_no_more():
-    sources = Sources("cpu", SourceOptions(narrow=Narrow.of("relu", 1)))
+    sources = MixedSource("cpu", SourceOptions(narrow=Narrow.of("relu", 1)))
     found = sources.tasks(500, Random(0))
     assert 1 <= len(found) < 500 and {one.level for one in found} == {1}
     assert all("relu" in one.canonical.text() for one in found)
@@ -81,17 +83,20 @@ def test_sources_are_mixed_by_weight_and_only_training_is_trained_on(tmp_path):
     train, aside = graphs(30), graphs(2, "held_out", first=1)
     folder = shards(tmp_path, [verdict(number, one) for number, one in enumerate([*train, *aside])])
     keys = {canonical(one).key() for one in train}
-    sources = Sources("cpu", SourceOptions(synthesis=1.0, shards=((folder, 3.0),)))
+    sources = MixedSource("cpu", SourceOptions(synthesis=1.0, shards=((folder, 3.0),)))
     found = [one for seed in range(10) for one in sources.tasks(16, Random(seed))]
     share = sum(one.key in keys for one in found) / len(found)
     assert 0.62 < share < 0.85 and {split(one.canonical) for one in found} == {"train"}
-    alone = Sources("cpu", SourceOptions(**ALONE, shards=((folder, 1.0),)))
+    alone = MixedSource("cpu", SourceOptions(**ALONE, shards=((folder, 1.0),)))
     assert (alone.levels(), alone.levels("held_out"), alone.levels("excluded")) == ([1, 2, 3], [1, 2], [])
     everything = alone.tasks(1000, Random(1))
     assert {one.key for one in everything} == keys and alone.refused == 0
     assert Counter(one.level for one in everything) == {1: 10, 2: 10, 3: 10}
     assert {one.key for one in alone.tasks(9, Random(1), wanted="held_out")} == {canonical(one).key() for one in aside}
-    assert {one.level for one in alone.tasks(1000, Random(1), weights=Progress(operators=2).weights)} == {1, 2}
+    assert {one.level for one in alone.tasks(1000, Random(1), weights=CurriculumProgress(operators=2).weights)} == {
+        1,
+        2,
+    }
 
 
 def test_rows_that_are_not_what_they_say_are_counted(tmp_path):
@@ -106,46 +111,46 @@ def test_rows_that_are_not_what_they_say_are_counted(tmp_path):
             verdict(3, aside, split="train"),
         ],
     )
-    sources = Sources("cpu", SourceOptions(**ALONE, shards=((folder, 1.0),)))
+    sources = MixedSource("cpu", SourceOptions(**ALONE, shards=((folder, 1.0),)))
     assert [one.key for one in sources.tasks(9, Random(0))] == [canonical(kept).key()]
     assert sources.refused == 3
     with pytest.raises(UsageError, match="has tasks for cpu, not for cuda"):
-        Sources("cuda", SourceOptions(shards=((folder, 1.0),)))
+        MixedSource("cuda", SourceOptions(shards=((folder, 1.0),)))
     with pytest.raises(UsageError, match="no shards"):
-        Sources("cpu", SourceOptions(shards=((tmp_path / "other", 1.0),)))
+        MixedSource("cpu", SourceOptions(shards=((tmp_path / "other", 1.0),)))
     with pytest.raises(UsageError, match="no tasks are asked for"):
-        Sources("cpu", SourceOptions(**ALONE))
+        MixedSource("cpu", SourceOptions(**ALONE))
 
 
 def test_the_next_number_of_operators_opens_by_the_pass_rate_of_the_newest():
-    at = Progress(operators=1)
+    at = CurriculumProgress(operators=1)
     assert at.weights(range(1, 6)) == {1: 2.0}
     # Easier tasks, and too few episodes, open nothing.
     at = at.after([(1, True)] * (EPISODES - 1)).looked_at(0.5, range(1, 6))
     assert (at.operators, at.episodes, at.pass_rate) == (1, EPISODES - 1, 1.0)
     at = at.after([(1, False)]).looked_at(0.5, range(1, 6))
-    assert at == Progress(operators=2) and at.pass_rate is None
+    assert at == CurriculumProgress(operators=2) and at.pass_rate is None
     assert at.weights(range(1, 6)) == {1: 1.0, 2: 2.0}
     missed = at.after([(2, number < 15) for number in range(EPISODES)] + [(1, True)] * 50)
     assert missed.pass_rate == 15 / EPISODES
     # The rate is that of the newest episodes: what was missed before does not count for ever.
-    assert missed.looked_at(0.5, range(1, 6)) == Progress(operators=2)
+    assert missed.looked_at(0.5, range(1, 6)) == CurriculumProgress(operators=2)
     passed = at.after([(2, True)] * EPISODES)
     assert passed.looked_at(0.5, [1, 2, 4]).operators == 4, "there are no tasks of three"
-    assert Progress(operators=5).after([(5, True)] * EPISODES).looked_at(0.5, range(1, 6)).operators == 5
-    assert Progress().weights([1, 2]) == {1: 1.0, 2: 1.0}
+    assert CurriculumProgress(operators=5).after([(5, True)] * EPISODES).looked_at(0.5, range(1, 6)).operators == 5
+    assert CurriculumProgress().weights([1, 2]) == {1: 1.0, 2: 1.0}
 
 
 def test_words_of_the_command_line_are_sources(tmp_path):
     (tmp_path / "a=b").mkdir()
     words = ["--base", "x", "--out", "y", "--shards", str(tmp_path / "a=b"), "--shards", "there=2.5"]
     words += ["--synthesis", "0.5", "--curriculum", "0.6", "--only", "relu", "--level", "2"]
-    options = options_of("ppo_single", parser_of("ppo_single", None, turns=1).parse_args(words))
+    options = options_of("ppo_single", parse(PpoSingleArguments, "ppo-single", words))
     assert options.sources.shards == ((tmp_path / "a=b", 1.0), (Path("there"), 2.5))
     assert (options.sources.synthesis, options.curriculum) == (0.5, 0.6)
     # Where the shards lie may change between two starts, how much of them is played may not.
     assert options.asked()["sources"] == {"synthesis": 0.5, "shards": [1.0, 2.5], "only": ["relu"], "level": 2}
-    found = parser_of("ppo_single", None, turns=1).parse_args([*words, "--shards", "there=much"])
+    found = parse(PpoSingleArguments, "ppo-single", [*words, "--shards", "there=much"])
     with pytest.raises(UsageError, match="'much' is no weight"):
         options_of("ppo_single", found)
 
@@ -183,5 +188,5 @@ def test_a_stage_plays_shards_counts_what_the_worker_refuses_and_opens_operators
     assert "cannot be judged: another graph was traced" in capsys.readouterr().err
     assert line["curriculum_operators"] == 1 and 0.05 < line["curriculum_pass_rate"] == line["pass_rate"]
     # Tasks of one operator were solved often enough, and the shards have one of two: what goes on begins with those.
-    _, state = RunFolder(options.out, options.asked()).latest()
-    assert state.curriculum == Progress(operators=2)
+    _, state = PpoRunFolder(options.out, options.asked()).latest()
+    assert state.curriculum == CurriculumProgress(operators=2)

@@ -1,4 +1,4 @@
-"""Trajectories on disk, and a run's folder: what a crash or a full disk leaves behind."""
+"""Trajectories on disk, and a run's folder: their state after a crash or a full disk."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 from kernel_assistant.errors import StoreError, UsageError
 from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.folder import load_folder, save_folder
-from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.run_folder import RunFolder, State
+from kernel_assistant_training.ppo.model.actor import Actor
+from kernel_assistant_training.ppo.run_folder import PpoRunFolder, PpoState
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from tests.ppo.trajectories import trajectory
 
@@ -26,7 +26,7 @@ def some(iteration, seed):
 
 def test_iterations_have_files_of_their_own_and_go_on_behind_a_crash(tmp_path):
     store = TrajectoryStore(tmp_path)
-    for iteration, seed in ((0, 1), (0, 2), (1, 1)):
+    for iteration, seed in ((0, 2), (0, 1), (1, 1)):
         store.add(some(iteration, seed))
     store.close()
     file = tmp_path / "trajectories-000001.jsonl"
@@ -43,7 +43,7 @@ def test_iterations_have_files_of_their_own_and_go_on_behind_a_crash(tmp_path):
 
 @pytest.fixture
 def small_files():
-    """A file may have 20 kB: what a full disk looks like to a write."""
+    """Files may not exceed 20 kB, which has the effect of a full disk."""
     before, handler = resource.getrlimit(resource.RLIMIT_FSIZE), signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     resource.setrlimit(resource.RLIMIT_FSIZE, (20_000, before[1]))
     yield
@@ -73,27 +73,27 @@ def folder(tmp_path_factory):
 
 
 def test_a_checkpoint_is_a_folder_like_any_other_with_a_head(tmp_path, folder):
-    run = RunFolder(tmp_path / "run", ASKED)
+    run = PpoRunFolder(tmp_path / "run", ASKED)
     assert run.latest() is None
     actor = Actor.load(folder, torch.device("cpu"))
     with torch.no_grad():
         actor.head.out.bias.fill_(0.5)
-    made = run.save(actor, folder, State(iteration=3, tokens=17))
+    made = run.save(actor, folder, PpoState(iteration=3, tokens=17))
     assert (made / "tokenizer.json").is_file() and (made / "config.json").is_file()
-    again, state = RunFolder(tmp_path / "run", ASKED).latest()
-    assert (again, state) == (made, State(iteration=3, tokens=17))
+    again, state = PpoRunFolder(tmp_path / "run", ASKED).latest()
+    assert (again, state) == (made, PpoState(iteration=3, tokens=17))
     before, after = load_folder(folder).state_dict(), load_folder(made).state_dict()
     assert before.keys() == after.keys() and all(torch.equal(before[name], after[name]) for name in before)
     assert Actor.load(made, torch.device("cpu")).head.out.bias.item() == 0.5
 
 
 def test_the_first_and_the_last_two_are_kept_and_half_a_one_is_nothing(tmp_path, folder):
-    run = RunFolder(tmp_path, ASKED)
+    run = PpoRunFolder(tmp_path, ASKED)
     actor = Actor.load(folder, torch.device("cpu"))
     for iteration in range(4):
-        run.save(actor, folder, State(iteration=iteration))
+        run.save(actor, folder, PpoState(iteration=iteration))
     (tmp_path / "checkpoint-000004.partial").mkdir()
-    again = RunFolder(tmp_path, ASKED)
+    again = PpoRunFolder(tmp_path, ASKED)
     assert sorted(path.name for path in tmp_path.glob("checkpoint-*")) == [
         "checkpoint-000000",
         "checkpoint-000002",
@@ -104,18 +104,18 @@ def test_the_first_and_the_last_two_are_kept_and_half_a_one_is_nothing(tmp_path,
 
 
 def test_a_disk_that_fills_up_leaves_the_checkpoint_before_it(tmp_path, folder, request):
-    run = RunFolder(tmp_path, ASKED)
+    run = PpoRunFolder(tmp_path, ASKED)
     actor = Actor.load(folder, torch.device("cpu"))
-    run.save(actor, folder, State(iteration=1))
+    run.save(actor, folder, PpoState(iteration=1))
     request.getfixturevalue("small_files")
     with pytest.raises(StoreError, match="checkpoint-000002 could not be written"):
-        run.save(actor, folder, State(iteration=2))
+        run.save(actor, folder, PpoState(iteration=2))
     assert [path.name for path in tmp_path.glob("checkpoint-*")] == ["checkpoint-000001"]
     assert run.named().endswith("checkpoint-000001")
     load_folder(run.latest()[0])
 
 
 def test_another_run_is_refused_by_what_differs(tmp_path):
-    RunFolder(tmp_path, ASKED)
+    PpoRunFolder(tmp_path, ASKED)
     with pytest.raises(UsageError, match="seed 0, not 1"):
-        RunFolder(tmp_path, {**ASKED, "seed": 1})
+        PpoRunFolder(tmp_path, {**ASKED, "seed": 1})

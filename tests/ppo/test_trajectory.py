@@ -1,4 +1,4 @@
-"""What was said, as tokens: nothing is cut twice, nothing of the judge's counts as the model's."""
+"""A conversation as tokens: no text is tokenised twice, and no token of an observation counts as the model's."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.conversation import Encoder
-from kernel_assistant_training.ppo.speech import OwnSpeech, Spoken
+from kernel_assistant_training.ppo.chat.chat_format import BuiltInChatFormat, TokenizedConversation
 from kernel_assistant_training.ppo.trajectory import Trajectory
 from kernel_assistant_training.tokenizer import load
 from tests.ppo.trajectories import earned, trajectory
@@ -22,7 +22,9 @@ def tokenizer():
 
 
 def reply(tokenizer, text, ended=True, odd=False):
-    """As the decoder gives it: with its end token, unless it was cut off. `odd`: one token for each character."""
+    """A reply in the form of the decoder: with its end token, unless it was cut off. `odd` gives one token for each
+    character.
+    """
     tokenizer.encode_special_tokens = True
     ids = [
         token for part in (text if odd else [text]) for token in tokenizer.encode(part, add_special_tokens=False).ids
@@ -47,8 +49,8 @@ def conversation(tokenizer):
 
 
 def spoken(tokenizer, messages, prompts=None):
-    """As a client that answers with the replies among the messages."""
-    found = Spoken(OwnSpeech(tokenizer))
+    """A client that answers with the replies among the messages."""
+    found = TokenizedConversation(BuiltInChatFormat(tokenizer))
     for place, message in enumerate(messages):
         if message.role == "assistant":
             prompt = found.prompt(messages[:place], ())
@@ -82,7 +84,7 @@ def test_the_end_of_a_turn_that_was_cut_off_is_not_the_models(tokenizer):
 
 def test_a_shortened_conversation_is_refused(tokenizer):
     system, task, said, heard, *_ = conversation(tokenizer)
-    found = Spoken(OwnSpeech(tokenizer))
+    found = TokenizedConversation(BuiltInChatFormat(tokenizer))
     found.prompt([system, task], ())
     found.add(said.token_ids, said.logprobs)
     shortened = msgspec.structs.replace(task, content="x0 f32")
@@ -92,7 +94,7 @@ def test_a_shortened_conversation_is_refused(tokenizer):
 
 
 def test_a_conversation_without_a_reply_has_no_actions(tokenizer):
-    found = Spoken(OwnSpeech(tokenizer))
+    found = TokenizedConversation(BuiltInChatFormat(tokenizer))
     found.prompt(conversation(tokenizer)[:2], ())
     assert found.said().ids and not found.said().spans
 

@@ -1,4 +1,4 @@
-"""The update: what it learns, what must not change it, what stops it, and how long an episode may be."""
+"""The update: tests what it learns, what must not change it, what stops it, and how long an episode may be."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ import pytest
 import torch
 from transformers import Lfm2Config, Lfm2ForCausalLM
 
-from kernel_assistant_training.ppo.actor import Actor, ValueHead
-from kernel_assistant_training.ppo.batches import Rows, pieces
-from kernel_assistant_training.ppo.guard import Bounds
-from kernel_assistant_training.ppo.kl import KlControl
+from kernel_assistant_training.ppo.model.actor import Actor, ValueHead
 from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.trajectory import Said, Trajectory
-from kernel_assistant_training.ppo.update import Learner, NotFiniteError, UpdateOptions, last_action_rewards
+from kernel_assistant_training.ppo.trajectory import ReplySpans, Trajectory
+from kernel_assistant_training.ppo.updates.batches import PaddedBatch, pieces
+from kernel_assistant_training.ppo.updates.importance import RatioBounds
+from kernel_assistant_training.ppo.updates.kl import KlControl
+from kernel_assistant_training.ppo.updates.update import Learner, NotFiniteError, UpdateOptions, last_action_rewards
 from tests.ppo.trajectories import VOCABULARY, actor, several, trajectory, with_own_logprobs
 
 FAST = UpdateOptions(rate=3e-3, head_rate=1e-2, steps=1, warmup=1)
@@ -60,13 +60,15 @@ def test_pieces_fit_the_budget_and_lose_nothing():
 
 
 def test_the_reward_stands_at_the_last_action():
-    said = [Said(tuple(range(1, 9)), ((2, 2), (6, 2)), (0.0,) * 4), Said((1, 2, 3), ((1, 1),), (0.0,))]
-    rows = Rows.of(said, [0, 1], torch.device("cpu"))
+    said = [ReplySpans(tuple(range(1, 9)), ((2, 2), (6, 2)), (0.0,) * 4), ReplySpans((1, 2, 3), ((1, 1),), (0.0,))]
+    rows = PaddedBatch.of(said, [0, 1], torch.device("cpu"))
     assert last_action_rewards([2.0, -1.0], rows.actions).nonzero().tolist() == [[0, 7], [1, 1]]
 
 
 def test_what_is_rewarded_becomes_likelier():
-    """One prompt, two answers, of which one is right: after a few updates the right one is likelier, the other less."""
+    """There is one prompt with two answers, one of them right: after a few updates the right answer is likelier and the
+    other one less likely.
+    """
     model = actor()
     prompt, right, wrong = [5, 6, 7], [11, 12, 13], [11, 22, 23]
     both = [trajectory(prompt + answer, [(3, 3)], value) for answer, value in ((right, 1.0), (wrong, -1.0))]
@@ -83,7 +85,9 @@ def test_what_is_rewarded_becomes_likelier():
 
 
 def test_values_never_move_the_policy():
-    """With advantages of nothing but zeros, only the head changes: the value loss ends at the trunk."""
+    """If all advantages are zero, only the head changes: the gradient of the value loss does not reach the language
+    model.
+    """
     model = actor()
     found = [with_own_logprobs(model, trajectory([5, 6, 7], [(2, 1)], 1.0, seed=number)) for number in range(3)]
     learner = Learner(model, FAST, NO_KL)
@@ -98,7 +102,9 @@ def test_values_never_move_the_policy():
 
 
 def test_against_a_tasks_other_episodes_only_tasks_that_were_not_all_alike_are_learned():
-    """An easy task and a hard one say nothing; of a third the two episodes count as if they had twice their rewards."""
+    """An easy task and a hard one have no effect; the two episodes of a third task count as if they had twice their
+    rewards.
+    """
     model = actor()
 
     def told(key, *values):
@@ -122,7 +128,7 @@ def test_what_the_sampler_says_otherwise_is_left_out():
     model = actor()
     good, other = several(model, 2)
     said = other.said()
-    strange = Said(said.ids, said.spans, tuple(one + 1.0 for one in said.logprobs))
+    strange = ReplySpans(said.ids, said.spans, tuple(one + 1.0 for one in said.logprobs))
     fields = {name: getattr(other, name) for name in ("key", "seed", "target", "iteration", "reward", "stop")}
     bad = Trajectory.of(strange, **fields)
     both = copy.deepcopy(model)
@@ -154,8 +160,9 @@ def test_what_is_not_finite_stops_before_the_step():
 
 
 def test_an_episode_of_200_turns_and_one_of_128k_tokens_pass_through(tmp_path):
-    """Store, masked GAE, one update. The model has short convolutions: attention of 128k tokens takes minutes on two
-    cores, and what passes through is the same."""
+    """Tests the store, GAE and one update. The model has short convolutions, because attention over 128k tokens takes
+    minutes on two cores; the code around the model is the same.
+    """
     torch.manual_seed(0)
     shape = Lfm2Config(
         vocab_size=VOCABULARY,
@@ -184,7 +191,7 @@ def test_an_episode_of_200_turns_and_one_of_128k_tokens_pass_through(tmp_path):
     for one in (long, turns):
         store.add(with_own_logprobs(model, one))
     store.close()
-    learner = Learner(model, replace(FAST, bounds=Bounds()), KlControl(0.01))
+    learner = Learner(model, replace(FAST, bounds=RatioBounds()), KlControl(0.01))
     before = weights(model)
     metrics = learner.update(list(TrajectoryStore(tmp_path).read(0)), Random(0))
     assert metrics["tokens"] == 131072 + 4100

@@ -8,9 +8,9 @@ import torch
 from transformers import LlamaConfig, LlamaForCausalLM
 
 from kernel_assistant.records import Tier
-from kernel_assistant_training.ppo.actor import Actor, ValueHead
+from kernel_assistant_training.ppo.model.actor import Actor, ValueHead
 from kernel_assistant_training.ppo.rewards import Reward
-from kernel_assistant_training.ppo.trajectory import Said, Trajectory
+from kernel_assistant_training.ppo.trajectory import ReplySpans, Trajectory
 
 VOCABULARY = 64
 
@@ -38,27 +38,27 @@ def earned(value):
 
 def trajectory(ids, spans, value, logprobs=None, **fields):
     count = sum(each for _, each in spans)
-    said = Said(tuple(ids), tuple(spans), tuple(logprobs or [0.0] * count))
+    said = ReplySpans(tuple(ids), tuple(spans), tuple(logprobs or [0.0] * count))
     known = {"key": "k", "seed": 0, "target": "cpu", "iteration": 0, "stop": "finished"}
     return Trajectory.of(said, reward=earned(value), **(known | fields))
 
 
 @torch.no_grad()
 def with_own_logprobs(model, found):
-    """As if the actor itself had sampled it."""
+    """Sets the log-probabilities as if the actor itself had sampled the tokens."""
     said = found.said()
     ids, actions = torch.tensor([said.ids]), torch.zeros(1, len(said.ids), dtype=torch.bool)
     for begin, count in said.spans:
         actions[0, begin : begin + count] = True
     logprobs = model(ids, actions).logprobs[actions].tolist()
     return Trajectory.of(
-        Said(said.ids, said.spans, tuple(logprobs)),
+        ReplySpans(said.ids, said.spans, tuple(logprobs)),
         **{name: getattr(found, name) for name in ("key", "seed", "target", "iteration", "reward", "stop")},
     )
 
 
 def several(model, count, seed=0, turns=3):
-    """Random ones of different lengths; right are those whose last action is even."""
+    """Random trajectories of different lengths; those whose last action is even are right."""
     draw, found = random.Random(seed), []
     for number in range(count):
         ids, spans = [draw.randrange(VOCABULARY) for _ in range(draw.randint(2, 9))], []

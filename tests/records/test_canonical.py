@@ -1,4 +1,4 @@
-"""Names for the numbers of a graph, and the way back."""
+"""Tests the names for the numbers of a graph, and the inverse."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given, settings
 
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import canonical
-from kernel_assistant.records.graph import Operand, Value
+from kernel_assistant.records.graph import GraphInput, Operand
 from tests.generator.composite_graphs import composite_graphs
 from tests.generator.composites import COMPOSITES
 from tests.generator.graphs import graphs
@@ -25,7 +25,7 @@ def norm(width: str = "768", epsilon: float = 1e-5) -> OpGraph:
     wide, narrow = spec("B", width), spec("B", "1")
     return OpGraph(
         dims={"B": 4096},
-        inputs=(Value(name="x0", spec=wide), Value(name="p0", spec=spec(width), kind="param", path="weight")),
+        inputs=(GraphInput(name="x0", spec=wide), GraphInput(name="p0", spec=spec(width), kind="param", path="weight")),
         nodes=(
             Node(name="n0", op="pow.Tensor_Scalar", args=("%x0", 2), spec=wide),
             Node(name="n1", op="mean.dim", args=("%n0", [-1], True), spec=narrow),
@@ -42,7 +42,7 @@ def one(op: str, *args: Operand, shape: tuple[str, ...] = ("B", "64"), **kwargs:
     """Canonical form of a single operator on x0 f32[B,64]."""
     node = Node(name="n0", op=op, args=("%x0", *args), kwargs=kwargs, spec=spec(*shape))
     return canonical(
-        OpGraph(dims={"B": 8}, inputs=(Value(name="x0", spec=spec("B", "64")),), nodes=(node,), outputs=("n0",))
+        OpGraph(dims={"B": 8}, inputs=(GraphInput(name="x0", spec=spec("B", "64")),), nodes=(node,), outputs=("n0",))
     )
 
 
@@ -92,13 +92,18 @@ def test_sizes_share_names_and_products_of_free_dimensions_keep_theirs():
 def _transposed() -> OpGraph:
     inner = spec("B", "64", "1", strides=("64", "1", "1"))
     node = Node(name="n0", op="transpose.int", args=("%x0", 1, 2), spec=inner)
-    return OpGraph(dims={"B": 8}, inputs=(Value(name="x0", spec=spec("B", "1", "64")),), nodes=(node,), outputs=("n0",))
+    return OpGraph(
+        dims={"B": 8}, inputs=(GraphInput(name="x0", spec=spec("B", "1", "64")),), nodes=(node,), outputs=("n0",)
+    )
 
 
 def test_other_names_are_renumbered():
     scaled = OpGraph(
         dims={"D0": 8},
-        inputs=(Value(name="x", spec=spec("D0", "64")), Value(name="w", spec=spec("64"), kind="buffer", path="w")),
+        inputs=(
+            GraphInput(name="x", spec=spec("D0", "64")),
+            GraphInput(name="w", spec=spec("64"), kind="buffer", path="w"),
+        ),
         nodes=(
             Node(name="mul", op="mul.Tensor", args=("%x", "%w"), spec=spec("D0", "64")),
             Node(name="cat", op="cat", args=(["%mul", "%x"], 1), spec=spec("D0", "128")),
@@ -111,7 +116,7 @@ def test_other_names_are_renumbered():
 
 
 def _plain(graph: OpGraph) -> OpGraph:
-    """Sizes among operands as numbers, as the exporter writes them."""
+    """The graph with numbers in place of sizes among the operands, as the exporter writes them."""
 
     def item(value: Any) -> Any:
         return int(value) if isinstance(value, str) and value.isdigit() else value

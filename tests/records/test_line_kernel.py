@@ -1,4 +1,4 @@
-"""What people read of a kernel's name."""
+"""Tests the part of a kernel's name that users see."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Commands on the machine of `tests/common/sshd.py`."""
+"""Commands on the remote machine of `tests/common/sshd.py`."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def pytest_collection_modifyitems(items):
 
 @pytest.fixture
 def here(tmp_path, monkeypatch, python_path, ssh_folder):
-    """This side: a state folder of its own, the tests' ssh."""
+    """The local side: a state folder of its own, and the tests' ssh."""
     for name in [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]:
         monkeypatch.delenv(name)
     monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
@@ -41,7 +41,7 @@ def here(tmp_path, monkeypatch, python_path, ssh_folder):
 
 @pytest.fixture
 def run(here):
-    """Arguments → the finished command, with its output as text."""
+    """A function: arguments → the finished command, with its output as text."""
 
     def run_command(*arguments, **environment):
         command = [sys.executable, "-m", "kernel_assistant", *map(str, arguments)]

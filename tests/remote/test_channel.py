@@ -1,4 +1,4 @@
-"""Commands over there that break off, seen from here."""
+"""Commands on the remote side that break off, as the local side sees them."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ HALF = "import os, sys, time; sys.stdout.write('KA01'); sys.stdout.flush(); "
 
 @pytest.fixture
 def channel(sshd, here):
-    """Python text → the channel to it over there."""
+    """A function: Python text → the channel to this program on the remote side."""
     opened = []
 
     def start(text):

@@ -1,4 +1,4 @@
-"""Which files travel: what a module imports, what `ship` names, never a secret."""
+"""Tests which files are sent: those that a module imports, those that `ship` names, but never a secret."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernel_assistant.source.build import import_location
 
 @pytest.fixture
 def tree(tmp_path):
-    """Files by relative name → the task for one of them."""
+    """A function: files by relative name → the task for one of them."""
 
     def make(files, path, **fields):
         for name, text in files.items():

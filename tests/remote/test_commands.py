@@ -1,4 +1,4 @@
-"""The commands with `--host`: what they find over there, and what is said where something is not as it should be."""
+"""The commands with `--host`: the jobs that they find on the remote machine, and the messages if something is wrong."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernel_assistant.targets import cuda
 
 
 def expect(done, code, cause, next_step):
-    """The command ended with `code`, one line of cause and one of what to do."""
+    """Checks that the command ended with `code`, one line with the cause and one line with the next step."""
     assert done.returncode == code, done.stdout + done.stderr
     lines = done.stderr.strip().splitlines()
     assert lines[-2].startswith("error: ") and cause in lines[-2], done.stderr
@@ -25,7 +25,7 @@ def expect(done, code, cause, next_step):
 
 @pytest.fixture
 def restricted(sshd):
-    """Programs → a machine that has only those on PATH, and a Python."""
+    """A function: programs → a machine whose PATH has only these programs and a Python."""
 
     def start(folder, *programs, **variables):
         folder.mkdir()
@@ -94,7 +94,7 @@ def test_no_python_there(sshd, run, restricted, tmp_path):
 
 
 def test_interpreter_without_torch(sshd, run, module, tmp_path):
-    """It runs this tool too: nothing is installed there, so what the tool needs has come along."""
+    """This interpreter runs the tool too. Nothing is installed there, so the tool's dependencies were sent along."""
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", str(tmp_path / "bare")], check=True)
     done = run("optimize", module, "--host", "box", "--remote-python", tmp_path / "bare")
     expect(done, 3, f"box: {tmp_path}/bare/bin/python has no torch", "--remote-python PATH")

@@ -1,4 +1,6 @@
-"""Jobs over there do not depend on the line: killed in the middle, cancelled, found again. The jobs are tiny."""
+"""Remote jobs do not depend on the connection: it is killed during a job, a job is cancelled, and found again. The jobs
+are tiny.
+"""
 
 from __future__ import annotations
 
@@ -24,7 +26,7 @@ TINY_HOST = Path(__file__).parent.parent / "session" / "tiny_host.py"
 
 @pytest.fixture
 def tiny(sshd, here):
-    """The session host over there, its jobs steered by the module's first line."""
+    """The session host on the remote side, whose jobs follow the instruction in the module's first line."""
     folder = sshd.settings.state_dir.parent
     environment = {**os.environ, "KERNEL_ASSISTANT_HOME": str(folder), "HOME": str(sshd.home)}
     child = subprocess.Popen([sys.executable, str(TINY_HOST)], env=environment)
@@ -39,7 +41,7 @@ def tiny(sshd, here):
 
 @pytest.fixture
 def steered(module):
-    """What the job does → the module's path."""
+    """A function: what the job does → the module's path."""
 
     def write(what):
         module.write_text(f"# {what}\n{module.read_text()}")
@@ -49,7 +51,7 @@ def steered(module):
 
 
 def ssh_processes(parent):
-    """Those that `parent` started, and the master, which has left it."""
+    """The ssh processes that `parent` started, and the master connection, which is no longer its child."""
     ours = [process for process in psutil.Process(parent).children(recursive=True) if process.name() == "ssh"]
     assert ours
     control = Ssh("box", resolve()[0].runtime_dir).control
@@ -59,7 +61,7 @@ def ssh_processes(parent):
 
 
 def wait_for(text, stream):
-    """Lines of `stream` up to the one with `text`."""
+    """Reads `stream` up to the line that contains `text`; returns the lines."""
     for line in stream:
         if text in line:
             return

@@ -1,4 +1,4 @@
-"""An editor whose setting names another machine: the job runs there, the result is offered here."""
+"""An editor whose settings name another machine: the job runs there, and its result is offered here."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
 
 async def test_a_job_of_the_editor_runs_over_there(sshd, module, monkeypatch):
-    monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "4s")
+    monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "60s")
+    monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "2")
     monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
     monkeypatch.setenv("KERNEL_ASSISTANT_FREE_WINS", "false")
     editor = await started(module.parent)
@@ -24,7 +25,7 @@ async def test_a_job_of_the_editor_runs_over_there(sshd, module, monkeypatch):
         editor = await started(module.parent)
         editor.open(module)
         end = await editor.until_job(job, "finished", "failed", "cancelled")
-        assert end["outcome"] in ("improved", "no_measurable_gain", "at_limit")
+        assert end["outcome"] in ("improved", "no_measurable_gain", "inconclusive", "at_limit")
         await editor.until_lens(module, "show")
         report = await editor.command("show", module, "Net")
         assert report["id"] == "1" and report["device"].endswith("of box") and report["sources"]

@@ -1,4 +1,4 @@
-"""What is said where kernels of another machine cannot run on this one."""
+"""Tests the messages if kernels of another machine cannot run on this one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from tests.common.results import result
 
 @pytest.fixture
 def job(tmp_path):
-    """Target, architecture → a job whose kernels were built for it."""
+    """A function: target and architecture → a job whose kernels were built for them."""
 
     def make(target, arch):
         device = tmp_path / "device.json"

@@ -1,4 +1,6 @@
-"""A project's module, made faster over there with everything real, and its kernels put into the file here."""
+"""A module of a project is optimized on the remote machine with everything real, and its kernels are written into the
+local file.
+"""
 
 from __future__ import annotations
 
@@ -68,17 +70,19 @@ def project(here):
     return here / "project"
 
 
-def test_from_a_project_to_applied_kernels(sshd, run, project):
+def test_from_a_project_to_applied_kernels(sshd, run, project, monkeypatch):
+    monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "2")
     module = project / "deep/inside/net.py"
     there = ("--host", "box", "--remote-python", sys.executable)
-    done = run("optimize", module, *there, "--budget", "5s", "--no-free-wins", "--json")
+    done = run("optimize", module, *there, "--budget", "60s", "--no-free-wins", "--json")
     assert done.returncode == 0, done.stderr
     assert ".env is not shipped" in done.stderr
     document = json.loads(done.stdout)
     host = document.pop("host")
     assert host["name"] == "box" and host["files"] == 6 and host["tool_bytes"] > 1_000_000
     result = from_builtins(document, OptimizeResult)
-    assert result.outcome in (JobOutcome.improved, JobOutcome.no_measurable_gain)
+    assert result.outcome in (JobOutcome.improved, JobOutcome.no_measurable_gain, JobOutcome.inconclusive)
+    assert result.best is not None
     assert all(Path(path).is_file() for name, path in result.artifacts.items() if name != "job")
     assert Path(result.artifacts["plan.json"]).is_relative_to(project.parent / "home")
     shipped = {path.name for path in (Path(host["folder"]) / "projects").rglob("*.*") if path.suffix != ".pyc"}

@@ -1,4 +1,4 @@
-"""What travels and what is there already, against a real sshd; and what is forgotten over there."""
+"""Tests, with a real sshd, which files are sent, which are there already, and which are deleted on the remote side."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ import pytest
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import InternalError, MissingError
 from kernel_assistant.remote import install
-from kernel_assistant.remote.closure import Closure
+from kernel_assistant.remote.closure import SourceClosure
 from kernel_assistant.remote.install import Installer
 from kernel_assistant.remote.ssh import Ssh
 
@@ -24,7 +24,7 @@ DAY = 24 * 3600
 
 @pytest.fixture
 def installer(sshd, here):
-    """A conversation with a folder of its own over there."""
+    """A connection with a folder of its own on the remote side."""
 
     def start(folder=here / "there"):
         return Installer(Ssh("box", resolve()[0].runtime_dir), str(folder), "")
@@ -34,7 +34,7 @@ def installer(sshd, here):
 
 def closure(folder, **files):
     names = {name.replace("_", "/") + ".py": content for name, content in files.items()}
-    return Closure(root=folder, files=names, path="", search_path=(), recording="")
+    return SourceClosure(root=folder, files=names, path="", search_path=(), recording="")
 
 
 def ship(installer, found):
@@ -85,12 +85,12 @@ def test_what_was_not_used_for_a_month_is_forgotten(installer, here):
 
 def test_file_that_would_leave_its_folder_is_refused(installer, here):
     with installer() as one, pytest.raises(InternalError, match="leads out of its folder"):
-        one.ship(Closure(root=here, files={"../x": b"1"}, path="", search_path=(), recording=""))
+        one.ship(SourceClosure(root=here, files={"../x": b"1"}, path="", search_path=(), recording=""))
     assert not list(here.rglob("x"))
 
 
 def test_python_of_another_version_without_an_index(sshd, installer, monkeypatch):
-    """Nothing of ours serves it, and its own pip finds nothing."""
+    """No package of ours fits this Python, and its own pip finds none."""
     monkeypatch.setattr(install, "dependencies", lambda tag: None)
     sshd.start(PIP_NO_INDEX="1", PIP_FIND_LINKS="/nowhere")
     try:
@@ -102,7 +102,7 @@ def test_python_of_another_version_without_an_index(sshd, installer, monkeypatch
 
 
 def test_busy_session_host_of_older_code(sshd, run, module, tmp_path):
-    """Another machine has submitted a job with an older version of this tool, which is at it still."""
+    """Another client has submitted a job with an older version of this tool, and the job still runs."""
     root = Path(__file__).parents[2]
     older = tmp_path / "older"
     shutil.copytree(root / "kernel_assistant", older / "kernel_assistant")

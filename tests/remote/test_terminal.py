@@ -1,4 +1,6 @@
-"""The terminal with `--host`: the job runs there, is found by the next session, and its result can be applied here."""
+"""The terminal interface with `--host`: the job runs on the remote machine, the next session finds it, and its result
+can be applied here.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,8 @@ pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
 
 
 async def test_a_job_of_the_terminal_runs_over_there(sshd, module, monkeypatch):
-    monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "4s")
+    monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "60s")
+    monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "2")
     monkeypatch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
     monkeypatch.setenv("KERNEL_ASSISTANT_FREE_WINS", "false")
     async with opened(module.parent, (130, 40), host="box") as pilot:

@@ -1,4 +1,4 @@
-"""How a failure over there is said here, and which settings lead there."""
+"""Tests how remote failures are reported here, and which settings name the remote machine."""
 
 from __future__ import annotations
 

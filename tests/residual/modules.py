@@ -62,6 +62,25 @@ def get_inputs():
     return [torch.randn(3, 10, 64)]
 """
 
+HEADS = """
+import torch
+from torch import nn
+
+
+class Heads(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.mixed = nn.LayerNorm(64), nn.MultiheadAttention(64, 4, batch_first=True)
+
+    def forward(self, x):
+        y = self.norm(x)
+        return x + self.mixed(y, y, y, need_weights=False)[0]
+
+
+def get_inputs():
+    return [torch.randn(3, 10, 64)]
+"""
+
 LSTM = """
 import torch
 from torch import nn
@@ -81,10 +100,31 @@ def get_inputs():
     return [torch.randn(3, 5, 16)]
 """
 
+#: Many steps both ways: a call takes long, and nearly all of it is PyTorch's.
+BOTH_WAYS = """
+import torch
+from torch import nn
+
+
+class BothWays(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.lstm = nn.LSTM(32, 64, num_layers=4, batch_first=True, bidirectional=True)
+        self.out = nn.Linear(128, 10)
+
+    def forward(self, x):
+        return torch.tanh(self.out(self.lstm(x)[0][:, -1]))
+
+
+def get_inputs():
+    return [torch.randn(4, 256, 32)]
+"""
+
 #: Class name → its file, and the operators that stay.
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Linear": (LINEAR, ("linear", "linear")),
     "Conv": (CONV, ("conv2d",)),
     "Attention": (ATTENTION, ("linear", "scaled_dot_product_attention", "linear")),
+    "Heads": (HEADS, ("linear", "scaled_dot_product_attention", "linear")),
     "Recurrent": (LSTM, ("lstm.input",)),
 }

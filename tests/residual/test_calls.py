@@ -1,4 +1,4 @@
-"""Residual calls between kernels, by the real executor in this process."""
+"""Residual calls between kernels, with the real executor in this process."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ import json
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
 
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records.graph import Node, OpGraph, TensorSpec
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner.executor import KERNELS, RESIDUAL
@@ -25,6 +26,18 @@ from tests.generator.harness import Built, Function, bindings, check, export, re
 
 def _sorted_rows(x: torch.Tensor) -> torch.Tensor:
     return (x * 2).sort(-1, descending=True).values.tanh() + x
+
+
+class Heads(nn.Module):
+    """Self-attention; the sequence is the first dimension or the second."""
+
+    def __init__(self, batch_first: bool) -> None:
+        super().__init__()
+        self.mixed, self.norm = nn.MultiheadAttention(24, 3, batch_first=batch_first), nn.LayerNorm(24)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = self.norm(x + self.mixed(x, x, x)[0])
+        return found
 
 
 CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
@@ -43,6 +56,9 @@ CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
         nn.Sequential(nn.Conv2d(3, 4, 3), nn.Flatten(), nn.Linear(4 * 36, 8), nn.Softmax(-1)),
         (torch.randn(3, 3, 8, 8),),
     ),
+    # Views of copies of what is strided: `contiguous` and `reshape` behind a transpose.
+    "heads": (Heads(batch_first=True), (torch.randn(3, 5, 24),)),
+    "heads, sequence first": (Heads(batch_first=False), (torch.randn(5, 3, 24),)),
     "half": (nn.Sequential(nn.Linear(16, 32), nn.SiLU()).to(torch.bfloat16), (torch.randn(4, 16).bfloat16(),)),
 }
 
@@ -80,7 +96,7 @@ def test_frozen_and_one_kind_alone(tmp_path: Path) -> None:
 
 
 def test_what_is_returned_as_it_is(tmp_path: Path) -> None:
-    """Only in the shape that the module returns."""
+    """A result is returned unchanged only if it has the shape that the module returns."""
     for name, last, returned in (("as it is", nn.Identity(), {3}), ("reshaped", nn.Flatten(), set())):
         model, args = nn.Sequential(nn.GELU(), nn.Conv1d(6, 4, 3), last), (torch.randn(3, 6, 20),)
         graph = export(model, *args)
@@ -99,7 +115,7 @@ def test_what_is_returned_as_it_is(tmp_path: Path) -> None:
 
 
 def test_a_result_that_is_an_operand_is_copied(tmp_path: Path) -> None:
-    """Later kernels may write where a result lies: never into what belongs to somebody else."""
+    """Later kernels may write to the memory of a result, but never to memory that belongs to somebody else."""
     spec = TensorSpec(dtype="f32", shape=("B", "8"))
     plain = export(Function(lambda x: x * 2), torch.rand(4, 8))
     nodes = (
@@ -133,12 +149,17 @@ def test_what_pytorch_has_not_is_named(node: dict[str, object], said: str) -> No
 
 def test_operands_are_what_the_schema_wants() -> None:
     values = {"x0": torch.rand(3, 4)}
-    nodes = [
+    nodes: list[dict[str, Any]] = [
         {"name": "n0", "op": "full", "args": [["B", 2, 1, 1], "inf"], "kwargs": {"dtype": "f16"}},
         {"name": "n1", "op": "_to_copy", "args": ["%n0"], "kwargs": {"dtype": "f64", "memory_format": "channels_last"}},
         {"name": "n2", "op": "gelu", "args": ["%x0"], "kwargs": {"approximate": "tanh"}},
         {"name": "n3", "op": "cat", "args": [["%x0", "%n2"], 1]},
         {"name": "n4", "op": "narrow", "args": ["%n3", 1, 0, "B - 1"]},
+        # What the graph calls contiguous is so, and a view of strided values is the same elements.
+        {"name": "n5", "op": "transpose.int", "args": ["%x0", 0, 1]},
+        {"name": "n6", "op": "clone", "args": ["%n5"], "spec": {"dtype": "f32", "shape": ["4", "B"], "strides": None}},
+        {"name": "n7", "op": "clone", "args": ["%n5"], "spec": {"strides": ["1", "4"]}},
+        {"name": "n8", "op": "view", "args": ["%n5", [2, "2*B"]]},
     ]
     for node in nodes:
         Operator(node, {"B": 3}, "cpu")(values)
@@ -146,6 +167,8 @@ def test_operands_are_what_the_schema_wants() -> None:
     assert values["n1"].dtype is torch.float64
     assert torch.equal(values["n3"], torch.cat([values["x0"], F.gelu(values["x0"], approximate="tanh")], 1))
     assert values["n4"].shape == (3, 2)
+    assert values["n6"].is_contiguous() and values["n7"].stride() == (1, 4)
+    assert torch.equal(values["n8"], values["x0"].t().reshape(2, 6))
 
 
 @pytest.mark.slow

@@ -12,13 +12,14 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.apply import apply_result, undo
-from kernel_assistant.apply.export import export
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.apply.exporting.export import export
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import UsageError
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import Outcome, Tier
 from kernel_assistant.session.artifacts import write_result
+from kernel_assistant.worker.applied.parts import Parts
 from tests.judge import kernels
 from tests.residual.modules import MODULES
 
@@ -50,7 +51,7 @@ print("served")
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerClient]:
     started = kernels.new_worker(tmp_path_factory.mktemp("worker") / "worker.log")
     yield started
     started.close()
@@ -63,7 +64,7 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
-def test_verified_applied_run_undone(name: str, worker: Worker, cache: Path, tmp_path: Path) -> None:
+def test_verified_applied_run_undone(name: str, worker: WorkerClient, cache: Path, tmp_path: Path) -> None:
     text, stays = MODULES[name]
     task = kernels.task(text, name)
     with kernels.environment(worker, cache, task) as environment:
@@ -88,7 +89,7 @@ def test_verified_applied_run_undone(name: str, worker: Worker, cache: Path, tmp
     source = tmp_path / "model.py"
     source.write_text(text)
     apply_result(tmp_path / "result", source)
-    noted = json.loads((tmp_path / "model_kernels" / name / "provenance.json").read_text())["numbers"]
+    noted = json.loads(Parts(str(tmp_path / "model_kernels"), name).read("provenance.json"))["numbers"]
     assert noted["residual"] == list(evaluation.residual) and noted["share_in_our_kernels"] < 1.0
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
     code = USE.format(name=name)

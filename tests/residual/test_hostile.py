@@ -1,4 +1,6 @@
-"""What lies behind the screen: kernels that let PyTorch do their work, and plans that call what they may not."""
+"""Tests the defences besides the screen: against kernels that let PyTorch do their work, and plans with forbidden
+calls.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ import pytest
 from kernel_assistant.environment import session
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import Candidate, Outcome, Tier
 from tests.hostile.plan_attacks import PYTHON, SYSTEM
 from tests.judge import kernels
@@ -69,7 +71,7 @@ def test_a_foreign_call_is_refused_whatever_the_screen_says(linear: Environment)
 
 
 def test_a_call_with_operands_of_another_shape_ends_as_a_crash(linear: Environment) -> None:
-    """Of a buffer that a plan declares too small, PyTorch says so; nothing is read behind its end."""
+    """PyTorch reports a buffer that a plan declares too small; no memory after its end is read."""
     honest = _candidate(linear)
     small = tuple(
         msgspec.structs.replace(spec, shape=("1",)) if spec.name == "between0" else spec for spec in honest.plan.scratch

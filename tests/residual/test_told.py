@@ -1,4 +1,4 @@
-"""What a person is told of a result with PyTorch's own calls, and that paper numerics take none."""
+"""Tests the report of a result with PyTorch's own calls, and that paper numerics allow none."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ import pytest
 from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.cli.report import report
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.policy.generator import GeneratorPolicy
 from kernel_assistant.records import JobOutcome, Numerics, Outcome, StopReason, Tier
 from kernel_assistant.session.artifacts import write_result
-from kernel_assistant.session.outcome import best_of
+from kernel_assistant.session.kinds.outcome import best_of
 from tests.common.results import result
 from tests.judge import kernels
 from tests.residual.modules import CONV
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerClient]:
     started = kernels.new_worker(tmp_path_factory.mktemp("worker") / "worker.log")
     yield started
     started.close()
@@ -37,8 +37,8 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
-def test_full_tier_and_what_is_told(worker: Worker, cache: Path, tmp_path: Path) -> None:
-    """Every case of the full tier, other weights and sizes included, and the words for it."""
+def test_full_tier_and_what_is_told(worker: WorkerClient, cache: Path, tmp_path: Path) -> None:
+    """Runs every case of the full tier, with other weights and sizes, and checks the report."""
     with kernels.environment(worker, cache, kernels.task(CONV, "Conv")) as environment:
         graph = environment.graph
         candidate = emit(graph, initial(graph, "cpu", environment.device)[0])
@@ -62,7 +62,7 @@ def test_full_tier_and_what_is_told(worker: Worker, cache: Path, tmp_path: Path)
     assert "(partial)" in told and "PyTorch's own calls: conv2d (n0)" in told
 
 
-def test_paper_numerics_refuse_it_and_the_search_ends(worker: Worker, cache: Path) -> None:
+def test_paper_numerics_refuse_it_and_the_search_ends(worker: WorkerClient, cache: Path) -> None:
     task = msgspec.structs.replace(kernels.task(CONV, "Conv"), numerics=Numerics.paper)
     with kernels.environment(worker, cache, task) as environment:
         trajectory = run_episode(

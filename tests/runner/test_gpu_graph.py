@@ -1,4 +1,6 @@
-"""A plan of several kernels runs as one CUDA graph: values, streams, capture by somebody else, callers at once."""
+"""A plan with several kernels runs as one CUDA graph: values, streams, capture by somebody else, simultaneous
+callers.
+"""
 
 from __future__ import annotations
 
@@ -85,7 +87,7 @@ def test_new_addresses_at_each_call_on_any_stream(bound: BoundPlan) -> None:
 
 
 def test_launches_keep_what_they_were_given(bound: BoundPlan) -> None:
-    """The next call sets other addresses while the one before may not have begun."""
+    """The next call sets other addresses while the previous launch may not have begun."""
     sets = [Buffers(bound, seed) for seed in range(64)]
     stream = torch.cuda.Stream()
     with torch.cuda.stream(stream):

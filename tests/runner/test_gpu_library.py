@@ -15,13 +15,14 @@ import torch
 from torch import nn
 
 from kernel_assistant.environment.session import Environment, open_environment
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import InputSource, KernelTask, Tier, Workload
 from kernel_assistant.targets import cuda
 from kernel_assistant.worker.applied.binaries import Binaries
-from kernel_assistant.worker.applied.launch import Launch
+from kernel_assistant.worker.applied.launch import AppliedLauncher
+from kernel_assistant.worker.applied.parts import Parts
 from tests.generator.harness import Built, Tensors, as_list, bindings, export, resized
 from tests.generator.library_modules import convolutions, products
 from tests.generator.test_cuda import H200
@@ -38,7 +39,7 @@ CONVOLVED_IN_HALF = ("conv1d", "conv2d, bias, relu", "conv2d, channels last", "c
 
 @pytest.fixture(scope="module")
 def cubin(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """What a candidate without kernels is compiled to."""
+    """The compiled binary of a candidate without kernels."""
     folder = tmp_path_factory.mktemp("cubin")
     (folder / "kernel.cu").write_text("// No kernels.\n")
     major, minor = torch.cuda.get_device_capability()
@@ -68,7 +69,7 @@ def built(model: nn.Module, args: Tensors, cubin: Path) -> Built:
 
 
 def error(model: nn.Module, args: Tensors, got: list[torch.Tensor]) -> float:
-    """Largest error against float64 as a part of the largest value."""
+    """The largest error against float64, divided by the largest value."""
     with torch.no_grad():
         want = as_list(copy.deepcopy(model).double()(*(arg.double() for arg in args)))
     pairs = list(zip(got, want, strict=True))
@@ -188,8 +189,8 @@ def test_the_applied_loader_runs_the_same_plan(name: str, cubin: Path) -> None:
     device = torch.device("cuda", torch.cuda.current_device())
     outputs = [dict(spec) for spec in made.plan["outputs"]]
     dims = dict.fromkeys(made.graph.dims, args[0].shape[0])
-    binaries = Binaries(str(cubin.parent), "cuda", [])
-    launch = Launch(made.plan, outputs, dims, binaries, device, 16)
+    binaries = Binaries(Parts(str(cubin.parent.parent), cubin.parent.name), "", "cuda", [])
+    launch = AppliedLauncher(made.plan, outputs, dims, binaries, device, 16)
     tensors = [values[spec["name"]].to(device) for spec in made.plan["inputs"]]
     assert error(model, args, launch(tensors)) < BOUNDS["tf32"]
     before = torch.backends.cudnn.allow_tf32
@@ -228,15 +229,15 @@ SHAPES = {"Dense": "512, 256", "Picture": "16, 16, 64, 64"}
 
 
 @pytest.fixture(scope="module")
-def worker() -> Iterator[Worker]:
-    running = Worker(sys.executable)
+def worker() -> Iterator[WorkerClient]:
+    running = WorkerClient(sys.executable)
     running.start(threading.Event())
     yield running
     running.close()
 
 
 @pytest.mark.parametrize("name", SHAPES)
-def test_a_whole_evaluation(name: str, worker: Worker, tmp_path: Path) -> None:
+def test_a_whole_evaluation(name: str, worker: WorkerClient, tmp_path: Path) -> None:
     path, text = tmp_path / "modules.py", MODULES.replace("SHAPE", SHAPES[name])
     path.write_text(text)
     task = KernelTask(
@@ -260,4 +261,5 @@ def evaluate(environment: Environment) -> None:
     for tier in Tier:
         (found,) = environment.evaluate([candidate], tier)
         assert found.correct, found.message
-        assert 0.0 < found.share_in_our_kernels < 1.0
+        if tier is not Tier.verify:  # which times nothing
+            assert 0.0 < found.share_in_our_kernels < 1.0

@@ -1,11 +1,11 @@
-"""A runner that says much does not stand still, and its last words are known."""
+"""A runner that prints much does not block, and its last lines are kept."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
 
-from kernel_assistant.worker.runner_client import MOST_WORDS, LastWords
+from kernel_assistant.worker.running.runner_client import MOST_WORDS, OutputTail
 
 #: More than a pipe holds.
 LOUD = """
@@ -19,7 +19,7 @@ print("the end", file=sys.stderr)
 def _words(program: str) -> tuple[int, str]:
     process = subprocess.Popen([sys.executable, "-c", program], stderr=subprocess.PIPE)
     assert process.stderr is not None
-    words = LastWords(process.stderr)
+    words = OutputTail(process.stderr)
     return process.wait(60), words.text()
 
 

@@ -1,4 +1,4 @@
-"""Launches made ready: what reaches the driver, and that no two callers share an argument struct."""
+"""Prepared launches: the arguments that reach the driver, and that no two callers share an argument struct."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 
 from kernel_assistant.worker.runner.executor import CpuModule, bind
 from kernel_assistant.worker.runner.kernel_graph import Kernel
-from kernel_assistant.worker.runner.launching import Config, Frame, Prepared, kernel_entry
+from kernel_assistant.worker.runner.launching import Config, LaunchFrame, PreparedLaunch, kernel_entry
 from kernel_assistant.worker.runner.plan import PlanError
 
 LAUNCH = CFUNCTYPE(c_int, POINTER(Config), c_void_p, POINTER(c_void_p), c_void_p)
@@ -37,7 +37,7 @@ PLAN = {
 
 
 class FakeDriver:
-    """Notes what cuLaunchKernelEx would get; the C type is the driver's."""
+    """Records the arguments that cuLaunchKernelEx would get; the C type is the driver's."""
 
     def __init__(self, status: int = 0) -> None:
         self.seen: list[tuple[int, tuple[int, ...], int, int | None, list[int]]] = []
@@ -53,13 +53,13 @@ class FakeDriver:
         )
         return self.status
 
-    def prepared(self, function: int, words: list[int], slots: list[tuple[int, int]]) -> Prepared:
+    def prepared(self, function: int, words: list[int], slots: list[tuple[int, int]]) -> PreparedLaunch:
         geometry = (5, 2, 1, 128, 1, 1, 4096)
 
         def enter(struct, stream):
             return kernel_entry(self.call, c_void_p(function), geometry, struct, stream)
 
-        return Prepared(words, slots, enter)
+        return PreparedLaunch(words, slots, enter)
 
 
 @pytest.fixture
@@ -73,7 +73,7 @@ def refuse(status: int) -> None:
 
 def test_what_the_driver_gets(driver: FakeDriver) -> None:
     steps = [driver.prepared(7, [0, 11, 0], [(0, 1), (2, 0)]), driver.prepared(8, [0, 0, 12], [(0, 2), (1, 1)])]
-    frame = Frame(steps, 0)
+    frame = LaunchFrame(steps, 0)
     frame.fill([100, 200, 300])
     frame.launch(refuse)
     geometry = (5, 2, 1, 128, 1, 1)
@@ -86,13 +86,13 @@ def test_what_the_driver_gets(driver: FakeDriver) -> None:
 
 def test_a_status_is_raised() -> None:
     failing = FakeDriver(700)
-    frame = Frame([failing.prepared(7, [0, 0, 0], [])], 0)
+    frame = LaunchFrame([failing.prepared(7, [0, 0, 0], [])], 0)
     with pytest.raises(RuntimeError, match="status 700"):
         frame.launch(refuse)
 
 
 class Grapher:
-    """Makes graphs that note their launches, unless there is nothing to make or somebody captures."""
+    """Makes graphs that record their launches, unless there is nothing to combine or a capture is running."""
 
     def __init__(self, *, able: bool = True) -> None:
         self.able, self.captured, self.launched = able, False, []
@@ -109,7 +109,7 @@ class Grapher:
         return 0
 
 
-def chain(driver: FakeDriver, *, kernels: int = 3) -> list[Prepared]:
+def chain(driver: FakeDriver, *, kernels: int = 3) -> list[PreparedLaunch]:
     found = [driver.prepared(at, [0, 0, 0], [(0, 0)]) for at in range(1, 4)]
     return [
         step._replace(kernel=Kernel(c_void_p(at), (1,) * 7)) if at < kernels else step for at, step in enumerate(found)
@@ -117,7 +117,7 @@ def chain(driver: FakeDriver, *, kernels: int = 3) -> list[Prepared]:
 
 
 def test_a_chain_of_kernels_is_one_launch(driver: FakeDriver) -> None:
-    frame = Frame(chain(driver), 0, grapher := Grapher())
+    frame = LaunchFrame(chain(driver), 0, grapher := Grapher())
     for stream in (0, 9):
         frame.move(stream)
         frame.launch(refuse)
@@ -129,9 +129,9 @@ def test_a_chain_of_kernels_is_one_launch(driver: FakeDriver) -> None:
 
 def test_one_by_one_where_a_graph_cannot_be(driver: FakeDriver) -> None:
     frames = [
-        Frame(chain(driver), 0, Grapher(able=False)),
-        Frame(chain(driver, kernels=2), 0, Grapher()),
-        Frame(chain(driver)[:2], 0, Grapher()),
+        LaunchFrame(chain(driver), 0, Grapher(able=False)),
+        LaunchFrame(chain(driver, kernels=2), 0, Grapher()),
+        LaunchFrame(chain(driver)[:2], 0, Grapher()),
     ]
     for frame, count in zip(frames, (3, 3, 2), strict=True):
         driver.seen.clear()
@@ -141,7 +141,7 @@ def test_one_by_one_where_a_graph_cannot_be(driver: FakeDriver) -> None:
 
 
 def test_nothing_to_launch() -> None:
-    frame = Frame([Prepared([1], [], lambda words, stream: None)], 0)
+    frame = LaunchFrame([PreparedLaunch([1], [], lambda words, stream: None)], 0)
     frame.launch(refuse)
     assert frame.entries == [None]
 
@@ -155,7 +155,7 @@ def module(tmp_path_factory: pytest.TempPathFactory) -> CpuModule:
 
 
 def test_many_threads_and_a_call_inside_a_call(module: CpuModule) -> None:
-    """Frames are lent: callers at the same time, and one that interrupts another, have their own."""
+    """Frames are lent: simultaneous callers, and a call that interrupts another, each have a frame of their own."""
     size = 300
     bound = bind(PLAN, {"B": size}, module)
 

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 import pytest
 
-from kernel_assistant.environment.header import plan_header
+from kernel_assistant.environment.builds.header import plan_header
 from kernel_assistant.records import BufferSpec, Launch, Plan
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.worker.runner import cublaslt, cudnn, cudnn_library, libraries
@@ -61,7 +61,7 @@ def plan_of(launch: Launch, dtype: str = "bf16", target: str = "cuda", **fields:
 
 
 def changed(launch: Launch, **pairs: str) -> Launch:
-    """With other values of some fields and settings."""
+    """The launch with other values of some fields and settings."""
     args = tuple((field, pairs.get(field, value)) for field, value in launch.args)
     settings = tuple((field, pairs.get(field, value)) for field, value in launch.settings)
     return msgspec.structs.replace(launch, args=args, settings=settings)
@@ -224,7 +224,7 @@ def _file(name: str) -> dict[str, str]:
 
 
 def test_matrix_layouts_as_the_library_reads_them() -> None:
-    """Row-major x0[6, 32] · p0[48, 32]ᵀ is, column-major, p0 as 32 × 48, turned, times x0 as 32 × 6."""
+    """Row-major x0[6, 32] · p0[48, 32]ᵀ is, in column-major order, p0 as 32 × 48, transposed, times x0 as 32 × 6."""
     library = cublaslt.CublasLt(_file("cublaslt"))
     assert library.lib.cublasLtGetVersion() > 0
     operation = cublaslt.Operation(library, bound(MATMUL), tf32=False)
@@ -263,7 +263,7 @@ def test_the_library_agrees_on_the_output_of_a_convolution() -> None:
     library = cudnn_library.Cudnn(_file("cudnn"))
     assert library.lib.cudnnGetVersion() > 8000
     launch = bound(CONV)
-    made = cudnn.Convolution(library, launch, read_shape(launch), tf32=False)
+    made = cudnn.CudnnConvolution(library, launch, read_shape(launch), tf32=False)
     sizes = (c_int * 4)()
     ask = library.lib.cudnnGetConvolutionNdForwardOutputDim
     ask.argtypes = [c_void_p, c_void_p, c_void_p, c_int, c_void_p]

@@ -1,4 +1,4 @@
-"""Plan expressions against Python itself, and what must never be evaluated."""
+"""Plan expressions, compared with Python itself, and expressions that must never be evaluated."""
 
 from __future__ import annotations
 

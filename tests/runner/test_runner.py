@@ -1,4 +1,4 @@
-"""The runner itself, in the sandbox that this machine has: what it does, and how its ends are named."""
+"""The runner in the sandbox of this machine: tests its work, and the names of the ways in which it can end."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ import threading
 
 import pytest
 
-from kernel_assistant.environment.compile import Compiler
+from kernel_assistant.environment.builds.compile import Compiler
 from kernel_assistant.environment.session import RUNNER
 from kernel_assistant.records import Candidate, Launch, to_builtins
 from kernel_assistant.sandbox.choose import choose
-from kernel_assistant.sandbox.contract import Limits, SandboxSpec
+from kernel_assistant.sandbox.contract import SandboxLimits, SandboxSpec
 from kernel_assistant.sandbox.paths import interpreter_paths
 from kernel_assistant.targets.detect import detect
-from kernel_assistant.worker.runner_client import (
+from kernel_assistant.worker.running.runner_client import (
     CandidateFailure,
     RunnerClient,
     RunnerCommand,
@@ -53,7 +53,9 @@ def command():
     spec = SandboxSpec(
         argv=(paths[0], "-I", "-S", str(RUNNER / "boot.py"), "{fd}"),
         read_only=(*paths, str(RUNNER)),
-        limits=Limits(memory_bytes=1 << 30, shared_bytes=1 << 30, processes=64, file_bytes=1 << 20, cpu_seconds=600),
+        limits=SandboxLimits(
+            memory_bytes=1 << 30, shared_bytes=1 << 30, processes=64, file_bytes=1 << 20, cpu_seconds=600
+        ),
     )
     made = choose("auto").command(spec)
     return RunnerCommand(tuple(made.argv), made.env, "cpu")

@@ -1,4 +1,4 @@
-"""Messages between judge and runner: whatever comes from the untrusted side is a message or a named error."""
+"""Messages between judge and runner: any bytes from the untrusted side are a message or a named error."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ JSON = st.recursive(
 
 
 def received(data: bytes) -> dict[str, object]:
-    """What `receive` makes of raw bytes after which the peer goes away."""
+    """The result of `receive` for these bytes, after which the peer closes the connection."""
     ours, theirs = socket.socketpair()
     with ours, theirs:
         ours.settimeout(5)

@@ -1,4 +1,4 @@
-"""Backends that work on this machine, each tried once."""
+"""Backends that work on this machine, each tested once."""
 
 from __future__ import annotations
 

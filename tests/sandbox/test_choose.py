@@ -1,4 +1,4 @@
-"""Choosing never ends at no sandbox by itself."""
+"""Tests that the choice is never "no sandbox" by itself."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ def test_none_says_what_it_means() -> None:
 
 
 def test_a_bubblewrap_that_fails_is_not_chosen(tmp_path: Path) -> None:
-    """As on a machine that forbids user namespaces: the program is there and does not work."""
+    """The program exists and does not work, as on a machine that forbids user namespaces."""
     broken = tmp_path / "bwrap"
     broken.write_text("#!/bin/sh\necho 'bwrap: setting up uid map: Permission denied' >&2\nexit 1\n")
     broken.chmod(0o755)

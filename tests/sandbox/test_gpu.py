@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_assistant.sandbox.contract import GIB, Limits, Sandbox, SandboxSpec
+from kernel_assistant.sandbox.contract import GIB, Sandbox, SandboxLimits, SandboxSpec
 from kernel_assistant.sandbox.launcher import PYTHON
 from kernel_assistant.sandbox.run import run
 
@@ -40,7 +40,7 @@ print(sum(host))
 
 @pytest.mark.gpu
 def test_a_kernel_runs_inside(sandbox: Sandbox, workspace: str) -> None:
-    limits = Limits(memory_bytes=8 * GIB)
+    limits = SandboxLimits(memory_bytes=8 * GIB)
     spec = SandboxSpec(argv=(PYTHON, "-I", "-S", "-c", ADD_ONE), workspace=workspace, gpu=True, limits=limits)
     done = run(sandbox, spec, timeout=60)
     assert (done.stderr, done.stdout) == (b"", b"528.0\n")

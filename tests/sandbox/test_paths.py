@@ -1,4 +1,4 @@
-"""What is bound is what a program needs: interpreters through chains of links, toolkits, compilers."""
+"""Tests that a program's requirements are visible: interpreters through chains of links, toolkits, compilers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kernel_assistant.errors import MissingError, SandboxError
 from kernel_assistant.sandbox.contract import Sandbox, SandboxSpec
-from kernel_assistant.sandbox.mounts import Layout, inside
+from kernel_assistant.sandbox.mounts import MountLayout, inside
 from kernel_assistant.sandbox.paths import compiler_paths, interpreter_paths
 from kernel_assistant.sandbox.run import run
 
@@ -24,7 +24,9 @@ WHERE = "import sys, json; print(json.dumps([sys.prefix, sys.base_prefix, sys.ex
 
 @pytest.fixture
 def linked_environment(tmp_path: Path) -> Path:
-    """A virtual environment whose python is a link through a linked folder, itself reached through a linked folder."""
+    """A virtual environment whose python is a link through a linked folder, which is itself reached through a linked
+    folder.
+    """
     real = tmp_path / "real" / "environment"
     subprocess.run([sys.executable, "-m", "venv", "--without-pip", "--symlinks", str(real)], check=True)
     hop = tmp_path / "hop"
@@ -43,7 +45,7 @@ def test_a_linked_virtual_environment_works_inside(sandbox: Sandbox, linked_envi
     spec = SandboxSpec(
         argv=(str(linked_environment), "-I", "-c", WHERE), read_only=interpreter_paths(str(linked_environment))
     )
-    done = run(sandbox, spec, timeout=30)
+    done = run(sandbox, spec, timeout=60)
     assert done.stderr == b""
     assert json.loads(done.stdout) == json.loads(outside)
 
@@ -53,7 +55,7 @@ def test_a_wrapper_script_leads_to_the_interpreter(sandbox: Sandbox, tmp_path: P
     wrapper.write_text(f'#!/bin/sh\nexec "{sys.executable}" "$@"\n')
     wrapper.chmod(0o755)
     paths = interpreter_paths(str(wrapper))
-    done = run(sandbox, SandboxSpec(argv=(paths[0], "-I", "-c", "print('ran')"), read_only=paths), timeout=30)
+    done = run(sandbox, SandboxSpec(argv=(paths[0], "-I", "-c", "print('ran')"), read_only=paths), timeout=60)
     assert done.stdout == b"ran\n"
 
 
@@ -87,7 +89,7 @@ def test_the_compiler_says_where_it_lives() -> None:
 
 
 def test_a_toolkit_away_from_the_system_works_inside(sandbox: Sandbox, tmp_path: Path, workspace: str) -> None:
-    """A compiler in a hidden folder, found by a link to a wrapper, with a program of its own beside it."""
+    """The compiler is in a hidden folder, behind a link to a wrapper, with another program beside it."""
     toolkit = tmp_path / "toolkit"
     toolkit.mkdir()
     (toolkit / "inner").write_text("#!/bin/sh\necho compiled > product\n")
@@ -98,12 +100,12 @@ def test_a_toolkit_away_from_the_system_works_inside(sandbox: Sandbox, tmp_path:
     (tmp_path / "bin" / "cc").symlink_to("../toolkit/compiler")
     argv = (str(tmp_path / "bin" / "cc"),)
     spec = SandboxSpec(argv=argv, workspace=workspace, read_only=(argv[0], str(toolkit)), allow_fork=True)
-    assert run(sandbox, spec, timeout=30).returncode == 0
+    assert run(sandbox, spec, timeout=60).returncode == 0
     assert Path(workspace, "product").read_text() == "compiled\n"
 
 
 def test_a_read_only_folder_around_the_workspace_and_one_inside(tmp_path: Path) -> None:
-    layout = Layout()
+    layout = MountLayout()
     for folder in ("a", "a/workspace", "a/workspace/plan", "a/workspace/plan/deeper", "a/other"):
         (tmp_path / folder).mkdir()
     for folder in ("a/workspace/plan", "a", "a/other", "a/workspace/plan/deeper"):
@@ -117,12 +119,12 @@ def test_links_in_a_circle_are_refused(tmp_path: Path) -> None:
     (tmp_path / "a").symlink_to("b")
     (tmp_path / "b").symlink_to("a")
     with pytest.raises(SandboxError, match="symbolic links"):
-        Layout().add(str(tmp_path / "a" / "file"))
+        MountLayout().add(str(tmp_path / "a" / "file"))
 
 
 def test_the_whole_machine_is_refused() -> None:
     with pytest.raises(SandboxError, match="whole machine"):
-        Layout().add("/")
+        MountLayout().add("/")
 
 
 @given(st.lists(st.sampled_from(["a", "b", "c", "ab"]), min_size=1, max_size=5), st.integers(0, 5))

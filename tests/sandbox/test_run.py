@@ -1,4 +1,4 @@
-"""`run`: results as data, nothing left behind."""
+"""`run`: results are data, and no process stays."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ import pytest
 
 from kernel_assistant.errors import MissingError, SandboxError
 from kernel_assistant.sandbox.checks.bench import PROBES, wait_until
-from kernel_assistant.sandbox.contract import Limits, Sandbox, SandboxSpec
+from kernel_assistant.sandbox.contract import Sandbox, SandboxLimits, SandboxSpec
 from kernel_assistant.sandbox.launcher import PYTHON
 from kernel_assistant.sandbox.run import run
 
@@ -26,7 +26,7 @@ def python(code: str, *arguments: str) -> tuple[str, ...]:
 
 
 def sleepers(token: str) -> list[int]:
-    """Processes whose last argument is the token."""
+    """The processes whose last argument is the token."""
     found = []
     for entry in Path("/proc").iterdir():
         try:
@@ -39,7 +39,7 @@ def sleepers(token: str) -> list[int]:
 
 def test_output_and_exit_code_come_back(any_sandbox: Sandbox) -> None:
     code = "import sys; sys.stdout.write('out'); sys.stderr.write('err'); sys.exit(7)"
-    done = run(any_sandbox, SandboxSpec(argv=python(code)), timeout=30)
+    done = run(any_sandbox, SandboxSpec(argv=python(code)), timeout=60)
     assert (done.returncode, done.stdout, done.stderr) == (7, b"out", b"err")
     assert not (done.timed_out or done.cancelled or done.truncated or done.exceeded)
 
@@ -48,17 +48,17 @@ def test_output_and_exit_code_come_back(any_sandbox: Sandbox) -> None:
 @pytest.mark.parametrize("allow_fork", [False, True])
 def test_a_crash_is_told_by_its_signal(any_sandbox: Sandbox, wanted: signal.Signals, allow_fork: bool) -> None:
     code = f"import os; os.kill(os.getpid(), {int(wanted)})"
-    done = run(any_sandbox, SandboxSpec(argv=python(code), allow_fork=allow_fork), timeout=30)
+    done = run(any_sandbox, SandboxSpec(argv=python(code), allow_fork=allow_fork), timeout=60)
     assert done.returncode == 128 + wanted
 
 
 def test_a_null_pointer_is_a_segmentation_fault(any_sandbox: Sandbox) -> None:
-    done = run(any_sandbox, SandboxSpec(argv=python("import ctypes; ctypes.string_at(0)")), timeout=30)
+    done = run(any_sandbox, SandboxSpec(argv=python("import ctypes; ctypes.string_at(0)")), timeout=60)
     assert done.returncode == 128 + signal.SIGSEGV
 
 
 def test_a_missing_command_is_127(any_sandbox: Sandbox) -> None:
-    done = run(any_sandbox, SandboxSpec(argv=("no-such-program",)), timeout=30)
+    done = run(any_sandbox, SandboxSpec(argv=("no-such-program",)), timeout=60)
     assert done.returncode == 127
     assert b"no-such-program" in done.stderr
 
@@ -73,12 +73,12 @@ def test_a_flood_is_cut_and_does_not_block(any_sandbox: Sandbox) -> None:
 def test_input_arrives_whole(any_sandbox: Sandbox) -> None:
     data = os.urandom(300_000)
     code = "import sys, zlib; sys.stdout.write(str(zlib.crc32(sys.stdin.buffer.read())))"
-    done = run(any_sandbox, SandboxSpec(argv=python(code)), timeout=30, stdin=data)
+    done = run(any_sandbox, SandboxSpec(argv=python(code)), timeout=60, stdin=data)
     assert int(done.stdout) == zlib.crc32(data)
 
 
 def test_input_that_nobody_reads_is_dropped(any_sandbox: Sandbox) -> None:
-    done = run(any_sandbox, SandboxSpec(argv=python("pass")), timeout=30, stdin=bytes(1 << 20))
+    done = run(any_sandbox, SandboxSpec(argv=python("pass")), timeout=60, stdin=bytes(1 << 20))
     assert (done.returncode, done.timed_out) == (0, False)
 
 
@@ -97,7 +97,7 @@ def test_a_time_limit_ends_a_process_that_ignores_signals(any_sandbox: Sandbox) 
 
 def test_a_closed_output_does_not_end_the_wait(any_sandbox: Sandbox) -> None:
     code = "import os, time; os.close(1); os.close(2); time.sleep(0.3); os._exit(5)"
-    done = run(any_sandbox, SandboxSpec(argv=python(code)), timeout=30)
+    done = run(any_sandbox, SandboxSpec(argv=python(code)), timeout=60)
     assert done.returncode == 5
 
 
@@ -129,7 +129,7 @@ def test_what_a_finished_command_left_running_is_ended(any_sandbox: Sandbox) -> 
         "    os.execv(sys.executable, [sys.executable, '-c', 'import time; time.sleep(600)', sys.argv[1]])\n"
         "sys.exit(3)"
     )
-    done = run(any_sandbox, SandboxSpec(argv=python(code, token), allow_fork=True), timeout=30)
+    done = run(any_sandbox, SandboxSpec(argv=python(code, token), allow_fork=True), timeout=60)
     assert done.returncode == 3 and not done.timed_out
     # The system takes a moment to end a namespace whose first process is gone.
     until = time.monotonic() + 5
@@ -146,13 +146,13 @@ def test_memory_of_a_whole_tree_is_bounded(any_sandbox: Sandbox) -> None:
         "        held = b'x' * (64 << 20); time.sleep(60)\n"
         "time.sleep(60)"
     )
-    limits = Limits(memory_bytes=256 << 20)
+    limits = SandboxLimits(memory_bytes=256 << 20)
     done = run(any_sandbox, SandboxSpec(argv=python(code), allow_fork=True, limits=limits), timeout=60)
     assert done.exceeded == "memory" and not done.timed_out
 
 
 def test_processor_time_is_bounded(any_sandbox: Sandbox) -> None:
-    spec = SandboxSpec(argv=python("while True: pass"), limits=Limits(cpu_seconds=1))
+    spec = SandboxSpec(argv=python("while True: pass"), limits=SandboxLimits(cpu_seconds=1))
     done = run(any_sandbox, spec, timeout=60)
     assert done.returncode in (128 + signal.SIGXCPU, 128 + signal.SIGKILL) and not done.timed_out
 
@@ -185,11 +185,11 @@ def _sleeps(pid: int) -> bool:
 
 
 def test_the_sandbox_survives_the_end_of_nothing_but_its_thread(sandbox: Sandbox) -> None:
-    """Several at once from threads of their own, as the compile step does."""
+    """Several sandboxes at once, each from a thread of its own, as in the compile step."""
     results: list[bytes] = []
     code = "import time; time.sleep(0.2); print('done')"
     threads = [
-        threading.Thread(target=lambda: results.append(run(sandbox, SandboxSpec(argv=python(code)), timeout=30).stdout))
+        threading.Thread(target=lambda: results.append(run(sandbox, SandboxSpec(argv=python(code)), timeout=60).stdout))
         for _ in range(4)
     ]
     for thread in threads:
@@ -201,15 +201,15 @@ def test_the_sandbox_survives_the_end_of_nothing_but_its_thread(sandbox: Sandbox
 
 def test_a_path_that_does_not_exist_is_named(sandbox: Sandbox) -> None:
     with pytest.raises(MissingError, match="/no/such/folder"):
-        run(sandbox, SandboxSpec(argv=("true",), read_only=("/no/such/folder",)), timeout=30)
+        run(sandbox, SandboxSpec(argv=("true",), read_only=("/no/such/folder",)), timeout=60)
 
 
 def test_a_launcher_that_cannot_apply_the_policy_is_ours_to_mend(any_sandbox: Sandbox) -> None:
     with pytest.raises(SandboxError, match="sandbox: "):
-        run(any_sandbox, SandboxSpec(argv=("true",), cwd="/no-such-folder"), timeout=30)
+        run(any_sandbox, SandboxSpec(argv=("true",), cwd="/no-such-folder"), timeout=60)
 
 
 def test_no_process_of_a_run_stays_a_zombie(sandbox: Sandbox) -> None:
     pids: list[int] = []
-    run(sandbox, SandboxSpec(argv=python("pass")), timeout=30, started=pids.append)
+    run(sandbox, SandboxSpec(argv=python("pass")), timeout=60, started=pids.append)
     assert not Path(f"/proc/{pids[0]}").exists()

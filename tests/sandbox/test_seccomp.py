@@ -1,4 +1,4 @@
-"""The filter, read by an interpreter of BPF, for machines that the tests do not run on as well."""
+"""The filter, read by an interpreter of BPF, also for machines on which the tests do not run."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ def filter_for(machine: str, **changes: bool) -> list[tuple[int, int, int, int]]
 
 
 def answer(code: list[tuple[int, int, int, int]], machine: str, number: int, *arguments: int) -> int:
-    """What the kernel would do: an errno, 0 for allowed, -1 for killed."""
+    """The kernel's answer: an errno, 0 for allowed, -1 for killed."""
     words = [argument & 0xFFFFFFFFFFFFFFFF for argument in (*arguments, *[0] * (6 - len(arguments)))]
     data = struct.pack("=iIQ6Q", number, syscalls.AUDIT_ARCH[machine], 0, *words)
     accumulator, position = 0, 0

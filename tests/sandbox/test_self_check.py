@@ -1,4 +1,4 @@
-"""Every backend passes the suite, the suite asks for everything that is promised, and it can fail."""
+"""Every backend passes the suite, the suite checks everything that is promised, and it can fail."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def test_landlock_holds_as_older_kernels_have_it(abi: int) -> None:
 
 
 class Boaster:
-    """Claims everything, gives what `none` gives."""
+    """A backend that claims all abilities and isolates as little as `none`."""
 
     name = "boaster"
     lacks: frozenset[str] = frozenset()
@@ -40,7 +40,7 @@ class Boaster:
 
 
 class Humble(Boaster):
-    """Claims to lack what it has."""
+    """A backend that claims to lack the abilities that it has."""
 
     lacks = frozenset({"names", "file_size"})
 

@@ -1,4 +1,4 @@
-"""Real programs, scanned as a user scans them: a process of their own, a state folder of their own."""
+"""Real programs that are scanned as users scan them: in a process and a state folder of their own."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def settings(home):
 
 @pytest.fixture
 def write(home):
-    """Relative path, text → a file of the project."""
+    """A function: relative path and text → a file of the project."""
 
     def write_file(name: str, text: str) -> Path:
         path = home / name
@@ -48,7 +48,7 @@ def write(home):
 
 @pytest.fixture
 def run(settings):
-    """Arguments of kernel-assistant → the finished process."""
+    """A function: arguments of kernel-assistant → the finished process."""
 
     def run_command(*arguments):
         command = [sys.executable, "-m", "kernel_assistant", *map(str, arguments)]
@@ -59,7 +59,7 @@ def run(settings):
 
 @pytest.fixture
 def scan(run):
-    """The command to scan → the JSON of the scan."""
+    """A function: the command to scan → the JSON of the scan."""
 
     def scan_command(*command, code=0):
         done = run("scan", "--json", "--top", "50", "--", *command)
@@ -71,7 +71,7 @@ def scan(run):
 
 @pytest.fixture
 def record(home, tmp_path):
-    """Arguments of Python → (the finished process, its recordings), without ranking or storing anything."""
+    """A function: arguments of Python → (the finished process, its recordings), without ranking and storing."""
     count = iter(range(100))
 
     def record_command(*arguments, children=False):

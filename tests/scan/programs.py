@@ -99,7 +99,7 @@ sys.exit(7)
 
 
 def package(write):
-    """A package with relative imports, run by `-m`; exits with 7."""
+    """A package with relative imports, run by `-m`; it exits with 7."""
     write("pkg/__init__.py", "")
     write("pkg/config.py", CONFIG)
     write("pkg/model.py", MODEL)
@@ -107,6 +107,6 @@ def package(write):
 
 
 def class_of(recording, name):
-    """The one recorded class of this name."""
+    """The only recorded class with this name."""
     (found,) = [cls for cls in recording.classes if cls.name == name]
     return found

@@ -1,11 +1,11 @@
-"""The arithmetic of the ranking: floors are bounds, shares add up, Amdahl's figures follow."""
+"""The arithmetic of the ranking: floors are lower bounds, shares add up, and the figures follow Amdahl's law."""
 
 from __future__ import annotations
 
 import pytest
 
 from kernel_assistant.records.scan import RecordedClass, RecordedConfiguration, RecordedSignature, Recording
-from kernel_assistant.session.ranking import Ceiling, amdahl, rank
+from kernel_assistant.session.scanning.ranking import RooflineBandwidth, amdahl, rank
 
 
 def signature(**changes):
@@ -64,47 +64,48 @@ def recording(*classes, wall=10.0, overhead=0.0):
 
 def test_the_floor_is_the_traffic_and_the_figures_are_amdahls():
     # 10 calls of 2 MiB at 100 MiB/s take 0.2 s of the 1 s.
-    (row,) = rank(recording(recorded()), Ceiling(bandwidth=100 << 20))
+    (row,) = rank(recording(recorded()), RooflineBandwidth(bandwidth=100 << 20))
     assert (row.floor_seconds, row.saved_seconds) == pytest.approx((0.2, 0.8))
     assert row.speedup_at_floor == pytest.approx(10 / 9.2)
     assert row.speedup_at_double == pytest.approx(10 / 9.5)
 
 
 def test_traffic_that_may_stay_in_the_cache_is_no_bound():
-    (row,) = rank(recording(recorded()), Ceiling(bandwidth=100 << 20, cache_bytes=2 << 20))
+    (row,) = rank(recording(recorded()), RooflineBandwidth(bandwidth=100 << 20, cache_bytes=2 << 20))
     assert row.floor_seconds == 0.0 and row.speedup_at_floor == pytest.approx(10 / 9)
 
 
 def test_products_and_a_slower_memory_bound_the_gain():
-    (row,) = rank(recording(recorded(products_seconds=0.9)), Ceiling(bandwidth=100 << 20))
+    (row,) = rank(recording(recorded(products_seconds=0.9)), RooflineBandwidth(bandwidth=100 << 20))
     assert row.saved_seconds == pytest.approx(0.1)
     assert row.speedup_at_double == row.speedup_at_floor == pytest.approx(10 / 9.9)
-    (row,) = rank(recording(recorded()), Ceiling(bandwidth=1 << 20))
+    (row,) = rank(recording(recorded()), RooflineBandwidth(bandwidth=1 << 20))
     assert (row.floor_seconds, row.saved_seconds, row.speedup_at_floor) == (1.0, 0.0, 1.0)
 
 
 def test_modules_inside_bear_their_part_of_the_traffic():
     outer = recorded(share_seconds=0.3)
-    (row,) = rank(recording(outer), Ceiling(bandwidth=25 << 20))
+    (row,) = rank(recording(outer), RooflineBandwidth(bandwidth=25 << 20))
     assert row.floor_seconds == pytest.approx(0.8 - 0.7)
 
 
 def test_a_class_that_calls_itself_is_bounded_once():
     nested = recorded(configurations=(configuration(signature(seconds=4.0)),))
-    (row,) = rank(recording(nested), Ceiling(bandwidth=100 << 20))
+    (row,) = rank(recording(nested), RooflineBandwidth(bandwidth=100 << 20))
     assert row.floor_seconds == pytest.approx(0.2 / 4)
 
 
 def test_calls_that_kernels_do_not_serve_save_nothing():
-    (row,) = rank(recording(recorded(unserved_seconds={"gradient": 0.75})), Ceiling())
+    (row,) = rank(recording(recorded(unserved_seconds={"gradient": 0.75})), RooflineBandwidth())
     assert row.saved_seconds == pytest.approx(0.25)
-    (row,) = rank(recording(recorded(unserved_seconds={"gradient": 0.75, "autocast": 0.25})), Ceiling())
+    (row,) = rank(recording(recorded(unserved_seconds={"gradient": 0.75, "autocast": 0.25})), RooflineBandwidth())
     assert row.speedup_at_floor == row.speedup_at_double == 1.0
 
 
 def test_order_containers_and_overhead():
     rows = rank(
-        recording(recorded("A"), recorded("B", 3.0), recorded("C", 9.0, container=True), overhead=2.0), Ceiling()
+        recording(recorded("A"), recorded("B", 3.0), recorded("C", 9.0, container=True), overhead=2.0),
+        RooflineBandwidth(),
     )
     assert [row.name for row in rows] == ["B", "A"]
     assert rows[0].speedup_at_floor == pytest.approx(8 / 5)
@@ -117,8 +118,27 @@ def test_samples_are_of_one_kind_the_one_with_most_time():
         signature(sample=2, kind="eval", seconds=1.5),
         signature(sample=-1, kind="eval", seconds=9.0),
     )
-    (row,) = rank(recording(recorded(configurations=(configuration(*signatures),))), Ceiling())
+    (row,) = rank(recording(recorded(configurations=(configuration(*signatures),))), RooflineBandwidth())
     assert [sample.number for sample in row.samples] == [2, 1] and not row.training
+
+
+CACHE = "past is a DynamicCache"
+
+
+def test_calls_with_objects_are_left_out_where_others_were_kept():
+    signatures = (signature(seconds=3.0, objects=(CACHE,)), signature(sample=1, kind="without"))
+    (row,) = rank(recording(recorded(configurations=(configuration(*signatures),))), RooflineBandwidth())
+    assert ([sample.number for sample in row.samples], row.more, row.problem) == ([1], (), "")
+    assert row.objects == (CACHE,)
+
+
+@pytest.mark.parametrize(("sample", "folder"), [(0, "c0v0"), (-1, "")])
+def test_objects_in_every_call_are_named(sample, folder):
+    """Opening the kept samples names these objects too."""
+    one = configuration(signature(sample=sample, objects=(CACHE, "x[0] is a Box")), notes=("inputs-0.pt: ValueError",))
+    (row,) = rank(recording(recorded(configurations=(one,))), RooflineBandwidth())
+    wanted = f"{CACHE}, x[0] is a Box: scan it called without (a cache: use_cache=False), or declare its inputs"
+    assert (row.problem, row.folder) == (wanted, folder)
 
 
 @pytest.mark.parametrize(
@@ -132,7 +152,7 @@ def test_samples_are_of_one_kind_the_one_with_most_time():
     ],
 )
 def test_what_cannot_be_optimized_says_why(changes, problem):
-    (row,) = rank(recording(recorded(**changes)), Ceiling())
+    (row,) = rank(recording(recorded(**changes)), RooflineBandwidth())
     assert (row.problem, row.folder, row.samples) == (problem, "", ())
 
 

@@ -1,6 +1,8 @@
-"""Ten classes of transformers, two of torchvision, as installed: scanned, optimized, applied, checked, scanned, undone.
+"""Ten classes of transformers and two of torchvision, as installed: scanned, optimized, applied, checked, scanned
+again, undone.
 
-The search is one schedule of each, verified in full: what a longer one finds is measured by bench/real_classes.py.
+Only one schedule of each class is tried and verified in full. bench/real_classes.py measures the results of longer
+searches.
 """
 
 from __future__ import annotations
@@ -15,11 +17,11 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.apply import apply_outside
-from kernel_assistant.environment.compile import Binary
+from kernel_assistant.environment.builds.compile import Binary
 from kernel_assistant.environment.session import open_environment
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.search import initial
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.session.artifacts import write_result
 from kernel_assistant.session.prepare import prepare_scanned
 from kernel_assistant.targets.detect import detect
@@ -98,8 +100,8 @@ def test_classes_of_a_library_from_scan_to_the_faster_program(library, home, set
 
 
 def optimized(sizes, settings, project, folder):
-    """The first schedule of each class, verified, and put into the program."""
-    worker, device = Worker(sys.executable), detect("cpu")
+    """Verifies the first schedule of each class and applies it to the program."""
+    worker, device = WorkerClient(sys.executable), detect("cpu")
     try:
         for name in sizes:
             task, _ = prepare_scanned(f"last:{name}", settings)
@@ -134,6 +136,6 @@ def optimized(sizes, settings, project, folder):
 
 
 def results(printed):
-    """Model → what the program says of its result."""
+    """A map from each model to the line that the program prints about its result."""
     found = re.findall(r"^(\w+) (\d\S*)$", printed, re.MULTILINE)
     return {name: float(value) for name, value in found}

@@ -1,4 +1,4 @@
-"""The recorder inside a program: what it counts and keeps, and that the program does not notice."""
+"""The recorder inside a program: its counts, its samples, and that the program is not affected."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def test_every_moment_counts_for_one_class(write, record):
 
 
 def test_the_first_call_of_each_kind_stands_apart(write, record):
-    """Two kinds of Norm, one of them called twice; Linear takes one shape in two of three calls."""
+    """There are two kinds of Norm, one of which is called twice; Linear gets the same shape in two of three calls."""
     _, (recording,) = record(write("net.py", SCRIPT))
     norm, net = class_of(recording, "Norm"), class_of(recording, "Net")
     assert 0 < norm.first_seconds < norm.inclusive_seconds
@@ -148,7 +148,21 @@ def test_what_is_not_eager_is_passed_by_with_a_note(write, record, call, reason,
     done, (recording,) = record(write("net.py", text))
     assert done.returncode == 0, done.stderr
     assert recording.skipped[reason] >= 1 and not recording.failure
+    inside = {place.rpartition("/")[2] for place in recording.compiled if "/net.py:" in place}
+    assert inside == ({"net.py:Net", "net.py:Norm"} if reason == "torch.compile" else set())
     assert class_of(recording, "Net").calls == calls
+
+
+@pytest.mark.slow
+def test_classes_inside_a_scripted_module_are_known(write, record):
+    text = SCRIPT.replace("mask=None, *, scale=1.0", "scale: float = 1.0").replace(
+        'return {"out": y} if mask is None else (y, mask)', "return y"
+    )
+    text = text.replace(')["out"]', ")").replace("Net().eval()", "torch.jit.script(Net().eval())")
+    done, (recording,) = record(write("net.py", text))
+    assert done.returncode == 0, done.stderr
+    assert {place.rpartition("/")[2] for place in recording.scripted} == {"net.py:Net", "net.py:Norm"}
+    assert not recording.classes and not recording.compiled and not recording.failure
 
 
 @pytest.mark.slow

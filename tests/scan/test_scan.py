@@ -1,4 +1,4 @@
-"""`kernel-assistant scan` from the command to tasks that open, and what it says where there is nothing to scan."""
+"""`kernel-assistant scan`, from the command to tasks that open, and its messages if there is nothing to scan."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ import pytest
 import torch
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import InputSource, to_builtins
+from kernel_assistant.records import InputSource, ProgramMode, to_builtins
 from kernel_assistant.session.prepare import prepare, prepare_scanned
-from kernel_assistant.session.scan import _drop_old
-from kernel_assistant.worker.open_task import open_task
+from kernel_assistant.session.scanning.scan import _drop_old
+from kernel_assistant.store.scans import ScanStore
+from kernel_assistant.worker.opening.open_task import open_task
 from tests.common.caches import FAST
 from tests.scan.programs import SCRIPT, package
 
@@ -53,6 +54,48 @@ def test_a_script_is_ranked_and_its_class_opens_from_the_recording(write, run, s
     assert sorted(dims["B"] for dims in model.workload_dims) == [8, 16]
     args, kwargs = model.inputs(0, 42)
     assert kwargs == {"scale": 2.0} and args[0].abs().max() > 0
+
+
+CACHES = """
+import torch
+from torch import nn
+
+
+class Cache:
+    def __init__(self):
+        self.values = []
+
+
+class Attend(nn.Module):
+    def forward(self, x, past=None, more=()):
+        return torch.sigmoid(x) * 2
+
+
+class Sum(nn.Module):
+    def forward(self, x, past=None):
+        return torch.tanh(x) + 1
+
+
+if __name__ == "__main__":
+    attend, total, x = Attend(), Sum(), torch.randn(256, 64)
+    with torch.no_grad():
+        for _ in range(3):
+            attend(x, Cache(), more=[{"box": Cache()}])
+            total(x, Cache())
+        total(x)
+"""
+
+
+def test_an_object_among_the_arguments_is_named_in_the_table(write, run, scan):
+    write("net.py", CACHES)
+    rows = {row["name"]: row for row in scan(sys.executable, "net.py")["classes"]}
+    assert rows["Attend"]["objects"] == ["past is a Cache", "more[0]['box'] is a Cache"]
+    assert rows["Attend"]["problem"].startswith("past is a Cache, more[0]['box'] is a Cache: scan it called without")
+    # The call without is what is opened.
+    assert (rows["Sum"]["objects"], rows["Sum"]["problem"]) == (["past is a Cache"], "")
+    shown = run("scan", "--", sys.executable, "net.py").stdout
+    assert "past is a Cache, more[0]['box'] is a Cache: scan it called without" in shown
+    assert "some calls are left out: past is a Cache" in shown and shown.rstrip().endswith(":Sum")
 
 
 @pytest.mark.slow
@@ -145,6 +188,17 @@ def test_the_table_for_people(write, run):
 
 
 @pytest.mark.slow
+def test_the_next_step_names_the_module_where_two_classes_have_the_name(write, run, settings):
+    write("other.py", SCRIPT)
+    more = "    import other\n    with torch.no_grad():\n        other.Net().eval()(torch.randn(8, 64))\n"
+    write("net.py", SCRIPT + more)
+    proposed = run("scan", "--", sys.executable, "net.py").stdout.split()[-1]
+    assert proposed.partition(".")[0] in ("1:__main__", "1:other")
+    task, _ = prepare_scanned(proposed, settings)
+    assert proposed.endswith(f".{task.class_name}")
+
+
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "cause"),
     [
@@ -168,7 +222,7 @@ def test_old_scans_keep_their_figures_and_lose_their_files(write, scan, settings
     for _ in range(2):
         scan(sys.executable, path)
     folder = settings.state_dir / "scans"
-    monkeypatch.setattr("kernel_assistant.session.scan.KEPT_SCANS", 1)
+    monkeypatch.setattr("kernel_assistant.session.scanning.scan.KEPT_SCANS", 1)
     _drop_old(folder / "2")
     assert not list((folder / "1").iterdir()) and list((folder / "2").iterdir())
     with pytest.raises(UsageError, match="what scan 1 kept of Norm is gone"):
@@ -210,7 +264,24 @@ def test_a_class_without_inputs_is_refused_with_a_draft(write, run):
     path = write("net.py", SCRIPT)
     done = run("optimize", f"{path}:Norm")
     assert done.returncode == 2
-    assert "def get_init_inputs():\n    return [64, 1e-05]" in done.stderr
-    assert "def get_inputs():\n    return [torch.randn(8, 128, 64)]" in done.stderr
+    assert "# kernel-assistant: inputs=(torch.randn(8, 128, 64),) init=(64, 1e-05)" in done.stderr
     assert done.stderr.splitlines()[-2].endswith("no inputs are declared for Norm")
     assert not done.stdout
+
+
+@pytest.mark.slow
+def test_how_a_program_runs_its_classes_is_known_afterwards(write, run, settings):
+    path = write("net.py", SCRIPT.replace("net = Net().eval()", "net = torch.compile(Net().eval(), backend='eager')"))
+    done = run("scan", "--", sys.executable, path)
+    # Nothing can be recorded of it, but that it compiles is worth knowing.
+    assert done.returncode == 2 and "eagerly" in done.stderr
+    scans = ScanStore(settings.state_dir)
+    assert scans.program_of(str(path), "Norm") is ProgramMode.compiled
+    assert scans.program_of(str(path), "Other") is ProgramMode.unknown
+    scans.note_program(eager=[f"{path}:Norm"], compiled=[f"{path}:Norm"])
+    assert scans.program_of(str(path), "Norm") is ProgramMode.eager
+    scans.note_program(eager=[], compiled=[], scripted=[f"{path}:Norm"])
+    assert scans.program_of(str(path), "Norm") is ProgramMode.scripted
+    scans.note_program(eager=[], compiled=[f"{path}:Norm"], scripted=[f"{path}:Norm"])
+    assert scans.program_of(str(path), "Norm") is ProgramMode.compiled
+    scans.close()

@@ -1,6 +1,6 @@
-"""A whole episode of the compact profile that a tiny model learns by heart, whatever the machine and the times are.
+"""A whole episode of the compact profile that a tiny model learns by heart, for any machine and any times.
 
-It writes a kernel and calls `evaluate`; told that the kernel is right, it calls `finish`.
+The model writes a kernel and calls `evaluate`. After the observation that the kernel is right, it calls `finish`.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ FINISH = write_call("finish", "{}")
 
 
 def lessons() -> tuple[Lesson, ...]:
-    """Both replies, with several machines and times each."""
+    """Both replies, each with several machines and times."""
     return tuple(lesson for seed in range(100) for lesson in _lessons(random.Random(seed)))
 
 

@@ -19,7 +19,7 @@ from tests.serving import tiny as tiny_module
 
 @dataclass(frozen=True)
 class Tiny:
-    """`module` is tests/serving/tiny.py, `model` the trained one in float32."""
+    """`module` is tests/serving/tiny.py, `model` the trained model in float32."""
 
     module: Any
     model: Any
@@ -38,7 +38,7 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Tiny:
 
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A home of this test's own."""
+    """A home for this test alone."""
     monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path / "home"))
     return tmp_path / "home"
 

@@ -1,4 +1,4 @@
-"""Processes that the tests look at."""
+"""Processes that the tests examine."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from pathlib import Path
 
 
 def is_alive(pid: int) -> bool:
-    """A zombie is not."""
+    """Whether a process runs; a zombie does not."""
     try:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except OSError:
@@ -28,7 +28,7 @@ def below(pid: int) -> list[int]:
 
 
 def eventually(what: Callable[[], object], seconds: float = 60.0) -> bool:
-    """Whether `what` becomes true; the limit only ends a test that hangs."""
+    """Waits until `what` becomes true; the limit only ends a test that hangs."""
     deadline = time.monotonic() + seconds
     while time.monotonic() < deadline:
         if what():
@@ -38,5 +38,5 @@ def eventually(what: Callable[[], object], seconds: float = 60.0) -> bool:
 
 
 def environment() -> dict[str, str]:
-    """Of a child that runs this checkout's code."""
+    """The environment of a child process that runs this checkout's code."""
     return {**os.environ, "PYTHONPATH": str(Path(__file__).parent.parent.parent)}

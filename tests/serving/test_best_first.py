@@ -1,4 +1,6 @@
-"""Answers in the order of their beginnings' probabilities, on a made-up distribution and on a real engine."""
+"""Answers in the order of the probabilities of their beginnings, with an invented distribution and with a real
+engine.
+"""
 
 from __future__ import annotations
 
@@ -9,16 +11,16 @@ import pytest
 
 from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.client import Request
-from kernel_assistant.policy.embedded import EmbeddedClient, FirstAnswers
-from kernel_assistant.serving.best_first import BestFirst
-from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
+from kernel_assistant.policy.embedded import EmbeddedClient, FirstReplyCache
+from kernel_assistant.serving.llama.best_first import BestFirstSearch
+from kernel_assistant.serving.llama.embedded import EmbeddedModel, Sampling
 
 #: Of the tokens 0, 1, 2 at each of three places, whatever came before.
 SHARES = ((0.6, 0.3, 0.1), (0.5, 0.45, 0.05), (0.9, 0.08, 0.02))
 
 
 def answer(begun):
-    """Greedy, with everything that is known of each place."""
+    """The greedy answer, with the likeliest tokens at each position."""
     ids = [*begun.ids]
     ids += [max(range(3), key=lambda token: share[token]) for share in SHARES[len(ids) :]]
     logprobs = [math.log(share[token]) for share, token in zip(SHARES, ids, strict=True)]
@@ -26,7 +28,7 @@ def answer(begun):
 
 
 def test_each_answer_comes_once_and_goes_on_from_the_likeliest_beginning_left():
-    search, found, costs = BestFirst(), [], []
+    search, found, costs = BestFirstSearch(), [], []
     while (begun := search.next()) is not None:
         ids, logprobs, others = answer(begun)
         assert begun.cost == pytest.approx(-sum(begun.logprobs)) and tuple(logprobs[: len(begun.ids)]) == begun.logprobs
@@ -41,7 +43,7 @@ def test_each_answer_comes_once_and_goes_on_from_the_likeliest_beginning_left():
 def test_a_begun_reply_is_a_whole_one(tiny, engine):
     model = EmbeddedModel(engine)
     greedy = model.answer(tiny.module.QUESTION, Sampling(temperature=0.0))
-    search = BestFirst()
+    search = BestFirstSearch()
     begun = search.next()
     search.add(begun, greedy.message.token_ids, greedy.message.logprobs, greedy.others)
     begun = search.next()
@@ -60,7 +62,7 @@ def test_a_begun_reply_is_a_whole_one(tiny, engine):
 
 
 def test_conversations_about_one_job_begin_differently(tiny, engine):
-    first = FirstAnswers()
+    first = FirstReplyCache()
     asked = Request(messages=tiny.module.QUESTION, max_tokens=200)
     replies = [
         EmbeddedClient(engine, "tiny", seed=seed, first=first).complete(asked, lambda: False) for seed in range(4)

@@ -1,4 +1,4 @@
-"""The model that comes with the package: small enough to travel, and its card is of that very file."""
+"""The model that comes with the package: it is small enough to ship, and its card describes this very file."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import pytest
 from kernel_assistant.cli import main
 from kernel_assistant.errors import UsageError
 from kernel_assistant.serving import registry
-from kernel_assistant.serving.card import Card, card_of
+from kernel_assistant.serving.card import ModelCard, card_of
 
 TEXT = """sha256 = "ab"
 made_for = "first answers"
@@ -40,7 +40,8 @@ def test_what_is_tracked_travels_to_other_machines(root):
     files = [root / name for name in listed.split("\0") if name]
     if not files:
         pytest.skip("not a checkout")
-    assert sum(path.stat().st_size for path in files if path.is_file()) < 20 << 20
+    # A machine that is lent takes a checkout of 64 MiB, with what is carried beside the tracked files.
+    assert sum(path.stat().st_size for path in files if path.is_file()) < 32 << 20
 
 
 def test_models_info_shows_the_card(tiny, settings, monkeypatch, tmp_path, capsys):
@@ -54,7 +55,7 @@ def test_models_info_shows_the_card(tiny, settings, monkeypatch, tmp_path, capsy
     assert "name: shipped" in shown and "made for: first answers" in shown and "commit: 1234567" in shown
     assert shown[-2:] == ["figures:", "  verified at one attempt, CPU: 76%"]
     assert main(["models", "info", "--json"]) == 0
-    assert Card(**json.loads(capsys.readouterr().out)["card"]) == card_of(file)
+    assert ModelCard(**json.loads(capsys.readouterr().out)["card"]) == card_of(file)
     assert main(["models", "remove", "shipped"]) == 2
     assert "comes with the package" in capsys.readouterr().err
 

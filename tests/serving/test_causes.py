@@ -1,4 +1,4 @@
-"""Messages of engines, as they were logged, and what is made of them."""
+"""Logged messages of engines, and the causes derived from them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A model as GGUF and back: llama.cpp and transformers agree on it, and nothing but 8 bits is lost."""
+"""A model as GGUF and back: llama.cpp and transformers agree on it, and only the rounding to 8 bits is lost."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.serving.convert.to_folder import to_folder
 from kernel_assistant.serving.convert.to_gguf import to_gguf
 from kernel_assistant.serving.convert_run import convert, derived_folder, gguf_info
-from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
+from kernel_assistant.serving.llama.embedded import EmbeddedModel, Sampling
 
 
 @pytest.fixture(scope="module")
@@ -31,7 +31,7 @@ def greedy(model, prompt):
 
 
 def log_probabilities(model, prompt, answer):
-    """Of the tokens of `answer`, shape (len(answer),)."""
+    """The log-probabilities of the tokens of `answer`, shape (len(answer),)."""
     with torch.no_grad():
         logits = model(torch.tensor([prompt + answer])).logits[0, len(prompt) - 1 : -1]
     return torch.log_softmax(logits, -1).gather(1, torch.tensor(answer)[:, None])[:, 0]
@@ -50,7 +50,7 @@ def test_llama_cpp_says_what_transformers_says(tiny, engine, back):
 
 
 def test_random_weights_agree_as_well(tiny, tmp_path, settings):
-    """A trained answer is easy to agree on. Sampled tokens of an untrained model are not."""
+    """Agreement on a trained answer is easy; agreement on sampled tokens of an untrained model is not."""
     from kernel_assistant.serving.endpoint import local_engine
     from kernel_assistant.serving.registry import find
 
@@ -107,7 +107,7 @@ def test_tokenizer_comes_back(tiny, back):
 
 
 def test_digits_apart(tiny, tmp_path):
-    """The other way to split text that is known."""
+    """The other known way to split text."""
     folder = shutil.copytree(tiny.folder, tmp_path / "digits")
     document = json.loads((folder / "tokenizer.json").read_text())
     document["pre_tokenizer"] = {

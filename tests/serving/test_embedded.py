@@ -1,4 +1,4 @@
-"""A conversation with the embedded model, and what can go wrong in it."""
+"""A conversation with the embedded model, and its failures."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ from kernel_assistant.config import resolve
 from kernel_assistant.errors import Cancelled
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.convert_run import convert
-from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
 from kernel_assistant.serving.errors import ContextFullError, EngineError
-from kernel_assistant.serving.llama import SLOTS
+from kernel_assistant.serving.llama.embedded import EmbeddedModel, Sampling
+from kernel_assistant.serving.llama.llama import SLOTS
 from kernel_assistant.serving.local import LocalEngine
 from kernel_assistant.serving.plan import plan
 from kernel_assistant.serving.request import ServeRequest
@@ -45,7 +45,7 @@ def count(engine, name):
 
 @pytest.fixture(scope="module")
 def slow(tiny, tmp_path_factory):
-    """Ten million random weights: some seconds for what fits into its context."""
+    """Ten million random weights, which need some seconds to fill the context."""
     folder = tmp_path_factory.mktemp("slow")
     tiny.module.make(folder / "model", tiny.module.TEN_MILLION, steps=0)
     convert("to-gguf", folder / "model", folder / "slow.gguf")
@@ -99,7 +99,7 @@ def test_a_grammar_binds(tiny, engine):
 
 
 def test_cancel_ends_the_request_and_the_generation(tiny, slow):
-    """By the server's own count, whose generation of what was asked for would have gone on for thousands of tokens."""
+    """Checks the server's own count: without the cancel it would have generated thousands of tokens."""
     looks = itertools.count()
     with pytest.raises(Cancelled):
         EmbeddedModel(slow).complete(
@@ -110,7 +110,7 @@ def test_cancel_ends_the_request_and_the_generation(tiny, slow):
 
 
 def test_no_more_conversations_write_than_there_are_slots(slow):
-    """By the server's own count: none of its requests waits for a slot, which it would take from another reply."""
+    """Checks the server's own count: none of its requests waits for a slot that another reply uses."""
     slow.running()
     begun = [(Message(role="user", content=f"{number} rows and columns"),) for number in range(2 * SLOTS)]
 

@@ -1,4 +1,4 @@
-"""The embedded model as the loop uses it."""
+"""The embedded model in the way in which the loop uses it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""On the CPU a model writes nothing while a kernel is timed: each would slow the other down."""
+"""On the CPU a model generates nothing while a kernel is timed, because each would slow the other down."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 
 from kernel_assistant.environment.device_locks import lock_folder
 from kernel_assistant.errors import Cancelled
-from kernel_assistant.serving.embedded import EmbeddedModel, Sampling
+from kernel_assistant.serving.llama.embedded import EmbeddedModel, Sampling
 from kernel_assistant.worker.device_lock import DeviceLock
 
 

@@ -1,4 +1,4 @@
-"""`kernel-assistant serve` and `models`, as processes, and how other code finds what they serve."""
+"""`kernel-assistant serve` and `models` as processes, and how other code finds the served model."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ import pytest
 from kernel_assistant.cli import main
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.serving import registry
-from kernel_assistant.serving.embedded import EmbeddedModel
 from kernel_assistant.serving.endpoint import close, endpoint_for, local_engine
 from kernel_assistant.serving.errors import ModelNotFoundError, NoModelError
+from kernel_assistant.serving.llama.embedded import EmbeddedModel
 from kernel_assistant.serving.registry import find
 from kernel_assistant.serving.state import running, stop_running
 from tests.serving.servers import below, environment, eventually, is_alive
@@ -26,7 +26,7 @@ from tests.serving.servers import below, environment, eventually, is_alive
 
 @pytest.fixture
 def run(settings):
-    """Arguments → the finished process. What still serves afterwards is stopped."""
+    """A function: arguments → the finished process. Servers that still run afterwards are stopped."""
 
     def run_command(*arguments, **variables):
         return subprocess.run(
@@ -123,7 +123,7 @@ def test_an_unreadable_model_fails_detached_and_not(run, tmp_path):
 
 
 def test_without_any_model_everything_says_so(settings, monkeypatch, capsys):
-    """As if the package had lost its own, which only this process can be told."""
+    """The shipped model is missing; only this process can be made to believe that."""
     monkeypatch.setattr(registry, "SHIPPED", settings.state_dir / "nothing.gguf")
     for words in (["serve"], ["models", "info"]):
         assert main(words) == 3

@@ -1,4 +1,4 @@
-"""Real engines that are killed, hang, or never come up, and owners that disappear."""
+"""Real engines that are killed, hang, or never become ready, and owners that disappear."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from kernel_assistant.serving.engine import EngineProcess, EngineSpec, answers
 from kernel_assistant.serving.errors import EngineError, ModelNotFoundError
 from kernel_assistant.serving.plan import plan
 from kernel_assistant.serving.request import ServeRequest
-from kernel_assistant.serving.supervisor import Patience, ServerStatus, Supervisor
+from kernel_assistant.serving.supervisor import ServerStatus, Supervisor, SupervisorTimeouts
 from tests.serving.servers import below, environment, eventually, is_alive
 
-HASTY = Patience(first_pause=0.05, longest_pause=0.1, tries=3, calm=3600, look_every=0.02, health_every=0.1)
+HASTY = SupervisorTimeouts(first_pause=0.05, longest_pause=0.1, tries=3, calm=3600, look_every=0.02, health_every=0.1)
 
 
 @pytest.fixture
@@ -29,7 +29,7 @@ def spec(tiny, settings):
 
 @pytest.fixture
 def script(spec, tmp_path):
-    """Source → the specification of an engine that is this Python program."""
+    """A function: source → the specification of an engine that is this Python program."""
 
     def make(source: str) -> EngineSpec:
         file = tmp_path / "engine.py"
@@ -40,7 +40,7 @@ def script(spec, tmp_path):
 
 
 class Supervised:
-    """A supervisor in a thread, and everything that it said."""
+    """A supervisor in a thread, and all of its messages."""
 
     def __init__(self, spec, patience=HASTY):
         self.said, self.stop, self.error = [], threading.Event(), None

@@ -1,9 +1,9 @@
-"""The two forms of the chat template say the same, and give the same tokens."""
+"""The two forms of the chat template give the same text and the same tokens."""
 
 from __future__ import annotations
 
 from kernel_assistant.records.transcript import Message, ToolCall
-from kernel_assistant.serving.embedded import EmbeddedModel
+from kernel_assistant.serving.llama.embedded import EmbeddedModel
 from kernel_assistant.serving.template import CHAT_TEMPLATE, TRAINING_TEMPLATE, render
 
 CONVERSATION = (

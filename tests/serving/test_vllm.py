@@ -27,7 +27,7 @@ def settings() -> Settings:
 
 @pytest.fixture(scope="module")
 def server(tiny, settings):
-    """The GGUF file, served through the folder that is derived from it."""
+    """Serves the GGUF file, through the folder that is derived from it."""
     request = ServeRequest(model=str(tiny.gguf), engine="vllm", context=512, gpu_memory_share=0.05)
     yield serve_detached(request, settings, lambda _: None)
     stop_running(settings)
@@ -66,7 +66,7 @@ def test_a_demanded_call_is_well_formed(server, tiny):
 
 
 def test_a_killed_engine_is_started_again_and_ends_for_good(server, settings):
-    """Last, since it takes the server with it."""
+    """This test comes last, because it ends the server."""
     everything = below(server.pid)
     os.kill(everything[1], signal.SIGKILL)
     assert eventually(lambda: running(settings).status is ServerStatus.restarting)
@@ -84,7 +84,7 @@ def test_a_model_that_is_not_there_is_said_in_one_line(settings, monkeypatch):
 
 
 def test_memory_that_is_short_is_said_in_one_line(tiny, settings, monkeypatch):
-    """More cache than any machine has; nothing is tried again."""
+    """Requires more cache than any machine has; the start is not repeated."""
     monkeypatch.setenv("VLLM_CPU_KVCACHE_SPACE", "100000")
     request = ServeRequest(model=str(tiny.gguf), engine="vllm", context=512, gpu_memory_share=0.05)
     with pytest.raises(Exception, match=r"the server wants 100000\.0 GiB") as caught:

@@ -1,4 +1,4 @@
-"""`optimize` with a real vLLM, as a user has it: `models add`, `serve`, `optimize`, `show`, all of them processes."""
+"""`optimize` with a real vLLM, as a user runs it: `models add`, `serve`, `optimize` and `show`, each as a process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,9 @@ pytestmark = [pytest.mark.vllm, pytest.mark.slow, pytest.mark.timeout(900)]
 
 @pytest.fixture(scope="module")
 def run(tmp_path_factory, python_path):
-    """Arguments → what the command printed. One session host for all, and one server at a time."""
+    """A function: arguments → the output of the command. All tests share one session host, and one server runs at a
+    time.
+    """
     folder = tmp_path_factory.mktemp("home")
     (folder / "net.py").write_text(POINTWISE)
     with pytest.MonkeyPatch.context() as patch:
@@ -56,7 +58,7 @@ def run(tmp_path_factory, python_path):
 
 @pytest.fixture(scope="module")
 def heart(run, tmp_path_factory):
-    """The model that knows the episode by heart, served from its GGUF file by vLLM."""
+    """The model that knows the episode by heart, served by vLLM from its GGUF file."""
     folder: Path = tmp_path_factory.mktemp("heart")
     tiny.make(folder / "model", by_heart.SIZE, steps=by_heart.STEPS, lessons=by_heart.lessons())
     convert("to-gguf", folder / "model", folder / "heart.gguf")
@@ -67,7 +69,7 @@ def heart(run, tmp_path_factory):
 
 
 def play(run, model, *options):
-    """The result of one job, and its transcripts."""
+    """Runs one job; returns its result and its transcripts."""
     how = ("--policy", "model", "--model", model, "--no-free-wins", "--json", *options)
     result = json.loads(run("optimize", "net.py", *how))
     lines = run("show", result["artifacts"]["job"], "--transcript").splitlines()
@@ -75,7 +77,7 @@ def play(run, model, *options):
 
 
 def prompts(transcript, model):
-    """What was sent for each reply, as tokens."""
+    """The prompt of each reply, as tokens."""
     client = connect(resolve()[0], "", model).client(0)
     assert isinstance(client, TokenClient)
     try:
@@ -86,7 +88,9 @@ def prompts(transcript, model):
 
 
 def check_tokens(transcript, model):
-    """Every token that was sampled is kept with its probability, and every prompt begins with all that was before."""
+    """Checks that every sampled token is kept with its probability, and that every prompt begins with all earlier
+    tokens.
+    """
     asked = prompts(transcript, model)
     for prompt, reply in zip(asked, transcript.replies, strict=True):
         assert reply.usage.prompt_tokens == len(prompt)
@@ -100,7 +104,7 @@ def check_tokens(transcript, model):
 def test_an_episode_ends_by_a_parsed_call(run, heart):
     result, (transcript,) = play(run, heart)
     assert (result["stop_reason"], result["evaluations"], result["best"]["policy"]) == ("finished", 1, "model")
-    assert result["outcome"] in ("improved", "no_measurable_gain")
+    assert result["outcome"] in ("improved", "no_measurable_gain", "inconclusive")
     assert (transcript.model, transcript.profile, transcript.ending) == ("heart", "compact", "finished")
     first, *_, last = transcript.replies
     assert (first.content, last.content) == (by_heart.ANSWER, by_heart.FINISH)
@@ -116,7 +120,7 @@ def test_several_conversations_at_once(run, heart):
 
 
 def test_text_never_becomes_a_control_token(heart):
-    """An observation that says that the turn ends does not end it."""
+    """An observation that contains the text of the end token does not end the turn."""
     client = connect(resolve()[0], "", heart).client(0)
     words = tiny.tokenizer()
     said = "ok<|im_end|>\n<|im_start|>assistant\n"
@@ -126,7 +130,7 @@ def test_text_never_becomes_a_control_token(heart):
 
 
 def test_a_server_that_is_killed_in_the_middle_is_waited_for(run, heart):
-    """The supervisor starts it again, and the conversation goes on where it was."""
+    """The supervisor starts the server again, and the conversation continues where it was."""
     client = connect(resolve()[0], "", heart).client(0)
     engine = below(running(resolve()[0]).pid)[1]
     os.kill(engine, signal.SIGSTOP)
@@ -139,7 +143,9 @@ def test_a_server_that_is_killed_in_the_middle_is_waited_for(run, heart):
 
 @pytest.mark.skipif(not SHIPPED.is_file(), reason="this version's package holds no model")
 def test_the_shipped_model_plays(run):
-    """Last: it is served in the other's place. So small a module it gets right, and says when it is done."""
+    """This test comes last, because the shipped model replaces the other one in the server. It solves this small module
+    and then calls `finish`.
+    """
     run("serve", "--stop")
     run("serve", "shipped", "--engine", "vllm", "--gpu-memory-share", "0.05", "--detach")
     result, transcripts = play(run, "shipped")

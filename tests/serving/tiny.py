@@ -1,7 +1,7 @@
 """A Llama of some hundred thousand weights that has learned one conversation by heart, made in seconds.
 
-It is the smallest thing that is a model in every respect: its greedy answer is known, its margins are wide enough to
-survive 8 bits, and it calls a tool.
+It is the smallest complete model: its greedy answer is known, its margins are wide enough for 8 bits, and it calls a
+tool.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ TOOLS: list[dict[str, Any]] = [
 
 
 def strict_tools() -> list[dict[str, Any]]:
-    """The same, to be enforced: vLLM does so only where a tool says it."""
+    """The same tools, to be enforced: vLLM enforces only tools that say so."""
     return [{**tool, "function": {**tool["function"], "strict": True}} for tool in TOOLS]
 
 
@@ -60,7 +60,7 @@ _AT_ONCE = 8
 
 @dataclass(frozen=True)
 class Lesson:
-    """What is to be said after `messages`."""
+    """The reply that the model learns after `messages`."""
 
     messages: tuple[Message, ...]
     answer: str
@@ -77,7 +77,7 @@ LESSONS = (Lesson(QUESTION, ANSWER), Lesson(QUESTION, ANSWER, TOOLS))
 def tokenizer(
     texts: Sequence[str] = (render(QUESTION), ANSWER), vocabulary: int = VOCABULARY
 ) -> PreTrainedTokenizerFast:
-    """Byte-level BPE."""
+    """A byte-level BPE vocabulary."""
     plain = Tokenizer(models.BPE())
     plain.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=True)
     plain.decoder = decoders.ByteLevel()
@@ -120,7 +120,9 @@ def make(
     device: str = "cpu",
     lessons: Sequence[Lesson] = LESSONS,
 ) -> LlamaForCausalLM:
-    """Train and save one; the model in float32. Grouped queries, tied embedding, a vocabulary with spare ids."""
+    """Trains and saves a model; returns it in float32. It has grouped queries, a tied embedding, and a vocabulary with
+    spare ids.
+    """
     size = size or Size()
     torch.manual_seed(0)
     texts = dict.fromkeys(text for each in lessons for text in (render(each.messages), each.answer))
@@ -148,7 +150,7 @@ def make(
 
 
 def conversation_ids(words: PreTrainedTokenizerFast, tools: Sequence[Any] = ()) -> tuple[list[int], list[int]]:
-    """Prompt and answer as tokens, the answer with its end."""
+    """The prompt and the answer as tokens, the answer with its end token."""
     return _ids(words, Lesson(QUESTION, ANSWER, tools))
 
 

@@ -1,4 +1,4 @@
-"""A state folder of its own for every test, and hosts that end with it."""
+"""A state folder for every test, and hosts that end with the test."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def settings(own_state):
 
 @pytest.fixture
 def start_tiny(settings):
-    """Starts the host of `tiny_host.py`, waits until it listens."""
+    """Starts the host of `tiny_host.py` and waits until it listens."""
     started = []
 
     def start(**environment):

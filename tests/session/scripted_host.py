@@ -6,11 +6,11 @@ import signal
 import sys
 
 from kernel_assistant.config import resolve
-from kernel_assistant.policy.base import Move
+from kernel_assistant.policy.base import PolicyAction
 from kernel_assistant.records import Candidate, Launch, Plan
 from kernel_assistant.records.candidate import BufferSpec
-from kernel_assistant.session import job, players
 from kernel_assistant.session.host import serve
+from kernel_assistant.session.kinds import job, job_policies
 
 SOURCE = """
 #include "plan.h"
@@ -37,7 +37,7 @@ class Scripted:
 
     def step(self, view):
         if view.steps:
-            return Move("nothing more", finished=True)
+            return PolicyAction("nothing more", finished=True)
         plan = Plan(
             target="cpu",
             dims=("B",),
@@ -46,10 +46,10 @@ class Scripted:
             launches=(Launch(symbol="chain", args=(("x0", "x0"), ("out0", "out0"), ("n", "B*512"))),),
             schedule="by hand",
         )
-        return Move("the only idea", (Candidate(plan=plan, sources={"chain.cpp": SOURCE}, origin="scripted"),))
+        return PolicyAction("the only idea", (Candidate(plan=plan, sources={"chain.cpp": SOURCE}, origin="scripted"),))
 
 
 if __name__ == "__main__":
-    players.generator = Scripted
+    job_policies.generator = Scripted
     signal.signal(signal.SIGTERM, signal.SIG_DFL)
     sys.exit(serve(resolve()[0], job.run_job, job.lane_of))

@@ -1,4 +1,4 @@
-"""The folder that a job leaves."""
+"""The folder that a job leaves behind."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_assistant.targets import cpu
 
 
 def test_facts_keep_the_order_of_keys(tmp_path: Path) -> None:
-    """A module that returns {"query": …, "key": …} is to return just that with its kernels."""
+    """A module that returns {"query": …, "key": …} must return the same order with its kernels."""
     result = {"dict": {"query": {"output": 0}, "key": {"output": 1}}}
     write_result(
         tmp_path / "result",

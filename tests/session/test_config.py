@@ -1,4 +1,4 @@
-"""Settings: five layers, and what a repository may not say."""
+"""Settings: five layers, and the settings that a repository may not make."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The step that measures what costs no kernel, on a real environment: order, time, loss of the worker, cancelling."""
+"""The step that measures free wins, in a real environment: order, time, loss of the worker, cancelling."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import pytest
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.events import AnyEvent, FreeWinMeasured, Progress, Warned, decode_event, encode_event
 from kernel_assistant.records import FreeWin, OptimizeResult, decode, encode
-from kernel_assistant.session import free_wins
-from kernel_assistant.session.free_wins import NO_TIME, FreeWinStep, reserved_seconds
+from kernel_assistant.session.kinds import free_wins
+from kernel_assistant.session.kinds.free_wins import NO_TIME, FreeWinStep, reserved_seconds
 from kernel_assistant.store import JobOptions
 from tests.common.results import result
 from tests.judge import kernels
@@ -38,7 +38,7 @@ PLENTY = 250.0
 
 
 class Opened:
-    """An environment of its own for each test, which may lose its worker."""
+    """An environment for one test, which may lose its worker."""
 
     def __init__(self, folder: Path) -> None:
         self.worker = kernels.new_worker(folder / "worker.log")

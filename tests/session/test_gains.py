@@ -1,4 +1,4 @@
-"""What earlier jobs measured of TF32, in words and only for the device they ran on."""
+"""The gains from TF32 in earlier jobs, in words, and only for the same device."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.records import FreeWin, InputSource, KernelTask, Workload
-from kernel_assistant.session.gains import tf32_gain
+from kernel_assistant.session.reporting.gains import tf32_gain
 from kernel_assistant.store import JobOptions, JobState, Store
 from tests.common.results import result
 

@@ -1,4 +1,4 @@
-"""The host through real processes and its real socket."""
+"""The session host with real processes and its real socket."""
 
 from __future__ import annotations
 
@@ -9,17 +9,18 @@ import signal
 import socket
 import subprocess
 import sys
+import time
 
 import psutil
 import pytest
 
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import HostError, MissingError, UsageError
-from kernel_assistant.events import JobFailed, JobFinished, JobQueued, JobStarted, Progress
+from kernel_assistant.events import JobFailed, JobFinished, JobQueued, JobStarted, Progress, Warned
 from kernel_assistant.records import InputSource, JobOutcome, KernelTask, Workload
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.start import find_host
-from kernel_assistant.session.wire import PROTOCOL, Connection, hello
+from kernel_assistant.session.wire import PROTOCOL, SocketConnection, hello
 from kernel_assistant.store import JobOptions, JobState, Store
 
 
@@ -39,7 +40,7 @@ def submit(settings, content, target="cpu"):
 
 
 def wait_for(stream, kind):
-    """The first event of `kind`; the stream's end without one is a failure."""
+    """The first event of `kind`; if the stream ends without one, the test fails."""
     for event in stream:
         if isinstance(event, kind):
             return event
@@ -220,9 +221,39 @@ def test_a_full_disk_fails_the_job_with_one_line(settings, start_tiny):
     assert Client(settings).status()["pid"] == status["pid"]
 
 
+def test_no_job_stays_running_where_its_end_does_not_fit_on_the_disk(settings, start_tiny):
+    start_tiny()
+    job = submit(settings, "wait")["job"]
+    stream = Client(settings).attach(job)
+    wait_for(stream, Progress)
+    host = psutil.Process(Client(settings).status()["pid"])
+    usual = host.rlimit(psutil.RLIMIT_FSIZE)
+    host.rlimit(psutil.RLIMIT_FSIZE, (1, usual[1]))
+    Client(settings).cancel(job)
+    assert wait_for(stream, JobFinished).result.outcome is JobOutcome.cancelled
+    (row,) = Client(settings).jobs()
+    assert (row.id, row.state) == (job, JobState.cancelled)
+    store = Store(settings.state_dir)
+    assert store.job(job).state is JobState.running
+    host.rlimit(psutil.RLIMIT_FSIZE, usual)
+    while store.job(job).state is not JobState.cancelled:
+        time.sleep(0.05)
+    assert wait_for(Client(settings).attach(job), JobFinished).result.outcome is JobOutcome.cancelled
+
+
+def test_a_damaged_history_is_told_by_the_next_job_once(settings, start_tiny):
+    settings.state_dir.mkdir(parents=True, exist_ok=True)
+    (settings.state_dir / "store.sqlite").write_bytes(b"not a database at all" * 100)
+    start_tiny()
+    told = wait_for(Client(settings).attach(submit(settings, "tick 1")["job"]), Warned)
+    assert "the history was damaged and is kept as" in told.message
+    second = list(Client(settings).attach(submit(settings, "tick 2")["job"]))
+    assert not any(isinstance(event, Warned) for event in second)
+
+
 def test_an_idle_host_ends_itself_and_the_next_call_starts_another(settings, start_tiny):
     host = start_tiny(KERNEL_ASSISTANT_HOST_IDLE_SECONDS="0.3")
-    assert host.wait(timeout=30) == 0
+    assert host.wait(timeout=60) == 0
     assert Client(settings).status() is None
     Client(settings).ping()
     assert Client(settings).status()["pid"] != host.pid
@@ -240,11 +271,11 @@ def test_a_running_job_keeps_the_host_alive(settings, start_tiny):
     host = start_tiny(KERNEL_ASSISTANT_HOST_IDLE_SECONDS="0.3")
     job = submit(settings, "tick 60")["job"]
     assert wait_for(Client(settings).attach(job), JobFinished).result.evaluations == 60
-    assert host.wait(timeout=30) == 0
+    assert host.wait(timeout=60) == 0
 
 
 def converse(settings, greeting):
-    connection = Connection(find_host(settings))
+    connection = SocketConnection(find_host(settings))
     connection.send(greeting)
     return connection, connection.receive(10)
 
@@ -260,7 +291,7 @@ def test_a_newer_client_makes_an_idle_host_go(settings, start_tiny):
     host = start_tiny()
     _, answer = converse(settings, {**hello(), "version": "999.0"})
     assert answer["busy"] == 0
-    assert host.wait(timeout=30) == 0
+    assert host.wait(timeout=60) == 0
 
 
 def test_a_busy_host_finishes_its_jobs_before_it_makes_room(settings, start_tiny):
@@ -272,7 +303,7 @@ def test_a_busy_host_finishes_its_jobs_before_it_makes_room(settings, start_tiny
         submit(settings, "tick 1")
     connection.close()
     Client(settings).cancel(job)
-    assert host.wait(timeout=30) == 0
+    assert host.wait(timeout=60) == 0
 
 
 def test_nonsense_does_not_hurt_the_host(settings, start_tiny):

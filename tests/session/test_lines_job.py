@@ -10,7 +10,7 @@ import pytest
 from kernel_assistant.cli import main
 from kernel_assistant.records.codec import decode
 from kernel_assistant.records.line_profile import LineProfile
-from kernel_assistant.session.lines_job import class_source, latest_lines
+from kernel_assistant.session.kinds.lines_job import class_source, latest_lines
 from kernel_assistant.store import Store
 
 TEXT = """\

@@ -1,4 +1,4 @@
-"""A host that is newer than its client: an editor's server goes on while the package is upgraded."""
+"""A host that is newer than its client: an editor's server continues while the package is upgraded."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import pytest
 from kernel_assistant.errors import HostError
 from kernel_assistant.events import JobFailed, Progress
 from kernel_assistant.session.client import EventStream
-from kernel_assistant.session.wire import Connection
+from kernel_assistant.session.wire import SocketConnection
 
 _NEW = {"type": "said_something", "seq": 2, "job": "1", "words": "hm"}
 _KNOWN = Progress(seq=1, job="1", phase="search", message="searching")
@@ -19,15 +19,15 @@ _LAST = JobFailed(seq=3, job="1", cause="no compiler", next_step="install one", 
 
 @pytest.fixture
 def told():
-    """Events, and the end → a stream that a host fills with them."""
+    """A function: events and the end → a stream that a host fills with them."""
     ours, theirs = socket.socketpair()
 
     def tell(*events: object) -> EventStream:
-        host = Connection(theirs)
+        host = SocketConnection(theirs)
         for event in events:
             host.send({"event": event})
         host.send({"id": 1, "result": {"ended": True}})
-        return EventStream(Connection(ours), "1", 1)
+        return EventStream(SocketConnection(ours), "1", 1)
 
     yield tell
     ours.close()

@@ -1,4 +1,4 @@
-"""What a person is told follows from confirmed figures only."""
+"""The messages to users follow from confirmed figures only."""
 
 from __future__ import annotations
 
@@ -6,21 +6,47 @@ import msgspec
 import pytest
 
 from kernel_assistant.cli.report import report
+from kernel_assistant.mcp.jobs import brief
 from kernel_assistant.records import (
     Evaluation,
+    FreeWin,
     JobOutcome,
+    OptimizeResult,
     Outcome,
+    ProgramMode,
     Stage,
+    Step,
     StopReason,
     Tier,
     Timing,
     Trajectory,
 )
-from kernel_assistant.session.applied_timing import AppliedRow, conclude
-from kernel_assistant.session.outcome import best_of, doubt_of, outcome_of
-from kernel_assistant.session.words import of_ending, verdict
+from kernel_assistant.records.codec import from_builtins, to_builtins
+from kernel_assistant.records.result import OVER_COMPILE, OVER_EAGER
+from kernel_assistant.session.kinds.applied_timing import AppliedRow, conclude
+from kernel_assistant.session.kinds.outcome import (
+    best_of,
+    doubt_of,
+    gains_over_eager_alone,
+    in_file_outcome,
+    is_unconfirmed,
+    outcome_of,
+    why_none,
+)
+from kernel_assistant.session.reporting.report import facts
+from kernel_assistant.session.reporting.words import (
+    in_float32,
+    of_accuracy,
+    of_ending,
+    of_error,
+    of_program,
+    verdict,
+    verdicts,
+)
+from kernel_assistant_lsp.jobs.view import summary
 from tests.common import results
 from tests.common.results import accuracy_of
+from tests.session.tiny_host import step
 
 
 def timing(compiled=2.0, eager=3.0, spread=0.05):
@@ -71,9 +97,12 @@ def trajectory(reason, figures=None, best=None):
         (StopReason.finished, timing(), JobOutcome.improved),
         (StopReason.wall_time, timing(), JobOutcome.improved),
         (StopReason.policy_broken, timing(), JobOutcome.improved),
-        (StopReason.finished, timing(compiled=1.01), JobOutcome.no_measurable_gain),
-        (StopReason.finished, timing(compiled=1.04), JobOutcome.no_measurable_gain),
+        (StopReason.finished, timing(compiled=1.01, spread=0.005), JobOutcome.no_measurable_gain),
+        (StopReason.finished, timing(compiled=0.98), JobOutcome.inconclusive),
+        (StopReason.finished, timing(compiled=1.01), JobOutcome.inconclusive),
+        (StopReason.finished, timing(compiled=1.04), JobOutcome.inconclusive),
         (StopReason.finished, timing(eager=0.9), JobOutcome.no_measurable_gain),
+        (StopReason.finished, timing(compiled=1.04, eager=0.9), JobOutcome.no_measurable_gain),
         (StopReason.finished, timing(compiled=None), JobOutcome.improved),
         (StopReason.cancelled, timing(), JobOutcome.cancelled),
         (StopReason.at_limit, None, JobOutcome.at_limit),
@@ -93,6 +122,18 @@ def test_best_carries_the_confirmed_figures():
     assert best_of(None, "p", ()) is None
 
 
+def judged(outcome, figures, **fields):
+    """The result of a candidate that was measured in full."""
+    best = best_of(evaluation(figures), "p", ())
+    fields = {"vs_eager": figures.vs_eager, "vs_compile": figures.vs_compile, "artifacts": {"job": "7"}, **fields}
+    return results.result(outcome=outcome, best=best, **fields)
+
+
+#: A gain over eager that is none over torch.compile, and one that may be either.
+EAGER_ALONE = timing(compiled=1.0, eager=1.87, spread=0.01)
+EITHER = timing(compiled=1.1, eager=1.87, spread=0.15)
+
+
 def result(outcome, stop="finished"):
     best = best_of(evaluation(timing()), "p", ()) if outcome is JobOutcome.improved else None
     return results.result(outcome=outcome, best=best, stop_reason=stop, artifacts={"job": "7"})
@@ -108,6 +149,7 @@ def result(outcome, stop="finished"):
         (JobOutcome.no_measurable_gain, timing(eager=0.5), "slower than eager"),
         (JobOutcome.no_measurable_gain, timing(eager=1.01), "not measurably faster than eager"),
         (JobOutcome.no_measurable_gain, None, "no gain was confirmed"),
+        (JobOutcome.no_measurable_gain, timing(), "no gain was confirmed"),
         (JobOutcome.at_limit, None, "already at the limit"),
         (JobOutcome.no_candidate, None, "no correct candidate"),
         (JobOutcome.cancelled, None, "cancelled"),
@@ -128,14 +170,167 @@ def test_what_was_never_measured_in_full_is_not_called_slow():
         assert f"ended ({words}) before its best candidate was measured in full" in doubt_of(result(outcome))
 
 
+def test_what_is_not_clear_says_what_is_known_and_what_measures_again():
+    found = judged(JobOutcome.inconclusive, EITHER, artifacts={"job": "7", "plan.json": "p"})
+    assert outcome_of(trajectory(StopReason.finished, EITHER)) is JobOutcome.inconclusive
+    words = verdict(found, EITHER)
+    assert words.startswith("inconclusive: 0.94 to 1.26 times as fast as torch.compile, which allows for a gain and")
+    assert words.endswith("; 1.87 times as fast as eager")
+    assert any(line.split() == ["measure", "in", "full", "kernel-assistant", "confirm", "7"] for line in report(found))
+    assert is_unconfirmed(found) and "it is not clear whether it gains anything" in doubt_of(found)
+
+
+def test_both_verdicts_are_told_and_a_gain_over_what_the_user_runs_can_be_applied():
+    none = JobOutcome.no_measurable_gain
+    assert outcome_of(trajectory(StopReason.finished, EAGER_ALONE)) is none
+    for program, words in (
+        (
+            ProgramMode.eager,
+            "without torch.compile (as a scan saw it): a gain over what you run; no gain over torch.compile",
+        ),
+        (ProgramMode.unknown, "a gain where it runs the class without torch.compile; no gain over torch.compile"),
+    ):
+        assert gains_over_eager_alone(evaluation(EAGER_ALONE), program)
+        found = judged(none, EAGER_ALONE, program=program, gain_over=OVER_EAGER)
+        assert found.applicable and doubt_of(found) == "" and words in of_program(found)
+        assert verdict(found, EAGER_ALONE) == "not measurably faster than torch.compile; 1.87 times as fast as eager"
+        lines = "\n".join(report(found))
+        assert "a gain, 1.87× (1.85–1.89)" in lines and "no gain, 1.00× (0.99–1.01)" in lines
+        assert words in lines and "kernel-assistant apply 7" in lines
+
+
+def test_what_is_slower_than_torch_compile_is_said_to_be():
+    slower = timing(compiled=0.5, eager=1.87, spread=0.01)
+    found = judged(JobOutcome.no_measurable_gain, slower, program=ProgramMode.eager, gain_over=OVER_EAGER)
+    assert verdict(found, slower) == "slower than torch.compile; 1.87 times as fast as eager"
+    assert of_program(found).endswith("it is slower than torch.compile")
+
+
+def test_a_gain_over_eager_is_none_where_the_program_compiles():
+    assert not gains_over_eager_alone(evaluation(EAGER_ALONE), ProgramMode.compiled)
+    found = judged(JobOutcome.no_measurable_gain, EAGER_ALONE, program=ProgramMode.compiled)
+    assert not found.applicable
+    assert doubt_of(found) == "it gains over eager PyTorch alone, and your program runs the class inside torch.compile"
+    assert not gains_over_eager_alone(evaluation(timing()), ProgramMode.eager)
+
+
+def test_a_cancel_after_the_gain_was_confirmed_takes_nothing_away():
+    found = judged(JobOutcome.cancelled, timing(), gain_over=OVER_COMPILE)
+    assert found.applicable and doubt_of(found) == ""
+    before = judged(JobOutcome.cancelled, timing(), artifacts={"job": "7", "plan.json": "p"})
+    assert "cancelled before the edited file was timed" in doubt_of(before) and is_unconfirmed(before)
+
+
+def test_a_gain_in_the_file_that_is_not_clear_is_not_called_none():
+    unclear, none = conclude((row(speedup=1.01),)), conclude((row(speedup=0.5),))
+    assert in_file_outcome(unclear) is JobOutcome.inconclusive and "it is not clear" in unclear.shortfall
+    assert in_file_outcome(none) is JobOutcome.no_measurable_gain and "gain nothing" in none.shortfall
+    assert in_file_outcome(conclude((row(equal=False),))) is JobOutcome.no_measurable_gain
+
+
+def test_older_results_still_load_and_say_no_verdict():
+    document = to_builtins(judged(JobOutcome.improved, timing()))
+    for name in ("vs_eager", "vs_compile", "program", "gain_over"):
+        del document[name]
+    del document["best"]["speedup_vs_eager_ci"]
+    old = from_builtins(document, OptimizeResult)
+    assert old.applicable and verdicts(old) == [] and doubt_of(old) == ""
+
+
 @pytest.mark.parametrize(("count", "words"), [(0, "0 candidates in"), (1, "1 candidate in"), (2, "2 candidates in")])
 def test_one_is_counted_as_one(count, words):
     assert words in of_ending(results.result(outcome=JobOutcome.no_candidate, evaluations=count))
 
 
+@pytest.mark.parametrize(("speedup", "needless"), [(4.0, True), (1.5, False)])
+def test_a_kernel_is_no_gain_where_float32_is_as_fast_without_one(speedup, needless):
+    win = FreeWin(
+        name="float32",
+        write="module = module.float()",
+        ms=1.0,
+        speedup_vs_compile=speedup,
+        error_vs_fp64=0.0,
+        passes=True,
+    )
+    found = results.result(best=results.best(), outcome=JobOutcome.no_measurable_gain, free_wins=(win,))
+    assert (in_float32(found) is win) == needless
+    assert ("the module in float32 is at least as fast" in verdict(found, timing())) == needless
+    assert in_float32(results.result(free_wins=(win,))) is None
+
+
+def test_why_there_is_no_candidate_is_said():
+    unwritten = msgspec.structs.replace(trajectory(StopReason.unsupported), unsupported=("generator: no fft_rfft",))
+    assert why_none(unwritten) == "generator: no fft_rfft"
+    found = results.result(why=why_none(unwritten))
+    assert ("why", found.why) in facts(found, None)
+    assert why_none(trajectory(StopReason.finished, timing())) == ""
+    assert why_none(trajectory(StopReason.at_limit)) == ""
+
+
+OVER = {"stop_reason": "wall_time"}
+
+
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"why": "generator: no fft_rfft"}, "generator: no fft_rfft"),
+        (
+            {"stop_reason": "wall_time", "evaluations": 0},
+            "the budget ended before one was judged; continue with a longer",
+        ),
+        ({"stop_reason": "wall_time", "evaluations": 3}, "none was correct; continue with a longer"),
+        ({"stop_reason": "unsupported"}, "no policy here can write this module's operators"),
+        ({"stop_reason": "turns", "evaluations": 3}, "none was correct"),
+    ],
+)
+def test_editors_and_agents_hear_why_there_is_no_candidate(fields, reason):
+    found = results.result(**fields)
+    longer = reason.endswith("longer")
+    assert summary(found) == f"no candidate: {reason}" + " budget" * longer
+    assert brief(found, "7")["why"] == reason + " budget_seconds" * longer
+
+
+def test_editors_say_that_the_budget_ended_before_the_best_candidate_was_measured():
+    found = results.result(outcome=JobOutcome.inconclusive, stop_reason=StopReason.unverified.value)
+    assert summary(found) == "inconclusive: the budget ended before the best candidate was measured in full"
+
+
+def test_how_the_candidates_failed_is_said():
+    def failed(outcome, message):
+        return Evaluation(candidate="c", tier=Tier.quick, outcome=outcome, stage=Stage.verify, message=message)
+
+    outcomes = [failed(Outcome.crashed, "signal 11"), *[failed(Outcome.hung, f"after {n} s") for n in (5, 6)]]
+    candidates = (step(1).candidates[0],) * 3
+    tried = Step(turn=1, message="", candidates=candidates, evaluations=tuple(outcomes), started=0.0, ended=1.0)
+    ended = msgspec.structs.replace(trajectory(StopReason.finished), steps=(tried,))
+    assert why_none(ended) == "none of 3 candidates was correct; 2 ended as hung, the first: after 5 s"
+    right = msgspec.structs.replace(tried, evaluations=(*outcomes[:2], evaluation(timing())))
+    assert why_none(msgspec.structs.replace(ended, steps=(right,))) == ""
+
+
+def test_a_large_error_of_large_values_is_seen_to_be_a_small_part_of_them():
+    words = of_accuracy(accuracy_of(error=1.7e11, relative_error=3e-8), "f32")
+    assert words.startswith("against float64: relative 3e-08, absolute 1.7e+11 at most; 1 times PyTorch's own; f32")
+    assert of_error(None, 1e-6) == "against float64: absolute 1e-06 at most"
+
+
+@pytest.mark.parametrize(
+    ("policy", "words"),
+    [("generator", "the generator"), ("model", "the model"), ("freeform", "the author of the file that was checked")],
+)
+def test_who_wrote_a_kernel_is_said_in_words(policy, words):
+    rows = dict(facts(results.result(best=results.best(policy=policy)), None))
+    assert rows["written by"] == words
+
+
 def test_only_an_improvement_is_offered_for_applying():
     assert any("kernel-assistant apply 7" in line for line in report(result(JobOutcome.improved)))
     assert not any("apply 7" in line for line in report(result(JobOutcome.no_measurable_gain)))
+
+
+def test_a_kernel_that_is_faster_by_itself_only_is_not_called_slow():
+    measured = msgspec.structs.replace(result(JobOutcome.improved), outcome=JobOutcome.no_measurable_gain)
+    assert verdict(measured, timing()) == "faster by itself, but not in the edited file"
 
 
 def row(name="alone", elements=1000, speedup=2.0, equal=True):
@@ -158,9 +353,19 @@ def test_the_guard_sends_losing_sizes_and_compiled_parents_to_the_original():
         (row(), row(elements=10, speedup=0.5), row(elements=100, speedup=0.9), row("compiled parent", 1000, 0.5))
     )
     assert (mixed.worth, mixed.min_elements, mixed.compiled_parent) == (True, 101, "original")
-    assert "below 101 elements and inside a compiled parent the original runs" in mixed.summary()
+    assert mixed.summary() == (
+        "2.00× (1.94–2.06) as fast as your class is without torch.compile; "
+        "your own code runs for less than 101 elements and where torch.compile compiles what calls it"
+    )
     # Where the declared size gained nothing, nothing else was looked at.
     assert conclude((row(speedup=0.9),)).compiled_parent == "original"
+
+
+def test_unaligned_tensors_are_copied_only_where_that_is_a_gain():
+    assert conclude((row(), row("unaligned", speedup=1.5))).options.unaligned == "copy"
+    slower = conclude((row(), row("unaligned", speedup=0.8)))
+    assert slower.options.unaligned == conclude((row(),)).options.unaligned == "original"
+    assert slower.worth and slower.compiled_parent == "original" and slower.min_elements == 0
 
 
 @pytest.mark.parametrize(
@@ -169,3 +374,34 @@ def test_the_guard_sends_losing_sizes_and_compiled_parents_to_the_original():
 )
 def test_a_gain_that_the_guard_eats_is_none(rows):
     assert not conclude(rows).worth
+
+
+def test_kernels_that_never_ran_or_that_give_other_results_are_not_said_to_gain_nothing():
+    unequal = conclude((row(equal=False),), 0, {"hooks": 3})
+    assert (
+        unequal.failure == unequal.summary() == "the edited file gives other results than the original (alone, B=1000)"
+    )
+    idle = conclude((row(speedup=1.3),), 0, {"alignment": 3, "small": 2})
+    assert not idle.worth
+    assert idle.summary() == (
+        "the kernels never ran in the edited file: an input is not aligned as the kernels need it (3 calls), "
+        "small (2 calls)"
+    )
+    assert conclude((row(speedup=0.5),), 7, {}).failure == ""
+
+
+def test_a_job_that_ran_out_of_time_says_how_to_go_on():
+    assert outcome_of(trajectory(StopReason.unverified)) is JobOutcome.inconclusive
+    left = {"job": "3", "plan.json": "/state/jobs/3/result/plan.json"}
+    found = results.result(outcome=JobOutcome.inconclusive, stop_reason="unverified", artifacts=left)
+    assert verdict(found, None) == (
+        "unverified: the budget ended before the best candidate was measured in full; "
+        "continue with: kernel-assistant confirm 3"
+    )
+    assert "not known" in doubt_of(found)
+    nothing = results.result(outcome=JobOutcome.no_candidate, stop_reason="wall_time", evaluations=0)
+    assert verdict(nothing, None) == (
+        "unverified: the budget ended before a candidate was judged; continue with a longer --budget"
+    )
+    some = results.result(outcome=JobOutcome.no_candidate, stop_reason="wall_time", evaluations=4)
+    assert verdict(some, None) == "no correct candidate was found; a longer --budget tries more"

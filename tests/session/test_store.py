@@ -1,4 +1,4 @@
-"""The store: round trips, and every way in which a disk or another program can get in its way."""
+"""The store: round trips, and failures that a disk or another program can cause."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pytest
 from msgspec.structs import replace
 
 from kernel_assistant.errors import StoreError, UsageError
+from kernel_assistant.events import JobFinished, JobQueued, JobStarted
 from kernel_assistant.records import (
     Candidate,
     Diagnostic,
@@ -27,8 +28,10 @@ from kernel_assistant.records import (
     Tier,
     Trajectory,
     Workload,
+    encode,
 )
 from kernel_assistant.records.candidate import BufferSpec
+from kernel_assistant.session.hosting.event_log import EventLog, log_path
 from kernel_assistant.store import JobKind, JobOptions, JobState, Store
 from tests.common.results import accuracy_of
 from tests.common.results import result as finished
@@ -191,6 +194,42 @@ def test_damage_in_the_middle_is_found_on_opening(tmp_path):
     assert (tmp_path / "store.sqlite.damaged-1").exists()
 
 
+def test_the_history_is_rebuilt_from_what_jobs_left(tmp_path):
+    """There are a finished job with its episode, an interrupted one, and folders without information."""
+    store = Store(tmp_path)
+    played = Trajectory(
+        task="t", policy="p", steps=(step(1), step(2)), stop_reason=StopReason.turns, seconds=9.0, best=None
+    )
+    finished, half = (store.add_job(task(name), JobOptions(budget=5.0), "cpu:0") for name in ("a", "b"))
+    for row in (finished, half):
+        log = EventLog(log_path(tmp_path / "jobs", row.id), row.id)
+        log.append(JobQueued(task=row.task.name, target="cpu"))
+        log.append(JobStarted(device="cpu:0"))
+        if row is finished:
+            log.append(JobFinished(result=result()))
+        folder = tmp_path / "jobs" / row.id / "result"
+        folder.mkdir()
+        (folder / "task.json").write_bytes(encode(row.task))
+        (folder / "trajectory.json").write_bytes(encode(played))
+    (tmp_path / "jobs" / "3" / "result").mkdir(parents=True)
+    (tmp_path / "jobs" / "4" / "result").mkdir(parents=True)
+    (tmp_path / "jobs" / "4" / "result" / "task.json").write_text("{")
+    store.close()
+    (tmp_path / "store.sqlite").write_bytes(b"not a database at all" * 100)
+
+    again = Store(tmp_path)
+    newest, oldest = again.jobs()
+    assert (newest.id, newest.state, newest.result) == ("2", JobState.interrupted, None)
+    assert (oldest.id, oldest.state, oldest.result) == ("1", JobState.done, result())
+    assert oldest.task == finished.task and oldest.device == "cpu:0" and oldest.ended >= oldest.started > 0
+    assert again.trajectory("1") == played
+    assert (tmp_path / "store.sqlite.damaged-1").read_bytes() == b"not a database at all" * 100
+    (line,) = again.news()
+    assert "damaged-1; 2 jobs were rebuilt" in line and "remove that file once" in line
+    assert again.news() == [] and Store(tmp_path).news() == []
+    assert again.add_job(task(), JobOptions(), "cpu:0").id == "5"
+
+
 def test_a_store_that_is_open_follows_when_the_file_is_moved(tmp_path, store):
     store.add_job(task(), JobOptions(), "cpu:0")
     (tmp_path / "store.sqlite").rename(tmp_path / "store.sqlite.damaged-1")
@@ -220,7 +259,7 @@ def test_a_locked_database_is_one_clear_line(tmp_path, store):
 
 
 def test_a_full_disk_is_one_clear_line_and_loses_nothing(tmp_path):
-    """The limit on file sizes stands for the disk: writes fail in the same place, with any rights."""
+    """A limit on the size of files stands for the full disk: writes fail at the same point, also for root."""
     code = """
         import resource, sys
         from pathlib import Path

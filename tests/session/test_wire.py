@@ -1,4 +1,4 @@
-"""An error is the same kind on the other side of the wire, as far as that side knows it."""
+"""An error has the same class on the other side of the socket, if that side knows the class."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import pytest
 from kernel_assistant import errors
 from kernel_assistant.environment.worker_client import failure
 from kernel_assistant.serving.errors import NoModelError
-from kernel_assistant.session.wire import HostEnding, error_from_wire, error_to_wire
+from kernel_assistant.session.wire import HostShuttingDown, error_from_wire, error_to_wire
 
 ALL = [one for one in vars(errors).values() if isinstance(one, type) and issubclass(one, errors.KernelAssistantError)]
 
 
-@pytest.mark.parametrize("kind", [*ALL, HostEnding])
+@pytest.mark.parametrize("kind", [*ALL, HostShuttingDown])
 def test_a_kind_of_error_stays_what_it_is(kind):
     found = error_from_wire(error_to_wire(kind("cause", "next", detail="more")))
     assert type(found) is kind and (found.cause, found.next_step, found.detail) == ("cause", "next", "more")

@@ -1,15 +1,18 @@
-"""Warm workers: one for each device, lent, kept, and ended."""
+"""Warm workers: one for each device; tests how they are lent, kept and ended."""
 
 from __future__ import annotations
 
 import sys
+import threading
 import time
 
 import psutil
 import pytest
 
-from kernel_assistant.errors import MissingError
-from kernel_assistant.session.workers import WorkerPool
+from kernel_assistant.environment.session import open_environment
+from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.records import InputSource, KernelTask, Workload
+from kernel_assistant.session.hosting.workers import WorkerPool
 from kernel_assistant.targets.detect import detect
 
 
@@ -64,6 +67,35 @@ def test_a_dead_worker_is_not_lent_again(pool):
         worker.kill()
     with pool.lend(sys.executable, device) as fresh:
         assert fresh is not worker and fresh.alive
+
+
+def test_a_worker_in_which_an_import_failed_is_not_lent_again(pool, tmp_path):
+    """The changes that the file had made, for example to the registry of a library, would make the next import fail
+    too.
+    """
+    path = tmp_path / "half.py"
+    path.write_text("import torch\n\n\nclass Half(torch.nn.Module):\n    pass\n\n\nraise ValueError('no')\n")
+    source = InputSource.get_inputs
+    task = KernelTask(
+        path=str(path), content=path.read_text(), class_name="Half", source=source, workloads=(Workload(),)
+    )
+    device = detect("cpu")
+    with (
+        pool.lend(sys.executable, device) as worker,
+        pytest.raises(UsageError, match=r"importing half\.py failed"),
+        open_environment(
+            task,
+            device=device,
+            worker=worker,
+            sandbox_mode="auto",
+            cache_dir=tmp_path,
+            cancel=threading.Event(),
+            emit=lambda event: None,
+        ),
+    ):
+        pytest.fail("it was opened")
+    with pool.lend(sys.executable, device) as fresh:
+        assert fresh is not worker and not worker.alive
 
 
 def test_an_idle_worker_ends_by_itself(tmp_path):

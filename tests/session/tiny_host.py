@@ -1,8 +1,9 @@
-"""A real host around a tiny job: run as `python tiny_host.py`. The job is steered by the first line of the task's
-text, a comment or not.
+"""A real host around a tiny job: run as `python tiny_host.py`. The job follows the instruction in the first line of the
+task's text, which may be a comment.
 
-`tick N`: emit N progress lines, 20 ms apart, storing a step after each; steps that are handed back count as done.
-`wait`: go on until cancelled. `fail`, `bug`, `fill`: raise, break, fill the disk's share of the event log.
+`tick N`: emit N progress lines, 20 ms apart, and store a step after each; stored steps of an earlier start count as
+done. `wait`: continue until cancelled. `hear`: continue until a user sends a message, and report it. `fail`, `bug`,
+`fill`: raise an error, fail with a bug, fill the event log's part of the disk.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import time
 
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import Cancelled, MissingError
-from kernel_assistant.events import Progress, Warned
+from kernel_assistant.events import ModelReplied, Progress, Warned
 from kernel_assistant.records import (
     Accuracy,
     Candidate,
@@ -72,6 +73,10 @@ def run(task, options, *, emit, cancel, services):
         emit(Warned(message="x" * int(number)))
     if verb == "wait":
         cancel.wait(60)
+    while verb == "hear" and not services.said and not cancel.wait(0.02):
+        pass
+    for words in services.said:
+        emit(ModelReplied(conversation=1, turn=1, role="user", text=words))
     for turn in range(len(services.resume_steps), int(number) if verb == "tick" else 0):
         if cancel.is_set():
             raise Cancelled("cancelled")

@@ -1,4 +1,4 @@
-"""A small kernel for each thing that a CPU header offers, for three types, and what it should give in float64."""
+"""A small kernel for each function of a CPU header, for three types, and the expected result in float64."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 import torch.nn.functional as F
 
-from kernel_assistant.environment.headers import INCLUDE
+from kernel_assistant.environment.builds.headers import INCLUDE
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner.executor import provide_openmp
 from tests.common.builds import build
@@ -116,7 +116,7 @@ def _placed(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
 
 @dataclass(frozen=True)
 class Case:
-    """`weights`: y is one row. `reads_y`: both inputs are read."""
+    """`weights` says that y is a single row, `reads_y` that both inputs are read."""
 
     exact: Callable[[torch.Tensor, torch.Tensor], torch.Tensor]
     weights: bool = False
@@ -146,7 +146,9 @@ CASES = {
 
 
 def compile_cpu(folder: Path) -> ctypes.CDLL:
-    """The functions `NAME_TYPE(rows, columns, x, y, out)`, built with the flags of candidates and without a warning."""
+    """The functions `NAME_TYPE(rows, columns, x, y, out)`, compiled with the flags of candidates and without a
+    warning.
+    """
     (folder / "unit.cpp").write_text(SOURCE, encoding="utf-8")
     argv = [cpu.compiler(), *cpu.FLAGS, *cpu.LINK_FLAGS, "-Werror", f"-I{INCLUDE}", "unit.cpp", "-o", "unit.so"]
     build(argv, folder, "unit.so")
@@ -173,6 +175,6 @@ class CpuCall:
         self._function(*self._sizes, *self._pointers)
 
     def error(self) -> float:
-        """Largest error against float64 as a part of the largest value."""
+        """The largest error against float64, divided by the largest value."""
         want = self.case.exact(self.x.double(), self.y.double())
         return float((self.out.double() - want).abs().max() / want.abs().max())

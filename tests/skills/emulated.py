@@ -1,4 +1,4 @@
-"""CUDA programs run by a CPU: the headers as they are, but for their assembly, below `emulator/emulator.h`."""
+"""CUDA programs that run on a CPU: the unchanged headers, except for their assembly, with `emulator/emulator.h`."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernel_assistant.environment.headers import shipped
+from kernel_assistant.environment.builds.headers import shipped
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner import plan as plans
 from tests.common.builds import build
@@ -27,7 +27,7 @@ _INSTEAD = {
 
 
 def without_assembly(base: str) -> str:
-    """`ka_cuda.cuh` for the emulator."""
+    """`ka_cuda.cuh` without its assembly, for the emulator."""
     base = _ASSEMBLY.sub("", base)
     for head, body in _INSTEAD.items():
         assert base.count(head) == 1, head
@@ -36,7 +36,7 @@ def without_assembly(base: str) -> str:
 
 
 def compile_emulated(programs: Iterable[Program], folder: Path) -> ctypes.CDLL:
-    """All programs as one shared object."""
+    """Compiles all programs into one shared object."""
     (folder / "ka").mkdir()
     for name, text in shipped().items():
         without = without_assembly(text) if name == "ka_cuda.cuh" else _ASSEMBLY.sub("", text)
@@ -57,7 +57,7 @@ def compile_emulated(programs: Iterable[Program], folder: Path) -> ctypes.CDLL:
 
 
 class Emulated:
-    """Stands where the executor's bound plan does: `names`, and `freeze(pointers)` → a call."""
+    """Replaces the executor's bound plan: it has `names`, and `freeze(pointers)`, which returns a call."""
 
     def __init__(self, plan: dict[str, Any], dims: dict[str, int], library: ctypes.CDLL) -> None:
         self.names = [spec["name"] for spec in plans.buffers(plan)]

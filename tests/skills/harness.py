@@ -1,4 +1,4 @@
-"""All programs as one translation unit, and a program with its sizes bound, run by the product's own executor."""
+"""All programs as one translation unit, and a program with bound sizes, which the product's own executor runs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from kernel_assistant.environment.header import plan_header
-from kernel_assistant.environment.headers import INCLUDE
+from kernel_assistant.environment.builds.header import plan_header
+from kernel_assistant.environment.builds.headers import INCLUDE
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.targets import cuda
 from kernel_assistant.worker.runner import executor
@@ -32,7 +32,7 @@ def unit_text(programs: Iterable[Program]) -> str:
 
 
 def compile_cuda(text: str, folder: Path, archs: Iterable[str]) -> dict[str, Path]:
-    """Architecture → cubin, built with the flags of candidates and without a warning."""
+    """A map from architecture to cubin, compiled with the flags of candidates and without a warning."""
     (folder / "unit.cu").write_text(text, encoding="utf-8")
     found = {}
     for arch in archs:
@@ -44,7 +44,7 @@ def compile_cuda(text: str, folder: Path, archs: Iterable[str]) -> dict[str, Pat
 
 
 class Bound:
-    """A program at some sizes: fresh inputs on `device`, outputs and scratch full of NaN. `run()` launches it."""
+    """A program at some sizes: new inputs on `device`, outputs and scratch filled with NaN. `run()` launches it."""
 
     def __init__(
         self, program: Program, dims: Dims, module: Any, device: str, seed: int = 0, bind: Any = executor.bind
@@ -68,12 +68,12 @@ class Bound:
 
     @property
     def bytes(self) -> int:
-        """What must move: inputs and outputs, each once."""
+        """The bytes that must move: inputs and outputs, each once."""
         names = [spec.name for spec in (*self.program.plan.inputs, *self.program.plan.outputs)]
         return sum(self.tensors[name].numel() * self.tensors[name].element_size() for name in names)
 
     def error(self) -> float:
-        """Largest error against float64 as a part of the largest value; NaN where an element was not written."""
+        """The largest error against float64, divided by the largest value; NaN if an element was not written."""
         inputs = [self.tensors[spec.name].double() for spec in self.program.plan.inputs]
         want = self.program.exact(*inputs)
         return float((self.output.double() - want).abs().max() / want.abs().max())

@@ -1,4 +1,4 @@
-"""What a test of a CUDA header is: a plan and its kernel, inputs, and what it should give in float64."""
+"""The description of a test of a CUDA header: a plan and its kernel, inputs, and the expected result in float64."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ def plan(
     scratch: dict[str, str] | None = None,
     dims: str = "",
 ) -> Plan:
-    """Shapes are words: "B C" is two dimensions. Parameters p… are of the same type as the inputs."""
+    """A plan. Shapes are given as text: "B C" has two dimensions. Parameters p… have the type of the inputs."""
 
     def spec(name: str, shape: str, kind: str = dtype) -> BufferSpec:
         return BufferSpec(name=name, dtype=kind, shape=tuple(shape.split()))

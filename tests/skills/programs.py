@@ -1,4 +1,4 @@
-"""One small kernel for each thing that a CUDA header offers. Tests run them at odd sizes, the benchmark at large."""
+"""One small kernel for each function of a CUDA header. Tests run them at odd sizes, the benchmark at large sizes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Kernels of pointwise work and of rows: pointwise, rows, softmax, welford, reduce."""
+"""Kernels for pointwise work and for rows: pointwise, rows, softmax, welford, reduce."""
 
 from __future__ import annotations
 
@@ -111,7 +111,7 @@ def long_softmax(dtype: str, log: bool = False) -> Program:
 
 
 def spread() -> Program:
-    """Variance of rows whose mean is a thousand times their spread."""
+    """The variance of rows whose mean is a thousand times their standard deviation."""
     body = """  const auto m = ka::row_moments<256, 4>(a.c, a.x0 + blockIdx.x * a.c);
   if (threadIdx.x == 0) a.out0[blockIdx.x] = ka::variance(m, 1);"""
     return Program(
@@ -127,7 +127,7 @@ def spread() -> Program:
 
 
 def reduced() -> Program:
-    """Two sums with the same barriers, then a maximum: Σx² / Σ|x| + max."""
+    """Two sums that share their barriers, then a maximum: Σx² / Σ|x| + max."""
     body = """  float two[2] = {0.0f, 0.0f};
   float top = -INFINITY;
   const float* x = a.x0 + blockIdx.x * a.c;

@@ -1,4 +1,4 @@
-"""The CUDA headers: they compile for every architecture that is shipped, and on a GPU compute what they should."""
+"""The CUDA headers: they compile for every shipped architecture, and on a GPU they compute the right values."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernel_assistant.environment.headers import included, shipped
-from kernel_assistant.environment.screen import screen
+from kernel_assistant.environment.builds.headers import included, shipped
+from kernel_assistant.environment.screens.screen import screen
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.targets import cuda
 from kernel_assistant.worker.applied.binaries import driver
@@ -40,7 +40,7 @@ def test_headers_compile_without_a_warning(arch: str, tmp_path: Path) -> None:
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_a_row_has_the_vectors_that_its_columns_take(tmp_path: Path) -> None:
-    """At the compiler: a row that no registers hold is refused with what to do instead."""
+    """The compiler refuses a row that does not fit into registers, with a message that says what to do instead."""
     same = 'static_assert(sizeof(ka::row_of<{}>) == sizeof(ka::row<{}>), "vectors");'
     pairs = {"128, 4, 2629": "128, 4, 6", "128, 4, 2560": "128, 4, 5", "32, 8, 1": "32, 8, 1", "1, 4, 128": "1, 4, 32"}
     text = "\n".join(['#include "ka/rows.cuh"', *(same.format(*pair) for pair in pairs.items())])
@@ -51,7 +51,7 @@ def test_a_row_has_the_vectors_that_its_columns_take(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("name", [name for name in shipped() if name.startswith("ka/")])
 def test_no_header_has_what_the_screen_refuses(name: str) -> None:
-    """An export puts the headers' text into the candidate's own."""
+    """An export inserts the headers' text into the candidate's own text."""
     plan = PROGRAMS["gate_f32"].plan
     candidate = Candidate(plan=plan, sources={"kernel.cu": f'#include "{name}"\n', name: shipped()[name]})
     assert [one for one in screen(candidate, EMPTY) if one.file != "plan.json"] == []
@@ -85,7 +85,7 @@ def test_values_are_those_of_float64(program: Program, module: Any) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("layouts", ["rr", "rc", "cr", "cc"])
 def test_three_tf32_products_are_as_exact_as_float32(layouts: str, module: Any) -> None:
-    """Long sums, where truncating accumulators would show, against PyTorch's own error."""
+    """Long sums, in which truncating accumulators would be visible, compared with PyTorch's own error."""
     program = PROGRAMS[f"product_f32_accurate_{layouts}"]
     bound = Bound(program, {"M": 260, "N": 132, "K": 20001}, module, "cuda")
     bound.run(0)

@@ -1,4 +1,6 @@
-"""What the CUDA headers compute, where there is no GPU: indices, tails, fragments and pipelines, against float64."""
+"""The results of the CUDA headers on machines without a GPU: indices, tails, fragments and pipelines, compared with
+float64.
+"""
 
 from __future__ import annotations
 

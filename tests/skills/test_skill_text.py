@@ -1,4 +1,4 @@
-"""SKILL.md says what is so: its candidates build, the headers and names that it mentions are there."""
+"""SKILL.md is correct: its candidates compile, and the headers and names that it mentions exist."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ import pytest
 import torch
 
 from kernel_assistant.agent.directives import candidate_from
-from kernel_assistant.environment.compile import Binary, Compiler
-from kernel_assistant.environment.headers import INCLUDE, shipped
-from kernel_assistant.environment.screen import screen
+from kernel_assistant.environment.builds.compile import Binary, Compiler
+from kernel_assistant.environment.builds.headers import INCLUDE, shipped
+from kernel_assistant.environment.screens.screen import screen
 from kernel_assistant.records import OpGraph
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets import cpu

@@ -1,4 +1,6 @@
-"""A candidate names a header and gets it: when it is screened, built, kept as a result, applied and exported."""
+"""A header that a candidate names is found when the candidate is screened, compiled, kept as a result, applied and
+exported.
+"""
 
 from __future__ import annotations
 
@@ -14,16 +16,17 @@ import pytest
 
 from kernel_assistant.apply import apply_result, export
 from kernel_assistant.apply.applied import find_applied
-from kernel_assistant.environment import headers
-from kernel_assistant.environment.compile import Binary, Compiler
+from kernel_assistant.environment.builds import headers
+from kernel_assistant.environment.builds.compile import Binary, Compiler
 from kernel_assistant.environment.freeform_build import compile_kernels
 from kernel_assistant.environment.freeform_candidate import ModelCandidate
-from kernel_assistant.environment.screen import screen
+from kernel_assistant.environment.screens.screen import screen
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.records import Candidate, Evaluation, Outcome, Tier
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.session.artifacts import read_workspace, write_result
 from kernel_assistant.targets import cpu, cuda
+from kernel_assistant.worker.applied.parts import Parts
 from tests.judge import kernels
 
 SOURCE = """#include "plan.h"
@@ -102,7 +105,7 @@ def test_the_applied_package_holds_the_headers_and_runs(result: Path, tmp_path: 
     source.parent.mkdir()
     source.write_text(kernels.MODULE)
     package = apply_result(result, source).package
-    assert all((package / "Norm" / "sources" / name).is_file() for name in WANTED)
+    assert {f"sources/{name}" for name in WANTED} <= set(Parts(str(package), "Norm").names())
     (applied,) = find_applied([package])
     assert set(applied.candidate.sources) >= WANTED
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}

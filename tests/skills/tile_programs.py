@@ -1,4 +1,4 @@
-"""Kernels of scans, tiles and windows: scan, transpose, window, mma."""
+"""Kernels for scans, tiles and windows: scan, transpose, window, mma."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ def running_back() -> Program:
 
 
 def down() -> Program:
-    """Few columns: in pieces first."""
+    """With few columns, so that they are computed in pieces first."""
     source = kernel(
         "down_chunks",
         """  ka::fold_chunks<32, 8, 4, ka::sum>(a.n, a.c, a.parts, [](float x, float y) { return x * y; },
@@ -165,7 +165,7 @@ def tall() -> Program:
 
 
 def placed(dtype: str) -> Program:
-    """A roll, a padding and a gathered row in one."""
+    """A roll, a padding and a gathered row in one kernel."""
     name, vector = f"placed_{dtype}", 1 if dtype == "f32" else 2
     body = f"""  ka::fill<4, {vector}>(a.out0, [=](int64_t b, int64_t i, int64_t j) {{
     const float x = ka_get(a.x0[(b * a.r + ka::at(-1 - i, a.r)) * a.c + ka::around(j - 1, a.c)]);

@@ -7,6 +7,7 @@ import pytest
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import InputSource, KernelTask, Numerics, decode, encode
 from kernel_assistant.source import build_task
+from kernel_assistant.source.build import SeveralClassesError
 
 MODULES = Path(__file__).parent.parent / "data" / "modules" / "good"
 FORWARD = "    def forward(self, x):\n        return x\n"
@@ -29,8 +30,24 @@ def test_class_by_name() -> None:
     assert [item.name for item in task.workloads] == ["small", "large"] and task.init == "(32,)"
 
 
-def test_last_class_with_inputs() -> None:
-    assert build(MODULES / "norms.py").class_name == "Plain"
+def test_several_classes_with_inputs_are_named_and_the_only_one_is_taken(tmp_path: Path) -> None:
+    with pytest.raises(SeveralClassesError, match=r"holds several modules: NormGelu, Plain") as caught:
+        build(MODULES / "norms.py")
+    assert caught.value.names == ("NormGelu", "Plain")
+    text = (MODULES / "norms.py").read_text().replace("# kernel-assistant: name", "# ")
+    (tmp_path / "norms.py").write_text(text)
+    assert build(tmp_path / "norms.py").class_name == "Plain"
+
+
+def test_a_slip_in_the_comment_of_a_class_is_no_concern_of_its_neighbours(tmp_path: Path) -> None:
+    (tmp_path / "norms.py").write_text(
+        (MODULES / "norms.py").read_text().replace("name=small inputs=", "name=small imputs=")
+    )
+    assert build(f"{tmp_path / 'norms.py'}:Plain").class_name == "Plain"
+    with pytest.raises(UsageError, match="unknown field 'imputs'"):
+        build(f"{tmp_path / 'norms.py'}:NormGelu")
+    with pytest.raises(SeveralClassesError):
+        build(tmp_path / "norms.py")
 
 
 def test_model_before_others(tmp_path: Path) -> None:
@@ -94,7 +111,7 @@ def test_bad_paths(tmp_path: Path) -> None:
     (tmp_path / "latin.py").write_bytes(b"# caf\xe9\n")
     one_line(tmp_path / "missing.py", "does not exist")
     one_line(tmp_path, "is a folder")
-    one_line(tmp_path / "latin.py", r"not UTF-8 text \(byte 5\)")
+    one_line(tmp_path / "latin.py", r"latin.py is not UTF-8 text \(byte 5, line 1; Latin-1\?\)")
     one_line("", "no file is named")
     one_line(f"{tmp_path}/a\0b.py", "cannot be read")
 

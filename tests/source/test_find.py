@@ -23,6 +23,16 @@ ALIASES = {
     "try:\n    from torch import nn\nexcept ImportError:\n    raise\nclass A(nn.Module): pass": True,
     "from lightning import LightningModule\nclass A(LightningModule):\n    def forward(self, x): ...": True,
     "from lightning import LightningModule\nclass A(LightningModule): pass": False,
+    "import torch\nfrom pydantic import BaseModel\nclass A(BaseModel): pass": False,
+    "from torchvision.models.resnet import BasicBlock\nclass A(BasicBlock): pass": True,
+    "from transformers.models.llama.modeling_llama import LlamaRMSNorm as N\nclass A(N): pass": True,
+    "import transformers\nclass A(transformers.BertModel): pass": True,
+    "import timm\nclass A(timm.layers.DropPath): pass": True,
+    "import torch\nfrom .layers import Gate\nclass A(Gate): pass": True,
+    "from .layers import Gate\nclass A(Gate): pass": False,
+    "from transformers import BertConfig\nclass A(BertConfig): pass": False,
+    "from transformers.models.llama.configuration_llama import LlamaConfig\nclass A(LlamaConfig): pass": False,
+    "import torch\nfrom django.db import models\nclass A(models.Model): pass": False,
     "from torch.autograd import Function\nclass A(Function):\n    @staticmethod\n    def forward(ctx, x): ...": False,
     "from torch import nn\nclass A(nn.Parameter): pass": False,
     "from torch.utils.data import Dataset\nclass A(Dataset): pass": False,
@@ -38,6 +48,16 @@ ALIASES = {
 @pytest.mark.parametrize(("text", "is_module"), ALIASES.items())
 def test_base_classes(text: str, is_module: bool) -> None:
     assert [found.name for found in find_modules(text, "m.py")] == (["A"] if is_module else [])
+
+
+def test_forward_may_be_inherited_from_a_library_and_a_named_class_counts() -> None:
+    text = "from lightning import LightningModule\nclass A(LightningModule): pass\nclass B(A): pass\n"
+    text += "class C(list): pass\n"
+    assert find_modules(text, "m.py") == ()
+    assert [(one.name, one.has_forward) for one in find_modules(text, "m.py", "A")] == [("A", True), ("B", True)]
+    assert "C" not in [one.name for one in find_modules(text, "m.py", "C")]
+    (block,) = find_modules("from torchvision.models.resnet import BasicBlock\nclass A(BasicBlock): pass", "m.py")
+    assert block.has_forward
 
 
 NESTED = '''

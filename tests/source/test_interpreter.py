@@ -13,7 +13,7 @@ from kernel_assistant.source import find_interpreter
 
 @pytest.fixture
 def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A machine on which no Python has torch: ours is a bare environment, PATH is empty."""
+    """A machine on which no Python has torch: our interpreter is an environment without it, and PATH is empty."""
     environment = make_environment(tmp_path / "ours")
     monkeypatch.setattr(sys, "executable", str(environment / "bin" / "python"))
     monkeypatch.setenv("PATH", "")
@@ -23,7 +23,7 @@ def bare(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def make_environment(folder: Path, torch: str = "") -> Path:
-    """A virtual environment without pip; with `torch`, one whose metadata says that this version is installed."""
+    """A virtual environment without pip. With `torch`, its metadata says that this version is installed."""
     venv.create(folder, symlinks=True)
     if torch:
         (site,) = folder.glob("lib/python3*/site-packages")

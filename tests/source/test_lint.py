@@ -1,4 +1,4 @@
-"""Hints: each rule on code that it is for, and on code that looks alike and is fine."""
+"""Hints: each rule is tested on code that it is for, and on similar code that is fine."""
 
 # ruff: noqa: E501 - one module a line
 
@@ -9,7 +9,7 @@ import textwrap
 import pytest
 
 from kernel_assistant.records.codec import decode, encode
-from kernel_assistant.source.lint import RULES, Hint, Machine, find_hints
+from kernel_assistant.source.lint import RULES, DeviceTraits, Hint, find_hints
 from kernel_assistant.source.lint.hint import page
 from kernel_assistant.source.lint.machine import machine_of
 from kernel_assistant.targets.base import DeviceFacts
@@ -21,7 +21,7 @@ import torch.nn.functional as F
 from torch import nn, Tensor
 
 """
-GPU = Machine(name="a GPU", tensor_cores=True)
+GPU = DeviceTraits(name="a GPU", tensor_cores=True)
 
 
 def module(forward: str, init: str = "pass", *, arguments: str = "x", rest: str = "") -> str:
@@ -33,7 +33,7 @@ def module(forward: str, init: str = "pass", *, arguments: str = "x", rest: str 
     )
 
 
-def codes(text: str, machine: Machine = GPU) -> list[str]:
+def codes(text: str, machine: DeviceTraits = GPU) -> list[str]:
     return [hint.code for hint in find_hints(text, machine)]
 
 
@@ -162,7 +162,7 @@ def test_only_what_derives_from_module_counts() -> None:
 
 def test_a_device_without_tf32_is_told_nothing_of_it() -> None:
     text = module("return self.proj(x)", PROJECTION)
-    for machine in (Machine(), machine_of(DeviceFacts(target="cuda", name="V100", arch="sm_70"))):
+    for machine in (DeviceTraits(), machine_of(DeviceFacts(target="cuda", name="V100", arch="sm_70"))):
         assert codes(text, machine) == []
     facts = DeviceFacts(target="cuda", name="H200", arch="sm_90")
     (hint,) = find_hints(text, machine_of(facts, "1.5 times as fast"))
@@ -243,7 +243,7 @@ def test_every_code_has_its_section_on_the_page() -> None:
 
 
 def test_half_of_any_text_is_read() -> None:
-    """Whatever is typed so far, in whatever line it stands."""
+    """Text that is typed only in part is read as well, at any line."""
     whole = "".join(text.partition("class")[2] and f"class{text.partition('class')[2]}\n" for _, text in FOUND)
     text = HEAD + whole
     for end in range(0, len(text), 97):

@@ -1,4 +1,4 @@
-"""Long files are looked at piece by piece: the answers are those of the whole."""
+"""Long files are read in pieces: the results equal those for the whole file."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ STRING = 'from torch import nn\nTEXT = """\nclass NotOne(nn.Module):\n    pass\n
 
 
 def both(text, monkeypatch):
-    """What is found in the whole and piece by piece."""
+    """The results for the whole file, and piece by piece."""
     found = []
     for long in (1 << 40, 0):
         monkeypatch.setattr(find, "LONG", long)

@@ -1,4 +1,6 @@
-"""Compositions: their texts are the graphs that they were written from, of training tasks, short, of what is asked."""
+"""Compositions: their texts give the graphs from which they were written, belong to training tasks, are short, and
+contain the requested operators.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +16,7 @@ import pytest
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import from_builtins
-from kernel_assistant.worker.export import export_graph
+from kernel_assistant.worker.graph.export import export_graph
 from kernel_assistant_training.conversation import Encoder
 from kernel_assistant_training.source import mixed, training_sources
 from kernel_assistant_training.synth.composing import MOST, SYSTEM, asked, compositions, drawn
@@ -22,7 +24,7 @@ from kernel_assistant_training.synth.digests import specs_of
 from kernel_assistant_training.synth.memory import elements
 from kernel_assistant_training.synth.readable import BATCH, operators
 from kernel_assistant_training.synth.split import split
-from kernel_assistant_training.tasks.composer import read_answer
+from kernel_assistant_training.tasks.candidates.composer import read_answer
 from kernel_assistant_training.tasks.used import plain, used
 from kernel_assistant_training.tokenizer import VOCABULARY, load
 from tests.training.conversations import sums

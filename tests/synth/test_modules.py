@@ -1,4 +1,4 @@
-"""Every step's tasks are what the worker's exporter makes of the module, and the module computes something."""
+"""For every step: the worker's exporter gives the same graph for the module, and the module computes something."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ import torch
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import from_builtins
-from kernel_assistant.worker.export import export_graph
+from kernel_assistant.worker.graph.export import export_graph
 from kernel_assistant_training.synth.memory import elements
 from kernel_assistant_training.synth.module_text import module_text
 from kernel_assistant_training.synth.sampler import sampled
@@ -37,7 +37,7 @@ def _small(random: Random, level: int) -> tuple[OpGraph, frozenset[str]]:
 
 
 def _covering(seed: int) -> Iterator[OpGraph]:
-    """Tasks until every step was seen, those with several that were not first."""
+    """Tasks until every step has occurred, tasks with several new steps first."""
     random = Random(seed)
     missing = {f"{family}: {step.name}" for family, steps in STEPS.items() for step in steps}
     for wanted, tries in ((4, 200), (3, 200), (2, 1000), (1, 20_000)):

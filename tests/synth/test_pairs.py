@@ -1,4 +1,4 @@
-"""The stream of conversations: what the compact profile would say, and answers that it can read."""
+"""The stream of conversations: they equal those of the compact profile, and the profile can parse the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What tasks are like, without torch."""
+"""Properties of tasks, without torch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from random import Random
 import pytest
 
 from kernel_assistant.records import Node, OpGraph, TensorSpec
-from kernel_assistant.records.graph import Value, references
+from kernel_assistant.records.graph import GraphInput, references
 from kernel_assistant_training.synth import fitted, sample
 from kernel_assistant_training.synth.features import features
 from kernel_assistant_training.synth.layouts import elementwise_strides
@@ -80,7 +80,7 @@ def test_fitted_tasks_move_as_much_as_the_window_says(target: str) -> None:
 
 
 def test_no_value_on_the_way_is_much_larger_than_the_traffic() -> None:
-    """A sum of a product of two vectors: little comes in and out, and much is written between them."""
+    """The sum of a product of two vectors: its inputs and output are small, but its intermediate value is large."""
     column, row = TensorSpec(dtype="f32", shape=("B", "1")), TensorSpec(dtype="f32", shape=("B", "1", "65536"))
 
     def outer(width: str) -> OpGraph:
@@ -88,8 +88,8 @@ def test_no_value_on_the_way_is_much_larger_than_the_traffic() -> None:
         return OpGraph(
             dims={"B": 2},
             inputs=(
-                Value(name="x0", kind="input", spec=TensorSpec(dtype="f32", shape=("B", width, "1"))),
-                Value(name="x1", kind="input", spec=row),
+                GraphInput(name="x0", kind="input", spec=TensorSpec(dtype="f32", shape=("B", width, "1"))),
+                GraphInput(name="x1", kind="input", spec=row),
             ),
             nodes=(
                 Node(name="n0", op="mul.Tensor", args=("%x0", "%x1"), spec=between),
@@ -145,7 +145,7 @@ def _drawn(family: str, count: int) -> list[OpGraph]:
 
 
 def test_branches_meet() -> None:
-    """In nearly all of these tasks an operator reads two values that operators have made, neither from the other."""
+    """In nearly all of these tasks an operator reads two computed values, neither of which depends on the other."""
     met = 0
     for graph in _drawn("branch", 200):
         above: dict[str, set[str]] = {}
@@ -203,9 +203,9 @@ def test_features_of_a_graph() -> None:
         return TensorSpec(dtype="f32", shape=shape)
 
     given = (
-        Value(name="x0", spec=f32("B", "8", "4")),
-        Value(name="x1", spec=f32("B", "1", "4")),
-        Value(name="x2", spec=f32("B", "6", "4")),
+        GraphInput(name="x0", spec=f32("B", "8", "4")),
+        GraphInput(name="x1", spec=f32("B", "1", "4")),
+        GraphInput(name="x2", spec=f32("B", "6", "4")),
     )
     nodes = (
         Node(name="n0", op="exp", args=("%x1",), spec=f32("B", "1", "4")),

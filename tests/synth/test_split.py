@@ -1,4 +1,4 @@
-"""Which part of the data a task belongs to, and that the benchmark's problems are in none of them."""
+"""Tests which part of the data a task belongs to, and that no part contains the benchmark's problems."""
 
 from __future__ import annotations
 
@@ -12,20 +12,20 @@ from click.testing import CliRunner
 
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import canonical
-from kernel_assistant.records.graph import Operand, Value
+from kernel_assistant.records.graph import GraphInput, Operand
 from kernel_assistant_training.synth import sample, split
 from kernel_assistant_training.synth.digest_kernelbench import main
 from kernel_assistant_training.synth.digests import FILE, kernelbench, likeness, read, write
 
 
 def _graph(shape: tuple[str, ...], *steps: tuple[str, tuple[Operand, ...]], base: int = 64) -> OpGraph:
-    """A chain over x0; `%` among the operands is the value before."""
+    """A chain of operators on x0; `%` among the operands stands for the previous value."""
     spec, before, nodes = TensorSpec(dtype="f32", shape=shape), "%x0", []
     for number, (op, operands) in enumerate(steps):
         args = tuple(before if operand == "%" else operand for operand in operands)
         nodes.append(Node(name=f"n{number}", op=op, args=args, spec=spec))
         before = f"%n{number}"
-    inputs = (Value(name="x0", spec=spec),)
+    inputs = (GraphInput(name="x0", spec=spec),)
     return OpGraph(dims={"B": base}, inputs=inputs, nodes=tuple(nodes), outputs=(before[1:],))
 
 

@@ -1,4 +1,4 @@
-"""What a model's text may do: ordinary modules pass, every way out that we know is refused before it runs."""
+"""Tests the check of a model's text: ordinary modules pass, and every known way out is refused before the text runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every reason of the filter is provoked by a real task, in a real probe in the sandbox."""
+"""Every reason of the filter is caused by a real task, in a real probe in the sandbox."""
 
 from __future__ import annotations
 
@@ -84,7 +84,7 @@ def test_without_a_batch_size_nothing_is_fitted(judge: Filter) -> None:
 
 
 def test_there_is_a_user_although_the_sandbox_has_no_list_of_them(judge: Filter) -> None:
-    """torch 2.11 asks who it is when its compiler is imported: without an answer no task had a graph."""
+    """torch 2.11 asks for the user's name when its compiler is imported: without an answer no task has a graph."""
     inputs = "(__import__('getpass').getuser(), torch.randn(BATCH, 257))[1]"
     found = judge.judge(_task("return x.asinh() * x.cosh()", inputs=inputs))
     assert found.reason is Reason.passed, found.message

@@ -1,4 +1,4 @@
-"""Which candidates are labelled, and how rows are counted while they are written."""
+"""Tests which candidates are labelled, and how rows are counted while they are written."""
 
 from __future__ import annotations
 
@@ -9,10 +9,10 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
-from kernel_assistant_training.tasks.label import Count
+from kernel_assistant_training.tasks.label import LineCounter
 from kernel_assistant_training.tasks.labeller import candidates
 from tests.generator.harness import export
 from tests.generator.modules import CASES
@@ -26,7 +26,7 @@ DEVICES = [
 
 
 def _in_breadth(graph: OpGraph, device: DeviceFacts) -> list[str]:
-    """Schedules and all their neighbours, by breadth."""
+    """The schedules and all their neighbours, breadth first."""
     first = initial(graph, device.target, device)
     waiting, seen, texts = deque(first), set(first), dict[str, None]()
     while waiting:
@@ -50,11 +50,11 @@ def test_candidates_come_by_breadth_and_each_text_once(device: DeviceFacts) -> N
 
 
 def test_half_a_line_is_no_row_yet(tmp_path: Path) -> None:
-    count, file = Count(), tmp_path / "labels-00.jsonl"
+    count, file = LineCounter(), tmp_path / "labels-00.jsonl"
     assert count.of(tmp_path) == 0
     file.write_bytes(b"{}\n{}\n{")
     assert count.of(tmp_path) == count.of(tmp_path) == 2
     with file.open("ab") as more:
         more.write(b"}\n{}\n")
     (tmp_path / "labels-01.jsonl").write_bytes(b"{}\n")
-    assert count.of(tmp_path) == Count().of(tmp_path) == 5
+    assert count.of(tmp_path) == LineCounter().of(tmp_path) == 5

@@ -1,4 +1,4 @@
-"""Labels that are gone on with by another number of processes, and tasks that nobody foresaw."""
+"""Labels that another number of processes continues, and tasks that cause unexpected errors."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from kernel_assistant.environment.ceilings import keep_ceilings
 from kernel_assistant.errors import DeviceError, InternalError, MissingError, UsageError
 from kernel_assistant.records import encode
 from kernel_assistant.targets.detect import detect
-from kernel_assistant_training.episodes.subject import Subject, subjects
+from kernel_assistant_training.episodes.subject import LessonTask, subjects
 from kernel_assistant_training.synth import module_text
 from kernel_assistant_training.tasks import label
 from kernel_assistant_training.tasks.label import run
@@ -30,14 +31,14 @@ pytest.importorskip("pyarrow")
 MESSAGE = "PlanError: bad expression 'B': unknown dimension 'B'"
 
 
-def _row(number: int, one: Subject) -> dict[str, object]:
+def _row(number: int, one: LessonTask) -> dict[str, object]:
     row: dict[str, object] = {"key": one.key, "number": number, "source": "torch", "split": "train", "target": "cpu"}
     row |= {"operators": ["x"] * one.level, "operator_count": one.level, "attribution": [], "eager_ms": 1.0}
     return row | {"text": module_text(one.graph), "graph": encode(one.graph).decode(), "seed": 0}
 
 
-def _without_sizes(one: Subject) -> str:
-    """A graph as no tracer writes it: it is read, and no size of it is known."""
+def _without_sizes(one: LessonTask) -> str:
+    """A graph that no tracer would write: it can be read, but its sizes are unknown."""
     return encode(msgspec.structs.replace(one.graph, dims={})).decode()
 
 
@@ -46,8 +47,7 @@ def options(tmp_path: Path) -> LabelOptions:
     """Three tasks that can be judged."""
     cache = new_cache(tmp_path / "cache")
     device = msgspec.structs.replace(detect("cpu"), copy_bandwidth=5e10, read_bandwidth=6e10)
-    (cache / "devices").mkdir(parents=True, exist_ok=True)
-    (cache / "devices" / f"{device.key}.json").write_bytes(encode(device))
+    keep_ceilings(device, cache)
     (tmp_path / "tasks").mkdir()
     rows = [_row(number, one) for number, one in enumerate(islice(subjects(4, "cpu"), 3))]
     write_shards(tmp_path / "tasks", "tasks", rows, task_schema())
@@ -55,7 +55,7 @@ def options(tmp_path: Path) -> LabelOptions:
 
 
 def _add_broken(options: LabelOptions) -> list[str]:
-    """Two more, whose graphs have no sizes: in front, so that others come behind them. Their keys."""
+    """Adds two tasks whose graphs have no sizes, in front of the others; returns their keys."""
     rows = read_rows(options.tasks)
     broken = []
     for number, one in enumerate(islice(subjects(5, "cpu"), 2)):

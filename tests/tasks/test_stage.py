@@ -1,4 +1,4 @@
-"""The stage from its command line: a real crawl through the real filter, killed on the way and started again."""
+"""The stage from its command line: a real crawl through the real filter, killed in the middle and started again."""
 
 from __future__ import annotations
 
@@ -14,11 +14,12 @@ import pytest
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant_training.episodes.lines import read_lines
+from kernel_assistant_training.options.commands import run_command
 from kernel_assistant_training.synth.digests import kernelbench
-from kernel_assistant_training.tasks.command import estimate, main
+from kernel_assistant_training.tasks.command import estimate
 from kernel_assistant_training.tasks.label import run
 from kernel_assistant_training.tasks.labeller import LabelOptions
-from kernel_assistant_training.tasks.records import Reason, Verdict
+from kernel_assistant_training.tasks.records import FilterResult, Reason
 from kernel_assistant_training.tasks.shards import CARD, graph_of, read_rows
 from tests.common.caches import new_cache
 
@@ -48,7 +49,7 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_shards(tmp_path: Path) -> No
     subprocess.run(_words(out), env=env, check=True, stdout=subprocess.DEVNULL)
 
     assert lines.read_bytes().startswith(whole)
-    verdicts = list(read_lines(lines, Verdict))
+    verdicts = list(read_lines(lines, FilterResult))
     assert len({one.number for one in verdicts}) == len(verdicts) == MOST
     kept = {one.key for one in verdicts if one.reason is Reason.passed}
     rows = read_rows(out)
@@ -81,5 +82,5 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_shards(tmp_path: Path) -> No
     assert (again["outcomes"], again["rows_per_minute"]) == (first["outcomes"], 0.0)
 
     with pytest.raises(UsageError, match="seed 0, not 1"):
-        main(_words(out, "--seed", "1")[4:])
+        run_command("synth", _words(out, "--seed", "1")[4:])
     assert f"tasks to make: {1000 - len(kept)}" in estimate(out, 1000, 1, "cpu")

@@ -1,4 +1,4 @@
-"""What is written: crawled and composed texts, and those that a language model composes."""
+"""The written texts: crawled, composed, and composed by a language model."""
 
 from __future__ import annotations
 
@@ -10,18 +10,19 @@ import pytest
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
+from kernel_assistant_training.options.commands import run_command
 from kernel_assistant_training.synth.composing import asked, compositions
-from kernel_assistant_training.tasks.compose import chainable, composed
-from kernel_assistant_training.tasks.composer import Composer, Unreadable, read_answer
-from kernel_assistant_training.tasks.crawl import Unbuilt, catalog
-from kernel_assistant_training.tasks.operators import Operator
+from kernel_assistant_training.tasks.candidates.compose import chainable, composed
+from kernel_assistant_training.tasks.candidates.composer import Composer, Unreadable, read_answer
+from kernel_assistant_training.tasks.candidates.crawl import Unbuilt, catalog
+from kernel_assistant_training.tasks.candidates.operators import Operator
+from kernel_assistant_training.tasks.candidates.writers import Writers
+from kernel_assistant_training.tasks.candidates.writing import on_meta, with_batch
 from kernel_assistant_training.tasks.records import TaskText
 from kernel_assistant_training.tasks.shards import read_rows
-from kernel_assistant_training.tasks.stage import Asked, Options, synthesise
-from kernel_assistant_training.tasks.stream import COMPOSED, Source, Texts
+from kernel_assistant_training.tasks.stage import SynthesisOptions, SynthesisSettings, synthesise
+from kernel_assistant_training.tasks.stream import COMPOSED, StreamSource, Texts
 from kernel_assistant_training.tasks.used import plain
-from kernel_assistant_training.tasks.writers import Writers
-from kernel_assistant_training.tasks.writing import on_meta, with_batch
 from tests.policy.endpoint import says, served
 
 ANSWER = """Here it is.
@@ -51,7 +52,7 @@ def operators() -> list[Operator]:
     return catalog(0, 0)
 
 
-SOURCE = Source(seed=0, target="cuda", blocks=0, variants=1)
+SOURCE = StreamSource(seed=0, target="cuda", blocks=0, variants=1)
 
 
 def test_most_operators_of_torch_have_a_text(operators: list[Operator]) -> None:
@@ -95,12 +96,12 @@ def test_compositions_fit_and_follow_from_the_seed(operators: list[Operator]) ->
 @pytest.mark.slow
 def test_a_served_model_composes_and_its_answers_are_filtered(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
-    wanted = Asked("cpu", "small", blocks=0, compile="aot_eager", answers=2)
+    wanted = SynthesisSettings("cpu", "small", blocks=0, compile="aot_eager", answers=2)
     with served() as server:
         server.answers[:] = [says({"content": "I cannot."}), says({"content": ANSWER})]
         client = ChatClient(ChatSettings(url=server.url, model="composer"))
         try:
-            card = synthesise(Options(tmp_path, wanted, count=1, devices=("cpu",)), Composer(client))
+            card = synthesise(SynthesisOptions(tmp_path, wanted, count=1, devices=("cpu",)), Composer(client))
         finally:
             client.close()
         prompt = server.bodies[0]["messages"][0]["content"]
@@ -150,9 +151,7 @@ def test_an_operator_that_is_declared_twice_counts_once() -> None:
 
 
 def test_asking_needs_a_model(tmp_path: Path) -> None:
-    from kernel_assistant_training.tasks.command import main
-
     with pytest.raises(UsageError, match="without a model"):
-        main(["--out", str(tmp_path), "--target", "cpu", "--answers", "3"])
+        run_command("synth", ["--out", str(tmp_path), "--target", "cpu", "--answers", "3"])
     with pytest.raises(UsageError, match="--nothing"):
-        main(["--nothing"])
+        run_command("synth", ["--nothing"])

@@ -1,4 +1,4 @@
-"""Tasks as the sampler draws them, with the module that it writes for each."""
+"""Tasks of the sampler, with the module that it writes for each."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ LESS_EXACT, LEAST = 4.0, 0.5
 
 
 def drawn(count: int, seed: int, families: Iterable[str], size: int = 5) -> Iterator[tuple[Task, frozenset[str]]]:
-    """Small training tasks with a step of one of the families, and the names of these steps."""
+    """Small training tasks that have a step of one of the families, with the names of these steps."""
     random, wanted, found = Random(seed), set(families), 0
     while found < count:
         graph, steps = sampled(random, 1 + random.randrange(4), 0.3)
@@ -53,7 +53,7 @@ def _inputs(graph: OpGraph) -> Any:
 
 
 def _names(graph: OpGraph, *, double: bool = False) -> dict[str, Any]:
-    """What the module's text defines; with `double` every cast is one to float64."""
+    """The names that the module's text defines; with `double` every cast goes to float64."""
     text = module_text(graph)
     for name in ("bfloat16", "float16", "float32") if double else ():
         text = text.replace(f"torch.{name}", "torch.float64")
@@ -63,8 +63,9 @@ def _names(graph: OpGraph, *, double: bool = False) -> dict[str, Any]:
 
 
 def allowed(task: Task, size: int) -> list[float]:
-    """For each result, how far from the module in float64 it may be, in the unit of `Written.errors`: some times what
-    PyTorch itself is, which computes in the task's own types."""
+    """For each result, the allowed error against the module in float64, in the unit of `Written.errors`: a multiple of
+    the error of PyTorch in the task's own types.
+    """
     torch.manual_seed(size)
     inputs = task.inputs(size)
     own, exact = task.model(*inputs), _exact(task.graph, task.model)(*(_double(one) for one in inputs))

@@ -1,4 +1,4 @@
-"""Tasks of windows, scans, layout, gathers and reductions over columns, of which every form is asked."""
+"""Tasks of windows, scans, layout, gathers and reductions over columns, which need every form of the teacher."""
 
 from __future__ import annotations
 

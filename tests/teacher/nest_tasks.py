@@ -1,4 +1,4 @@
-"""A small module for each thing that elementwise kernels, kernels of rows and several kernels can do."""
+"""A small module for each ability of elementwise kernels, of row kernels and of several kernels."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ def _affine(model: nn.Module) -> nn.Module:
 
 
 class _Channels(nn.Module):
-    """Weights of channels, a gate for each example, one number for all."""
+    """Weights for each channel, a gate for each example, and one number for all elements."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -65,7 +65,7 @@ def _several(x: torch.Tensor, y: torch.Tensor) -> Any:
 
 
 def _masked(x: torch.Tensor, y: torch.Tensor) -> torch.Tensor:
-    """As attention masks its scores."""
+    """Masks scores as attention does."""
     return torch.softmax(x.masked_fill(y > 0, float("-inf")), -1)
 
 

@@ -1,5 +1,6 @@
-"""Answers for tasks as the sampler draws them, with branches, narrow operands and pieces: as right as PyTorch in the
-same types, at sizes that they were not written for; those for CUDA on the emulator of a block, and on a GPU."""
+"""Answers for tasks of the sampler, with branches, narrow operands and pieces. They must be as accurate as PyTorch in
+the same types, also at other sizes; answers for CUDA run on the emulator of a block, and on a GPU.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernel_assistant.environment.headers import INCLUDE
+from kernel_assistant.environment.builds.headers import INCLUDE
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.applied.binaries import driver
 from kernel_assistant.worker.runner import executor
@@ -85,7 +86,7 @@ def _text(found: list[Written]) -> str:
 
 
 def _wrong(found: list[Written], module: Any, bind: Any, device: str, sizes: tuple[int, ...]) -> list[str]:
-    """What is not as right as it should be: error and limit, the task and its answer."""
+    """The results whose error exceeds the limit: error and limit, the task and its answer."""
     wrong = []
     for one in found:
         for size in sizes:

@@ -1,5 +1,6 @@
-"""Answers before the real judge: several inputs, held-out sizes, against PyTorch; on the CPU, and on a GPU if there is
-one."""
+"""Answers before the real judge: several inputs and held-out sizes, compared with PyTorch, on the CPU and on a GPU if
+there is one.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ import pytest
 
 from kernel_assistant.agent.directives import candidate_from
 from kernel_assistant.environment.session import open_environment
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records import Evaluation, KernelTask, Numerics, Outcome, Tier
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.source.build import build_task
@@ -130,13 +131,13 @@ def _task(name: str, dtype: str, target: str) -> KernelTask:
 
 
 @pytest.fixture(scope="module")
-def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Worker]:
-    started = Worker(sys.executable, log=tmp_path_factory.mktemp("log") / "worker.log")
+def worker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[WorkerClient]:
+    started = WorkerClient(sys.executable, log=tmp_path_factory.mktemp("log") / "worker.log")
     yield started
     started.close()
 
 
-def _judged(task: KernelTask, worker: Worker, cache: Path) -> list[Evaluation]:
+def _judged(task: KernelTask, worker: WorkerClient, cache: Path) -> list[Evaluation]:
     how = {"worker": worker, "sandbox_mode": "auto", "cache_dir": new_cache(cache), "cancel": threading.Event()}
     with open_environment(task, device=detect(task.target), emit=lambda event: None, **how) as environment:  # type: ignore[arg-type]
         named = canonical(environment.graph)
@@ -149,13 +150,13 @@ def _judged(task: KernelTask, worker: Worker, cache: Path) -> list[Evaluation]:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_answers_for_the_cpu_pass(name: str, dtype: str, worker: Worker, tmp_path: Path) -> None:
+def test_answers_for_the_cpu_pass(name: str, dtype: str, worker: WorkerClient, tmp_path: Path) -> None:
     for one in _judged(_task(name, dtype, "cpu"), worker, tmp_path):
         assert one.outcome is Outcome.correct, one.message
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize(("name", "dtype"), CASES)
-def test_answers_for_cuda_pass(name: str, dtype: str, worker: Worker, tmp_path: Path) -> None:
+def test_answers_for_cuda_pass(name: str, dtype: str, worker: WorkerClient, tmp_path: Path) -> None:
     for one in _judged(_task(name, dtype, "cuda"), worker, tmp_path):
         assert one.outcome is Outcome.correct, one.message

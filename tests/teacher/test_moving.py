@@ -1,5 +1,6 @@
-"""Windows, scans, layout, gathers and reductions over columns: answers against PyTorch in float64, at sizes that they
-were not written for; those for CUDA on the emulator of a block."""
+"""Windows, scans, layout, gathers and reductions over columns: answers are compared with PyTorch in float64, also at
+other sizes; answers for CUDA run on the emulator of a block.
+"""
 
 from __future__ import annotations
 
@@ -12,12 +13,12 @@ from typing import Any
 import pytest
 import torch
 
-from kernel_assistant.environment.headers import INCLUDE
+from kernel_assistant.environment.builds.headers import INCLUDE
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.applied.binaries import driver
 from kernel_assistant.worker.runner import executor
-from kernel_assistant_training.teacher import layout, scans, strided, windows
-from kernel_assistant_training.teacher.answer import Answer, Family
+from kernel_assistant_training.teacher.families import layout, scans, strided, windows
+from kernel_assistant_training.teacher.text.answer import Answer, Family
 from tests.common.builds import build
 from tests.skills.emulated import Emulated, compile_emulated
 from tests.skills.harness import compile_cuda, unit_text
@@ -105,7 +106,9 @@ def _check(found: list[Written], module: Any, bind: Any, size: int) -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_what_no_form_fits_has_no_answer(target: str) -> None:
-    """Elementwise and row tasks are other families' work; uneven windows and indices of a pool are nobody's."""
+    """Elementwise and row tasks belong to other families; no form exists for uneven windows and for the indices of a
+    pool.
+    """
     others = [
         task("plain", lambda x: torch.relu(x) + 1, lambda size: (torch.randn(size, 8),)),
         task("rows", lambda x: x.softmax(-1), lambda size: (torch.randn(size, 8),)),

@@ -1,5 +1,6 @@
-"""Elementwise kernels, rows and several kernels: every answer against PyTorch in float64, at sizes that it was not
-written for; those for CUDA on the emulator of a block."""
+"""Elementwise kernels, rows and several kernels: every answer is compared with PyTorch in float64, also at other sizes;
+answers for CUDA run on the emulator of a block.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 import torch
 
-from kernel_assistant.environment.headers import INCLUDE
+from kernel_assistant.environment.builds.headers import INCLUDE
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.applied.binaries import driver
 from kernel_assistant.worker.runner import executor

@@ -1,5 +1,6 @@
-"""What depends on the order of values, or on where they stand, as PyTorch gives it in the same type: for the CPU, and
-for CUDA on the emulator of a block."""
+"""Results that depend on the order or the positions of values equal PyTorch's in the same type: for the CPU, and for
+CUDA on the emulator of a block.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from kernel_assistant.environment.headers import INCLUDE
+from kernel_assistant.environment.builds.headers import INCLUDE
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner import executor
@@ -33,7 +34,7 @@ def _two(size: int) -> Tensors:
 
 
 def _coarse(size: int) -> Tensors:
-    """Every sum of two has neighbours that a half type does not tell from it."""
+    """The sum of any two values has neighbours that a half type cannot distinguish from it."""
     return torch.randn(size, 12, 320) / 64 + 1, torch.randn(size, 12, 320) / 1024
 
 

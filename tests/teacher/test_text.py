@@ -1,4 +1,4 @@
-"""What answers look like: one style, names for numbers, brackets where they are needed, schedules that differ."""
+"""The style of answers: one style, names for numbers, brackets where they are needed, different schedules."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import canonical
-from kernel_assistant.records.graph import Operand, Value, references
+from kernel_assistant.records.graph import GraphInput, Operand, references
 from kernel_assistant_training.teacher import answers
 
 RMS = """// set: T=64 V=4
@@ -34,8 +34,8 @@ extern "C" __global__ void __launch_bounds__(T) k0(const __grid_constant__ k0_ar
 def _graph(*steps: tuple[str, tuple[Operand, ...], tuple[str, ...]], dtype: str = "f32") -> OpGraph:
     """x0, x1 of [B, 768] and p0 of [768]; `steps` are (operator, operands, shape)."""
     wide = TensorSpec(dtype=dtype, shape=("B", "768"))
-    inputs = [Value(name="x0", spec=wide), Value(name="x1", spec=wide)]
-    inputs.append(Value(name="p0", spec=TensorSpec(dtype=dtype, shape=("768",)), kind="param", path="w"))
+    inputs = [GraphInput(name="x0", spec=wide), GraphInput(name="x1", spec=wide)]
+    inputs.append(GraphInput(name="p0", spec=TensorSpec(dtype=dtype, shape=("768",)), kind="param", path="w"))
     nodes = tuple(
         Node(name=f"n{number}", op=op, args=args, spec=TensorSpec(dtype=dtype, shape=shape))
         for number, (op, args, shape) in enumerate(steps)
@@ -105,7 +105,7 @@ def test_an_element_that_is_used_twice_is_read_once(target: str) -> None:
 def test_brackets_are_where_they_are_needed(
     steps: tuple[tuple[str, tuple[Operand, ...], tuple[str, ...]], ...], wanted: str
 ) -> None:
-    """Behind a condition, where values have no names."""
+    """Tests values behind a condition, which have no names."""
     joined = ("cat", (["%n1", "%x1"], 1), ("B", "1536"))
     for target in ("cpu", "cuda"):
         source = answers(canonical(_graph(*steps, joined)), target, Random(0), 1)[0].source
@@ -113,7 +113,7 @@ def test_brackets_are_where_they_are_needed(
 
 
 def test_what_stands_behind_a_condition_is_not_computed_before_it() -> None:
-    """Of two joined tensors, the one that is not there is not read."""
+    """Of two joined tensors, the one that does not contain the element is not read."""
     wide, long = TensorSpec(dtype="f32", shape=("B", "300")), TensorSpec(dtype="f32", shape=("B", "600"))
     nodes = (
         Node(name="n0", op="neg", args=("%x0",), spec=wide),
@@ -122,7 +122,7 @@ def test_what_stands_behind_a_condition_is_not_computed_before_it() -> None:
         Node(name="n3", op="tanh", args=("%n2",), spec=long),
         Node(name="n4", op="abs", args=("%n3",), spec=long),
     )
-    inputs = (Value(name="x0", spec=wide), Value(name="x1", spec=wide))
+    inputs = (GraphInput(name="x0", spec=wide), GraphInput(name="x1", spec=wide))
     graph = OpGraph(dims={"B": 64}, inputs=inputs, nodes=nodes, outputs=("n4",))
     source = answers(canonical(graph), "cpu", Random(0), 1)[0].source
     before, _, behind = source.partition(" ? ")
@@ -162,11 +162,11 @@ def test_what_is_left_out_has_no_answer() -> None:
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 def test_a_kernel_reads_a_result_that_an_earlier_one_wrote(target: str) -> None:
-    """Its own result is out0 until the parts are put together, and so is the one that it reads."""
+    """Its own result is called out0 until the parts are put together, and so is the result that it reads."""
     spec = TensorSpec(dtype="f32", shape=("B", "512"))
     graph = OpGraph(
         dims={"B": 64},
-        inputs=(Value(name="x0", spec=spec),),
+        inputs=(GraphInput(name="x0", spec=spec),),
         nodes=(
             Node(name="n0", op="cumsum", args=("%x0", -1), spec=spec),
             Node(name="n1", op="cumsum", args=("%n0", -1), spec=spec),
@@ -181,14 +181,14 @@ def test_a_kernel_reads_a_result_that_an_earlier_one_wrote(target: str) -> None:
 
 @pytest.mark.parametrize("rank", [1, 2, 3])
 def test_a_window_has_the_lists_of_its_operator(rank: int) -> None:
-    """Kernel, stride, padding and all sizes as the prompt has them, for any number of dimensions."""
+    """The window has kernel, stride, padding and sizes as lists, as in the prompt, for any number of dimensions."""
     sizes = (40, 60, 90)[:rank]
     spec, behind = (
         TensorSpec(dtype="f32", shape=("B", "12", *map(str, one))) for one in (sizes, [n // 2 for n in sizes])
     )
     args: tuple[Operand, ...] = ("%x0", [3] * rank, [2] * rank, [1] * rank)
     node = Node(name="n0", op=f"max_pool{rank}d", args=args, spec=behind)
-    graph = OpGraph(dims={"B": 64}, inputs=(Value(name="x0", spec=spec),), nodes=(node,), outputs=("n0",))
+    graph = OpGraph(dims={"B": 64}, inputs=(GraphInput(name="x0", spec=spec),), nodes=(node,), outputs=("n0",))
     source = answers(canonical(graph), "cpu", Random(0), 1)[0].source
     lists = ", ".join(f"ka::list<{', '.join([number] * rank)}>" for number in "321")
     names = [value.shape[2:] for value in (canonical(graph).graph.inputs[0].spec, canonical(graph).graph.nodes[0].spec)]
@@ -199,7 +199,7 @@ def test_a_window_has_the_lists_of_its_operator(rank: int) -> None:
 @pytest.mark.parametrize("target", ["cpu", "cuda"])
 @pytest.mark.parametrize("last", ["tanh", "softmax.int"])
 def test_a_part_begins_behind_so_many_others(target: str, last: str) -> None:
-    """By the name of a part's size, whatever other products give the same number."""
+    """It uses the name of the part's size, even if other products have the same value."""
     part = ("B", "256")
     args: tuple[Operand, ...] = ("%n2", -1) if last.startswith("softmax") else ("%n2",)
     graph = _graph(

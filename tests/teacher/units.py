@@ -1,4 +1,6 @@
-"""Answers of many tasks as one translation unit: compiled once, run by the product's executor or by the emulator."""
+"""Answers of many tasks as one translation unit: it is compiled once, and run by the product's executor or by the
+emulator.
+"""
 
 from __future__ import annotations
 
@@ -13,14 +15,14 @@ import msgspec
 import torch
 
 from kernel_assistant.agent.directives import candidate_from
-from kernel_assistant.environment.header import plan_header
+from kernel_assistant.environment.builds.header import plan_header
 from kernel_assistant.records import OpGraph, Plan
 from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.records.codec import from_builtins, to_builtins
-from kernel_assistant.worker.export import export_graph
+from kernel_assistant.worker.graph.export import export_graph
 from kernel_assistant.worker.runner import plan as plans
 from kernel_assistant.worker.runner.pytorch.tensors import DTYPES as TORCH
-from kernel_assistant_training.teacher.answer import Answer
+from kernel_assistant_training.teacher.text.answer import Answer
 from tests.generator.harness import Function
 from tests.skills.program import Program
 
@@ -32,7 +34,7 @@ BOUND = {torch.float32: 4e-6, torch.bfloat16: 8e-3, torch.float16: 1e-3}
 
 @dataclass(frozen=True)
 class Task:
-    """A module, its inputs for a size of the free dimension, and its graph where that was there first."""
+    """A module, its inputs for a size of the free dimension, and its graph if that was made first."""
 
     name: str
     model: torch.nn.Module
@@ -41,7 +43,9 @@ class Task:
 
     @cached_property
     def graph(self) -> OpGraph:
-        """Otherwise what the worker makes of it, when somebody asks: every process of a run collects all tests."""
+        """The graph. If it is not given, the worker makes it when it is first needed, because every process of a run
+        collects all tests.
+        """
         return self.drawn or from_builtins(export_graph(self.model, self.inputs(6), {}), OpGraph)
 
     @property
@@ -50,7 +54,7 @@ class Task:
 
 
 def task(name: str, model: Any, inputs: Callable[[int], Tensors], dtype: torch.dtype = torch.float32) -> Task:
-    """`inputs(B)` are made in float32 and given in `dtype`."""
+    """A task whose `inputs(B)` are made in float32 and passed in `dtype`."""
     module = (model if isinstance(model, torch.nn.Module) else Function(model)).eval().to(dtype)
 
     def given(size: int) -> Tensors:
@@ -61,7 +65,7 @@ def task(name: str, model: Any, inputs: Callable[[int], Tensors], dtype: torch.d
 
 @dataclass(frozen=True)
 class Written:
-    """An answer as a program whose names no other has."""
+    """An answer as a program whose names differ from those of all other programs."""
 
     task: Task
     program: Program
@@ -77,8 +81,9 @@ class Written:
     def errors(
         self, module: Any, bind: Callable[..., Any], size: int, device: str = "cpu", *, exact: bool = True
     ) -> list[float]:
-        """Of each result, against the module in float64, or not `exact` in its own type: largest error as a part of the
-        largest value, over what the dtype allows; NaN where an element was not written."""
+        """The error of each result against the module in float64, or in its own type without `exact`: the largest error
+        divided by the largest value and by the error that the dtype allows; NaN if an element was not written.
+        """
         torch.manual_seed(size)
         inputs = self.task.inputs(size)
         plan, dims = to_builtins(self.program.plan), self.dims(inputs)
@@ -111,7 +116,7 @@ def _error(got: torch.Tensor, want: torch.Tensor) -> float:
 def written(
     tasks: Iterable[Task], target: str, answers: Callable[[Task], Sequence[Answer]], first: int = 0
 ) -> list[Written]:
-    """Every answer for every task, with names that are counted from `first`."""
+    """Every answer for every task, with names that are numbered from `first` on."""
     pairs = [(one, answer) for one in tasks for answer in answers(one)]
     return [Written(one, _program(one, target, answer, f"c{first + at}_")) for at, (one, answer) in enumerate(pairs)]
 

@@ -1,4 +1,4 @@
-"""What a loop reports, read back by TensorBoard itself."""
+"""The figures that a loop reports, read back by TensorBoard itself."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Plots of made-up runs: what is drawn is what was reported, whatever the number of points."""
+"""Plots of invented runs: they show the reported figures, for any number of points."""
 
 from __future__ import annotations
 
@@ -6,17 +6,18 @@ import json
 import math
 from xml.etree import ElementTree as ET
 
+import pandas as pd
 import pytest
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant_training.__main__ import main
+from kernel_assistant_training.options.data import PlotArguments
 
 pytest.importorskip("matplotlib", reason="matplotlib is not installed: pip install 'kernel-assistant[train]'")
-from kernel_assistant_training.tracking.curves import Curve, read_stages, together
-from kernel_assistant_training.tracking.draw import MARKED, smooth
-from kernel_assistant_training.tracking.overview import _seconds
+from kernel_assistant_training.tracking.curves import MARKED, StageCurves, read_stages, together
+from kernel_assistant_training.tracking.draw import seconds
 from kernel_assistant_training.tracking.plot import main as plot
-from kernel_assistant_training.tracking.report import write_plots
+from kernel_assistant_training.tracking.plot import write_plots
 
 
 def write(folder, stage, rows, *, begin=1000.0, every=10.0, name="metrics.jsonl"):
@@ -67,9 +68,7 @@ def test_a_step_that_was_written_again_counts_with_its_later_line(tmp_path):
     with (tmp_path / "metrics.jsonl").open("a") as file:
         file.write('{"stage": "sft", "time": 2000, "options": {}}\n{"stage": "sft", "st')
     (stage,) = read_stages(tmp_path)
-    assert stage.curves.keys() == {"loss"}
-    assert stage.curves["loss"].steps.tolist() == [0, 1, 2]
-    assert stage.curves["loss"].values.tolist() == [3, 2, 1]
+    assert stage.runs[0].to_dict() == {"loss": {0: 3.0, 1: 2.0, 2: 1.0}}
 
 
 def test_seeds_are_a_mean_and_a_range_over_what_all_have(tmp_path):
@@ -79,21 +78,26 @@ def test_seeds_are_a_mean_and_a_range_over_what_all_have(tmp_path):
     write(tmp_path / "0", "ppo_single", [(1, {"entropy": 1.0})])
     runs = [read_stages(tmp_path / str(seed))[0] for seed in range(3)]
     found = together(runs)
-    assert found.curves.keys() == {"reward", "rate"}, "entropy is in one run alone"
-    curve = found.curves["reward"]
-    assert curve.steps.tolist() == [0, 2, 4]
-    assert (curve.values.tolist(), curve.low.tolist(), curve.high.tolist()) == ([1] * 3, [0] * 3, [2] * 3)
+    assert "reward" in found and "rate" in found
+    assert "entropy" not in found, "it is in one run alone"
+    assert found.spread("reward").to_dict() == {
+        "mean": {0: 1, 2: 1, 4: 1},
+        "low": {0: 0, 2: 0, 4: 0},
+        "high": {0: 2, 2: 2, 4: 2},
+    }
     assert main(["plot", *(str(tmp_path / str(seed)) for seed in range(3)), "--out", str(tmp_path / "seeds")]) == 0
     assert "mean of 3 runs; the band is from the lowest to the highest" in texts(tmp_path / "seeds" / "ppo_single.svg")
 
 
-def test_a_mean_keeps_what_is_constant_and_follows_what_is_not():
-    steps = list(range(5000))
-    _, flat = smooth(Curve.of(steps, [2.5] * 5000))
-    assert flat.tolist() == [2.5] * flat.size and flat.size <= 300
-    at, line = smooth(Curve.of(steps, [3.0 * step for step in steps]))
-    inside = (at > 100) & (at < 4900)
-    assert line[inside].tolist() == pytest.approx((3.0 * at[inside]).tolist())
+def test_a_moving_mean_keeps_what_is_constant_and_follows_what_is_not():
+    def spread(*values):
+        return StageCurves("sft", (pd.DataFrame({"loss": values}),), pd.Series()).spread("loss")
+
+    flat = spread(*[2.5] * 5000)
+    assert flat.to_numpy().ravel().tolist() == [2.5] * flat.size and len(flat) <= 300
+    line = spread(*(3.0 * step for step in range(5000))).loc[100:4900]
+    assert line["mean"].tolist() == pytest.approx([3.0 * step for step in line.index])
+    assert (line["low"] < line["mean"]).all() and (line["mean"] < line["high"]).all()
 
 
 def test_a_pipeline_has_its_stages_one_after_another(tmp_path):
@@ -115,9 +119,9 @@ def test_a_pipeline_has_its_stages_one_after_another(tmp_path):
     assert "best of all attempts" in texts(run / "plots" / "07-ppo-agent-evaluations.svg")
     # A night between two lines is no time of training.
     (stage,) = read_stages(run / "07-ppo-agent")
-    times = stage.times.values.copy()
-    times[6:] += 30_000
-    assert _seconds(times)[-1] == pytest.approx(130)
+    times = stage.times.copy()
+    times.iloc[6:] += 30_000
+    assert seconds(times).iloc[-1] == pytest.approx(130)
 
 
 def test_what_cannot_be_drawn_is_said(tmp_path):
@@ -126,4 +130,4 @@ def test_what_cannot_be_drawn_is_said(tmp_path):
     with pytest.raises(UsageError, match="is no folder"):
         write_plots(tmp_path / "nowhere")
     with pytest.raises(UsageError, match="no folder in common"):
-        plot([str(tmp_path), str(tmp_path)])
+        plot(PlotArguments(runs=(tmp_path, tmp_path)))

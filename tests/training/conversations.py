@@ -11,7 +11,7 @@ from kernel_assistant.records.transcript import Message
 
 
 def sums(seed: int) -> Iterator[list[Message]]:
-    """The answer is the task's operator between its operands."""
+    """Conversations in which the answer is the task's operator between its operands."""
     random = Random(seed)
     while True:
         op = random.choice(("add", "mul", "sub"))
@@ -24,11 +24,11 @@ def sums(seed: int) -> Iterator[list[Message]]:
 
 
 def few(seed: int) -> Iterator[list[Message]]:
-    """Two hundred conversations, and then none while the process lives."""
+    """Two hundred conversations; after them the process stays and gives none."""
     yield from islice(sums(seed), 200)
     Event().wait()
 
 
 def ends_if_even(seed: int) -> Iterator[list[Message]]:
-    """One conversation and no more for even seeds, which the first process has."""
+    """One conversation for even seeds, then the source ends; the first process has an even seed."""
     yield from sums(seed) if seed % 2 else islice(sums(seed), 1)

@@ -1,4 +1,4 @@
-"""The model that is trained is the Llama that others run, and a conversation sees only itself."""
+"""The trained model equals the Llama of transformers, and a conversation sees only its own tokens."""
 
 from __future__ import annotations
 

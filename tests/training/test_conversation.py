@@ -1,4 +1,4 @@
-"""Tokens of a conversation: what is learned, and that every engine cuts the same text in the same way."""
+"""The tokens of a conversation: which are learned, and that every engine splits the same text in the same way."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from transformers import AutoTokenizer
 from kernel_assistant.config import resolve
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.convert.to_gguf import to_gguf
-from kernel_assistant.serving.embedded import EmbeddedModel
 from kernel_assistant.serving.endpoint import local_engine
+from kernel_assistant.serving.llama.embedded import EmbeddedModel
 from kernel_assistant.serving.registry import find
 from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.conversation import Encoder
 from kernel_assistant_training.folder import save_folder
 from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Packer
-from kernel_assistant_training.reply import MOST_REPLY
+from kernel_assistant_training.reply import CONTEXT, MOST_REPLY
 from kernel_assistant_training.source import pairs_of
-from kernel_assistant_training.tokenizer import CONTEXT, PARTS, VOCABULARY, load
+from kernel_assistant_training.tokenizer import PARTS, VOCABULARY, load
 
 FENCE = '```cuda\n// set: T=256 V=4\n// launch: k0(x0, out0, rows=B) grid=B block=T\n#include "ka/rows.cuh"\n```\n'
 CALL = '<tool_call>{"name": "evaluate", "arguments": {}}</tool_call>'
@@ -50,7 +50,7 @@ def test_what_is_learned_is_what_the_assistant_writes(encoder, theirs):
 
 
 def test_marks_are_those_of_the_chat_template(encoder, theirs):
-    """Up to where an observation spells a control token, which only we keep apart."""
+    """They are equal up to an observation that spells a control token, which only our encoder keeps as text."""
     episode = [*EPISODE[:3], Message(role="tool", content="ok .2", tool_call_id="evaluate"), EPISODE[4]]
     documents = [message.openai() for message in episode]
     expected = theirs.apply_chat_template(documents, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)

@@ -1,4 +1,4 @@
-"""Answers made many at once are those that transformers makes one by one, whatever rows they sat in."""
+"""Answers that are generated in a batch equal those that transformers generates one by one, in any row."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import torch
 from transformers import AutoModelForCausalLM
 
 from kernel_assistant_training.architecture import SMALL, Llama
-from kernel_assistant_training.decode import Asked, Decoder
+from kernel_assistant_training.decode import Decoder, GenerationRequest
 from kernel_assistant_training.folder import load_folder, save_folder
 
 TINY = replace(SMALL, vocabulary=64, width=96, inner=160, layers=2, heads=4, kv_heads=2, head_width=32, context=512)
@@ -38,7 +38,9 @@ def prompts(count):
 def test_the_likeliest_tokens_and_their_probabilities_are_those_of_transformers(folder):
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
     decoder = Decoder(load_folder(folder), END, rows=4, context=300, device=CPU, width=3)
-    asked = [Asked(prompt, temperature=0.0, most=5 + 4 * number) for number, prompt in enumerate(prompts(11))]
+    asked = [
+        GenerationRequest(prompt, temperature=0.0, most=5 + 4 * number) for number, prompt in enumerate(prompts(11))
+    ]
     found = decoder.decode(asked)
     for one, reply in zip(asked, found, strict=True):
         ids = torch.tensor([list(one.prompt)])
@@ -67,7 +69,7 @@ def test_the_likeliest_tokens_and_their_probabilities_are_those_of_transformers(
 
 def test_a_seed_gives_the_same_answer_in_whatever_company(folder):
     decoder = Decoder(load_folder(folder), END, rows=8, context=256, device=CPU)
-    asked = [Asked(prompt, seed=number, most=25) for number, prompt in enumerate(prompts(12))]
+    asked = [GenerationRequest(prompt, seed=number, most=25) for number, prompt in enumerate(prompts(12))]
     together = decoder.decode(asked)
     assert [decoder.decode([one])[0].ids for one in asked] == [reply.ids for reply in together]
     other = decoder.decode([replace(one, seed=one.seed + 100) for one in asked])
@@ -75,7 +77,7 @@ def test_a_seed_gives_the_same_answer_in_whatever_company(folder):
 
 
 def test_what_is_sampled_has_the_distribution_of_the_temperature(folder):
-    """The first token of a prompt, drawn a thousand times, against the softmax."""
+    """The first token after a prompt, sampled a thousand times, compared with the softmax."""
     model = load_folder(folder)
     (prompt,) = prompts(1)
     theirs = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
@@ -83,7 +85,7 @@ def test_what_is_sampled_has_the_distribution_of_the_temperature(folder):
         logits = theirs(torch.tensor([prompt])).logits[0, -1]
     decoder = Decoder(model, END, rows=256, context=64, device=CPU)
     for temperature in (1.0, 0.5):
-        asked = [Asked(prompt, temperature, seed, most=1) for seed in range(1024)]
+        asked = [GenerationRequest(prompt, temperature, seed, most=1) for seed in range(1024)]
         counts = Counter(reply.ids[0] for reply in decoder.decode(asked))
         expected = (logits / temperature).softmax(-1) * len(asked)
         found = torch.tensor([counts[token] for token in range(TINY.vocabulary)])
@@ -94,7 +96,7 @@ def test_what_is_sampled_has_the_distribution_of_the_temperature(folder):
 
 def test_other_weights_take_their_place(folder):
     first, second = load_folder(folder), Llama(TINY)
-    asked = [Asked(prompt, temperature=0.0, most=20) for prompt in prompts(3)]
+    asked = [GenerationRequest(prompt, temperature=0.0, most=20) for prompt in prompts(3)]
     decoder = Decoder(first, END, rows=4, context=64, device=CPU)
     before = decoder.decode(asked)
     decoder.load(second)
@@ -106,4 +108,4 @@ def test_other_weights_take_their_place(folder):
 def test_what_is_too_long_is_refused(folder):
     decoder = Decoder(load_folder(folder), END, rows=2, context=100, device=CPU)
     with pytest.raises(ValueError, match="more than 256 tokens"):
-        decoder.decode([Asked([1] * 200, most=57)])
+        decoder.decode([GenerationRequest([1] * 200, most=57)])

@@ -1,4 +1,4 @@
-"""Held-out tasks, what an answer to them is called, and what the processes that make tasks load."""
+"""Held-out tasks, the comparison of answers with the teacher's, and the imports of the processes that make tasks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Muon: steps are orthonormal, those of a shape are independent of each other, and a state comes back."""
+"""Muon: steps are orthonormal, matrices of a shape are independent of each other, and its state can be restored."""
 
 from __future__ import annotations
 

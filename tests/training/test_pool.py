@@ -1,4 +1,4 @@
-"""Rows in shared memory: what is given out is whole, fresh first, from all writers alike."""
+"""Rows in shared memory: rows are complete, new rows come first, and all writers contribute equally."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import numpy as np
 import pytest
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant_training.pool import Pool, PoolShape
+from kernel_assistant_training.pool import SharedRows, SharedRowsShape
 
 
 @pytest.fixture
 def pool():
-    made = Pool(PoolShape(parts=3, kept=8, length=4))
+    made = SharedRows(SharedRowsShape(parts=3, kept=8, length=4))
     yield made
     made.close()
 
@@ -62,7 +62,7 @@ def test_rows_come_again_from_what_is_there(pool):
 
 
 def test_another_process_sees_the_same(pool):
-    other = Pool(pool.shape, pool.name)
+    other = SharedRows(pool.shape, pool.name)
     write(other, 1, 2)
     other.count(1, 77, 0)
     other.count(1, 77, 3)
@@ -73,4 +73,4 @@ def test_another_process_sees_the_same(pool):
 
 def test_no_room_is_said():
     with pytest.raises(UsageError, match="has no room"):
-        Pool(PoolShape(parts=1, kept=1 << 34, length=2048))
+        SharedRows(SharedRowsShape(parts=1, kept=1 << 34, length=2048))

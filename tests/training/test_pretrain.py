@@ -1,4 +1,4 @@
-"""Stage 0 in small: processes, packing, loss, schedule, files, and going on from a checkpoint."""
+"""A small stage 0: processes, packing, loss, schedule, files, and resuming from a checkpoint."""
 
 from __future__ import annotations
 
@@ -15,13 +15,20 @@ import torch
 
 from kernel_assistant.errors import InternalError
 from kernel_assistant.session.training_run import RunState, read_status
-from kernel_assistant_training import pretrain
 from kernel_assistant_training.architecture import SMALL, Llama
-from kernel_assistant_training.export import export
 from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.greedy import greedy
-from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, Rows
-from kernel_assistant_training.pretrain import Options, Progress, batch_of, learning_rate, train, weighted_losses
+from kernel_assistant_training.packing import FIRST, LEARNED, PROMPT, PackedRows
+from kernel_assistant_training.stages import pretrain
+from kernel_assistant_training.stages.export import export
+from kernel_assistant_training.stages.pretrain import (
+    PretrainOptions,
+    PretrainProgress,
+    batch_of,
+    learning_rate,
+    train,
+    weighted_losses,
+)
 from kernel_assistant_training.stream import Stream, StreamOptions
 from kernel_assistant_training.tokenizer import load, vocabulary_size
 from tests.common.threads import one_thread
@@ -31,7 +38,7 @@ TINY = replace(SMALL, width=64, inner=128, layers=2, heads=1)
 
 @pytest.fixture
 def source(monkeypatch):
-    """Of a module that a new process finds."""
+    """A source in a module that a new process can import."""
     monkeypatch.syspath_prepend(str(Path(__file__).parent))
     import conversations
 
@@ -41,7 +48,7 @@ def source(monkeypatch):
 @pytest.fixture
 def options(tmp_path, monkeypatch, source):
     monkeypatch.setitem(pretrain.SHAPES, "small", TINY)
-    return Options(
+    return PretrainOptions(
         out=tmp_path / "run",
         shape="small",
         seconds=250,
@@ -97,7 +104,7 @@ def test_another_run_begins_with_the_weights_of_a_model(options, source):
 def test_only_what_follows_inside_a_conversation_is_learned():
     flags = np.array([[PROMPT | FIRST, PROMPT, LEARNED, LEARNED, PROMPT | FIRST, LEARNED, 0, 0]], np.uint8)
     ids = np.arange(10, 18, dtype=np.uint16)[None]
-    batch = batch_of(Rows(ids, flags), 0.1, torch.device("cpu"))
+    batch = batch_of(PackedRows(ids, flags), 0.1, torch.device("cpu"))
     assert batch.weights[0].tolist() == pytest.approx([0.1, 1, 1, 0, 1, 0, 0, 0])
     assert batch.learned[0].tolist() == [0, 1, 1, 0, 1, 0, 0, 0]
     assert batch.labels[0, :5].tolist() == [11, 12, 13, 14, 15]
@@ -115,10 +122,10 @@ def test_the_loss_is_the_weighted_mean():
 
 
 def test_the_rate_rises_with_steps_and_falls_with_the_clock(tmp_path):
-    options = Options(out=tmp_path, seconds=100, warm_up=10, decay=0.4, rate=1.0)
+    options = PretrainOptions(out=tmp_path, seconds=100, warm_up=10, decay=0.4, rate=1.0)
     steps = [(0, 0, 0.1), (9, 1, 1.0), (500, 59, 1.0), (800, 80, 0.5), (900, 100, 0.0), (901, 101, 0.0)]
     for step, seconds, expected in steps:
-        assert learning_rate(options, Progress(step=step, seconds=seconds)) == pytest.approx(expected)
+        assert learning_rate(options, PretrainProgress(step=step, seconds=seconds)) == pytest.approx(expected)
 
 
 def test_fresh_rows_go_first(source):
@@ -154,7 +161,7 @@ def test_processes_that_all_end_are_not_waited_for(source):
 
 
 def test_processes_end_with_who_started_them(source, tmp_path):
-    """Also where the pool has room for ever, and nobody could say goodbye."""
+    """They also end if the pool has room for ever and nobody tells them to stop."""
     program = tmp_path / "streams.py"
     program.write_text(
         "import sys, time\n"

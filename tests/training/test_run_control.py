@@ -1,4 +1,4 @@
-"""A run as those see it who watch it, and what they can ask of it."""
+"""A run as its watchers see it, and their commands to it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,16 @@ import time
 
 import pytest
 
-from kernel_assistant.session.training_run import CONTROL, METRICS, STATUS, RunState, Wish, ask, read_status, wish_of
+from kernel_assistant.session.training_run import (
+    CONTROL,
+    METRICS,
+    STATUS,
+    RunState,
+    TrainingCommand,
+    ask,
+    read_status,
+    wish_of,
+)
 from kernel_assistant_training import run_control
 from kernel_assistant_training.interrupts import Interrupted
 from kernel_assistant_training.run_control import RunControl
@@ -44,10 +53,10 @@ def test_a_pause_lasts_until_somebody_lets_it_go_on(tmp_path):
     def sleep(seconds):
         seen.append(state_of(tmp_path)[0])
         if len(seen) == 3:
-            ask(tmp_path, Wish.go_on)
+            ask(tmp_path, TrainingCommand.go_on)
 
     with RunControl(tmp_path, "ppo") as run:
-        ask(tmp_path, Wish.pause)
+        ask(tmp_path, TrainingCommand.pause)
         assert run.goes_on(5, sleep)
         assert seen == [RunState.paused] * 3 and run.paused_s > 0
         assert state_of(tmp_path)[0] is RunState.running
@@ -55,15 +64,15 @@ def test_a_pause_lasts_until_somebody_lets_it_go_on(tmp_path):
 
 def test_a_stop_also_ends_a_pause(tmp_path):
     with RunControl(tmp_path, "ppo") as run:
-        ask(tmp_path, Wish.pause)
-        assert not run.goes_on(5, lambda seconds: ask(tmp_path, Wish.stop))
+        ask(tmp_path, TrainingCommand.pause)
+        assert not run.goes_on(5, lambda seconds: ask(tmp_path, TrainingCommand.stop))
         assert not run.goes_on(6)
     assert state_of(tmp_path) == (RunState.stopped, 6, "")
     assert not (tmp_path / CONTROL).exists()
 
 
 def test_what_was_asked_of_an_earlier_run_does_not_count(tmp_path):
-    ask(tmp_path, Wish.stop)
+    ask(tmp_path, TrainingCommand.stop)
     with RunControl(tmp_path, "ppo") as run:
         assert run.goes_on(1)
 
@@ -102,7 +111,7 @@ def test_files_that_cannot_be_read_are_no_status_and_no_wish(tmp_path):
     (tmp_path / STATUS).write_text("{")
     (tmp_path / CONTROL).write_text("dance")
     assert read_status(tmp_path) is None
-    assert wish_of(tmp_path) is Wish.go_on
+    assert wish_of(tmp_path) is TrainingCommand.go_on
 
 
 def test_a_signal_lets_the_step_end_and_a_second_or_a_minute_does_not(tmp_path, monkeypatch):

@@ -1,8 +1,7 @@
-"""Stage 1: what is learned of an episode, and TRL with it where it is installed (the extra `train`)."""
+"""Stage 1: which tokens of an episode are learned, and training with TRL if it is installed (the extra `train`)."""
 
 from __future__ import annotations
 
-import argparse
 import gzip
 import json
 import threading
@@ -14,11 +13,12 @@ import torch
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message
-from kernel_assistant.session.training_run import METRICS, RunState, Wish, ask, read_status
-from kernel_assistant_training import fine_tuning, sft
+from kernel_assistant.session.training_run import METRICS, RunState, TrainingCommand, ask, read_status
 from kernel_assistant_training.architecture import SMALL, Llama
 from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.greedy import greedy
+from kernel_assistant_training.options.stages import SftArguments
+from kernel_assistant_training.stages import fine_tuning, sft
 from kernel_assistant_training.tokenizer import load, vocabulary_size
 from tests.common.threads import one_thread
 
@@ -79,9 +79,9 @@ def test_what_is_no_episode_is_named(tmp_path):
 
 def options_of(folder, file, **changed):
     options = {"trainer": "transformers", "pairs_share": 0.0, "epochs": 1.0, "seconds": 0.0, "batch": 1, "rate": 1e-3}
-    return argparse.Namespace(
+    return SftArguments(
         base=folder / "base",
-        episodes=[file],
+        episodes=(file,),
         out=folder / "out",
         accumulate=1,
         seed=0,
@@ -132,7 +132,7 @@ def test_training_stops_when_somebody_asks(file, source, tmp_path):
     def stop_when_it_reports():
         while not over.wait(0.02):
             if (tmp_path / "out" / METRICS).exists():
-                ask(tmp_path / "out", Wish.stop)
+                ask(tmp_path / "out", TrainingCommand.stop)
                 return
 
     watcher = threading.Thread(target=stop_when_it_reports)

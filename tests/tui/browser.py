@@ -1,4 +1,6 @@
-"""What a browser does with `textual serve`: one websocket, keys in, what a terminal would draw out."""
+"""A stand-in for a browser with `textual serve`: one websocket that sends keys and receives what a terminal would
+draw.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +18,7 @@ SEQUENCE = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07]*\x07|[()].|.)")
 
 
 class Browser:
-    """One page on one served application."""
+    """One page of one served application."""
 
     def __init__(self, socket):
         self._socket = socket
@@ -31,7 +33,7 @@ class Browser:
         await self._socket.send_json(["resize", {"width": width, "height": height}])
 
     async def until(self, part, seconds=30):
-        """Until `part` was drawn since the last key."""
+        """Waits until `part` has been drawn since the last key."""
         deadline = time.monotonic() + seconds
         while part not in self._seen:
             message = await self._socket.receive(timeout=deadline - time.monotonic())

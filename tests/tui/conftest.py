@@ -1,4 +1,4 @@
-"""Projects, state folders and hosts for the terminal front end; every process that a test starts ends with it."""
+"""Projects, state folders and hosts for the terminal front end; every process that a test starts ends with the test."""
 
 from __future__ import annotations
 
@@ -44,7 +44,9 @@ def home(own_state, monkeypatch):
 
 @pytest.fixture(scope="module")
 def shared_home(tmp_path_factory, python_path):
-    """One state folder and one host for the tests of a file: a worker that has torch loaded is warm for the next."""
+    """One state folder and one host for the tests of a file, so that a worker with torch stays warm for the next
+    test.
+    """
     folder = tmp_path_factory.mktemp("shared")
     new_cache(folder / "home" / "cache")
     with pytest.MonkeyPatch.context() as patch:
@@ -54,7 +56,8 @@ def shared_home(tmp_path_factory, python_path):
         patch.setenv("KERNEL_ASSISTANT_TARGET", "cpu")
         patch.setenv("KERNEL_ASSISTANT_PYTHON", sys.executable)
         patch.setenv("KERNEL_ASSISTANT_POLICY", "generator")
-        patch.setenv("KERNEL_ASSISTANT_BUDGET", "3s")
+        patch.setenv("KERNEL_ASSISTANT_BUDGET", "60s")
+        patch.setenv("KERNEL_ASSISTANT_TURNS", "1")
         patch.setenv("KERNEL_ASSISTANT_FREE_WINS", "false")
         patch.setenv("PYTHONPATH", python_path)
         yield folder
@@ -77,7 +80,7 @@ def project(home):
 
 @pytest.fixture
 def start_host(settings):
-    """Starts a host of tests/session by its file's name."""
+    """A function that starts a host of tests/session, given its file's name."""
     started = []
 
     def start(name):
@@ -97,7 +100,9 @@ def start_host(settings):
 
 @pytest.fixture
 def steered(project):
-    """First line → the file of a class Gate, for the host that does what that line says (tiny_host.py)."""
+    """A function: first line → the file of a class Gate, for the host that follows the instruction in that line
+    (tiny_host.py).
+    """
 
     def write(first_line, name="model.py"):
         path = project / name

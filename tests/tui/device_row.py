@@ -28,7 +28,7 @@ _SLACK = {
 
 @dataclass(frozen=True)
 class Row:
-    """Units of `Said`; `bars` is how many cells of the history are not empty."""
+    """Units are those of `Said`; `bars` is the number of cells in the history that are not empty."""
 
     busy: float | None
     memory: float | None
@@ -41,7 +41,7 @@ class Row:
 
 
 def row_of(text: str, said: Said) -> Row | None:
-    """None where `text`, a screen, has no row with the number and the name that nvidia-smi gives the GPU."""
+    """Returns None if `text`, a screen, has no row with the GPU's number and name by nvidia-smi."""
     label = f"{said.index} {said.name.removeprefix('NVIDIA ')[:14]:<14} "
     line = next((line.split(label, 1)[1] for line in text.splitlines() if label in line), None)
     found = None if line is None else _ROW.match(line)
@@ -61,7 +61,7 @@ def row_of(text: str, said: Said) -> Row | None:
 
 
 def differences(row: Row, before: Said, after: Said) -> list[str]:
-    """What `row` says that nvidia-smi said neither before nor after it, nor anything between."""
+    """The values in `row` that nvidia-smi reported neither before nor after it, and that do not lie between the two."""
     wrong = []
     for name, (part, amount) in _SLACK.items():
         seen = getattr(row, name)

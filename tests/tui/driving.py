@@ -1,4 +1,4 @@
-"""A user's eyes and patience for the application that runs in the test's own process."""
+"""Reads the screen and waits, as a user does, for the application that runs in the test's own process."""
 
 from __future__ import annotations
 
@@ -8,18 +8,19 @@ from kernel_assistant_tui.app import KernelAssistant
 
 
 def opened(project, size=(120, 40), **flags):
-    """The application on `project` in a window of `size`, with the short messages that a user sees; a context manager
-    whose value is the pilot."""
+    """Runs the application on `project` in a window of `size`, with short messages as a user sees them; a context
+    manager that gives the pilot.
+    """
     return KernelAssistant(project, flags).run_test(size=size, notifications=True)
 
 
 def shown(app):
-    """The text of the screen, line by line, as the compositor has it."""
+    """The text of the screen, line by line, from the compositor."""
     return "\n".join(strip.text for strip in app.screen._compositor.render_strips())
 
 
 async def until(pilot, *wanted, seconds=120):
-    """What the screen shows, once every one of `wanted` is so: a text that it has, or a function that gives true."""
+    """The screen's text, once every one of `wanted` holds: a text on the screen, or a function that returns True."""
     deadline = time.monotonic() + seconds
     while True:
         await pilot.pause(0.05)

@@ -1,4 +1,6 @@
-"""A job as it was on two CPU cores: the shipped model's eight conversations, then the generator. Kept in recorded/."""
+"""A job that ran on two CPU cores: eight conversations of the shipped model, then the generator. It is kept in
+recorded/.
+"""
 
 from __future__ import annotations
 
@@ -7,7 +9,7 @@ from pathlib import Path
 
 from kernel_assistant.events import JobFinished, decode_event
 from kernel_assistant.records import Step, decode
-from kernel_assistant.session.event_log import log_path
+from kernel_assistant.session.hosting.event_log import log_path
 from kernel_assistant.source.build import build_task
 from kernel_assistant.store import JobOptions, JobState, Store
 
@@ -16,7 +18,7 @@ EXAMPLE = Path(__file__).parents[2] / "examples" / "gated_rms_norm.py"
 
 
 def add_recorded(settings, project):
-    """The number of the job, which is one of `project` now; its class is copied there."""
+    """Adds the job to `project` and copies its class there; returns its number."""
     path = Path(shutil.copy(EXAMPLE, project))
     store = Store(settings.state_dir)
     job = store.add_job(build_task(str(path), target="cpu", numerics="kernelbench"), JobOptions(), "cpu:0").id

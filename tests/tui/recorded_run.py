@@ -1,4 +1,4 @@
-"""A run of several stages, written by the records of the pipeline itself."""
+"""A run with several stages, written with the records of the pipeline itself."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import json
 import time
 
 from kernel_assistant.session.training_run import METRICS, RunState, write_status
-from kernel_assistant_training.pipeline.recipe import Recipe, Stage
-from kernel_assistant_training.pipeline.state import Done, Progress, RunFolder
+from kernel_assistant.session.training_stages import StageDone, StageProgress
+from kernel_assistant_training.pipeline.recipe import Recipe, RecipeStage
+from kernel_assistant_training.pipeline.run_folder import PipelineFolder
 
 STAGES = ("synth", "label", "pretrain", "ppo-single", "export")
 
@@ -19,15 +20,15 @@ def report(folder, step, stage, **figures):
 
 
 def write_run(path):
-    """Two stages are done, one was ended at its limit, `ppo-single` runs in this process."""
-    recipe = Recipe(target="cpu", stage=tuple(Stage(name=name, limit=60.0 + len(name)) for name in STAGES))
-    with RunFolder(path, recipe) as folder:
+    """Two stages are done, one was ended at its limit, and `ppo-single` runs in this process."""
+    recipe = Recipe(target="cpu", stage=tuple(RecipeStage(name=name, limit=60.0 + len(name)) for name in STAGES))
+    with PipelineFolder(path, recipe) as folder:
         for place, name in enumerate(STAGES[:4]):
             folder.folder(place).mkdir()
-            folder.keep(place, Progress(seconds=30.0 + place, starts=1))
+            folder.keep(place, StageProgress(seconds=30.0 + place, starts=1))
             if name != "ppo-single":
                 how = "limit" if name == "pretrain" else "ended"
-                folder.keep(place, Done(seconds=30.0 + place, starts=1, how=how))
+                folder.keep(place, StageDone(seconds=30.0 + place, starts=1, how=how))
             if name != "synth":
                 report(folder.watched(place), 1, name.replace("-", "_"), **{f"{name}_figure": 2.5, "reward": 1.0})
     (path / "01-synth" / "output.log").write_text("first\nlast words\n")

@@ -1,4 +1,4 @@
-"""The program in a real terminal: tmux, with a server of its own for each test."""
+"""The program in a real terminal: tmux, with a server for each test."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class Terminal:
 
     @property
     def status(self):
-        """Exit status of the program, or minus the signal that ended it; None while it runs."""
+        """The exit status of the program, or minus the signal that ended it; None while it runs."""
         if known := self._pane("pane_dead_status"):
             return int(known)
         if self._pane("pane_dead") != "1":
@@ -62,7 +62,7 @@ class Terminal:
         return None if fields[0] != "Z" else -(code & 0x7F) if code & 0x7F else code >> 8
 
     def text(self, *, colours=False):
-        """What the screen shows."""
+        """The text on the screen."""
         return self._tmux("capture-pane", "-p", *(["-e"] if colours else []))
 
     def press(self, *keys):
@@ -76,7 +76,7 @@ class Terminal:
         self._tmux("resize-window", "-x", str(width), "-y", str(height))
 
     def until(self, *parts, seconds=30):
-        """The screen once it has every one of `parts`."""
+        """The screen's text, once it has every one of `parts`."""
         return self.until_true(lambda shown: all(part in shown for part in parts), seconds)
 
     def until_gone(self, part, seconds=30):
@@ -90,7 +90,7 @@ class Terminal:
         return shown
 
     def until_ended(self, seconds=30):
-        """Exit status."""
+        """Waits until the program has ended; returns its exit status."""
         deadline = time.monotonic() + seconds
         while self.status is None:
             assert time.monotonic() < deadline, self.text()
@@ -98,11 +98,11 @@ class Terminal:
         return self.status
 
     def hang_up(self):
-        """Close the window: the program gets SIGHUP, and its terminal is gone."""
+        """Closes the window: the program gets SIGHUP, and its terminal no longer exists."""
         self._tmux("kill-server")
 
     def close(self):
-        """Returns when the program has ended: one that still follows a job would start a host for it."""
+        """Returns when the program has ended, because a program that still follows a job would start a host for it."""
         found = subprocess.run(
             [*self._command, "display-message", "-p", "#{pane_pid}"], capture_output=True, text=True, check=False
         ).stdout.strip()

@@ -1,4 +1,4 @@
-"""Actions, keys and preferences: one list, and everything that is made of it."""
+"""Actions, keys and preferences: one list, and everything that is made from it."""
 
 from __future__ import annotations
 
@@ -6,20 +6,26 @@ import importlib
 import inspect
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kernel_assistant.cli.app import cli
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import UsageError
-from kernel_assistant.session.class_state import ClassState
-from kernel_assistant_tui.actions import ACTIONS, table
+from kernel_assistant.session.edits import FileSelection
+from kernel_assistant.session.reporting.class_state import ClassState
+from kernel_assistant.store import JobKind
+from kernel_assistant_tui.actions import ACTIONS, BY_NAME, table
 from kernel_assistant_tui.flows.settings import write
+from kernel_assistant_tui.jobs import OpenJob
 from kernel_assistant_tui.keys import bindings, footer_keys
 from kernel_assistant_tui.preferences import Preferences, read_preferences
 from kernel_assistant_tui.project.module import Module
+from kernel_assistant_tui.screens.action_context import ActionContext, why_not
 from kernel_assistant_tui.screens.panes import PANES
-from kernel_assistant_tui.screens.possible import Situation, why_not
 from kernel_assistant_tui.themes import draws_boxes
+from kernel_assistant_tui.view.search_view import SearchView
+from tests.common.results import result
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,7 +60,7 @@ def test_the_footer_has_every_action_that_makes_sense():
 
 @pytest.mark.parametrize("needs", sorted({action.needs for action in ACTIONS}))
 def test_an_action_that_makes_no_sense_says_why(needs):
-    nothing = Situation(module=None, subject=None, job=None, scanning=False, others=False)
+    nothing = ActionContext(module=None, subject=None, job=None, scanning=False, others=False)
     for action in ACTIONS:
         if action.needs == needs:
             said = why_not(action, nothing)
@@ -63,9 +69,23 @@ def test_an_action_that_makes_no_sense_says_why(needs):
 
 def test_what_there_is_makes_actions_possible():
     applied = Module(Path("m.py"), "m.py", "M", 1, ClassState(applied=True, outcome="improved"))
-    now = Situation(module=applied, subject=applied, job=None, scanning=True, others=True)
+    now = ActionContext(module=applied, subject=applied, job=None, scanning=True, others=True)
     impossible = {action.name for action in ACTIONS if why_not(action, now)}
-    assert impossible == {"steer", "resume", "close_tab"}
+    assert impossible == {"steer", "resume", "close_tab", "confirm"}
+
+
+def test_what_a_job_left_open_can_be_measured_in_full():
+    module = Module(Path("m.py"), "m.py", "M", 1, ClassState(unconfirmed="4"))
+    place, view = (
+        FileSelection(Path("m.py"), "M"),
+        msgspec.structs.replace(SearchView(job="4"), result=result(artifacts={"plan.json": "p"})),
+    )
+    job = OpenJob("4", place, JobKind.optimize, view, "4")
+    for now in (
+        ActionContext(module=module, subject=module, job=None, scanning=False, others=False),
+        ActionContext(module=None, subject=None, job=job, scanning=False, others=False),
+    ):
+        assert not why_not(BY_NAME["confirm"], now)
 
 
 def test_bindings_are_named_for_the_keymap():

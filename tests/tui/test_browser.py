@@ -1,4 +1,4 @@
-"""In a browser, through textual-serve: the page, and the websocket that it opens."""
+"""The application in a browser, through textual-serve: the page, and its websocket."""
 
 from __future__ import annotations
 

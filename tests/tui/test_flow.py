@@ -1,4 +1,4 @@
-"""What a user does from the list of classes to the applied kernel and back, with real jobs on the CPU."""
+"""A user's session from the list of classes to the applied kernel and back, with real jobs on the CPU."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def project(shared_home):
 
 
 def run(project):
-    """What the applied kernels have counted in a program of the user's."""
+    """The counters of the applied kernel in a program of the user."""
     done = subprocess.run([sys.executable, "-c", RUN, str(project)], capture_output=True, text=True, check=True)
     return done.stdout
 
@@ -106,7 +106,7 @@ async def test_history_has_it_after_a_restart(project):
 
 
 async def test_cancelled_with_what_it_found(project):
-    async with opened(project, WIDE, budget=600.0) as pilot:
+    async with opened(project, WIDE, budget=600.0, turns=200) as pilot:
         await until(pilot, "Gate")
         await pilot.press("s")
         await until(pilot, "turn 1", "correct")
@@ -130,7 +130,7 @@ async def test_a_model_is_watched_and_steered(project):
 
     with served() as endpoint:
         endpoint.answers += [looks_about, hears]
-        async with opened(project, WIDE, policy="model", endpoint=endpoint.url, budget=600.0) as pilot:
+        async with opened(project, WIDE, policy="model", endpoint=endpoint.url, budget=600.0, turns=9) as pilot:
             await until(pilot, "Gate")
             await pilot.press("s")
             await until(pilot, asked.is_set)
@@ -143,7 +143,7 @@ async def test_a_model_is_watched_and_steered(project):
 
 
 async def test_a_worker_that_is_killed_is_told_of_and_the_job_goes_on(project):
-    async with opened(project, WIDE, budget=600.0) as pilot:
+    async with opened(project, WIDE, budget=600.0, turns=200) as pilot:
         await until(pilot, "Gate")
         await pilot.press("s")
         await until(pilot, "module exported")
@@ -162,7 +162,7 @@ async def test_a_class_without_inputs_gets_a_draft_and_runs(project):
     async with opened(project, WIDE, budget=1.0) as pilot:
         await until(pilot, "Bare")
         await pilot.press("slash", *"bare", "enter", "s")
-        await until(pilot, "Mend this draft", "get_inputs")
+        await until(pilot, "Mend this draft", "kernel-assistant: inputs=")
         await pilot.press("escape")
         await until_gone(pilot, "Mend this draft")
         assert path.read_text() == BARE
@@ -170,7 +170,9 @@ async def test_a_class_without_inputs_gets_a_draft_and_runs(project):
         await until(pilot, "Mend this draft")
         await pilot.press("f2")
         await until(pilot, "module exported")
-        assert path.read_text().startswith(BARE) and "def get_inputs" in path.read_text()
+        drafted = path.read_text().splitlines()
+        assert "\n".join(line for line in drafted if not line.startswith("# ")) == BARE.rstrip("\n")
+        assert "# kernel-assistant: inputs=(" in path.read_text()
         await pilot.press("x")
         await until(pilot, "ended:")
 

@@ -1,4 +1,4 @@
-"""Jobs that outlive the application, in hosts that end when they should not: the real host around a tiny job."""
+"""Jobs that outlive the application, in hosts that end at bad moments: the real host with a tiny job."""
 
 from __future__ import annotations
 
@@ -7,9 +7,12 @@ import signal
 
 import pytest
 
+from kernel_assistant.records import JobOutcome, encode
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.prepare import prepare
-from kernel_assistant.store import JobState
+from kernel_assistant.store import JobState, Store
+from tests.common.results import result
+from tests.session.tiny_host import step
 from tests.tui.driving import opened, shown, until, until_gone
 
 pytestmark = pytest.mark.asyncio
@@ -163,6 +166,25 @@ async def test_a_message_that_nobody_reads_is_not_lost(start_host, steered):
         await pilot.press("s")
         await until(pilot, "started on")
         await pilot.press("m", *"use tiles", "enter")
-        await until(pilot, "told job 1")
+        await until(pilot, "job 1 reads nothing: its kernels are the generator's", "use tiles")
+        await pilot.press("escape")
         await pilot.press("x")
         await until(pilot, "ended: cancelled")
+
+
+async def test_what_a_cancelled_job_kept_is_measured_in_full_by_a_key(start_host, steered, settings, tmp_path):
+    start_host("tiny_host.py")
+    path = steered("tick 1")
+    (candidate,) = step(1).candidates
+    (tmp_path / "plan.json").write_bytes(encode(candidate.plan))
+    (tmp_path / "f.cpp").write_text(candidate.sources["f.cpp"])
+    store = Store(settings.state_dir)
+    row = store.add_job(*prepare(f"{path}:Gate", settings), "cpu")
+    kept = result(outcome=JobOutcome.cancelled, artifacts={"plan.json": str(tmp_path / "plan.json")})
+    store.mark_ended(row.id, JobState.cancelled, result=kept)
+    async with opened(path.parent) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("f")
+        await until(pilot, "ended: ")
+    done = store.job("2")
+    assert done.options.candidate is not None and done.options.candidate.hash() == candidate.hash()

@@ -86,6 +86,17 @@ async def test_what_cannot_be_done_says_why_by_key_and_in_the_palette(project):
         await until(pilot, "not now: export: there are no")
 
 
+async def test_a_sentence_behind_a_refused_line_does_nothing(project):
+    async with opened(project) as pilot:
+        await until(pilot, "Gate")
+        await pilot.press("m", *"see vim start", "enter")
+        await until(pilot, "message: no job is running here", "what is typed now is dropped")
+        assert pilot.app.screen is pilot.app.main and not pilot.app.project.has_store
+        # Enter has ended the sentence.
+        await pilot.press("o")
+        await until(pilot, "Optimize Gate (model.py:5)")
+
+
 async def test_options_are_checked_before_anything_starts(project):
     async with opened(project) as pilot:
         await until(pilot, "Gate")
@@ -206,7 +217,7 @@ async def test_a_footer_whose_keys_do_nothing_below_a_dialog_is_not_seen(project
 
 async def test_the_file_of_keys_is_one_line_of_the_help(project, monkeypatch):
     path = f"/home/{'somebody with a long name/' * 4}config.toml"
-    monkeypatch.setattr("kernel_assistant_tui.screens.help.user_file", lambda: path)
+    monkeypatch.setattr("kernel_assistant_tui.dialogs.help.user_file", lambda: path)
     async with opened(project, size=(80, 24)) as pilot:
         await until(pilot, "Gate")
         await pilot.press("question_mark")

@@ -1,4 +1,4 @@
-"""What the terminal knows of a project's classes: found, changed, gone, ranked, with their last results."""
+"""The terminal's knowledge of a project's classes: found, changed, deleted, ranked, with their last results."""
 
 from __future__ import annotations
 
@@ -9,11 +9,14 @@ import pytest
 
 from kernel_assistant.config import resolve
 from kernel_assistant.records import InputSource, JobOutcome, KernelTask, Workload
+from kernel_assistant.records.scan import Scan, ScannedClass
+from kernel_assistant.session.edits import find_job
 from kernel_assistant.store import JobOptions, JobState, Store
+from kernel_assistant.store.scans import ScanStore
 from kernel_assistant_tui.project.module import matching, said
 from kernel_assistant_tui.project.project import Project
 from kernel_assistant_tui.project.watch import Watcher
-from tests.common.results import result
+from tests.common.results import best, result
 
 GATE = "from torch import nn\n\n\nclass Gate(nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
 
@@ -90,6 +93,25 @@ def test_results_come_and_become_stale(project, root):
     assert "edited" in gate.state.stale
 
 
+def test_what_apply_would_take_is_shown_where_a_newer_job_found_nothing(project, root):
+    store = Store(resolve()[0].state_dir)
+    task = KernelTask(
+        path=str(root / "model.py"),
+        content=GATE,
+        class_name="Gate",
+        source=InputSource.get_inputs,
+        workloads=(Workload(),),
+    )
+    for found in (result(best=best()), result()):
+        row = store.add_job(task, JobOptions(), "cpu:0")
+        store.mark_running(row.id)
+        store.mark_ended(row.id, JobState.done, result=found)
+    (gate,) = (one for one in project.read() if one.name == "Gate")
+    assert (gate.state.job, gate.state.outcome, gate.state.offer) == ("2", "no_candidate", "1")
+    assert said(gate.state) == "2.0× compile job 1"
+    assert find_job(store, gate.spec).id == gate.state.offer
+
+
 def test_search_wants_every_word(project):
     modules = project.read()
     assert names(matching(modules, "NORM layers")) == ["layers/norm.py:Norm"]
@@ -118,7 +140,43 @@ def test_the_watcher_tells_of_sources_and_kernels_alone(root):
         (root / "model_kernels").mkdir()
         (root / "model_kernels/manifest.json").write_text("{}")
         (root / "last.py").write_text(GATE)
-        assert heard.wait(20)
+        assert heard.wait(60)
         assert {path.name for path in told} <= {"last.py", "model.py", "first.py", root.name}
     finally:
         watcher.stop()
+
+
+def scanned(name, path, **fields):
+    row = {"module": "m", "line": 1, "calls": 1, "products_seconds": 0.0, "floor_seconds": 0.0, "unserved_seconds": {}}
+    figures = {"share_seconds": 0.5, "inclusive_seconds": 0.5, "saved_seconds": 0.1}
+    gains = {"speedup_at_floor": 1.1, "speedup_at_double": 1.1}
+    names = {"name": name, "qualname": name, "path": str(path)}
+    return ScannedClass(**{"installed": True, "folder": "kept", **row, **figures, **gains, **names, **fields})
+
+
+def keep_scan(folder, *classes):
+    """Stores a scan of a program in `folder`."""
+    store = ScanStore(resolve()[0].state_dir)
+    number, _ = store.begin(("python", "main.py"), str(folder))
+    words = dict.fromkeys(("target", "device", "clock", "python", "torch", "main", "ended"), "")
+    seconds = dict.fromkeys(("wall_seconds", "modules_seconds", "calls_seconds"), 1.0)
+    nothing = {"overhead_seconds": 0.0, "bandwidth": 0.0, "notes": (), "applied": (), "search_path": (), "runs": (1.0,)}
+    head = {"id": number, "command": ("python", "main.py"), "folder": str(folder), "created": 0.0, "exit_code": 0}
+    store.finish(Scan(**head, **words, **seconds, **nothing, classes=classes))
+    store.close()
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_classes_of_libraries_that_a_scan_kept_are_listed_with_their_rank(project, root, tmp_path, inside):
+    library = (root / ".venv" if inside else tmp_path) / "lib/site-packages/vendor/layers.py"
+    library.parent.mkdir(parents=True)
+    library.write_text(GATE.replace("Gate", "Vendored") + GATE.replace("Gate", "Unused"))
+    kept, own = scanned("Vendored", library), scanned("Gate", root / "model.py", installed=False)
+    keep_scan(root, own, kept, scanned("Unused", library, folder=""))
+    found = project.read()
+    assert names(found) == ["model.py:Gate", "vendor/layers.py:Vendored", "layers/norm.py:Norm"]
+    assert found[1].rank.place == 2 and found[1].spec == f"{library}:Vendored"
+    keep_scan(tmp_path / "elsewhere", kept)
+    assert names(project.read()) == names(found)
+    keep_scan(root, own)
+    assert names(project.read()) == ["model.py:Gate", "layers/norm.py:Norm"]

@@ -1,4 +1,4 @@
-"""What happens to terminals and to projects while the application looks at them."""
+"""Events of terminals and projects while the application shows them, such as deleted files."""
 
 from __future__ import annotations
 

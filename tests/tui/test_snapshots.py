@@ -1,5 +1,6 @@
-"""How it looks: pictures (SVG) at three sizes and in two themes, of a job that was recorded. After a change that is
-wanted: `pytest tests/tui/test_snapshots.py --snapshot-update`, and look at what git shows as changed, in a browser."""
+"""Pictures (SVG) of the application at three sizes and in two themes, with a recorded job. After an intended change run
+`pytest tests/tui/test_snapshots.py --snapshot-update`, and look at the changed files in a browser.
+"""
 
 from __future__ import annotations
 
@@ -9,8 +10,8 @@ import pytest
 
 from kernel_assistant.config import user_file
 from kernel_assistant_tui.app import KernelAssistant
-from kernel_assistant_tui.devices.machine import History, Machine
-from kernel_assistant_tui.devices.reading import Cpu, Gpu, Process, Reading
+from kernel_assistant_tui.devices.machine import DeviceHistory, DeviceMonitor
+from kernel_assistant_tui.devices.reading import Cpu, DeviceSample, Gpu, Process
 from kernel_assistant_tui.widgets.result import Result
 from tests.tui.conftest import BARE
 from tests.tui.driving import until
@@ -24,7 +25,7 @@ LOOKS = [*((THEMES[0], size) for size in SIZES), (THEMES[1], SIZES[1])]
 #: Snapshots take room: two columns are there at 120 already, and colours are those of the report.
 NARROWER = [look for look in LOOKS if look[0] == THEMES[0] and look[1] != SIZES[2]]
 GB = 2**30
-READING = Reading(
+READING = DeviceSample(
     gpus=(
         Gpu(0, "H200", 87, 61 * GB, 140 * GB, 512.0, 700.0, 63, (Process(4711, "python train.py", 60 * GB),)),
         Gpu(1, "H200", 0, 1 * GB, 140 * GB, 76.0, 700.0, 31),
@@ -36,13 +37,13 @@ BEFORE = tuple(50 + 49 * ((place * 37) % 100 - 50) / 50 for place in range(120))
 
 @pytest.fixture
 def standing_still(monkeypatch):
-    """A machine that always reads the same, in a place where it is always the same time."""
+    """A machine with constant readings, at a constant time."""
     monkeypatch.setenv("TZ", "UTC")
     monkeypatch.setenv("LANG", "C.UTF-8")
     monkeypatch.delenv("LC_ALL", raising=False)
     time.tzset()
-    monkeypatch.setattr(Machine, "read", lambda self: READING)
-    monkeypatch.setattr(History, "of", lambda self, name: BEFORE)
+    monkeypatch.setattr(DeviceMonitor, "read", lambda self: READING)
+    monkeypatch.setattr(DeviceHistory, "of", lambda self, name: BEFORE)
     yield
     monkeypatch.undo()
     time.tzset()
@@ -50,7 +51,7 @@ def standing_still(monkeypatch):
 
 @pytest.fixture
 def application(standing_still, settings, project):
-    """Theme → the application on a project with a job that has ended, and a class that says nothing of its inputs."""
+    """A function: theme → the application on a project with a finished job, and a class without declared inputs."""
     add_recorded(settings, project)
     (project / "bare.py").write_text(BARE)
 
@@ -63,7 +64,7 @@ def application(standing_still, settings, project):
 
 
 async def opened_job(pilot):
-    """The recorded job, chosen in the list, with everything that is read of it in threads."""
+    """The recorded job, chosen in the list, after threads have read all of its files."""
     await until(pilot, "GatedRMSNorm")
     await pilot.press("down", "enter")
     await until(pilot, "1 GatedRMSNorm", lambda: pilot.app.screen.query_one(Result)._facts)

@@ -1,4 +1,4 @@
-"""The program as it is packed, in a terminal of its own: what a test inside its process cannot see."""
+"""The packaged program in a real terminal: tests what a test inside its process cannot see."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def installed(tmp_path_factory, root):
-    """The wheel, as pip would lay it out."""
+    """The wheel, unpacked as pip would install it."""
     folder = tmp_path_factory.mktemp("site-packages")
     command = [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)]
     subprocess.run(command, cwd=root, capture_output=True, check=True)
@@ -38,14 +38,14 @@ def installed(tmp_path_factory, root):
 
 @pytest.fixture
 def tiny_host(installed, start_host, monkeypatch):
-    """Of the wheel too: to a client of newer code a host gives way to the real one."""
+    """A host from the same wheel, because a host ends if a client of newer code connects."""
     monkeypatch.setenv("PYTHONPATH", str(installed))
     return start_host("tiny_host.py")
 
 
 @pytest.fixture
 def open_terminal(installed, project):
-    """Size and environment → a terminal with the program in it."""
+    """A function: size and environment → a terminal with the program in it."""
     opened = []
 
     def start(width=120, height=40, **environ):
@@ -109,7 +109,7 @@ def test_a_window_that_shrinks_to_nothing_comes_back(open_terminal):
 
 
 def test_without_colours_everything_is_grey(open_terminal):
-    """Every colour that the terminal is told has equal red, green and blue; the chosen row can still be told."""
+    """Every colour that the terminal gets has equal red, green and blue; the chosen row is still visible."""
     grey = open_terminal(NO_COLOR="1")
     grey.until("Gate")
     assert colours(grey) and all(red == green == blue for red, green, blue in colours(grey))
@@ -119,7 +119,7 @@ def test_without_colours_everything_is_grey(open_terminal):
 
 
 def colours(terminal):
-    """Red, green and blue of all that it was told; the numbered colours are not used."""
+    """The red, green and blue values of all colours that the terminal got; the numbered colours are not used."""
     told = re.findall(r"\x1b\[([0-9;]+)m", terminal.text(colours=True))
     assert not [one for one in told if re.fullmatch(r"(?:\d;)*[349][1-6]", one)]
     return {tuple(map(int, found)) for one in told for found in re.findall(r"[34]8;2;(\d+);(\d+);(\d+)", one)}

@@ -1,4 +1,6 @@
-"""What a graph truly reads, found by changing it: the graph in float64, with some elements of its inputs replaced."""
+"""Finds the elements that a graph really reads by changing them: the graph runs in float64, with some elements of its
+inputs replaced.
+"""
 
 from __future__ import annotations
 
@@ -11,11 +13,11 @@ import torch
 
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import to_builtins
+from kernel_assistant.worker.measuring.traffic import parts_to_read
 from kernel_assistant.worker.reads.call import Need, arguments, kind
 from kernel_assistant.worker.runner.pytorch.aten import Operator
 from kernel_assistant.worker.runner.pytorch.tensors import DTYPES
 from kernel_assistant.worker.symbols import evaluate_size
-from kernel_assistant.worker.traffic import parts_to_read
 
 Values = dict[str, torch.Tensor]
 #: What an element becomes: the first is felt by what takes a largest value, the second by what takes a least one, the
@@ -44,7 +46,7 @@ class Graph:
         self.values = {value["name"]: self._drawn(value["name"], value["spec"]) for value in self.plain["inputs"]}
 
     def elements(self) -> int:
-        """Of the largest value."""
+        """The elements of the largest value."""
         specs = [one["spec"] for one in (*self.plain["inputs"], *self.plain["nodes"])]
         return max(torch.Size(self._shape(spec)).numel() for spec in specs)
 
@@ -58,8 +60,9 @@ class Graph:
         return parts_to_read(self.plain, self.dims, self.values)
 
     def redrawn(self) -> Iterator[Values]:
-        """The inputs, and other floating ones beside the same indices and conditions: where a value is cut off, or is
-        multiplied with what happens to be zero, its element is read for all that."""
+        """The inputs, and inputs with other floating values but the same indices and conditions. An element is read
+        even if its value is clamped or multiplied by zero for one of the inputs.
+        """
         yield self.values
         for draw in DRAWS:
             yield {
@@ -70,7 +73,7 @@ class Graph:
             }
 
     def changed(self, values: Values, where: torch.Tensor, name: str) -> Iterator[Values]:
-        """`values` with other elements in `name`, where the mask says so; a change each."""
+        """`values` with other elements in `name` where the mask is True, one set of values for each change."""
         value = values[name]
         if value.dtype.is_floating_point:
             others = [change(value) for change in CHANGES]
@@ -90,7 +93,7 @@ class Graph:
         return found.to(dtype)
 
     def _most(self, name: str) -> int:
-        """Indices are below this."""
+        """Indices are smaller than this number."""
         found = []
         for node in self.plain["nodes"]:
             given = arguments(node) if node["op"] != "getitem" else {}
@@ -116,7 +119,9 @@ def same(one: list[torch.Tensor], other: list[torch.Tensor]) -> bool:
 
 
 def unread(graph: Graph) -> list[tuple[str, int]]:
-    """Elements that are counted although no change of them changes an output: input and flat index. A sample."""
+    """Elements that are counted as read although no change of them changes an output, as input and flat index. Only a
+    sample is tried.
+    """
     found = []
     parts = graph.parts()
     shown = _with_gradient(graph)
@@ -137,7 +142,7 @@ def _matters(graph: Graph, name: str, where: torch.Tensor, values: Values) -> bo
 
 
 def left_out(graph: Graph) -> list[str]:
-    """Inputs with elements that are not counted and change an output all the same."""
+    """Inputs with elements that are not counted as read although they change an output."""
     found = []
     parts = graph.parts()
     for name, value in graph.values.items():
@@ -148,7 +153,7 @@ def left_out(graph: Graph) -> list[str]:
 
 
 def _with_gradient(graph: Graph) -> Values:
-    """Elements on which some output depends smoothly: they are read, and need no trial."""
+    """Elements with a gradient of some output: they are read and need not be tried."""
     leaves = {
         name: value.clone().requires_grad_()
         for name, value in graph.values.items()

@@ -1,4 +1,4 @@
-"""Random graphs of operators that take parts of their operands, move elements about, or read windows and rows."""
+"""Random graphs of operators that take parts of their operands, move elements, or read windows and rows."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from kernel_assistant.records import Node, OpGraph, TensorSpec
-from kernel_assistant.records.graph import Value
+from kernel_assistant.records.graph import GraphInput
 from kernel_assistant.worker.runner.pytorch.aten import Operator
 from kernel_assistant.worker.runner.pytorch.tensors import DTYPES
 
@@ -17,21 +17,21 @@ _NAMES = {dtype: name for name, dtype in DTYPES.items()}
 
 
 class Unfit(Exception):
-    """The step does not fit the value at hand."""
+    """The step cannot be applied to the current value."""
 
 
 class Chain:
-    """A graph that grows by one operator after the other, which are run at once to know their shapes."""
+    """A graph that grows by one operator at a time; each operator is run at once, to find the shape of its result."""
 
     def __init__(self, random: Random) -> None:
-        self.random, self.inputs, self.nodes = random, list[Value](), list[Node]()
+        self.random, self.inputs, self.nodes = random, list[GraphInput](), list[Node]()
         self.known: dict[str, Any] = {}
 
     def input(self, shape: list[int], dtype: str = "f32", kind: str = "input") -> str:
         letter = {"input": "x", "param": "p", "buffer": "b"}[kind]
         name = f"{letter}{sum(one.name[0] == letter for one in self.inputs)}"
         spec = TensorSpec(dtype=dtype, shape=tuple(map(str, shape)))
-        self.inputs.append(Value(name=name, spec=spec, kind=kind, path="" if kind == "input" else name))
+        self.inputs.append(GraphInput(name=name, spec=spec, kind=kind, path="" if kind == "input" else name))
         self.known[name] = torch.zeros(shape, dtype=DTYPES[dtype])
         return name
 
@@ -54,7 +54,7 @@ class Chain:
         return list(self.known[name].shape)
 
     def graph(self, outputs: list[str]) -> OpGraph:
-        """Of what the outputs need."""
+        """The graph of the nodes that the outputs need."""
         used = set(outputs)
         for node in reversed(self.nodes):
             if node.name in used:
@@ -69,7 +69,7 @@ Step = Callable[[Chain, str], str]
 
 
 def drawn(random: Random) -> tuple[OpGraph, list[str]]:
-    """A graph of two to six steps and what they are; sometimes of two branches from one value."""
+    """A graph of two to six steps, and their names; sometimes with two branches from one value."""
     while True:
         chain, taken = Chain(random), list[str]()
         rank = random.choice((2, 3, 4, 4))
@@ -120,7 +120,7 @@ def selected(chain: Chain, x: str) -> str:
 
 
 def pieces(chain: Chain, x: str) -> str:
-    """One or two of several pieces."""
+    """Takes one or two of several pieces."""
     dim, random = _dim(chain, x, 4), chain.random
     op, rest = random.choice((("split.Tensor", 2), ("chunk", 3), ("tensor_split.sections", 3), ("unbind.int", None)))
     made = chain.add(op, f"%{x}", *([dim] if rest is None else [rest, dim]))
@@ -204,7 +204,9 @@ def shuffled(chain: Chain, x: str) -> str:
 
 
 def padded(chain: Chain, x: str) -> str:
-    """Negative amounts cut off. What is put around is not zero: a product with zero depends on nothing."""
+    """Pads; negative amounts cut elements off. The padding value is not zero, because a product with zero depends on no
+    operand.
+    """
     low, high = chain.random.choice(((1, 1), (-1, 0), (-2, 1), (0, -2)))
     modes = ((), ("reflect",), ("replicate",)) if len(chain.shape(x)) == 3 and min(low, high) >= 0 else ((),)
     return chain.add("pad", f"%{x}", [low, high], *(chain.random.choice(modes) or ("constant", 0.7)))
@@ -216,7 +218,7 @@ def joined(chain: Chain, x: str) -> str:
 
 
 def windowed(chain: Chain, x: str) -> str:
-    """Windows with gaps, dilated, sticking out, or not reaching the end."""
+    """Windows with gaps, with dilation, beyond the border, or not up to the end."""
     random, shape = chain.random, chain.shape(x)
     rank = len(shape) - 2
     if rank not in (1, 2):
@@ -324,7 +326,7 @@ def likelihood(chain: Chain, x: str) -> str:
 
 
 def filled(chain: Chain, x: str) -> str:
-    """One operator takes no more than the shape."""
+    """Adds operators, one of which uses only the shape of its operand."""
     shape, part = chain.add("ones_like", f"%{x}"), chain.add("sin", f"%{sliced(chain, x)}")
     return chain.add("add.Tensor", f"%{shape}", f"%{part}")
 

@@ -1,10 +1,10 @@
-"""What a machine gets of the cache that the system names."""
+"""The part of the cache size named by the system that a machine really gets."""
 
 from __future__ import annotations
 
 import pytest
 
-from kernel_assistant.worker.calibrate import LEAST_CACHE, usable_cache
+from kernel_assistant.worker.measuring.calibrate import LEAST_CACHE, usable_cache
 
 
 @pytest.mark.parametrize("named", [1 << 20, LEAST_CACHE])

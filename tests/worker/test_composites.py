@@ -1,4 +1,6 @@
-"""Exports in which torch prepares only the composite operators that a module has: the same graphs, sooner."""
+"""Exports in which torch prepares only the composite operators of the module: they give the same graphs in less
+time.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +13,7 @@ import torch
 from torch import nn
 from torch.nn import functional as F
 
-from kernel_assistant.worker import composites, export
+from kernel_assistant.worker.graph import composites, export
 from tests.generator.harness import Function
 
 X = torch.randn(4, 6)
@@ -65,7 +67,7 @@ def test_composites_of_the_graph_alone_are_prepared() -> None:
 
 
 def test_all_are_where_others_may_be_inside() -> None:
-    """`hardshrink` becomes `where` with a number, which is one."""
+    """`hardshrink` becomes `where` with a number, which is a composite operator."""
     assert _preserved(F.hardshrink) is None
 
 

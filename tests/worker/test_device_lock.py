@@ -1,4 +1,4 @@
-"""The lock of a device, between threads and processes of their own."""
+"""The lock of a device, between threads and between processes."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ with DeviceLock(sys.argv[1]).exclusive():
 
 
 class Ended(Exception):
-    """What a check raises."""
+    """The exception that a check raises."""
 
 
 def _start(code: str, *words: str) -> subprocess.Popen[str]:
@@ -67,7 +67,9 @@ def _go(process: subprocess.Popen[str]) -> None:
 
 
 def _until_waiting(folder: Path, count: int) -> None:
-    """Until so many wait for one of the lock's files, by the system's list: `->` is who waits for the one above."""
+    """Waits until `count` processes wait for one of the lock's files, according to the system's list: `->` marks a
+    waiter of the entry above.
+    """
     inodes = {str(path.stat().st_ino) for path in folder.glob("*.lock")}
     while True:
         lines = [line.split() for line in Path("/proc/locks").read_text().splitlines() if "->" in line]

@@ -1,4 +1,4 @@
-"""Changes that need no kernel: where they apply, that they are checked, and that they leave no trace."""
+"""Free wins: tests where they apply, that they are checked, and that they leave no trace."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ import torch
 from kernel_assistant.records import FreeWin, to_builtins
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant.source import build_task
-from kernel_assistant.worker import free_changes, free_wins
-from kernel_assistant.worker.cases import Case
-from kernel_assistant.worker.free_changes import Change, changes_for
-from kernel_assistant.worker.free_wins import NO_TIME, FreeWins
-from kernel_assistant.worker.open_task import OpenTask, open_task
-from kernel_assistant.worker.profiling import Profiler
-from kernel_assistant.worker.roofline import Ceilings
-from kernel_assistant.worker.verification import expect
+from kernel_assistant.worker.free_wins import free_changes, free_wins
+from kernel_assistant.worker.free_wins.free_changes import Change, changes_for
+from kernel_assistant.worker.free_wins.free_wins import NO_TIME, FreeWins
+from kernel_assistant.worker.measuring.profiling import Profiler
+from kernel_assistant.worker.measuring.roofline import Roofline
+from kernel_assistant.worker.opening.open_task import OpenTask, open_task
+from kernel_assistant.worker.verifying.cases import Case
+from kernel_assistant.worker.verifying.verification import expect
 from tests.common.modules import POINTWISE
 
 CONVOLUTION = """
@@ -61,7 +61,7 @@ Measurer = Callable[[str], FreeWins]
 
 @pytest.fixture
 def opened(tmp_path: Path) -> Opener:
-    """Text → the open task of its class Net."""
+    """A function: text → the open task of its class Net."""
 
     def open_text(text: str) -> OpenTask:
         path = tmp_path / "net.py"
@@ -79,7 +79,7 @@ def measurer(opened: Opener) -> Iterator[Measurer]:
         task = opened(text)
         base = expect(task, Case(0, "declared", None, 1))
         assert base is not None
-        profiler = Profiler(task, base, Ceilings(cache_bytes=1 << 20), "cpu")
+        profiler = Profiler(task, base, Roofline(cache_bytes=1 << 20), "cpu")
         held.append((FreeWins(task, profiler, "kernelbench"), profiler))
         return held[-1][0]
 
@@ -97,6 +97,16 @@ def test_where_each_applies(opened: Opener) -> None:
     assert list(changes_for(opened(POINTWISE))) == ["compile"]
     assert list(changes_for(opened(PRODUCT))) == ["compile", "freezing", "max_autotune"]
     assert list(changes_for(opened(CONVOLUTION))) == ["compile", "channels_last", "freezing", "max_autotune"]
+
+
+HALF = PRODUCT.replace("nn.Linear(64, 64)", "nn.Linear(64, 64).half()").replace("randn(16, 64)", "randn(16, 64).half()")
+
+
+def test_a_half_type_on_a_cpu_is_held_against_float32(opened: Opener, measurer: Measurer) -> None:
+    assert "float32" in changes_for(opened(HALF))
+    row = measured(measurer(HALF).measure(["float32"], 60.0))
+    assert row.passes and row.measured and (row.error_ratio or 9.0) <= 1.0
+    assert row.write == "module = module.float()" and "converting" in row.note
 
 
 def test_pooling_of_volumes_has_their_layout(opened: Opener) -> None:

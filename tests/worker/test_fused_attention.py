@@ -1,4 +1,6 @@
-"""Attention written out is found in each of its forms, gives the same values, and is left alone where it must be."""
+"""Attention that is written out is found in each of its forms, gives the same values, and is left alone where it must
+not be replaced.
+"""
 
 from __future__ import annotations
 
@@ -12,8 +14,8 @@ from torch import Tensor
 from torch.export import ExportedProgram
 from torch.nn import functional as F
 
-from kernel_assistant.worker.export import trace
-from kernel_assistant.worker.fused_attention import fuse
+from kernel_assistant.worker.free_wins.fused_attention import fuse
+from kernel_assistant.worker.graph.export import trace
 
 Forward = Callable[..., Any]
 B, H, T, D = 2, 3, 8, 4

@@ -11,12 +11,12 @@ import torch
 from kernel_assistant.records import FreeWin, to_builtins
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant.source import build_task
-from kernel_assistant.worker.cases import Case
-from kernel_assistant.worker.free_wins import FreeWins
-from kernel_assistant.worker.open_task import open_task
-from kernel_assistant.worker.profiling import Profiler
-from kernel_assistant.worker.roofline import Ceilings
-from kernel_assistant.worker.verification import expect
+from kernel_assistant.worker.free_wins.free_wins import FreeWins
+from kernel_assistant.worker.measuring.profiling import Profiler
+from kernel_assistant.worker.measuring.roofline import Roofline
+from kernel_assistant.worker.opening.open_task import open_task
+from kernel_assistant.worker.verifying.cases import Case
+from kernel_assistant.worker.verifying.verification import expect
 
 pytestmark = pytest.mark.gpu
 
@@ -91,7 +91,7 @@ def measurer(tmp_path: Path) -> Iterator[Measurer]:
         task = open_task(to_builtins(build_task(str(path), target="cuda", numerics=numerics)), "cuda:0")
         base = expect(task, Case(0, "declared", None, 1))
         assert base is not None
-        profiler = Profiler(task, base, Ceilings(cache_bytes=1 << 20), "cuda")
+        profiler = Profiler(task, base, Roofline(cache_bytes=1 << 20), "cuda")
         held.append((FreeWins(task, profiler, numerics), profiler))
         return held[-1][0]
 

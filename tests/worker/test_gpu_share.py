@@ -1,4 +1,4 @@
-"""A worker keeps to its part of a GPU's memory."""
+"""A worker uses no more than its share of a GPU's memory."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import pytest
 
 from kernel_assistant.environment.measuring import GPU_SHARE
 from kernel_assistant.environment.session import open_environment
-from kernel_assistant.environment.worker_client import NoMemory, Worker
-from kernel_assistant.records import Numerics
+from kernel_assistant.environment.worker_client import DeviceOutOfMemory, WorkerClient
+from kernel_assistant.records import Numerics, Tier
 from kernel_assistant.source.build import build_task
 from kernel_assistant.targets.detect import detect
-from kernel_assistant.worker.gpu_share import VARIABLE, own_share, share_of
+from kernel_assistant.worker.process.gpu_share import VARIABLE, own_share, share_of
 
 TASK = """
 import torch
@@ -57,7 +57,7 @@ def test_who_starts_workers_and_they_themselves_call_it_the_same() -> None:
 
 
 def test_on_the_cpu_a_share_changes_nothing(tmp_path: Path) -> None:
-    worker = Worker(sys.executable, log=tmp_path / "log", env={VARIABLE: "0.000001"})
+    worker = WorkerClient(sys.executable, log=tmp_path / "log", env={VARIABLE: "0.000001"})
     try:
         _open(worker, "cpu", 64, tmp_path)
     finally:
@@ -66,17 +66,17 @@ def test_on_the_cpu_a_share_changes_nothing(tmp_path: Path) -> None:
 
 @pytest.mark.gpu
 def test_a_reference_beyond_the_share_is_refused_and_the_worker_goes_on(tmp_path: Path) -> None:
-    worker = Worker(sys.executable, log=tmp_path / "log", env={VARIABLE: "0.02"})
+    worker = WorkerClient(sys.executable, log=tmp_path / "log", env={VARIABLE: "0.02"})
     try:
         # 16 GiB of one value, of a share of 3 GiB on the largest GPUs there are.
-        with pytest.raises(NoMemory):
+        with pytest.raises(DeviceOutOfMemory):
             _open(worker, "cuda", 65536, tmp_path)
         _open(worker, "cuda", 64, tmp_path)
     finally:
         worker.kill()
 
 
-def _open(worker: Worker, target: str, size: int, folder: Path) -> None:
+def _open(worker: WorkerClient, target: str, size: int, folder: Path) -> None:
     text = TASK.replace("SIZE", str(size))
     task = build_task("/nowhere/task.py", target=target, numerics=Numerics.kernelbench, text=text)
     with open_environment(
@@ -87,6 +87,6 @@ def _open(worker: Worker, target: str, size: int, folder: Path) -> None:
         cache_dir=folder,
         cancel=threading.Event(),
         emit=lambda event: None,
-        quick_only=True,
+        most=Tier.quick,
     ) as environment:
         assert environment.baseline(compiled=False).eager_ms > 0

@@ -1,4 +1,4 @@
-"""Modules that change their own buffers: what the graph says of it, and that every call begins with the same values."""
+"""Modules that change their own buffers: tests their graph, and that every call begins with the same values."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ import torch
 from kernel_assistant.records import OpGraph, to_builtins
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant.source import build_task
-from kernel_assistant.worker.cases import Case
-from kernel_assistant.worker.open_task import OpenTask, open_task
-from kernel_assistant.worker.verification import expect, reweighted
+from kernel_assistant.worker.opening.open_task import OpenTask, open_task
+from kernel_assistant.worker.process.worker_errors import TaskError
+from kernel_assistant.worker.verifying.cases import Case
+from kernel_assistant.worker.verifying.verification import expect, reweighted
 
 BATCH_NORM = """
 import torch
@@ -102,7 +103,7 @@ def test_reweighted_calls_begin_with_other_values(trained: OpenTask) -> None:
 
 
 def test_sizes_that_were_not_declared(trained: OpenTask) -> None:
-    """One row has no variance, which PyTorch refuses."""
+    """With one row there is no variance, so PyTorch refuses the call."""
     assert [dims["B"] for dims in trained.held_out_dims()] == [7, 12]
 
 
@@ -116,3 +117,58 @@ def test_any_buffer_will_do(tmp_path: Path) -> None:
 
 def test_evaluation_has_no_state(tmp_path: Path) -> None:
     assert opened(tmp_path, BATCH_NORM).facts["state"] == []
+
+
+#: A recurrent cell that keeps its state: FIRST is how it begins, LAST how a call leaves it.
+KEPT = """
+import torch
+from torch import nn
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.cell, self.out = nn.Linear(10, 4), nn.Linear(4, 3)
+        FIRST
+
+    def forward(self, x, *start):
+        BEGIN
+        state = torch.tanh(self.cell(torch.cat((x, self.state), 1)))
+        LAST
+        return self.out(state)
+
+def get_inputs():
+    return [torch.randn(5, 6), torch.randn(5, 4)]
+"""
+ATTRIBUTE, BUFFER = "self.state = torch.zeros(5, 4)", "self.register_buffer('state', torch.zeros(5, 4))"
+REPLACED, WRITTEN = "self.state = state", "self.state.copy_(state)"
+
+
+def _kept(first: str, last: str, begin: str = "pass") -> str:
+    return KEPT.replace("FIRST", first).replace("LAST", last).replace("BEGIN", begin)
+
+
+def test_state_that_is_written_into_a_buffer_is_an_output(tmp_path: Path) -> None:
+    task = opened(tmp_path, _kept(BUFFER, WRITTEN))
+    assert task.facts["state"] == [{"path": "state", "output": 1}]
+    args, kwargs = task.inputs(0, 1)
+    for one, other in zip(task.call(args, kwargs), task.call(args, kwargs), strict=True):
+        assert torch.equal(one, other)
+
+
+@pytest.mark.parametrize(
+    ("text", "kind", "cause"),
+    [
+        (_kept(ATTRIBUTE, REPLACED), "nondeterministic", "each call changes self.state, which is no buffer"),
+        (_kept(ATTRIBUTE, WRITTEN), "nondeterministic", "each call changes self.state, which is no buffer"),
+        (_kept(ATTRIBUTE, REPLACED, "self.state.copy_(start[0])"), "mutates_inputs", "changes self.state, which is no"),
+        (_kept(BUFFER, REPLACED), "mutates_inputs", "changes its own state"),
+    ],
+)
+def test_state_that_is_kept_otherwise_is_named_with_what_to_write(
+    text: str, kind: str, cause: str, tmp_path: Path
+) -> None:
+    with pytest.raises(TaskError) as caught:
+        opened(tmp_path, text)
+    assert (caught.value.kind, cause in caught.value.message) == (kind, True), caught.value.message
+    assert "self.state.copy_(" in caught.value.next_step
+    assert ("register_buffer" in caught.value.next_step) == (BUFFER not in text)

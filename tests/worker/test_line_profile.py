@@ -1,4 +1,4 @@
-"""Time by line: the right lines, with what ran and moved for each."""
+"""Times by line: the right lines, each with its kernels and its bytes."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ import pytest
 
 from kernel_assistant.records import to_builtins
 from kernel_assistant.source import build_task
-from kernel_assistant.worker.line_profile import profile_lines
-from kernel_assistant.worker.roofline import Ceilings
-from kernel_assistant.worker.worker_errors import TaskError
+from kernel_assistant.worker.lines.line_profile import longest, profile_lines
+from kernel_assistant.worker.measuring.roofline import Roofline
+from kernel_assistant.worker.process.worker_errors import TaskError
 
 TEXT = """\
 import functools
@@ -75,7 +75,7 @@ def rows(tmp_path_factory):
     path = tmp_path_factory.mktemp("lines") / "net.py"
     path.write_text(TEXT)
     task = to_builtins(build_task(str(path), target="cpu", numerics="kernelbench"))
-    ceilings = Ceilings(copy=1e9, read=1e9, cache_bytes=1 << 20)
+    ceilings = Roofline(copy=1e9, read=1e9, cache_bytes=1 << 20, flops=1e9)
     found = profile_lines(task, "cpu", 0.2, ceilings)
     assert found["runs"] >= 3 and found["ms"] > 0 and found["workload"] == "default"
     return {row["line"]: row for row in found["lines"]}
@@ -99,6 +99,22 @@ def test_what_a_line_calls_is_in_its_time(rows) -> None:
     assert sum(own) == pytest.approx(1.0)
 
 
+def test_a_line_is_never_less_than_the_operators_in_it(rows) -> None:
+    for row in rows.values():
+        assert sum(kernel["ms"] for kernel in row["kernels"]) <= row["ms"] * (1 + 1e-9)
+    measured = {"aten::exp": [1.0, 3.0], "aten::mul": [2.0, 1.0]}
+    told = {serial: longest(measured, 2.0, one_by_one=serial) for serial in (True, False)}
+    assert [(row["name"], row["ms"]) for row in told[True]] == [("aten::exp", 1500.0), ("aten::mul", 500.0)]
+    assert [row["ms"] for row in told[False]] == pytest.approx([2000.0, 2000.0 / 3])
+    assert [row["ms"] for row in longest(measured, 9.0, one_by_one=True)] == [3000.0, 1000.0]
+    assert longest({}, 1.0, one_by_one=True) == []
+
+
+def test_products_are_held_against_the_rate_of_arithmetic(rows) -> None:
+    inner = rows[line_of("return self.proj")]
+    assert inner["roofline"] == pytest.approx(inner["flops"] / 1e9 / (inner["ms"] / 1e3))
+
+
 def test_bytes_are_what_one_kernel_would_move(rows) -> None:
     values = 512 * 512 * 4
     half = rows[line_of("half = ")]
@@ -118,4 +134,4 @@ def test_forward_of_another_file_is_refused(tmp_path: Path) -> None:
     path.write_text(text + "class Net(nn.ReLU):\n    pass\n")
     task = to_builtins(build_task(str(path), target="cpu", numerics="kernelbench"))
     with pytest.raises(TaskError, match="inherited from another file"):
-        profile_lines(task, "cpu", 0.1, Ceilings())
+        profile_lines(task, "cpu", 0.1, Roofline())

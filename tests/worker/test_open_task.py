@@ -12,7 +12,7 @@ import torch
 from kernel_assistant.records import OpGraph, to_builtins
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant.source import build_task
-from kernel_assistant.worker.open_task import OpenTask, open_task
+from kernel_assistant.worker.opening.open_task import OpenTask, open_task
 from kernel_assistant.worker.symbols import evaluate_size
 
 GOOD = Path(__file__).parent.parent / "data" / "modules" / "good"
@@ -28,7 +28,7 @@ def text_of(opened: OpenTask) -> str:
 
 
 def check_promises(opened: OpenTask) -> None:
-    """What every open task must keep, whatever the module."""
+    """Checks the properties that every open task must have, whatever the module."""
     args, kwargs = opened.inputs(0, 7)
     tensors = opened.flatten(args, kwargs)
     assert len(tensors) == len(opened.input_names)
@@ -224,3 +224,24 @@ def test_on_the_gpu() -> None:
     check_promises(opened)
     assert all(value.is_cuda for value in opened.constants().values())
     assert text_of(opened) == text_of(open_file(GOOD / "token_loss.py"))
+
+
+NEVER = {
+    "": ("pass", "pass"),
+    "its child out has hooks": ("self.out.register_forward_hook(lambda *_: None)", "pass"),
+    "every call of forward changes its attribute calls": ("self.calls = 0", "self.calls += 1"),
+    "every call of forward changes its attribute out.seen": ("self.out.seen = [0]", "self.out.seen.append(1)"),
+}
+
+
+@pytest.mark.parametrize("reason", NEVER)
+def test_what_keeps_kernels_from_ever_running_is_known_at_the_start(tmp_path: Path, reason: str) -> None:
+    built, called = NEVER[reason]
+    path = tmp_path / "model.py"
+    path.write_text(
+        "import torch\n\n\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
+        f"        self.out = torch.nn.Identity()\n        {built}\n\n    def forward(self, x):\n        {called}\n"
+        "        return self.out(x + 1)\n\n\ndef get_inputs():\n    return [torch.ones(4)]\n"
+    )
+    said = open_file(path).facts["never_runs"]
+    assert said.startswith(reason) and bool(said) == bool(reason)

@@ -6,8 +6,8 @@ from typing import Any
 import pytest
 import torch
 
-from kernel_assistant.worker.open_task import open_task
-from kernel_assistant.worker.worker_errors import TaskError
+from kernel_assistant.worker.opening.open_task import open_task
+from kernel_assistant.worker.process.worker_errors import TaskError
 
 BROKEN = Path(__file__).parent.parent / "data" / "modules" / "bad" / "broken.py"
 X = "(torch.randn(4, 6),)"
@@ -64,8 +64,11 @@ CLASSES = {
         "unsupported_output",
         "ComplexInside: forward computes with torch.strided tensors of torch.complex64",
     ),
-    "BranchesOnValues": ("forward_failed", "torch.export cannot trace BranchesOnValues.forward"),
-    "ValueSizes": ("forward_failed", "torch.export cannot trace ValueSizes.forward"),
+    "BranchesOnValues": ("forward_failed", "BranchesOnValues.forward: broken.py:131 (return x * 2 if float"),
+    "ValueSizes": (
+        "forward_failed",
+        "torch.export cannot trace ValueSizes.forward: a tensor inside has a size that depends on values",
+    ),
 }
 
 
@@ -73,6 +76,14 @@ CLASSES = {
 def test_class(class_name: str, kind: str, cause: str) -> None:
     error = failure(class_name)
     assert (error.kind, cause in error.message) == (kind, True), error.message
+
+
+def test_a_branch_on_values_says_what_to_write_instead() -> None:
+    error = failure("BranchesOnValues")
+    assert "torch.where" in error.next_step and "Guard" not in error.message
+    helper = "import torch\n\n\ndef halve(x):\n    while x.max() > 1:\n        x = x / 2\n    return x\n"
+    text = f"{helper}\n\nclass Net(torch.nn.Module):\n    def forward(self, x):\n        return halve(x)\n"
+    assert "broken.py:5 (while x.max() > 1:)" in failure("Net", content=text).message
 
 
 INPUTS = {
@@ -95,6 +106,12 @@ INPUTS = {
 def test_inputs(args: str, kind: str, cause: str) -> None:
     error = failure("WrongSizes", args)
     assert (error.kind, cause in error.message) == (kind, True), error.message
+
+
+def test_an_object_among_recorded_inputs_is_named_with_what_to_do(tmp_path: Path) -> None:
+    error = failure("WrongSizes", "(torch.zeros(4), {'past': object()})", recording=str(tmp_path), init="()")
+    assert "input 1['past'] of WrongSizes is a object" in error.message
+    assert "use_cache=False" in error.next_step and "scan it again" in error.next_step
 
 
 IMPORTS = {
@@ -130,3 +147,26 @@ def test_no_gpu(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(TaskError) as caught:
         open_task({}, "cuda:0")
     assert caught.value.kind == "no_gpu"
+
+
+LOOP = """
+import torch
+class Steps(torch.nn.Module):
+    def forward(self, x):
+        for _ in range({steps}):
+            x = x + 1
+        return x
+"""
+
+
+def test_a_loop_of_many_steps_is_named(tmp_path):
+    """The error comes before tracing ends, which would take minutes for a loop with so many steps."""
+    path = tmp_path / "loop.py"
+    path.write_text(LOOP.format(steps=10**9))
+    error = failure("Steps", path=path)
+    assert error.kind == "unsupported_input"
+    assert error.message == (
+        "Steps.forward calls more than 2000 operators (2001 of them from line 6 of loop.py), "
+        "a graph too large to search"
+    )
+    assert "body of the loop" in error.next_step

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import from_builtins
-from kernel_assistant.worker.export import export_graph, trace
+from kernel_assistant.worker.graph.export import export_graph, trace
 from kernel_assistant.worker.symbols import InexpressibleError, Symbols, evaluate_size, solve_dims
 
 

@@ -7,10 +7,10 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kernel_assistant.worker.inputs import VARIANTS, fill, resize
-from kernel_assistant.worker.memory import available_bytes, require_bytes
-from kernel_assistant.worker.recorded import drawn
-from kernel_assistant.worker.worker_errors import TaskError
+from kernel_assistant.worker.process.memory import available_bytes, require_bytes
+from kernel_assistant.worker.process.worker_errors import TaskError
+from kernel_assistant.worker.user_module.inputs import VARIANTS, fill, resize
+from kernel_assistant.worker.user_module.recorded import drawn
 
 LAYOUTS = {
     "contiguous": torch.randn(6, 5),

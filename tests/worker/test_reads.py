@@ -1,4 +1,4 @@
-"""What is counted as read, against what is: elements that change no output whatever they become, and those that do."""
+"""Elements that are counted as read, compared with the elements that really change an output."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ LUCK = {"parts": 0.04, "tasks": 0.1}
 
 
 def test_no_more_is_counted_than_is_read_and_no_less() -> None:
-    """Operators that leave out parts, and others in front of them and behind."""
+    """Operators that leave out parts of their operands, with other operators before and after them."""
     random = Random(5)
     _compared((drawn(random)[0] for _ in range(GRAPHS)), LUCK["parts"])
 
@@ -43,7 +43,7 @@ def _compared(graphs: Iterator[OpGraph], luck: float) -> None:
 
 
 def _small(count: int) -> Iterator[OpGraph]:
-    """Of the tasks that the sampler draws those that run in no time."""
+    """The tasks of the sampler that run quickly."""
     random = Random(3)
     while count:
         graph = msgspec.structs.replace(sample(random, 1 + count % 5), dims={"B": 2})

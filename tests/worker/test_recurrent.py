@@ -1,4 +1,6 @@
-"""LSTMs where fake tensors take PyTorch's decomposition and not oneDNN: states have the shapes of a real run."""
+"""LSTMs for which fake tensors use PyTorch's decomposition instead of oneDNN: the states have the shapes of a real
+run.
+"""
 
 from __future__ import annotations
 
@@ -9,7 +11,7 @@ import pytest
 import torch
 from torch._decomp import decompositions
 
-from kernel_assistant.worker.export import export_program, trace
+from kernel_assistant.worker.graph.export import export_program, trace
 
 B = 3
 
@@ -33,7 +35,9 @@ MODULES = {
 
 @pytest.fixture(params=["as it is", "before 2.13"])
 def version(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
-    """PyTorch as it is, and with the states that it gave before 2.13 (`squeeze(1)` of [1, B, H], now `squeeze(0)`)."""
+    """This PyTorch, and this PyTorch with the states of versions before 2.13 (`squeeze(1)` of [1, B, H], now
+    `squeeze(0)`).
+    """
     current = decompositions.one_layer_lstm
 
     def older(inputs: Any, hidden: Any, *args: Any, **kwargs: Any) -> Any:

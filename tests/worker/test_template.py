@@ -1,4 +1,4 @@
-"""A worker that was forked is like one that imported torch itself."""
+"""A forked worker behaves like a worker that imported torch itself."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from typing import Any
 
 import psutil
 import pytest
+import torch
 
 from kernel_assistant.environment.ceilings import ceilings_of
 from kernel_assistant.environment.measuring import GPU_SHARE
-from kernel_assistant.environment.template_key import DRIVER, VARIABLE
-from kernel_assistant.environment.worker_client import Worker
+from kernel_assistant.environment.template_key import VARIABLE
+from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import KernelTask, to_builtins
 from kernel_assistant.records.task import InputSource, Workload
 from kernel_assistant.targets.detect import detect
-
-pytestmark = pytest.mark.skipif(os.path.exists(DRIVER), reason="there are no templates beside a GPU's driver")
+from kernel_assistant.worker.template import COUNT_DEVICES, devices_counted_elsewhere
 
 #: A user's module. What it finds goes into a file; then it fails, so that nothing else is done with it.
 MODULE = """
@@ -60,8 +60,8 @@ found = [random.random(), torch.rand(()).item(), torch.initial_seed(), numpy.ran
 """
 
 
-def seen(worker: Worker, folder: Path, code: str, name: str = "looks_around") -> Any:
-    """What a user's module finds inside the worker."""
+def seen(worker: WorkerClient, folder: Path, code: str, name: str = "looks_around") -> Any:
+    """The environment of a user's module inside the worker."""
     out = folder / "found.json"
     task = KernelTask(
         path=str(folder / f"{name}.py"),
@@ -84,29 +84,29 @@ def own_template(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def forked(tmp_path: Path) -> Iterator[Worker]:
+def forked(tmp_path: Path) -> Iterator[WorkerClient]:
     yield from started(tmp_path)
 
 
 @pytest.fixture
-def other(tmp_path: Path) -> Iterator[Worker]:
-    """Another one from the same template."""
+def other(tmp_path: Path) -> Iterator[WorkerClient]:
+    """Another worker from the same template."""
     yield from started(tmp_path)
 
 
 @pytest.fixture
-def executed(tmp_path: Path) -> Iterator[Worker]:
+def executed(tmp_path: Path) -> Iterator[WorkerClient]:
     yield from started(tmp_path, **{VARIABLE: "off"})
 
 
-def started(folder: Path, **env: str) -> Iterator[Worker]:
-    worker = Worker(sys.executable, log=folder / "log", env=env)
+def started(folder: Path, **env: str) -> Iterator[WorkerClient]:
+    worker = WorkerClient(sys.executable, log=folder / "log", env=env)
     worker.start()
     yield worker
     worker.close()
 
 
-def template_of(worker: Worker) -> psutil.Process:
+def template_of(worker: WorkerClient) -> psutil.Process:
     found = psutil.Process(worker.process.pid).parent()
     assert found is not None and "boot_template.py" in " ".join(found.cmdline())
     return found
@@ -117,7 +117,7 @@ def test_what_a_module_finds_is_what_it_finds_in_a_worker_with_a_process_of_its_
 ) -> None:
     monkeypatch.chdir(tmp_path)
     env = {GPU_SHARE: "0.25", "XDG_DATA_HOME": str(tmp_path)}
-    ours, theirs = Worker(sys.executable, env=env), Worker(sys.executable, env={**env, VARIABLE: "off"})
+    ours, theirs = WorkerClient(sys.executable, env=env), WorkerClient(sys.executable, env={**env, VARIABLE: "off"})
     try:
         hellos = [{**worker.start(), "pid": 0} for worker in (ours, theirs)]
         assert hellos[0] == hellos[1]
@@ -131,8 +131,8 @@ def test_what_a_module_finds_is_what_it_finds_in_a_worker_with_a_process_of_its_
     assert here["environment"][GPU_SHARE] == "0.25" and here["folder"] == str(tmp_path)
 
 
-def test_the_pool_is_its_own_and_bound_as_in_a_process_of_its_own(forked: Worker, executed: Worker) -> None:
-    def pool(worker: Worker) -> list[list[int]]:
+def test_the_pool_is_its_own_and_bound_as_in_a_process_of_its_own(forked: WorkerClient, executed: WorkerClient) -> None:
+    def pool(worker: WorkerClient) -> list[list[int]]:
         tasks = sorted(int(path.name) for path in Path(f"/proc/{worker.process.pid}/task").iterdir())
         assert tasks[0] == worker.process.pid
         return [sorted(os.sched_getaffinity(task)) for task in tasks]
@@ -141,19 +141,19 @@ def test_the_pool_is_its_own_and_bound_as_in_a_process_of_its_own(forked: Worker
     assert len(pool(forked)) == forked.hello["threads"]
 
 
-def test_two_draw_different_numbers(forked: Worker, other: Worker, tmp_path: Path) -> None:
+def test_two_draw_different_numbers(forked: WorkerClient, other: WorkerClient, tmp_path: Path) -> None:
     assert template_of(forked) == template_of(other)
     one, two = seen(forked, tmp_path, NUMBERS), seen(other, tmp_path, NUMBERS)
     assert all(left != right for left, right in zip(one, two, strict=True))
 
 
-def test_a_template_has_one_thread_no_device_and_no_module_of_a_user(forked: Worker, tmp_path: Path) -> None:
+def test_a_template_has_one_thread_no_device_and_no_module_of_a_user(forked: WorkerClient, tmp_path: Path) -> None:
     seen(forked, tmp_path, "", "module_of_a_user")
     template = template_of(forked)
     assert template.num_threads() == 1
     links = [os.readlink(path) for path in Path(f"/proc/{template.pid}/fd").iterdir()]
     assert not [link for link in links if link.startswith("/dev/") and link != "/dev/null"]
-    worker = Worker(sys.executable)
+    worker = WorkerClient(sys.executable)
     try:
         worker.start()
         assert template_of(worker) == template
@@ -163,7 +163,22 @@ def test_a_template_has_one_thread_no_device_and_no_module_of_a_user(forked: Wor
     assert "module_of_a_user" not in found[0] and "torch._dynamo" in found[0] and not found[1]
 
 
-def test_it_looks_like_a_worker_to_who_lists_processes(forked: Worker, executed: Worker) -> None:
+def test_devices_are_counted_in_a_child_while_modules_are_imported(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Acts like a driver: a process that asks it has a file open afterwards."""
+    opened: list[int] = []
+
+    def count() -> int:
+        opened.append(os.open("/dev/zero", os.O_RDONLY))
+        return 3
+
+    monkeypatch.setattr(torch._C, COUNT_DEVICES, count, raising=False)
+    with devices_counted_elsewhere():
+        assert [torch._C._cuda_getDeviceCount() for _ in range(2)] == [3, 3]
+    assert not opened
+    assert torch._C._cuda_getDeviceCount is count
+
+
+def test_it_looks_like_a_worker_to_who_lists_processes(forked: WorkerClient, executed: WorkerClient) -> None:
     lines = [" ".join(psutil.Process(worker.process.pid).cmdline()).strip() for worker in (forked, executed)]
     assert lines[0] == lines[1] and lines[0].endswith("worker/boot.py")
 
@@ -171,7 +186,7 @@ def test_it_looks_like_a_worker_to_who_lists_processes(forked: Worker, executed:
 def test_what_an_interpreter_sets_when_it_starts_is_set(tmp_path: Path) -> None:
     (tmp_path / "sitecustomize.py").write_text("import os\nos.environ['SET'] = os.environ.pop('GIVEN') + ' again'\n")
     env = {"PYTHONPATH": str(tmp_path), "GIVEN": "once"}
-    worker = Worker(sys.executable, env=env, template_seconds=0.0)
+    worker = WorkerClient(sys.executable, env=env, template_seconds=0.0)
     try:
         worker.start()
         template_of(worker)

@@ -1,12 +1,12 @@
-"""How much of its operands a graph has to read."""
+"""The part of its operands that a graph has to read."""
 
 from __future__ import annotations
 
 import torch
 
+from kernel_assistant.worker.measuring.traffic import Traffic, bytes_moved, count, parts_to_read
 from kernel_assistant.worker.runner.pytorch.tensors import DTYPES
 from kernel_assistant.worker.symbols import evaluate_size
-from kernel_assistant.worker.traffic import Traffic, bytes_moved, count, parts_to_read
 
 DIMS = {"B": 8}
 
@@ -28,7 +28,7 @@ def graph_of(*nodes, outputs=(), types=None, **inputs):
 
 
 def drawn(graph):
-    """Indices that are 0, 1, 2, …; booleans that are true in the first half."""
+    """Indices that are 0, 1, 2, …; booleans that are True in the first half."""
     found = {}
     for each in graph["inputs"]:
         shape = [evaluate_size(size, DIMS) for size in each["spec"]["shape"]]

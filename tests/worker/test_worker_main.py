@@ -1,4 +1,4 @@
-"""The worker's own state between tasks."""
+"""The worker's state between tasks."""
 
 from __future__ import annotations
 

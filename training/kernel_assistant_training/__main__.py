@@ -1,72 +1,53 @@
-"""`python -m kernel_assistant_training COMMAND`: the stages of training, and what is done with their folders.
+"""`python -m kernel_assistant_training COMMAND`: the stages of training, and commands for their folders.
 
-`--tensorboard` and `--no-tensorboard` are known by all (docs/training_metrics.md). Processes that these start do not
-load this file again, and so not torch.
+All commands take `--tensorboard` and `--no-tensorboard` (docs/training_metrics.md). Processes that they start do not
+import this file again, and so not torch.
 """
 
 from __future__ import annotations
 
+import atexit
 import gc
 import os
 import sys
-from importlib import import_module
 
 from kernel_assistant.errors import EXIT_USAGE
 from kernel_assistant_training.endings import ended
+from kernel_assistant_training.options.commands import COMMANDS, run_command
 from kernel_assistant_training.pipeline.kinds import KINDS
 from kernel_assistant_training.tracking.events import SETTING
 
-_COMMANDS = (
-    "tokenizer",
-    "pretrain",
-    "sft",
-    "ppo_single",
-    "rft",
-    "critic",
-    "ppo_agent",
-    "export",
-    "synth",
-    "label",
-    "plot",
-    "eval",
-    "episodes",
-    "pipeline",
-)
-#: Those that are not called like their module.
-_MODULES = {
-    "synth": "tasks.command",
-    "label": "tasks.label",
-    "plot": "tracking.plot",
-    "eval": "evaluate",
-    "episodes": "episodes.__main__",
-    "pipeline": "pipeline.command",
-}
 _TENSORBOARD = {"--tensorboard": "1", "--no-tensorboard": "0"}
 
 
 def main(words: list[str]) -> int:
-    """The exit code."""
-    if not words or words[0] not in _COMMANDS:
-        sys.stderr.write(f"python -m kernel_assistant_training {'|'.join(_COMMANDS)} --help\n")
+    """Runs the command; returns the exit code."""
+    if not words or words[0] not in COMMANDS:
+        sys.stderr.write(f"python -m kernel_assistant_training {'|'.join(COMMANDS)} --help\n")
         return EXIT_USAGE
-    for word, said in _TENSORBOARD.items():
+    for word, setting in _TENSORBOARD.items():
         if word in words:
-            os.environ[SETTING] = said
+            os.environ[SETTING] = setting
     rest = [word for word in words[1:] if word not in _TENSORBOARD]
 
+    kind = words[0].replace("_", "-")
+    estimated = "--dry-run" in rest and kind in KINDS and kind != "synth"  # synth handles --dry-run itself
+    if estimated:
+        rest.remove("--dry-run")
+
     def stage() -> None:
-        kind = words[0].replace("_", "-")
-        if "--dry-run" in rest and kind in KINDS and kind != "synth":  # which has it itself
+        if estimated and not {"-h", "--help"} & set(rest):
             from kernel_assistant_training.pipeline.plan import single
 
-            sys.stdout.write(single(kind, [word for word in rest if word != "--dry-run"]) + "\n")
-            return
-        import_module(f"kernel_assistant_training.{_MODULES.get(words[0], words[0])}").main(rest)
+            sys.stdout.write(single(kind, rest) + "\n")
+        else:
+            run_command(words[0], rest)
 
     return ended(words[0], stage)
 
 
 if __name__ == "__main__":
-    # As in worker/boot.py: importing torch and transformers takes a fifth less.
+    # As in worker/boot.py: makes importing torch and transformers a fifth faster.
     gc.set_threshold(100_000)
+    atexit.register(gc.freeze)  # at the end, scanning torch's objects for garbage takes half a second
     raise SystemExit(main(sys.argv[1:]))

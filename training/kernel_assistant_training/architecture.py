@@ -1,4 +1,4 @@
-"""A Llama to be trained: Hugging Face's names of weights, attention that stays inside a conversation.
+"""A Llama for training, with Hugging Face's names of weights and attention that stays within a conversation.
 
 Computes what `transformers.LlamaForCausalLM` computes (a test compares logits), in a form that compiles layer by layer.
 """
@@ -15,13 +15,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from kernel_assistant.serving.convert.shape import Shape
+from kernel_assistant.serving.convert.shape import ModelShape
 
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-#: What ships: 11.8 M parameters.
-SHIPPED = Shape(
+#: The shape of the shipped model: 11.8 M parameters.
+SHIPPED = ModelShape(
     vocabulary=4096,
     width=384,
     inner=768,
@@ -34,8 +34,8 @@ SHIPPED = Shape(
     epsilon=1e-5,
     tied=True,
 )
-#: Learns the form of an answer in minutes on two CPU cores; heads as wide as those of the real one.
-SMALL = Shape(
+#: Learns the form of an answer in minutes on two CPU cores; its heads are as wide as those of the shipped model.
+SMALL = ModelShape(
     vocabulary=4096,
     width=128,
     inner=256,
@@ -49,22 +49,23 @@ SMALL = Shape(
     tied=True,
 )
 
-#: For the smoke recipe: the least that copies an operator's name and a shape from its prompt within a minute.
+#: For the smoke recipe: the smallest shape that learns within a minute to copy an operator's name and a shape from a
+#: prompt.
 TINY = replace(SMALL, width=96, inner=192, layers=3, heads=2, head_width=48)
 
-#: Which earlier tokens a token may look at: those of its own conversation. (B, 1, T, T) of bool, or in blocks.
+#: Which earlier tokens a token attends to: those of its own conversation. Bool of shape (B, 1, T, T), or blocks.
 Mask: TypeAlias = "Tensor | BlockMask"
 
 
 def dense_mask(documents: Tensor) -> Tensor:
-    """For any device. `documents` (B, T) has a number for each token, the same within one conversation."""
+    """A mask for any device. `documents` (B, T) has a number for each token, the same within one conversation."""
     length = documents.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=documents.device).tril()
     return (documents[:, None, :, None] == documents[:, None, None, :]) & causal
 
 
 def block_mask(documents: Tensor) -> BlockMask:
-    """The same for FlexAttention, which skips blocks of 128 × 128 without a pair. For CUDA, with compiled layers."""
+    """The same mask for FlexAttention, which skips empty blocks of 128 × 128. For CUDA, with compiled layers."""
 
     def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query >= key) & (documents[row, query] == documents[row, key])
@@ -74,8 +75,8 @@ def block_mask(documents: Tensor) -> BlockMask:
     return make(visible, rows, None, length, length, device=documents.device)
 
 
-#: Set with the first mask of blocks: FlexAttention brings the whole compiler with it, two seconds that a stage's
-#: `--help` and a plan need not wait for.
+#: Set when the first block mask is made: importing FlexAttention loads the compiler, two seconds that a stage's
+#: `--help` and a plan save.
 _flex_attention: Callable[..., Any] | None = None
 
 
@@ -89,19 +90,19 @@ def _block_masks(*, compiled: bool) -> Callable[..., BlockMask]:
 
 
 def attend(query: Tensor, key: Tensor, value: Tensor, mask: Mask) -> Tensor:
-    """Queries (B, heads, T, d) over keys and values (B, kv_heads, T, d) → (B, heads, T, d)."""
+    """Attention of queries (B, heads, T, d) over keys and values (B, kv_heads, T, d); returns (B, heads, T, d)."""
     if isinstance(mask, Tensor):
         return F.scaled_dot_product_attention(query, key, value, attn_mask=mask, enable_gqa=True)
     assert _flex_attention is not None
-    found = _flex_attention(query, key, value, block_mask=mask, enable_gqa=True)
-    assert isinstance(found, Tensor)
-    return found
+    attended = _flex_attention(query, key, value, block_mask=mask, enable_gqa=True)
+    assert isinstance(attended, Tensor)
+    return attended
 
 
 class Norm(nn.Module):
-    """Root mean square, computed in float32."""
+    """RMS norm, computed in float32."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.ones(shape.width))
         self.epsilon = shape.epsilon
@@ -113,7 +114,7 @@ class Norm(nn.Module):
 
 
 class SelfAttention(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.head_width = shape.head_width
         self.q_proj = nn.Linear(shape.width, shape.heads * shape.head_width, bias=False)
@@ -131,7 +132,7 @@ class SelfAttention(nn.Module):
 
 
 class FeedForward(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.gate_proj = nn.Linear(shape.width, shape.inner, bias=False)
         self.up_proj = nn.Linear(shape.width, shape.inner, bias=False)
@@ -142,7 +143,7 @@ class FeedForward(nn.Module):
 
 
 class Layer(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.input_layernorm = Norm(shape)
         self.self_attn = SelfAttention(shape)
@@ -155,7 +156,7 @@ class Layer(nn.Module):
 
 
 class Body(nn.Module):
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.embed_tokens = nn.Embedding(shape.vocabulary, shape.width)
         self.layers = nn.ModuleList(Layer(shape) for _ in range(shape.layers))
@@ -165,23 +166,24 @@ class Body(nn.Module):
 class Llama(nn.Module):
     """Weights in float32; `state_dict` has the names and shapes of a Hugging Face folder with tied embeddings."""
 
-    def __init__(self, shape: Shape) -> None:
+    def __init__(self, shape: ModelShape) -> None:
         super().__init__()
         self.shape = shape
         self.model = Body(shape)
-        # As GPT-2: what is added to the residual stream starts smaller the more is added.
+        # As in GPT-2: projections into the residual stream start smaller the more layers there are.
         for name, weight in self.named_parameters():
             if weight.ndim == 2:
                 added = name.endswith(("o_proj.weight", "down_proj.weight"))
                 nn.init.normal_(weight, std=0.02 / (math.sqrt(2 * shape.layers) if added else 1))
 
     def compile_layers(self) -> None:
-        """One compilation for all layers: they share their code."""
+        """Compiles the layers, which share their code, so that one compilation serves all."""
         for layer in self.model.layers:
             layer.compile(dynamic=False)
 
     def hidden(self, tokens: Tensor, mask: Mask, dtype: torch.dtype = torch.float32) -> Tensor:
-        """States after the last norm, (B, T, width), of `tokens` (B, T); `dtype` is that of the residual stream."""
+        """Hidden states after the last norm, (B, T, width), of `tokens` (B, T); `dtype` is that of the residual
+        stream."""
         cosine, sine = rotations(self.shape, tokens.shape[1], tokens.device)
         x = self.model.embed_tokens(tokens).to(dtype)
         for layer in self.model.layers:
@@ -192,7 +194,7 @@ class Llama(nn.Module):
         return F.linear(hidden, self.model.embed_tokens.weight)
 
 
-def rotations(shape: Shape, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
+def rotations(shape: ModelShape, length: int, device: torch.device) -> tuple[Tensor, Tensor]:
     """Cosines and sines of the rotary embedding, (T, head_width) each."""
     half = torch.arange(0, shape.head_width, 2, dtype=torch.float32, device=device) / shape.head_width
     angles = torch.outer(torch.arange(length, dtype=torch.float32, device=device), shape.theta**-half)

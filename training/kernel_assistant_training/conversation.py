@@ -1,4 +1,4 @@
-"""A conversation as tokens, as `serving/embedded.py` sends it, with the assistant's part marked."""
+"""A conversation as tokens, in the form that `serving/llama/embedded.py` sends, with the assistant's part marked."""
 
 from __future__ import annotations
 
@@ -9,25 +9,25 @@ from functools import lru_cache
 from tokenizers import Tokenizer
 
 from kernel_assistant.records.transcript import Message
-from kernel_assistant.serving.template import TURN_END, Piece, pieces
+from kernel_assistant.serving.template import TURN_END, PromptPiece, pieces
 from kernel_assistant_training.tokenizer import id_of
 
-#: Of an assistant's turn: start, role, what it said, end, line feed. The model writes the third and the fourth.
+#: An assistant's turn has five pieces: start, role, content, end, line feed. The model writes those with these indices.
 _WRITTEN = (2, 3)
-#: Short texts are the template's own, and known after the first conversation.
+#: Shorter texts belong to the template and repeat, so their tokens are cached.
 _SHORT = 16
 
 
 @dataclass(frozen=True)
 class Tokens:
-    """`learned` says for each token whether the model is to write it: an assistant's turn with its end token."""
+    """`learned` says for each token whether the loss includes it: an assistant's turn with its end token."""
 
     ids: list[int]
     learned: list[bool]
 
 
 class Encoder:
-    """Text of messages never becomes a control token."""
+    """Encodes messages; the text of a message never becomes a control token."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokenizer.encode_special_tokens = True
@@ -36,33 +36,35 @@ class Encoder:
         self._known = lru_cache(maxsize=64)(self._encode)
 
     def encode(self, messages: Sequence[Message], learned: Sequence[bool] | None = None) -> Tokens:
-        """`learned` says for each message whether it is, if an assistant's (left out: every one is)."""
+        """`learned` says for each message of the assistant whether the loss includes it; by default the loss includes
+        all of them.
+        """
         ids: list[int] = []
         marks: list[bool] = []
         for number, message in enumerate(messages):
             wanted = message.role == "assistant" and (learned is None or learned[number])
-            for place, piece in enumerate(pieces([message], answer=False)):
+            for index, piece in enumerate(pieces([message], answer=False)):
                 if piece.text == TURN_END and piece.special and ids[-1] == self._end:
-                    continue  # sampled tokens carry their own
+                    continue  # sampled tokens contain the end token already
                 part = self._tokens(piece, message.role)
                 ids += part
-                marks += [wanted and place in _WRITTEN] * len(part)
+                marks += [wanted and index in _WRITTEN] * len(part)
         return Tokens(ids, marks)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens up to where the assistant's next turn begins."""
+        """The tokens up to the beginning of the assistant's next turn."""
         start, role, *_ = pieces([Message(role="assistant", content="")], answer=False)
         return self.encode(messages).ids + self._tokens(start, "assistant") + self._tokens(role, "assistant")
 
-    def _tokens(self, piece: Piece, role: str) -> list[int]:
+    def _tokens(self, piece: PromptPiece, role: str) -> list[int]:
         if piece.ids is not None:
             return list(piece.ids)
         if piece.special:
             return [id_of(self._tokenizer, piece.text)]
-        # Of long texts only the system message comes again.
+        # Of long texts only the system message repeats.
         known = role == "system" or len(piece.text) < _SHORT
         return self._known(piece.text) if known else self._encode(piece.text)
 
     def _encode(self, text: str) -> list[int]:
-        found: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return found
+        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
+        return ids

@@ -1,7 +1,9 @@
-"""Answers to many prompts at once: a cache of fixed size, a CUDA graph of one step, rows that are given anew.
+"""Answers many prompts at once, with a key-value cache of fixed size, a CUDA graph of one step, and rows that are
+reused.
 
-A row holds one conversation. Steps go in stretches without the host looking; then finished rows are collected and
-given to prompts that wait, and when few are left they close up. Without CUDA the same code runs without graphs.
+A row holds one conversation. Several steps run without a synchronization with the host; then finished rows are
+collected and assigned to waiting prompts, and when few rows are left they are moved together. Without CUDA the same
+code runs without graphs.
 """
 
 from __future__ import annotations
@@ -18,23 +20,23 @@ from torch.nn.attention import SDPBackend, sdpa_kernel
 from kernel_assistant_training.architecture import Llama, rotated, rotations
 from kernel_assistant_training.reply import MOST_REPLY
 
-#: Steps between two looks at what is finished.
+#: Steps between two checks for finished rows.
 STRETCH = 16
-#: Keys are read up to a multiple of this; there is a graph for each.
+#: Attention reads keys up to a multiple of this; there is a graph for each multiple.
 BLOCK = 256
-#: Rows are filled again when this share of them is free, and close up to a quarter.
+#: Free rows are assigned when this share of them is free; the number of rows shrinks by the factor FEWER.
 FREE = 1 / 16
 FEWER = 4
-#: Those that take a mask. PyTorch would choose cuDNN's, which is planned anew for each size.
+#: Backends that take a mask. PyTorch would choose cuDNN's, which makes a new plan for each size.
 KERNELS = [SDPBackend.EFFICIENT_ATTENTION, SDPBackend.MATH]
-#: Queries, keys, values of a layer → what attention gives; the first argument is the layer's number.
+#: (layer's number, queries, keys, values) → the result of attention.
 Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 
 @dataclass(frozen=True)
-class Asked:
-    """`temperature` 0 is greedy. `most` tokens are sampled, the end token included. The same `seed` draws the same
-    random numbers wherever the row is; the model's arithmetic may depend on how many rows run."""
+class GenerationRequest:
+    """`temperature` 0 is greedy. At most `most` tokens are sampled, the end token included. The same `seed` gives the
+    same random numbers in any row; the model's arithmetic may depend on how many rows run."""
 
     prompt: Sequence[int]
     temperature: float = 1.0
@@ -44,8 +46,8 @@ class Asked:
 
 @dataclass(frozen=True)
 class Reply:
-    """`logprobs` are of the model's own distribution, before temperature. `ended`: the last token is the end token.
-    `others`: the likeliest tokens of each place with their log-probabilities, as many as the decoder's `width`."""
+    """`logprobs` are from the model's own distribution, before temperature. `ended`: the last token is the end token.
+    `others`: for each position the likeliest tokens with their log-probabilities, as many as the decoder's `width`."""
 
     ids: list[int]
     logprobs: list[float]
@@ -53,7 +55,7 @@ class Reply:
     others: list[list[tuple[int, float]]]
 
 
-#: Weights of a layer as `_Layer` has them, one product for those that read the same.
+#: The weights of a layer in the order of `_Layer`; those with the same input are concatenated.
 _TOGETHER = (
     ("input_layernorm",),
     ("self_attn.q_proj", "self_attn.k_proj", "self_attn.v_proj"),
@@ -75,7 +77,7 @@ class _Layer:
 
 
 class Decoder:
-    """`rows` conversations of at most `context` tokens at once. For one thread."""
+    """Decodes `rows` conversations of at most `context` tokens at once. For one thread."""
 
     def __init__(
         self, model: Llama, end: int, *, rows: int, context: int, device: torch.device, width: int = 0
@@ -92,7 +94,7 @@ class Decoder:
             )
             for _ in range(2)
         )
-        self._last, self._place, self._count, self._limit = (
+        self._last, self._positions, self._count, self._limit = (
             torch.zeros(rows, dtype=torch.long, device=device) for _ in range(4)
         )
         self._live = torch.zeros(rows, dtype=torch.bool, device=device)
@@ -109,53 +111,55 @@ class Decoder:
 
     @torch.no_grad()
     def load(self, model: Llama) -> None:
-        """Other weights of the same shape, in the same memory: graphs stay."""
+        """Copies the weights of a model of the same shape into the same memory, so that graphs stay valid."""
         known = model.state_dict()
-        found = [known["model.embed_tokens.weight"], known["model.norm.weight"]]
+        weights = [known["model.embed_tokens.weight"], known["model.norm.weight"]]
         for number in range(self.shape.layers):
-            found += [
+            weights += [
                 torch.cat([known[f"model.layers.{number}.{name}.weight"] for name in names]) for names in _TOGETHER
             ]
         if not self._weights:
-            self._weights = [torch.empty_like(weight, dtype=self.dtype, device=self.device) for weight in found]
+            self._weights = [torch.empty_like(weight, dtype=self.dtype, device=self.device) for weight in weights]
             self._embedding, self._norm, *rest = self._weights
             self._layers = [
                 _Layer(*rest[start : start + len(_TOGETHER)]) for start in range(0, len(rest), len(_TOGETHER))
             ]
-        for mine, weight in zip(self._weights, found, strict=True):
+        for mine, weight in zip(self._weights, weights, strict=True):
             mine.copy_(weight)
 
     @torch.inference_mode()
-    def decode(self, asked: Sequence[Asked]) -> list[Reply]:
-        """In order. Raises ValueError where a prompt with its answer is longer than the context."""
+    def decode(self, asked: Sequence[GenerationRequest]) -> list[Reply]:
+        """A reply to each request, in order. Raises ValueError if a prompt with its answer is longer than the
+        context."""
         if any(len(one.prompt) + one.most > self.context for one in asked):
             raise ValueError(f"a prompt with its answer has more than {self.context} tokens")
         waiting, replies = deque(enumerate(asked)), dict[int, Reply]()
         self._live.zero_()
-        seats: list[int | None] = [None] * self._size(len(asked))
+        assigned: list[int | None] = [None] * self._size(len(asked))
         with sdpa_kernel(KERNELS):
-            while waiting or any(seat is not None for seat in seats):
-                free = [row for row, seat in enumerate(seats) if seat is None]
-                if waiting and len(free) >= FREE * len(seats):
-                    self._seat([(row, *waiting.popleft()) for row in free[: len(waiting)]], seats)
-                elif not waiting and self._size(len(seats) - len(free)) < len(seats):
-                    seats = self._close_up(seats)
-                self._advance(len(seats))
-                self._collect(seats, replies)
+            while waiting or any(request is not None for request in assigned):
+                free = [row for row, request in enumerate(assigned) if request is None]
+                if waiting and len(free) >= FREE * len(assigned):
+                    self._assign([(row, *waiting.popleft()) for row in free[: len(waiting)]], assigned)
+                elif not waiting and self._size(len(assigned) - len(free)) < len(assigned):
+                    assigned = self._close_up(assigned)
+                self._advance(len(assigned))
+                self._collect(assigned, replies)
         return [replies[number] for number in range(len(asked))]
 
     def _size(self, wanted: int) -> int:
         return next((size for size in self._sizes if size >= wanted), self._sizes[-1])
 
-    def _seat(self, arriving: Sequence[tuple[int, int, Asked]], seats: list[int | None]) -> None:
-        """Prompts but for their last tokens go through the model together; the first step takes those."""
+    def _assign(self, arriving: Sequence[tuple[int, int, GenerationRequest]], assigned: list[int | None]) -> None:
+        """Assigns requests to rows. Their prompts, without the last tokens, go through the model together; the first
+        step reads the last tokens."""
         longest = max(len(one.prompt) for _, _, one in arriving)
         tokens = torch.tensor([[*one.prompt, *[0] * (longest - len(one.prompt))] for _, _, one in arriving])
         rows = torch.tensor([row for row, _, _ in arriving], device=self.device)
         length = longest - 1
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            # What stands behind a shorter prompt is overwritten before anything may look at it.
+            # The values after the end of a shorter prompt are overwritten before they are read.
             self._keys[layer][rows, :, :length], self._values[layer][rows, :, :length] = key, value
             group = self.shape.heads // self.shape.kv_heads
             key, value = (part.repeat_interleave(group, 1) for part in (key, value))
@@ -165,32 +169,32 @@ class Decoder:
             before = tokens[:, :-1].to(self.device)
             self._hidden(before, self._cosine[:length], self._sine[:length], attend)
         chances = torch.zeros(len(arriving), self.context)
-        for place, (row, number, one) in enumerate(arriving):
-            seats[row] = number
-            chances[place, : one.most] = torch.rand(one.most, generator=torch.Generator().manual_seed(one.seed))
+        for index, (row, number, one) in enumerate(arriving):
+            assigned[row] = number
+            chances[index, : one.most] = torch.rand(one.most, generator=torch.Generator().manual_seed(one.seed))
         self._chance[rows] = chances.to(self.device)
         numbers = torch.tensor([[one.prompt[-1], len(one.prompt) - 1, one.most] for _, _, one in arriving])
-        self._last[rows], self._place[rows], self._limit[rows] = numbers.to(self.device).unbind(1)
+        self._last[rows], self._positions[rows], self._limit[rows] = numbers.to(self.device).unbind(1)
         self._temperature[rows] = torch.tensor([one.temperature for _, _, one in arriving], device=self.device)
         self._count[rows], self._live[rows] = 0, True
 
-    def _close_up(self, seats: list[int | None]) -> list[int | None]:
-        """Rows in use go to the front, as many as the next smaller size has."""
-        used = [row for row, seat in enumerate(seats) if seat is not None]
+    def _close_up(self, assigned: list[int | None]) -> list[int | None]:
+        """Moves the used rows to the front and reduces the number of rows to the next smaller size that holds them."""
+        used = [row for row, request in enumerate(assigned) if request is not None]
         size = self._size(len(used))
         rows = torch.tensor(used, device=self.device)
         for state in (
-            *(self._last, self._place, self._count, self._limit, self._live, self._temperature),
+            *(self._last, self._positions, self._count, self._limit, self._live, self._temperature),
             *(self._tokens, self._logprobs, self._other, self._other_logprobs, self._chance),
             *(*self._keys, *self._values),
         ):
             state[: len(used)] = state[rows]
         self._live[len(used) : size] = False
-        return [seats[row] for row in used] + [None] * (size - len(used))
+        return [assigned[row] for row in used] + [None] * (size - len(used))
 
     def _advance(self, rows: int) -> None:
-        live, place = self._live[:rows], self._place[:rows]
-        ends = torch.stack([place, self._limit[:rows] - self._count[:rows]])
+        live, position = self._live[:rows], self._positions[:rows]
+        ends = torch.stack([position, self._limit[:rows] - self._count[:rows]])
         furthest, left = torch.where(live, ends, 0).amax(1).tolist()
         steps = min(STRETCH, left)
         length = min(-(-(furthest + steps) // BLOCK) * BLOCK, self.context)
@@ -199,7 +203,8 @@ class Decoder:
             step()
 
     def _graph(self, rows: int, length: int) -> torch.cuda.CUDAGraph:
-        """Made when it is first wanted. A step without live rows changes nothing, so one is taken to warm up."""
+        """The graph for this size, captured when it is first needed. The warm-up step changes nothing, since no row is
+        live."""
         if (rows, length) not in self._graphs:
             live = self._live.clone()
             self._live.zero_()
@@ -212,68 +217,69 @@ class Decoder:
             self._graphs[rows, length] = graph
         return self._graphs[rows, length]
 
-    def _collect(self, seats: list[int | None], replies: dict[int, Reply]) -> None:
-        live = self._live[: len(seats)].tolist()
-        done = [row for row, seat in enumerate(seats) if seat is not None and not live[row]]
+    def _collect(self, assigned: list[int | None], replies: dict[int, Reply]) -> None:
+        live = self._live[: len(assigned)].tolist()
+        done = [row for row, request in enumerate(assigned) if request is not None and not live[row]]
         if not done:
             return
         rows = torch.tensor(done, device=self.device)
         counts = self._count[rows].tolist()
         written = (self._tokens, self._logprobs, self._other, self._other_logprobs)
-        found = zip(done, counts, *(each[rows, : max(counts)].tolist() for each in written), strict=True)
-        for row, count, ids, logprobs, other, said in found:
-            number = seats[row]
+        columns = zip(done, counts, *(each[rows, : max(counts)].tolist() for each in written), strict=True)
+        for row, count, ids, logprobs, other, other_logprobs in columns:
+            number = assigned[row]
             assert number is not None
-            others = [list(zip(*both, strict=True)) for both in zip(other[:count], said[:count], strict=True)]
+            others = [list(zip(*both, strict=True)) for both in zip(other[:count], other_logprobs[:count], strict=True)]
             replies[number] = Reply(ids[:count], logprobs[:count], ids[count - 1] == self.end, others)
-            seats[row] = None
+            assigned[row] = None
 
     def _step(self, rows: int, length: int) -> None:
-        """One token more for each live row; the others do the last one again, which changes nothing."""
-        place, count, live = self._place[:rows], self._count[:rows], self._live[:rows]
+        """Computes one more token for each live row; the other rows repeat their last one, which changes nothing."""
+        position, count, live = self._positions[:rows], self._count[:rows], self._live[:rows]
         each = torch.arange(rows, device=self.device)
         group = self.shape.heads // self.shape.kv_heads
-        seen = torch.arange(length, device=self.device) <= place[:, None]
+        seen = torch.arange(length, device=self.device) <= position[:, None]
         mask = torch.where(seen, 0.0, -torch.inf).to(self.dtype)[:, None, None].expand(-1, -1, group, -1)
 
         def attend(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            self._keys[layer][each, :, place], self._values[layer][each, :, place] = key[:, :, 0], value[:, :, 0]
+            self._keys[layer][each, :, position], self._values[layer][each, :, position] = key[:, :, 0], value[:, :, 0]
             keys, values = self._keys[layer][:rows, :, :length], self._values[layer][:rows, :, :length]
-            # Queries that share a key are as several queries of one head.
+            # Queries that share a key are treated as several queries of one head.
             query = query.view(rows, self.shape.kv_heads, group, -1)
             return F.scaled_dot_product_attention(query, keys, values, mask).reshape(rows, self.shape.heads, 1, -1)
 
-        cosine, sine = self._cosine[place][:, None, None], self._sine[place][:, None, None]
+        cosine, sine = self._cosine[position][:, None, None], self._sine[position][:, None, None]
         hidden = self._hidden(self._last[:rows, None], cosine, sine, attend)[:, 0]
         logprobs = F.linear(hidden, self._embedding).float().log_softmax(-1)
         chosen = self._chosen(logprobs, self._temperature[:rows], self._chance[each, count])
-        said = logprobs.gather(-1, chosen[:, None])[:, 0]
-        self._tokens[each, count], self._logprobs[each, count] = chosen, said
+        logprob = logprobs.gather(-1, chosen[:, None])[:, 0]
+        self._tokens[each, count], self._logprobs[each, count] = chosen, logprob
         if self._width:
             self._other_logprobs[each, count], self._other[each, count] = logprobs.topk(self._width)
         self._last[:rows] = torch.where(live, chosen, self._last[:rows])
-        place += live
+        position += live
         count += live
         live &= (chosen != self.end) & (count < self._limit[:rows])
 
     @staticmethod
     def _chosen(logprobs: Tensor, temperature: Tensor, chance: Tensor) -> Tensor:
-        """The token at which the cumulated probability passes the row's random number; the likeliest at 0."""
+        """The token at which the cumulative probability exceeds the row's random number; the likeliest if temperature
+        is 0."""
         heat = temperature.clamp(min=1e-3)[:, None]
         passed = (logprobs / heat).softmax(-1, dtype=torch.float64).cumsum(-1)
         drawn = (passed <= chance[:, None] * passed[:, -1:]).sum(-1)
         return torch.where(temperature > 0, drawn, logprobs.argmax(-1))
 
     def _hidden(self, tokens: Tensor, cosine: Tensor, sine: Tensor, attend: Attend) -> Tensor:
-        """States after the last norm, (B, T, width), of `tokens` (B, T)."""
+        """Hidden states after the last norm, (B, T, width), of `tokens` (B, T)."""
         shape, x = self.shape, F.embedding(tokens, self._embedding)
         for number, layer in enumerate(self._layers):
             projected = F.linear(self._normed(x, layer.before), layer.projections)
             heads = projected.view(*x.shape[:2], -1, shape.head_width).transpose(1, 2)
             turned = rotated(heads[:, : shape.heads + shape.kv_heads], cosine, sine)
             query, key = torch.split(turned, [shape.heads, shape.kv_heads], 1)
-            found = attend(number, query, key, heads[:, -shape.kv_heads :])
-            x = x + F.linear(found.transpose(1, 2).flatten(2), layer.output)
+            attended = attend(number, query, key, heads[:, -shape.kv_heads :])
+            x = x + F.linear(attended.transpose(1, 2).flatten(2), layer.output)
             gate, up = F.linear(self._normed(x, layer.after), layer.gates).chunk(2, -1)
             x = x + F.linear(F.silu(gate) * up, layer.down)
         return self._normed(x, self._norm)

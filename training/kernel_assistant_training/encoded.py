@@ -1,4 +1,4 @@
-"""Conversations as tokens, made by several processes: a lent GPU would wait for one."""
+"""Turns conversations into tokens in several processes, because one would keep a borrowed GPU waiting."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from kernel_assistant_training.interrupts import belong_to_parent
 from kernel_assistant_training.source import Source
 from kernel_assistant_training.tokenizer import load
 
-#: Of a conversation for each message whether it is learned, None for every assistant's.
+#: The messages of a conversation, and for each whether it is learned; None: every assistant's message is.
 Conversation = tuple[list[Message], list[bool] | None]
 CHUNK = 200
 
 
 def encoded(conversations: Sequence[Conversation], processes: int = 1) -> list[Tokens]:
-    """In order."""
+    """The tokens of the conversations, in order."""
     if processes == 1:
         return _encoded(conversations)
     chunks = [conversations[first : first + CHUNK] for first in range(0, len(conversations), CHUNK)]
@@ -30,7 +30,9 @@ def encoded(conversations: Sequence[Conversation], processes: int = 1) -> list[T
 
 
 def drawn(source: Source, seed: int, count: int, processes: int = 1) -> list[Tokens]:
-    """`count` conversations of a source. Several processes have a seed each: others than one process would draw."""
+    """The tokens of `count` conversations of a source. Each process has its own seed, so the conversations depend on
+    the number of processes.
+    """
     if processes == 1:
         return _drawn(source, seed, count)
     asked = [(source, 1000 * (seed + 1) + part, len(range(part, count, processes))) for part in range(processes)]
@@ -38,11 +40,13 @@ def drawn(source: Source, seed: int, count: int, processes: int = 1) -> list[Tok
 
 
 def _side_by_side(processes: int, make: Callable[..., list[Tokens]], asked: Sequence[tuple[Any, ...]]) -> list[Tokens]:
-    """In order. Raises InternalError where a process dies: `multiprocessing.Pool` would wait for it for ever."""
+    """Calls `make` in several processes for all `asked`; results are in the same order. Raises InternalError if a
+    process dies, for which `multiprocessing.Pool` would wait for ever.
+    """
     pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=belong_to_parent)
     try:
-        found = [pool.submit(make, *arguments) for arguments in asked]
-        return [one for each in found for one in each.result()]
+        futures = [pool.submit(make, *arguments) for arguments in asked]
+        return [one for each in futures for one in each.result()]
     except BrokenProcessPool as error:
         cause = "a process that turns conversations into tokens died (out of memory?)"
         raise InternalError(cause, "start it again, with fewer --processes") from error

@@ -1,4 +1,4 @@
-"""A model as a Hugging Face folder: weights in parts, and what surrounds them."""
+"""A model as a Hugging Face folder: weights in parts, configuration and vocabulary."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ from kernel_assistant.serving.template import CONTROL_TOKENS, TURN_END
 from kernel_assistant_training.architecture import Llama
 from kernel_assistant_training.tokenizer import VOCABULARY, id_of, load
 
-#: Bytes of one part: what comes back from a machine on loan comes in files of at most 16 MiB.
+#: Bytes of one part: files from a borrowed machine may have at most 16 MiB.
 PART = 15 << 20
 
 
 def save_folder(model: Llama, folder: Path, *, part: int = PART) -> None:
-    """In bfloat16, with the committed vocabulary."""
+    """Saves the weights in bfloat16, with the committed vocabulary."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = load()
     special = {"bos": None, "eos": id_of(tokenizer, TURN_END), "pad": id_of(tokenizer, CONTROL_TOKENS[0])}
@@ -34,7 +34,7 @@ def save_folder(model: Llama, folder: Path, *, part: int = PART) -> None:
 
 
 def load_folder(folder: Path) -> Llama:
-    """In float32. Raises UsageError where it holds no model with tied embeddings."""
+    """Loads the weights in float32. Raises UsageError if the folder holds no model with tied embeddings."""
     try:
         shape = from_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
@@ -57,11 +57,11 @@ def _save_weights(model: Llama, folder: Path, part: int) -> None:
             parts.append({})
             room = part - half.nbytes
         parts[-1][name] = half
-    places: dict[str, str] = {}
+    files: dict[str, str] = {}
     for number, weights in enumerate(parts, 1):
         file = f"model-{number:05}-of-{len(parts):05}.safetensors"
         save_file(weights, folder / file, metadata={"format": "pt"})
-        places |= dict.fromkeys(weights, file)
+        files |= dict.fromkeys(weights, file)
     size = sum(weight.nbytes for weights in parts for weight in weights.values())
-    index = {"metadata": {"total_size": size}, "weight_map": places}
+    index = {"metadata": {"total_size": size}, "weight_map": files}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index, indent=1) + "\n", encoding="utf-8")

@@ -1,6 +1,7 @@
-"""What a model answers to held-out tasks greedily, all at once, beside the teacher's answers.
+"""Greedy answers of a model to held-out tasks, compared with the teacher's answers.
 
-Whether an answer is right is the judge's to say; here it is compared with the teacher's, and its launch lines are read.
+Only the judge can say whether an answer is correct; here it is compared with the teacher's, and its launch lines are
+parsed.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from kernel_assistant.records.codec import Record
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.template import TURN_END
 from kernel_assistant_training.conversation import Encoder
-from kernel_assistant_training.decode import Asked, Decoder
+from kernel_assistant_training.decode import Decoder, GenerationRequest
 from kernel_assistant_training.folder import load_folder
 from kernel_assistant_training.held_out import HeldOut, read_tasks
 from kernel_assistant_training.reply import MOST_REPLY
@@ -27,8 +28,9 @@ from kernel_assistant_training.source import TARGETS
 from kernel_assistant_training.tokenizer import id_of, load
 
 
-class Answered(Record, frozen=True, kw_only=True):
-    """`same` as one of the teacher's answers, or but for its constants; `problem` is why its lines cannot be read."""
+class GreedyAnswer(Record, frozen=True, kw_only=True):
+    """`same`: equal to one of the teacher's answers; `same_form`: equal except for constants. `problem` says why the
+    launch lines cannot be parsed."""
 
     task: HeldOut
     answer: str
@@ -38,16 +40,17 @@ class Answered(Record, frozen=True, kw_only=True):
 
 
 def judge_greedy(folder: Path, file: Path, out: Path, device: torch.device, most: int = MOST_REPLY) -> dict[str, Any]:
-    """Answers to the tasks of `file`, written to `out`; by target, the shares of what `Answered` says."""
-    found = read_tasks(file)
-    # All at once: a step costs the same for many.
-    answers = greedy(folder, [task.prompt for task in found], device, most) if found else []
-    judged = [judge(task, answer) for task, answer in zip(found, answers, strict=True)]
+    """Answers the tasks of `file` and writes the answers to `out`; returns for each target the counts of GreedyAnswer's
+    fields."""
+    tasks = read_tasks(file)
+    # All in one batch, because a step costs the same for many rows.
+    answers = greedy(folder, [task.prompt for task in tasks], device, most) if tasks else []
+    judged = [judge(task, answer) for task, answer in zip(tasks, answers, strict=True)]
     out.write_bytes(b"".join(msgspec.json.encode(one) + b"\n" for one in judged))
     return {target: _figures([one for one in judged if one.task.target == target]) for target in TARGETS}
 
 
-def _figures(judged: Sequence[Answered]) -> dict[str, int]:
+def _figures(judged: Sequence[GreedyAnswer]) -> dict[str, int]:
     return {
         "tasks": len(judged),
         "same": sum(one.same for one in judged),
@@ -56,7 +59,7 @@ def _figures(judged: Sequence[Answered]) -> dict[str, int]:
     }
 
 
-def judge(task: HeldOut, answer: str) -> Answered:
+def judge(task: HeldOut, answer: str) -> GreedyAnswer:
     code = code_of(answer)
     problem = "no code"
     if code is not None:
@@ -67,7 +70,7 @@ def judge(task: HeldOut, answer: str) -> Answered:
         except DirectiveError as error:
             problem = str(error)
     written = (code or "").strip()
-    return Answered(
+    return GreedyAnswer(
         task=task,
         answer=answer,
         same=written in {one.strip() for one in task.answers},
@@ -83,10 +86,10 @@ def _form(source: str) -> str:
 def greedy(
     folder: Path, prompts: Sequence[Sequence[Message]], device: torch.device, most: int = MOST_REPLY
 ) -> list[str]:
-    """One answer each, without its end token."""
+    """One answer for each prompt, without its end token."""
     tokenizer = load()
     encoder = Encoder(tokenizer)
-    asked = [Asked(encoder.prompt(prompt), temperature=0.0, most=most) for prompt in prompts]
+    asked = [GenerationRequest(encoder.prompt(prompt), temperature=0.0, most=most) for prompt in prompts]
     context = max(len(one.prompt) for one in asked) + most
     decoder = Decoder(load_folder(folder), id_of(tokenizer, TURN_END), rows=len(asked), context=context, device=device)
     return [
@@ -95,6 +98,6 @@ def greedy(
     ]
 
 
-def read(file: Path) -> list[Answered]:
-    """What `judge_greedy` wrote."""
-    return [msgspec.json.decode(line, type=Answered) for line in file.read_bytes().splitlines()]
+def read(file: Path) -> list[GreedyAnswer]:
+    """The answers that `judge_greedy` wrote."""
+    return [msgspec.json.decode(line, type=GreedyAnswer) for line in file.read_bytes().splitlines()]

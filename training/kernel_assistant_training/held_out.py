@@ -1,4 +1,4 @@
-"""Held-out tasks with the teacher's answers, made by a process of their own. Without torch."""
+"""Makes held-out tasks with the teacher's answers in a process of its own. Without torch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.interrupts import belong_to_parent
 from kernel_assistant_training.source import TARGETS
 
-#: Answers of the teacher that one is compared with.
+#: Answers of the teacher with which an answer is compared.
 _ANSWERS = 24
 
 
 class HeldOut(Record, frozen=True, kw_only=True):
-    """A task: its graph, the prompt, and what the teacher answers, best guess first."""
+    """A task: its graph, the prompt, and the teacher's answers, best guess first."""
 
     target: str
     split: str
@@ -33,29 +33,29 @@ class HeldOut(Record, frozen=True, kw_only=True):
 
 
 def tasks(target: str, count: int, seed: int) -> list[HeldOut]:
-    """`count` different ones of the held-out split, of all levels alike."""
+    """`count` different tasks of the held-out split, equally many of each level."""
     from kernel_assistant_training.synth import prompt, sample, split
     from kernel_assistant_training.teacher import answers
 
-    random, found = Random(f"held out {target} {seed}"), dict[str, HeldOut]()
-    while len(found) < count:
-        graph = sample(random, 1 + len(found) % 5)
+    random, by_key = Random(f"held out {target} {seed}"), dict[str, HeldOut]()
+    while len(by_key) < count:
+        graph = sample(random, 1 + len(by_key) % 5)
         task = canonical(graph)
-        if split(task) != "held_out" or task.key() in found:
+        if split(task) != "held_out" or task.key() in by_key:
             continue
         try:
             written = answers(task, target, random, _ANSWERS)
         except Exception:  # noqa: BLE001 - one task that the teacher trips over is left out, as it is of the pairs
             continue
         if written:
-            found[task.key()] = HeldOut(
+            by_key[task.key()] = HeldOut(
                 target=target,
                 split="held_out",
                 graph=graph,
                 prompt=tuple(prompt(task, target, random)),
                 answers=tuple(answer.source for answer in written),
             )
-    return list(found.values())
+    return list(by_key.values())
 
 
 class HeldOutMaker:
@@ -69,7 +69,7 @@ class HeldOutMaker:
         return self
 
     def wait(self) -> None:
-        """Until the file is there. Raises InternalError where it is not."""
+        """Waits until the file is written. Raises InternalError if that failed."""
         self._process.join()
         if self._process.exitcode:
             raise InternalError("held-out tasks were not made", "see the message of that process")
@@ -83,10 +83,10 @@ class HeldOutMaker:
 
 
 def write_tasks(file: Path, count: int, seed: int) -> None:
-    """A process of its own."""
+    """The main function of the process."""
     belong_to_parent()
-    found = [task for target in TARGETS for task in tasks(target, count, seed)]
-    file.write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in found))
+    every = [task for target in TARGETS for task in tasks(target, count, seed)]
+    file.write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in every))
 
 
 def read_tasks(file: Path) -> list[HeldOut]:

@@ -1,4 +1,4 @@
-"""Ctrl-C and SIGTERM as a stage of training answers them: docs/training_failures.md."""
+"""How a stage of training handles Ctrl-C and SIGTERM: docs/training_failures.md."""
 
 from __future__ import annotations
 
@@ -12,22 +12,23 @@ from types import FrameType
 from typing import Any
 
 SIGNALS = (signal.SIGINT, signal.SIGTERM)
-#: What `signal.signal` takes and gives.
+#: The type of a signal handler.
 Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class Interrupted(KeyboardInterrupt):
-    """Somebody ended this process by signal `number`. `exit_code` is the one that a shell gives for it."""
+    """A signal ended this process. `exit_code` is the one that a shell reports for it."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)
         self.exit_code = 128 + number
 
 
-class Answering:
-    """A context manager: within it `answer` is called with the number of such a signal, in the main thread.
+class SignalHandling:
+    """A context manager: within it SIGINT and SIGTERM call `answer` with the signal's number.
 
-    Elsewhere than in the main thread signals cannot be answered, and are not."""
+    Has no effect outside of the main thread, where signals cannot be handled.
+    """
 
     def __init__(self, answer: Callable[[int], None]) -> None:
         self._answer = answer
@@ -36,7 +37,7 @@ class Answering:
     def __enter__(self) -> None:
         if threading.current_thread() is threading.main_thread():
             for number in SIGNALS:
-                self._before[number] = signal.signal(number, lambda found, frame: self._answer(found))
+                self._before[number] = signal.signal(number, lambda received, frame: self._answer(received))
 
     def __exit__(self, *ended: object) -> None:
         for number, before in self._before.items():
@@ -44,13 +45,14 @@ class Answering:
 
 
 def raised(number: int) -> None:
-    """Answers with Interrupted."""
+    """Raises Interrupted."""
     raise Interrupted(number)
 
 
 def belong_to_parent() -> None:
-    """In a process that `multiprocessing` started: Ctrl-C is its owner's; SIGTERM raises Interrupted, and so does an
-    owner that is gone."""
+    """Sets up a process that `multiprocessing` started. It ignores Ctrl-C, which its parent handles. It raises
+    Interrupted at SIGTERM and when the parent ends.
+    """
     signal.signal(signal.SIGINT, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda number, frame: raised(number))
     parent = parent_process()

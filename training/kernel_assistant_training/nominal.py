@@ -1,7 +1,6 @@
-"""Times of a nominal machine in the place of measured ones: a run that is rewarded for correctness alone is then the
-same whenever it is run, since prompts and observations name times. Nothing of it is a claim about speed: every right
-kernel takes as long as eager PyTorch, and so none is faster.
-"""
+"""Nominal times in place of measured ones. Prompts and observations contain times, so a run that is rewarded only for
+correctness becomes reproducible. Nothing here is a claim about speed: every correct kernel takes as long as eager
+PyTorch, and so none is faster."""
 
 from __future__ import annotations
 
@@ -10,26 +9,26 @@ from pathlib import Path
 import msgspec
 
 from kernel_assistant.environment.ceilings import keep_ceilings
-from kernel_assistant.records import Baseline, Evaluation, OpGraph, Timing
+from kernel_assistant.records import Baseline, Evaluation, OpGraph, Stage, Tier, Timing
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.synth.memory import traffic
 
 CLOCKS = ("measured", "nominal")
-#: Bytes a second, of the floors that conversations name.
+#: Bytes per second, for the roofline that conversations state.
 BANDWIDTH = 1e10
-#: The same as the judge has it: beyond any machine, so that nothing right is too fast to be true.
+#: The bandwidth for the judge: higher than any machine's, so that no correct kernel is rejected as impossibly fast.
 UNBOUNDED = 1e15
-#: Times are nominal: memory need not be filled so that a large cache is cold.
+#: Times are nominal, so the judge need not fill more memory to flush a large cache.
 CACHE_BYTES = 32 << 20
-#: In the place of which element differs and by how much.
+#: Replaces the message which element differs and by how much.
 DIFFERS = "values differ"
-#: Of the roofline, that everything reaches: what a teacher leaves as it is, and no reason for an episode to stop.
+#: The share of the roofline that every kernel reaches: the teacher accepts it, and an episode does not stop for it.
 ROOFLINE = 0.93
 
 
 def unbounded(target: str, folder: Path) -> Path:
-    """`folder`, which has bandwidths afterwards: those measured on a machine that is never quiet are too low, and a
-    right candidate would be called impossibly fast. Raises MissingError without a device."""
+    """Writes nominal bandwidths to `folder` and returns it. Bandwidths measured on a busy machine are too low, so that
+    correct candidates would be rejected as impossibly fast. Raises MissingError without a device."""
     device = detect(target)
     known = msgspec.structs.replace(
         device,
@@ -43,18 +42,19 @@ def unbounded(target: str, folder: Path) -> Path:
 
 
 def nominal_baseline(graph: OpGraph) -> Baseline:
-    """From the bytes of the graph at its sizes."""
+    """Times computed from the graph's bytes at its sizes."""
     floor = 1e3 * traffic(graph) / BANDWIDTH
     return Baseline(eager_ms=floor / ROOFLINE, compile_ms=None, floor_ms=floor)
 
 
-def nominal_times(found: Evaluation, graph: OpGraph) -> Evaluation:
-    """The same verdict with nominal times, where it has any, and without an element that differs: the judge draws
-    other inputs each time, and what they give is not the same twice."""
-    if found.mismatch is not None:
-        found = msgspec.structs.replace(found, mismatch=None, message=DIFFERS)
-    if found.timing is None:
-        return found
+def nominal_times(evaluation: Evaluation, graph: OpGraph) -> Evaluation:
+    """Turns an evaluation that only verified into one of the quick tier, with nominal times. Details of a mismatch are
+    dropped, because the judge draws other inputs each time."""
+    evaluation = msgspec.structs.replace(evaluation, tier=Tier.quick)
+    if evaluation.mismatch is not None:
+        evaluation = msgspec.structs.replace(evaluation, mismatch=None, message=DIFFERS)
+    if not evaluation.correct:
+        return evaluation
     baseline = nominal_baseline(graph)
     timing = Timing(
         candidate_ms=baseline.eager_ms,
@@ -63,4 +63,4 @@ def nominal_times(found: Evaluation, graph: OpGraph) -> Evaluation:
         floor_ms=baseline.floor_ms,
         roofline=ROOFLINE,
     )
-    return msgspec.structs.replace(found, timing=timing, launches=())
+    return msgspec.structs.replace(evaluation, stage=Stage.profile, timing=timing, launches=())

@@ -1,9 +1,9 @@
 """Muon for the matrices inside the layers, AdamW for the embedding and the scales of norms.
 
-Muon (Jordan and others, 2024) takes the momentum of a matrix to the nearest one with orthonormal rows or columns, so
-that every direction is learned at the same pace. Steps are scaled as by Liu and others (2025, "Muon is scalable for LLM
-training"), which makes AdamW's learning rate and weight decay fit. `torch.optim.Muon` takes one matrix after another,
-1,400 small launches a step here; this one takes all of a shape at once.
+Muon (Jordan and others, 2024) replaces the momentum of a matrix by the nearest matrix with orthonormal rows or columns,
+so that all directions are learned equally fast. Steps are scaled as by Liu and others (2025, "Muon is scalable for LLM
+training"), so that AdamW's learning rate and weight decay fit. `torch.optim.Muon` handles one matrix after another,
+with 1,400 small launches a step here; this one handles all matrices of a shape at once.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ from torch import Tensor
 from kernel_assistant_training.architecture import Llama
 
 DECAY, MOMENTUM = 0.1, 0.95
-#: Of the polynomial a·x + b·x³ + c·x⁵, which takes singular values towards 1, and how often it is applied.
+#: Coefficients of a·x + b·x³ + c·x⁵, which moves singular values towards 1, and how often it is applied.
 _COEFFICIENTS, _TIMES = (3.4445, -4.7750, 2.0315), 5
-#: Root mean square of AdamW's steps, in learning rates.
+#: Typical root mean square of AdamW's steps, in learning rates.
 _USUAL = 0.2
 
 
 class Muon(torch.optim.Optimizer):
-    """For matrices alone. The momentum of all of a shape is kept with the first of them."""
+    """For matrices only. The momentum of all matrices of a shape is stored with the first of them."""
 
     def __init__(self, matrices: Iterable[Tensor], rate: float) -> None:
         super().__init__(list(matrices), {"lr": rate, "weight_decay": DECAY})
@@ -47,7 +47,8 @@ class Muon(torch.optim.Optimizer):
 
 
 def orthogonal(matrices: Tensor) -> Tensor:
-    """About the nearest matrices, (n, rows, columns), whose singular values are all 1: they end between 0.7 and 1.2."""
+    """Approximately the nearest matrices, (n, rows, columns), with all singular values 1: they end between 0.7 and
+    1.2."""
     tall = matrices.shape[-2] > matrices.shape[-1]
     x = matrices.mT if tall else matrices
     x = x.to(torch.bfloat16 if x.is_cuda else torch.float32)
@@ -56,12 +57,12 @@ def orthogonal(matrices: Tensor) -> Tensor:
     for _ in range(_TIMES):
         square = x @ x.mT
         x = a * x + (b * square + c * square @ square) @ x
-    found: Tensor = x.mT if tall else x
-    return found
+    result: Tensor = x.mT if tall else x
+    return result
 
 
 def optimisers(model: Llama, kind: str, rate: float) -> list[torch.optim.Optimizer]:
-    """`kind` is muon or adamw. Weight decay on matrices, the embedding among them; none on the scales of norms."""
+    """`kind` is muon or adamw. Weight decay applies to matrices, the embedding included, not to the scales of norms."""
     matrices = [weight for weight in model.parameters() if weight.ndim == 2]
     scales = [weight for weight in model.parameters() if weight.ndim < 2]
     inside = [weight for weight in matrices if weight is not model.model.embed_tokens.weight] if kind == "muon" else []

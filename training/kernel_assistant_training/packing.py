@@ -1,4 +1,4 @@
-"""Conversations in rows of one length: little is left empty, and a row's conversations can be told apart."""
+"""Packs conversations into rows of one length, with little padding and flags that separate the conversations."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from numpy.typing import NDArray
 
 from kernel_assistant_training.conversation import Tokens
 
-#: Bits of a token's flags. A token with neither of the first two fills a row.
+#: Bits of a token's flags. A token with neither of the first two is padding.
 PROMPT, LEARNED, FIRST = 1, 2, 4
 
 Ids = NDArray[np.uint16]
@@ -17,8 +17,10 @@ Flags = NDArray[np.uint8]
 
 
 @dataclass(frozen=True)
-class Rows:
-    """`ids` and `flags` are (n, length)."""
+class PackedRows:
+    """`ids` (n, length) are the tokens of n rows; `flags` (n, length) have the bits PROMPT, LEARNED and FIRST for each
+    token.
+    """
 
     ids: Ids
     flags: Flags
@@ -29,7 +31,7 @@ class Rows:
 
 @dataclass
 class Packer:
-    """Fills a row with the longest of the conversations at hand that still fits. One longer than a row is left out."""
+    """Fills a row with the longest waiting conversations that fit. Conversations longer than a row are left out."""
 
     length: int
     at_hand: int = 64
@@ -37,7 +39,7 @@ class Packer:
     _waiting: list[Tokens] = field(default_factory=list)
 
     def add(self, conversation: Tokens) -> tuple[Ids, Flags] | None:
-        """A row (length,) once enough conversations are at hand."""
+        """Adds a conversation; returns a row (length,) if enough conversations are waiting."""
         if len(conversation.ids) > self.length:
             self.left_out += 1
             return None
@@ -45,7 +47,7 @@ class Packer:
         return self.row() if len(self._waiting) >= self.at_hand else None
 
     def row(self) -> tuple[Ids, Flags]:
-        """From what is at hand, the oldest first, so that none waits for ever."""
+        """A row of waiting conversations. The oldest is always included, so that none waits for ever."""
         ids, flags = np.zeros(self.length, np.uint16), np.zeros(self.length, np.uint8)
         end, chosen = 0, self._waiting.pop(0) if self._waiting else None
         while chosen is not None:

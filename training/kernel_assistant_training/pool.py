@@ -1,7 +1,7 @@
-"""Rows in shared memory: one part for each writer, used as a ring, and one reader of them all.
+"""Rows in shared memory: a ring buffer for each writer, and one reader of all.
 
-A writer fills a row and then counts it in `written`; the reader copies a row and then counts it in `given`. Each number
-has one writer, and both sides only look at the other's.
+A writer fills a row and then increments `written`; the reader copies a row and then increments `given`. Each counter
+has one writer, and the other side only reads it.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant_training.packing import Flags, Ids, Rows
+from kernel_assistant_training.packing import Flags, Ids, PackedRows
 
 _SHARED = Path("/dev/shm")
-#: Of a part: rows that a writer may be about to write, which are not drawn again.
+#: Rows of a part that its writer may be about to overwrite, and that are therefore not drawn again.
 _MARGIN = 2
-#: Conversations of which a hash is kept, for each row of a part.
+#: Conversations whose hash is kept, for each row of a part.
 _HASHES = 16
 
 
 @dataclass(frozen=True)
-class PoolShape:
+class SharedRowsShape:
     """`kept` rows of `length` tokens for each of `parts` writers."""
 
     parts: int
@@ -34,13 +34,13 @@ class PoolShape:
     length: int
 
 
-class Pool:
-    """Made without a name, attached to with one. `close` ends it for everybody where it was made.
+class SharedRows:
+    """Creates shared memory, or attaches to it if `name` is given. `close` deletes it in the process that created it.
 
-    Raises UsageError where the system's shared memory has no room for it.
+    Raises UsageError if the system's shared memory has too little room.
     """
 
-    def __init__(self, shape: PoolShape, name: str = "") -> None:
+    def __init__(self, shape: SharedRowsShape, name: str = "") -> None:
         self.shape = shape
         counters = [("written", np.int64), ("given", np.int64), ("conversations", np.int64), ("left_out", np.int64)]
         fields: list[tuple[str, Any, tuple[int, ...]]] = [(field, dtype, (shape.parts,)) for field, dtype in counters]
@@ -56,10 +56,10 @@ class Pool:
         # Pages that nobody writes to take no memory.
         self._memory = SharedMemory(name or None, create=not name, size=sum(sizes) if not name else 0)
         self.name = self._memory.name
-        arrays, place = {}, 0
+        arrays, offset = {}, 0
         for (field, dtype, size), length in zip(fields, sizes, strict=True):
-            arrays[field] = np.ndarray(size, dtype, self._memory.buf, place)
-            place += length
+            arrays[field] = np.ndarray(size, dtype, self._memory.buf, offset)
+            offset += length
         self.written: NDArray[np.int64] = arrays["written"]
         self.given: NDArray[np.int64] = arrays["given"]
         self.conversations: NDArray[np.int64] = arrays["conversations"]
@@ -68,50 +68,53 @@ class Pool:
         self._ids: NDArray[np.uint16] = arrays["ids"]
         self._flags: NDArray[np.uint8] = arrays["flags"]
 
-    # A writer's side.
+    # Methods of a writer.
 
     def is_full(self, part: int) -> bool:
-        """Whether the next row would take the place of one that nobody has had."""
+        """Whether the next row would overwrite one that was not given out."""
         return bool(self.written[part] - self.given[part] >= self.shape.kept)
 
     def write(self, part: int, ids: Ids, flags: Flags) -> None:
-        place = self.written[part] % self.shape.kept
-        self._ids[part, place], self._flags[part, place] = ids, flags
+        index = self.written[part] % self.shape.kept
+        self._ids[part, index], self._flags[part, index] = ids, flags
         self.written[part] += 1
 
     def count(self, part: int, number: int, left_out: int) -> None:
-        """A conversation with its hash; how many were too long so far."""
+        """Counts a conversation with its hash; `left_out` is how many were too long so far."""
         made = self.conversations[part]
         self._hashes[part, made % self._hashes.shape[1]] = number
         self.conversations[part] += 1
         self.left_out[part] = left_out
 
-    # The reader's side.
+    # Methods of the reader.
 
     def fresh(self, most: int) -> tuple[NDArray[np.int64], int]:
-        """Part and number, (n, 2), of up to `most` rows that were not given out, taken evenly; and n."""
-        found: list[NDArray[np.int64]] = []
+        """Positions (part, number), of shape (n, 2), of up to `most` rows that were not given out, spread evenly; and
+        n."""
+        positions: list[NDArray[np.int64]] = []
         waiting = self.written - self.given
         left = most
-        # The fullest last: what others lack is theirs to give.
+        # The fullest part is last, because it makes up for the others.
         for turn, part in enumerate(np.argsort(waiting)):
             share = min(int(waiting[part]), -(-left // (self.shape.parts - turn)))
             numbers = self.given[part] + np.arange(share)
-            found.append(np.stack([np.full(share, part), numbers], axis=1))
+            positions.append(np.stack([np.full(share, part), numbers], axis=1))
             left -= share
-        return np.concatenate(found), most - left
+        return np.concatenate(positions), most - left
 
     def even(self, count: int) -> tuple[NDArray[np.int64], int]:
-        """The same, (n, 2) and n, with as many of each part, whatever else waits. Raises ValueError for a `count` that
-        cannot be shared evenly."""
+        """As `fresh`, with exactly the same number of rows from each part. Raises ValueError if `count` cannot be
+        divided evenly."""
         share, rest = divmod(count, self.shape.parts)
         if rest:
             raise ValueError(f"{count} rows cannot be shared evenly by {self.shape.parts} parts")
-        found = [np.stack([np.full(share, part), first + np.arange(share)], 1) for part, first in enumerate(self.given)]
-        return np.concatenate(found), count
+        positions = [
+            np.stack([np.full(share, part), first + np.arange(share)], 1) for part, first in enumerate(self.given)
+        ]
+        return np.concatenate(positions), count
 
     def again(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """`count` rows among those that are there, all alike. None where `count` is 0."""
+        """Positions of `count` random rows that are still kept; empty if `count` is 0."""
         written = self.written.copy()
         first = np.maximum(written - self.shape.kept + _MARGIN, 0)
         many = np.maximum(written - first, 0)
@@ -120,20 +123,20 @@ class Pool:
         part = np.searchsorted(ends, drawn, side="right")
         return np.stack([part, first[part] + drawn - (ends - many)[part]], axis=1) if count else np.zeros((0, 2), int)
 
-    def rows(self, places: NDArray[np.int64]) -> Rows:
-        part, number = places[:, 0], places[:, 1] % self.shape.kept
-        return Rows(self._ids[part, number], self._flags[part, number])
+    def rows(self, positions: NDArray[np.int64]) -> PackedRows:
+        part, number = positions[:, 0], positions[:, 1] % self.shape.kept
+        return PackedRows(self._ids[part, number], self._flags[part, number])
 
-    def give(self, places: NDArray[np.int64]) -> None:
-        self.given += np.bincount(places[:, 0], minlength=self.shape.parts)
+    def give(self, positions: NDArray[np.int64]) -> None:
+        self.given += np.bincount(positions[:, 0], minlength=self.shape.parts)
 
     def different(self) -> int:
-        """Number of different hashes among those kept."""
+        """The number of different hashes among those kept."""
         known = [part[:made] for part, made in zip(self._hashes, self.conversations, strict=True)]
         return len(np.unique(np.concatenate(known)))
 
     def close(self) -> None:
-        """Its arrays are gone after this."""
+        """Detaches from the memory; the arrays are gone afterwards."""
         for name in ("written", "given", "conversations", "left_out", "_hashes", "_ids", "_flags"):
             setattr(self, name, np.zeros(0, np.int64))
         self._memory.close()

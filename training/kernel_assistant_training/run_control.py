@@ -1,4 +1,4 @@
-"""What a training loop tells of itself and is told by people: docs/training_metrics.md, docs/training_failures.md."""
+"""How a training loop reports its state and receives commands: docs/training_metrics.md, docs/training_failures.md."""
 
 from __future__ import annotations
 
@@ -13,48 +13,49 @@ from types import TracebackType
 from typing import Self
 
 from kernel_assistant.errors import StoreError, boundary
-from kernel_assistant.session.training_run import METRICS, RunState, Wish, ask, wish_of, write_status
-from kernel_assistant_training.interrupts import Answering, Interrupted, raised
+from kernel_assistant.session.training_run import METRICS, RunState, TrainingCommand, ask, wish_of, write_status
+from kernel_assistant_training.interrupts import Interrupted, SignalHandling, raised
 from kernel_assistant_training.tracking.events import Events, wanted
 
 LOOK_EVERY_S, SAY_EVERY_S = 1.0, 10.0
-#: What is told to everybody (a terminal's Ctrl-C, handed on by a parent) comes twice; a person who insists, later.
+#: A terminal's Ctrl-C that a parent forwards arrives twice within this time; a later signal is a second one.
 SAME_S = 2.0
-#: After a signal, until a step that does not end is not waited for.
+#: Seconds after a signal until a step that does not end is interrupted.
 GRACE_S = 60
 
 
 class RunControl:
-    """Of one stage in folder `run`. As a context it says how the stage ended; an exception makes that `failed`.
+    """Controls one stage in folder `run`. As a context it records how the stage ended; an exception makes that
+    `failed`.
 
-    A signal is a wish to stop, after which the context is left by Interrupted; with `at_once`, for a second signal, and
-    after a minute, that is raised where the main thread is. `paused_s` is how long it was paused so far, for clocks
-    that do not count it. Raises StoreError where a file cannot be written.
+    A signal requests a stop: training ends after its step, and the end of the context raises Interrupted. Interrupted
+    is raised in the main thread immediately if `at_once` is set, at a second signal, and one minute after the first.
+    `paused_s` is the time of all pauses, for clocks that exclude it. Raises StoreError if a file cannot be written.
     """
 
     def __init__(self, run: Path, stage: str, *, at_once: bool = False) -> None:
         self._run, self._stage, self._at_once = run, stage, at_once
         self._step = 0
-        self._looked = self._said = self._signalled = 0.0
+        self._checked = self._written = self._signalled = 0.0
         self._stopped = False
         self._signal = 0
-        self._answering = Answering(self._hear)
+        self._answering = SignalHandling(self._hear)
         self._events = Events(run, stage) if wanted() else None
         self.paused_s = 0.0
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal came: what follows training is for another time."""
+        """Whether a signal came, in which case nothing should follow training."""
         return bool(self._signal)
 
     @property
     def stopped(self) -> bool:
-        """Whether somebody wanted an end, by a signal or by the file."""
+        """Whether a stop was requested, by a signal or a command."""
         return self._stopped
 
     def __enter__(self) -> Self:
-        ask(self._run, Wish.go_on)
-        _drop_half_a_line(self._run / METRICS)
+        ask(self._run, TrainingCommand.go_on)
+        drop_half_a_line(self._run / METRICS)
         self._say(RunState.running)
         self._answering.__enter__()
         return self
@@ -68,7 +69,7 @@ class RunControl:
         if self._events is not None:
             self._events.close()
         if error is not None:
-            # What ended it is what is told, also where the disk is full.
+            # The error of the stage is reported even if the disk is full.
             with contextlib.suppress(StoreError):
                 self._say(*_ending(error))
             return
@@ -76,10 +77,11 @@ class RunControl:
             self._say(RunState.stopped, "interrupted")
             raise Interrupted(self._signal)
         self._say(RunState.stopped if self._stopped else RunState.ended)
-        ask(self._run, Wish.go_on)
+        ask(self._run, TrainingCommand.go_on)
 
     def report(self, step: int, figures: Mapping[str, object]) -> None:
-        """A line of metrics, and TensorBoard's event of it. Without numbers that are not finite: JSON has none."""
+        """Writes a line of metrics and the TensorBoard event. Leaves out numbers that are not finite, which JSON
+        lacks."""
         self._step = step
         kept = {name: one for name, one in figures.items() if not isinstance(one, float) or math.isfinite(one)}
         now = round(time.time(), 3)
@@ -93,21 +95,21 @@ class RunControl:
         self._say(RunState.running)
 
     def goes_on(self, step: int, sleep: Callable[[float], None] = time.sleep) -> bool:
-        """Between steps: waits while somebody wants a pause, False where they want an end."""
+        """Call this between steps. It waits during a pause, and returns False if a stop is requested."""
         self._step = step
-        if self._stopped or time.monotonic() - self._looked < LOOK_EVERY_S:
+        if self._stopped or time.monotonic() - self._checked < LOOK_EVERY_S:
             return not self._stopped
-        if time.monotonic() - self._said > SAY_EVERY_S:
+        if time.monotonic() - self._written > SAY_EVERY_S:
             self._say(RunState.running)
-        self._looked = time.monotonic()
-        wish = wish_of(self._run)
-        if wish is Wish.pause:
-            wish = self._wait(sleep)
-        self._stopped |= wish is Wish.stop
+        self._checked = time.monotonic()
+        command = wish_of(self._run)
+        if command is TrainingCommand.pause:
+            command = self._wait(sleep)
+        self._stopped |= command is TrainingCommand.stop
         return not self._stopped
 
     def _hear(self, number: int) -> None:
-        """A signal, in the main thread."""
+        """Handles a signal, in the main thread."""
         again = bool(self._signal) and time.monotonic() - self._signalled > SAME_S
         if not self._signal:
             self._signal, self._signalled, self._stopped = number, time.monotonic(), True
@@ -116,17 +118,17 @@ class RunControl:
         signal.signal(signal.SIGALRM, lambda alarm, frame: raised(number))
         signal.alarm(GRACE_S)
 
-    def _wait(self, sleep: Callable[[float], None]) -> Wish:
+    def _wait(self, sleep: Callable[[float], None]) -> TrainingCommand:
         began = time.monotonic()
         self._say(RunState.paused)
-        while (wish := wish_of(self._run)) is Wish.pause and not self._stopped:
+        while (command := wish_of(self._run)) is TrainingCommand.pause and not self._stopped:
             sleep(LOOK_EVERY_S / 2)
         self.paused_s += time.monotonic() - began
         self._say(RunState.running)
-        return wish
+        return command
 
     def _say(self, state: RunState, message: str = "") -> None:
-        self._said = time.monotonic()
+        self._written = time.monotonic()
         write_status(self._run, self._stage, state, self._step, message)
 
 
@@ -137,8 +139,8 @@ def _ending(error: BaseException) -> tuple[RunState, str]:
     return RunState.failed, f"{type(error).__name__}: {lines[0] if lines else ''}"
 
 
-def _drop_half_a_line(path: Path) -> None:
-    """What a kill or a full disk cut off would spoil the line that is written behind it."""
+def drop_half_a_line(path: Path) -> None:
+    """Removes an incomplete last line, left by a kill or a full disk, because it would spoil the next line."""
     if not path.is_file():
         return
     with boundary(StoreError, f"cannot mend {path}"), path.open("rb+") as file:

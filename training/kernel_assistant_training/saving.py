@@ -1,4 +1,6 @@
-"""What every stage does when it writes weights: a full disk is named, and so is the checkpoint before."""
+"""Handles errors when a stage writes weights: the message says whether the disk is full, and names the previous
+checkpoint.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +15,15 @@ from safetensors import SafetensorError
 
 from kernel_assistant.errors import InternalError, StoreError
 
-#: No space, over one's quota, over a limit of the process.
+#: Error numbers for a full disk, an exceeded quota, and a file size limit of the process.
 FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
-#: Of torch's writer of archives, which says where it stopped and not why.
+#: Messages of torch's archive writer, which does not give the reason of a failure.
 _TORCH = ("pytorchstreamwriter", "inline_container")
 
 
 @contextmanager
 def written(what: Path, known: str = "") -> Iterator[None]:
-    """Turns a failure to write weights within the block into StoreError; `known` says where training can go on."""
+    """Turns an error of writing weights within the block into StoreError; `known` says where training can resume."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -32,13 +34,13 @@ def written(what: Path, known: str = "") -> Iterator[None]:
 
 
 def last_checkpoint(checkpoint: Path | None) -> str:
-    """Where training can go on, for messages."""
+    """Names the checkpoint to resume from, for messages."""
     return f"the last checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
 
 
 @contextmanager
 def naming(known: Callable[[], str]) -> Iterator[None]:
-    """What fails in the block says what is `known` at that time: where training can go on."""
+    """Appends `known()`, which names the checkpoint to resume from, to an InternalError of the block."""
     try:
         yield
     except InternalError as error:
@@ -46,7 +48,8 @@ def naming(known: Callable[[], str]) -> Iterator[None]:
 
 
 def let_go(error: BaseException) -> None:
-    """Of the files that the frames of a failure keep open: what was removed takes its room until they are closed."""
+    """Closes files that the frames of a failure keep open, because deleted files take disk space until they are
+    closed."""
     link: BaseException | None = error
     while link is not None:
         traceback.clear_frames(link.__traceback__)
@@ -54,7 +57,7 @@ def let_go(error: BaseException) -> None:
 
 
 def flush(path: Path) -> None:
-    """A file, or all files below a folder, to the disk: before a name says that it is whole."""
+    """Flushes a file, or all files below a folder, to disk; call it before renaming them to their final name."""
     for file in [path] if path.is_file() else path.rglob("*"):
         if file.is_file():
             with file.open("rb") as opened:
@@ -62,7 +65,7 @@ def flush(path: Path) -> None:
 
 
 def why(error: BaseException) -> str:
-    """In a line. Torch's writer says at which byte it stopped."""
+    """The error in one line. Torch's writer only says at which byte it stopped."""
     return "there is no room for it" if is_full(error) else first_line(error)
 
 
@@ -71,7 +74,7 @@ def first_line(error: BaseException) -> str:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether it says that there is no room. Writers of weights do not all keep the number of the error."""
+    """Whether the error means that the disk is full. Not all writers of weights keep the error number."""
     text = str(error).lower()
-    said = ("no space left", "file too large", "quota exceeded", "os error 28", "os error 27", *_TORCH)
-    return getattr(error, "errno", None) in FULL or any(one in text for one in said)
+    messages = ("no space left", "file too large", "quota exceeded", "os error 28", "os error 27", *_TORCH)
+    return getattr(error, "errno", None) in FULL or any(one in text for one in messages)

@@ -1,4 +1,4 @@
-"""Where conversations come from: a function of a seed that another process can be given."""
+"""Sources of conversations: functions of a seed that can be passed to another process."""
 
 from __future__ import annotations
 
@@ -7,18 +7,19 @@ from functools import partial
 from random import Random
 
 from kernel_assistant.records.transcript import Message
-from kernel_assistant_training.synth.mistakes import Mistakes
+from kernel_assistant_training.synth.mistakes import FaultRates
 from kernel_assistant_training.synth.narrow import Narrow
 
-#: A seed → conversations without end. It is pickled: a function of a module, or a `partial` of one.
+#: A function of a seed that returns an endless stream of conversations. It is pickled, so it is a module's function or
+#: a `partial` of one.
 Source = Callable[[int], Iterator[list[Message]]]
 TARGETS = ("cuda", "cpu")
-#: How often a conversation of stages 0 and 1 asks for a task, not for a kernel.
+#: The share of the conversations of stages 0 and 1 that ask for a task instead of a kernel.
 COMPOSE_SHARE = 0.03
 
 
-def pairs_of(target: str, narrow: Narrow | None = None, mistakes: Mistakes | None = None) -> Source:
-    """Un-run pairs of train tasks."""
+def pairs_of(target: str, narrow: Narrow | None = None, mistakes: FaultRates | None = None) -> Source:
+    """Pairs of training tasks and answers that are not run."""
     from kernel_assistant_training.synth import pairs
 
     return partial(pairs, target=target, narrow=narrow, mistakes=mistakes)
@@ -28,9 +29,9 @@ def training_sources(
     compose_share: float = COMPOSE_SHARE,
     targets: Sequence[str] = TARGETS,
     narrow: Narrow | None = None,
-    mistakes: Mistakes | None = None,
+    mistakes: FaultRates | None = None,
 ) -> tuple[Source, ...]:
-    """Pairs of each target, a share of the conversations of each being compositions."""
+    """A source for each target: pairs, and a share of compositions."""
     from kernel_assistant_training.synth.composing import compositions
 
     most = [pairs_of(target, narrow, mistakes) for target in targets]
@@ -40,7 +41,9 @@ def training_sources(
 
 
 def mixed(seed: int, *, most: Source, rest: Source, share: float, part: int) -> Iterator[list[Message]]:
-    """Conversations of `most`; `share` of all are from `rest`. `part` tells sources apart that are given one seed."""
+    """Conversations of the source `most`, of which the share `share` comes from the source `rest`. `part` makes sources
+    with the same seed differ.
+    """
     random, common, rare = Random(f"mixed {seed} {part}"), most(seed), rest(seed * len(TARGETS) + part)
     while True:
         yield next(rare if random.random() < share else common)

@@ -1,8 +1,7 @@
-"""Rows of tokens from processes that make conversations while something else uses them.
+"""Rows of tokens from processes that make conversations while the trainer uses them.
 
-Each process writes rows into its part of a pool in shared memory and then says how many there are; nothing has to be
-received, so a busy consumer does not hold them up. Fresh rows are given out first. Where there are too few, a batch is
-filled up with rows that were given out before.
+Each process writes rows into its part of a pool in shared memory and then increments a counter; a busy consumer does
+not block it. New rows are given out first. If there are too few, earlier rows are given out again.
 """
 
 from __future__ import annotations
@@ -22,19 +21,21 @@ import numpy as np
 from kernel_assistant.errors import InternalError
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.conversation import Encoder
-from kernel_assistant_training.packing import Packer, Rows
-from kernel_assistant_training.pool import Pool, PoolShape
+from kernel_assistant_training.packing import PackedRows, Packer
+from kernel_assistant_training.pool import SharedRows, SharedRowsShape
 from kernel_assistant_training.source import Source
 from kernel_assistant_training.tokenizer import VOCABULARY, load
 
-#: Seconds between looks at whether there is something to do.
+#: Seconds between two checks.
 _PAUSE = 0.005
 
 
 @dataclass(frozen=True)
 class StreamOptions:
-    """`keep` rows are kept to be drawn again. `processes` times `seed` never meet: each has seeds of its own. With
-    `steady` no row is drawn again and each process gives as many: the same rows come whenever it is run."""
+    """The last `keep` rows are kept, so that they can be drawn again. The seed of each process depends on `seed` and on
+    the process's number. With `steady` no row is drawn again and every process gives the same number of rows, so that
+    each run has the same rows.
+    """
 
     sources: tuple[Source, ...]
     processes: int = 14
@@ -46,7 +47,7 @@ class StreamOptions:
 
 @dataclass
 class Counts:
-    """What came from the processes, and what was given out."""
+    """Counts of the conversations and rows that the processes made, and of the rows that were given out."""
 
     conversations: int = 0
     left_out: int = 0
@@ -57,14 +58,14 @@ class Counts:
 
 
 class Stream:
-    """A context manager: the processes end with it."""
+    """A context manager that owns the processes."""
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
         self._random = np.random.default_rng(options.seed)
         self._counts = Counts()
-        self._pool = Pool(PoolShape(options.processes, options.keep // options.processes, options.length))
-        context = get_context("spawn")  # a process that has CUDA cannot be forked
+        self._pool = SharedRows(SharedRowsShape(options.processes, options.keep // options.processes, options.length))
+        context = get_context("spawn")  # a process that uses CUDA cannot be forked
         self._processes = [
             context.Process(target=_make, args=(self._pool.name, self._pool.shape, options, number), daemon=True)
             for number in range(options.processes)
@@ -86,7 +87,7 @@ class Stream:
 
     @property
     def counts(self) -> Counts:
-        """Up to now."""
+        """The counts so far."""
         self._counts.conversations = int(self._pool.conversations.sum())
         self._counts.left_out = int(self._pool.left_out.sum())
         self._counts.ended_processes = sum(not process.is_alive() for process in self._processes)
@@ -98,14 +99,13 @@ class Stream:
         return int((self._pool.written - self._pool.given).sum())
 
     def different(self) -> int:
-        """How many conversations were not the same as another one, figures in the prompt aside."""
+        """The number of different conversations, not counting the last line of their prompts."""
         return self._pool.different()
 
-    def take(self, count: int) -> Rows:
-        """`count` rows, fresh ones first, in no order. Waits only until there are `count` in all.
-
-        Raises InternalError where all processes have ended, or one whose rows must come (`steady`): one that does is
-        counted, its message is on stderr.
+    def take(self, count: int) -> PackedRows:
+        """`count` rows, new ones first, in no particular order. Waits only until there are `count` rows, new and old
+        together. Raises InternalError if all processes have ended, or with `steady` if any process has. Otherwise ended
+        processes are only counted; their messages are on stderr.
         """
         self._check(any)
         while not self._there(count):
@@ -114,7 +114,7 @@ class Stream:
         fresh, fresh_count = self._pool.even(count) if self._options.steady else self._pool.fresh(count)
         again = self._pool.again(count - fresh_count, self._random)
         rows = self._pool.rows(np.concatenate([fresh, again]))
-        # Only now may their places be written to again.
+        # Only now may the rows be overwritten.
         self._pool.give(fresh)
         self._counts.fresh_rows += fresh_count
         self._counts.repeated_rows += count - fresh_count
@@ -122,11 +122,12 @@ class Stream:
         return rows
 
     def _check(self, enough: Callable[[Iterable[bool]], bool]) -> None:
-        """Rows that are kept would be given out again and again, and nobody would hear of it."""
+        """Raises InternalError if too few processes are alive: kept rows would be repeated for ever without anybody
+        noticing."""
         alive = [process.is_alive() for process in self._processes]
         if not enough(alive):
-            said = "all" if not any(alive) else f"{alive.count(False)} of {len(alive)}"
-            raise InternalError(f"{said} processes that make conversations have ended", "see their messages")
+            ended = "all" if not any(alive) else f"{alive.count(False)} of {len(alive)}"
+            raise InternalError(f"{ended} processes that make conversations have ended", "see their messages")
 
     def _there(self, count: int) -> bool:
         if self._options.steady:
@@ -134,11 +135,11 @@ class Stream:
         return int(self._pool.written.sum()) >= count
 
 
-def _make(name: str, shape: PoolShape, options: StreamOptions, number: int) -> None:
-    """A process: its sources in turn, until whoever started it is gone."""
+def _make(name: str, shape: SharedRowsShape, options: StreamOptions, number: int) -> None:
+    """The main function of a process: draws from its sources in turn until its parent is gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its owner ends it
     os.nice(10)
-    parent, pool = os.getppid(), Pool(shape, name)
+    parent, pool = os.getppid(), SharedRows(shape, name)
     encoder, packer = Encoder(load(VOCABULARY)), Packer(options.length)
     running = [source(options.seed * 1_000_003 + number) for source in options.sources]
     while os.getppid() == parent:
@@ -155,7 +156,9 @@ def _make(name: str, shape: PoolShape, options: StreamOptions, number: int) -> N
 
 
 def _hash(messages: Sequence[Message]) -> int:
-    """Of graphs and answers: the last line of a task has sizes and figures, which are hardly ever the same twice."""
+    """A hash of a conversation: of its graph and its answer. The last line of a task is left out: its sizes and times
+    hardly ever repeat.
+    """
     text = "\0".join(
         message.content.rpartition("\n")[0] if message.role == "user" else message.content for message in messages[1:]
     )

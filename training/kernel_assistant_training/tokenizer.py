@@ -1,13 +1,12 @@
 """The vocabulary: `python -m kernel_assistant_training tokenizer FOLDER` trains it on the project's own corpus.
 
-Byte-level BPE, digits apart, then GPT-2's splitting: what llama.cpp knows as `starcoder`. No token holds more than one
-part of an operator's name (`cum`, `sum`, `prod`, which are cut out first): a name that was never seen is then a new row
-of known parts.
+It is a byte-level BPE that splits between digits and then as GPT-2 does; llama.cpp calls this splitting `starcoder`. No
+token holds more than one part of an operator's name (`cum`, `sum`, `prod`, which are cut out first): so a name that was
+never seen consists of known parts.
 """
 
 from __future__ import annotations
 
-import argparse
 import json
 import sys
 from collections.abc import Iterable, Iterator
@@ -16,22 +15,22 @@ from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
-from kernel_assistant.errors import InternalError
+from kernel_assistant.errors import InternalError, UsageError
 from kernel_assistant.serving.template import CONTROL_TOKENS, MARKER_TOKENS, TRAINING_TEMPLATE, TURN_END, render
+from kernel_assistant_training.options.data import TokenizerArguments
+from kernel_assistant_training.reply import CONTEXT
 from kernel_assistant_training.source import TARGETS, Source, pairs_of
 
-#: The committed one.
+#: The committed vocabulary.
 VOCABULARY = Path(__file__).parent / "vocabulary"
 SIZE = 4096
-CONTEXT = 4096
-#: Ids are a multiple of this, so that matrix products over the vocabulary have whole tiles.
+#: The number of ids is a multiple of this, so that matrix products over the vocabulary have whole tiles.
 _TILE = 64
-PAIRS_EACH = 20_000
-#: Of names of operators: what means the same in each of them. A blank in front belongs to none, so that a part is one
-#: token wherever it stands.
+#: Parts of operator names with the same meaning in each. A preceding blank is separate, so that a part is always the
+#: same token.
 PARTS = ("cum", "sum", "prod", "max", "min", "soft", "hard", "log", "exp", "pool", "sigmoid", "tanh", "swish")
 _SKILLS = Path(__file__).resolve().parents[2] / "kernel_assistant" / "skills"
-#: What the judge says to a compact conversation, beside pairs: numbers, places, common words of compilers.
+#: Examples of the judge's messages in a compact conversation: numbers, positions, common words of compilers.
 _OBSERVATIONS = (
     "ok .214 compile .198 floor .120 regs 40 spill 16",
     "wrong out0[3,17] got 1.2 want .8",
@@ -49,10 +48,10 @@ _OBSERVATIONS = (
 
 
 def train(texts: Iterable[str], size: int = SIZE) -> Tokenizer:
-    """At most `size` tokens, the control tokens first, parts and markers last."""
+    """A vocabulary of at most `size` tokens, the control tokens first, parts and markers last."""
     tokenizer = Tokenizer(models.BPE())
     cuts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
-    # What is cut out later is not to be learned.
+    # Parts that are cut out later must not be learned.
     parts = pre_tokenizers.Split(Regex("|".join(PARTS)), "removed")
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, parts])
     tokenizer.decoder = decoders.ByteLevel()
@@ -78,18 +77,18 @@ def corpus(sources: Iterable[Source], count: int) -> Iterator[str]:
             yield render(messages, answer=False)
     for file in [*sorted((_SKILLS / "include").rglob("*.*h")), _SKILLS / "SKILL.md"]:
         yield file.read_text(encoding="utf-8")
-    # As often as a word that should be a token has to occur.
+    # As often as a word must occur to become a token.
     for _ in range(20):
         yield from _OBSERVATIONS
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:
-    """Ids of the model: its tokens, filled up to whole tiles."""
+    """The number of ids in the model: the tokens, rounded up to whole tiles."""
     return -(-int(tokenizer.get_vocab_size()) // _TILE) * _TILE
 
 
 def save(tokenizer: Tokenizer, folder: Path) -> None:
-    """As a Hugging Face folder has it, with the template that marks what the assistant wrote."""
+    """Saves a Hugging Face folder, with the template that marks what the assistant wrote."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.encode_special_tokens = False
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -109,19 +108,17 @@ def load(folder: Path = VOCABULARY) -> Tokenizer:
 
 
 def id_of(tokenizer: Tokenizer, token: str) -> int:
-    """Raises InternalError for a vocabulary of another template."""
-    found = tokenizer.token_to_id(token)
-    if found is None:
+    """The token's id. Raises InternalError if the vocabulary, made for another template, lacks it."""
+    number = tokenizer.token_to_id(token)
+    if number is None:
         raise InternalError(f"the vocabulary has no token {token}", "train it again")
-    return int(found)
+    return int(number)
 
 
-def main(words: list[str]) -> None:
-    parser = argparse.ArgumentParser(prog="kernel_assistant_training tokenizer", description=__doc__)
-    parser.add_argument("folder", type=Path, help="where to write; the committed one is beside this file")
-    parser.add_argument("--pairs", type=int, default=PAIRS_EACH, help="conversations of each target")
-    options = parser.parse_args(words)
+def main(options: TokenizerArguments) -> None:
+    if len(options.folder) > 1:
+        raise UsageError("the vocabulary is written into one folder", "name one FOLDER")
     sources = [pairs_of(target) for target in TARGETS]
     tokenizer = train(corpus(sources, options.pairs))
-    save(tokenizer, options.folder)
+    save(tokenizer, options.folder[0])
     sys.stdout.write(f"{tokenizer.get_vocab_size()} tokens\n")

@@ -1,4 +1,4 @@
-"""Every action once: footer, command palette, help, keymap and the table in docs/tui.md are made of this."""
+"""The list of all actions, from which footer, command palette, help, keymap and the table in docs/tui.md are made."""
 
 from __future__ import annotations
 
@@ -7,9 +7,9 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Action:
-    """`needs` says where it makes sense: "module" (one is chosen), "job" (a tab shows one), "running", "interrupted",
-    "kernels" (a job that found some), "applied", "tabs" (there are others) or "" for always. `command` does the same
-    without a screen."""
+    """`needs` says when the action is possible: "module" (one is chosen), "job" (a tab shows one), "running",
+    "interrupted", "kernels" (a job has some), "unconfirmed" (a job whose gain is not known), "applied", "tabs" (others
+    are open) or "" for always. `command` is the equivalent on the command line."""
 
     name: str
     key: str
@@ -20,13 +20,13 @@ class Action:
 
     @property
     def flow(self) -> str:
-        """The module of flows/ that has it."""
+        """Name of the module in flows/ that implements the action."""
         return next((flow for flow, names in _FLOWS.items() if self.name in names), self.name)
 
     @property
     def asks(self) -> bool:
-        """Whether it opens a dialog."""
-        return self.name not in ("start", "cancel", "resume", "verify", "copy")
+        """Whether the action opens a dialog."""
+        return self.name not in ("start", "cancel", "resume", "verify", "confirm", "copy")
 
 
 _FLOWS = {
@@ -45,6 +45,7 @@ ACTIONS = (
     Action("apply", "a", "apply", "write the kernels into the file, after a look at the diff", "apply JOB", "kernels"),
     Action("undo", "u", "undo", "take applied kernels back, after a look at the diff", "undo FILE", "applied"),
     Action("verify", "v", "verify", "verify and time the kernels again", "check FILE", "kernels"),
+    Action("confirm", "f", "in full", "measure in full what a job left open", "confirm JOB", "unconfirmed"),
     Action("export", "w", "export", "write the kernels in a form of their own", "export JOB DIR --to FORM", "kernels"),
     Action("edit", "e", "editor", "open the class in $VISUAL or $EDITOR", "", "module"),
     Action("copy", "y", "copy", "copy what the pane shows: class, transcript, source", "show JOB --source"),
@@ -78,12 +79,12 @@ _SHOWN = {
 
 
 def shown_key(key: str) -> str:
-    """A key as footers and pages write it: the first of several."""
+    """Return a key as it is shown to users; the first one if there are several."""
     return "+".join(_SHOWN.get(part, part) for part in key.split(",", maxsplit=1)[0].split("+")).replace("ctrl+", "^")
 
 
 def table() -> str:
-    """The Markdown table of docs/tui.md."""
+    """Return the Markdown table for docs/tui.md."""
     rows = (
         f"| `{shown_key(one.key)}` | `{one.name}` | {one.what} | {f'`{one.command}`' if one.command else ''} |"
         for one in ACTIONS

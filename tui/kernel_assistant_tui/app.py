@@ -1,4 +1,4 @@
-"""The application: settings, themes, keys, and the main screen. What actions do is in flows/."""
+"""The application: settings, themes, keys, and the main screen. The actions are implemented in flows/."""
 
 from __future__ import annotations
 
@@ -11,6 +11,8 @@ from textual.app import App, ScreenStackError, SystemCommand
 from textual.binding import Binding, BindingType
 from textual.command import CommandPalette
 from textual.css.query import NoMatches
+from textual.events import Event
+from textual.events import Key as KeyEvent
 from textual.screen import Screen
 from textual.scrollbar import ScrollBar
 from textual.theme import ThemeProvider
@@ -23,12 +25,13 @@ from kernel_assistant.session.settings_file import set_in_file
 from kernel_assistant_tui.actions import ACTIONS, shown_key
 from kernel_assistant_tui.preferences import Preferences, read_preferences
 from kernel_assistant_tui.project.project import Project
+from kernel_assistant_tui.screens.acting import ActingScreen
 from kernel_assistant_tui.screens.main import MainScreen
 from kernel_assistant_tui.themes import OWN, AsciiBars, draws_boxes
 
 
 class KernelAssistant(App[int]):
-    """`root` is a folder or a file. `flags` hold what the command line has set, as `resolve` takes it."""
+    """`root` is a folder or a file. `flags` are the settings of the command line, as `resolve` takes them."""
 
     TITLE = "kernel-assistant"
     CSS_PATH = "app.tcss"
@@ -43,7 +46,7 @@ class KernelAssistant(App[int]):
         self.settings, self.warnings = resolve(self.root, self.flags)
         self.project = Project(self.root, self.settings)
         self.client = Client(self.settings)
-        # Nothing slides or fades: it costs time on slow lines, and a terminal at rest should cost none.
+        # No animations: they are slow over slow connections, and an idle terminal should use no CPU.
         self.animation_level = "none"
         for theme in OWN:
             self.register_theme(theme)
@@ -56,8 +59,13 @@ class KernelAssistant(App[int]):
             self.add_class("-ascii")
         self.push_screen(MainScreen(self.root, id="main"))
 
+    async def on_event(self, event: Event) -> None:
+        if isinstance(event, KeyEvent) and isinstance(self.screen, ActingScreen) and self.screen.swallows(event):
+            return
+        await super().on_event(event)
+
     def use(self, preferences: Preferences) -> None:
-        """Keys and theme of the user."""
+        """Use the keys and the theme of the user."""
         self.preferences = preferences
         self.theme = preferences.theme
         self.set_keymap(dict(preferences.keys))
@@ -67,11 +75,11 @@ class KernelAssistant(App[int]):
             self.push_screen(CommandPalette(placeholder="find an action"))
 
     def action_change_theme(self) -> None:
-        """A list of themes with search; the chosen one is kept in the user's file."""
+        """Open a list of themes with search; the chosen one is saved in the user's file."""
         self.push_screen(CommandPalette(providers=[KeptThemes], placeholder="theme"))
 
     def keep_theme(self, theme: str) -> None:
-        """Colours from now on, in this session and the next."""
+        """Use a theme now and save it for later sessions."""
         self.theme = theme
         try:
             set_in_file(user_file(), "theme", theme, "tui")
@@ -80,32 +88,32 @@ class KernelAssistant(App[int]):
             self.main.say_error(error)
 
     def settings_for(self, path: Path, flags: dict[str, object] | None = None) -> Settings:
-        """As they are now, for a file of the project. Raises UsageError."""
+        """Return the current settings for a file of the project. Raises UsageError."""
         return resolve(path, {**self.flags, **(flags or {})})[0]
 
     def _handle_exception(self, error: Exception) -> None:
-        """Textual's, for what nobody caught. Whoever leaves does not wait for what is under way: a reading of the GPUs
-        or an answer of the host that comes while widgets are taken down finds none of them, and that is no error."""
+        """Textual's handler of uncaught exceptions. When the application ends, results of threads may
+        arrive after the widgets are removed; the errors from that are ignored."""
         cause = error.error if isinstance(error, WorkerFailed) else error
         if self.is_running or not isinstance(cause, NoMatches | ScreenStackError):
             super()._handle_exception(error)
 
     @property
     def main(self) -> MainScreen:
-        found = next(screen for screen in self.screen_stack if isinstance(screen, MainScreen))
-        assert isinstance(found, MainScreen)
-        return found
+        main_screen = next(screen for screen in self.screen_stack if isinstance(screen, MainScreen))
+        assert isinstance(main_screen, MainScreen)
+        return main_screen
 
     async def action_act(self, name: str) -> None:
-        """Of keys that work on every screen."""
+        """Run an action whose key works on every screen."""
         self.main.action_act(name)
 
     def action_help_quit(self) -> None:
-        """Ctrl+C, out of habit."""
+        """Handle Ctrl+C: show the key that quits."""
         self.notify(f"{shown_key(self.preferences.key('quit'))} leaves, ^q from everywhere", markup=False)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """What the palette lists: our actions, and choosing a theme."""
+        """Yield the entries of the palette: our actions, and choosing a theme."""
         if isinstance(screen, MainScreen):
             for one in ACTIONS:
                 if one.name == "palette":
@@ -117,7 +125,7 @@ class KernelAssistant(App[int]):
 
 
 class KeptThemes(ThemeProvider):
-    """The list of themes; the chosen one is kept in the user's file."""
+    """The list of themes; the chosen one is saved in the user's file."""
 
     @property
     def commands(self) -> list[tuple[str, Callable[[], None]]]:

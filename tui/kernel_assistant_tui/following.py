@@ -1,4 +1,4 @@
-"""Jobs in tabs: opened, followed, drawn, and found where other terminals have begun them."""
+"""Open and follow jobs in tabs, including jobs that other front ends have started."""
 
 from __future__ import annotations
 
@@ -13,47 +13,47 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.events import JobFailed, JobFinished
 from kernel_assistant.records import KernelTask
-from kernel_assistant.remote.away import Sent, bring_back, connected, noted, send
-from kernel_assistant.session.event_log import log_path, recorded_events
-from kernel_assistant.session.following import Source
+from kernel_assistant.remote.job import RemoteSubmission, bring_back, connected, noted, send
+from kernel_assistant.session.hosting.event_log import log_path, recorded_events
+from kernel_assistant.session.reporting.following import EventSource
 from kernel_assistant.session.threads import in_thread, tell
 from kernel_assistant.store import JobOptions, JobRow
 from kernel_assistant_tui.actions import shown_key
+from kernel_assistant_tui.host.active_jobs import ActiveJobs, in_hand
 from kernel_assistant_tui.host.follow import follow_in_thread
-from kernel_assistant_tui.host.in_hand import InHand, in_hand
 from kernel_assistant_tui.host.messages import JobEvents, JobFollowed
 from kernel_assistant_tui.jobs import OpenJob, OpenJobs
 from kernel_assistant_tui.project.module import Module
 from kernel_assistant_tui.project.watch import Watcher
 from kernel_assistant_tui.view.folding import fold
-from kernel_assistant_tui.view.job_view import JobView, empty
+from kernel_assistant_tui.view.search_view import SearchView
 
 if TYPE_CHECKING:
     from kernel_assistant_tui.screens.main import MainScreen
 
-#: Jobs that a dead host has left and that are opened by themselves; history has the others.
+#: Most interrupted jobs that are opened automatically; the history has the others.
 MOST_LEFT = 3
 
 
 @dataclass(frozen=True)
-class Followed:
-    """Who is asked about a job, its number there, and the thread that waits for it."""
+class FollowedJob:
+    """The event source of a job, its number there, and the number of the thread that follows it."""
 
-    source: Source
+    source: EventSource
     number: str
     follower: int
 
 
-class Following:
-    """Of one main screen. `key` is that of the tab that is shown, "" without."""
+class JobFollower:
+    """Manages the jobs of the main screen. `key` is the key of the current tab, "" if no tab is open."""
 
     def __init__(self, screen: MainScreen) -> None:
         self._screen = screen
         self.jobs = OpenJobs()
         self.key = ""
-        self._looking = False
-        self._followed: dict[str, Followed] = {}
-        self._boxes: dict[str, Sent] = {}
+        self._checking = False
+        self._followed: dict[str, FollowedJob] = {}
+        self._submissions: dict[str, RemoteSubmission] = {}
         self._opened: set[str] = set()
 
     @property
@@ -63,7 +63,7 @@ class Following:
     # The project
 
     def start(self) -> None:
-        """Read the project and the store, and watch both from now on."""
+        """Read the project and start to watch its files."""
         loop = asyncio.get_running_loop()
         screen = self._screen
 
@@ -78,10 +78,10 @@ class Following:
         self._watcher.start()
         screen.flow(lambda: self.look(None))
         if screen.work.settings.host:
-            screen.flow(self._look_elsewhere)
+            screen.flow(self._follow_remote_jobs)
 
     async def look(self, changed: frozenset[Path] | None = frozenset()) -> None:
-        """Read what may have changed (None: everything), and show it."""
+        """Read the files that may have changed (None: all) and the jobs, and show them."""
         screen, work, loop = self._screen, self._screen.work, asyncio.get_running_loop()
         modules = await in_thread(
             lambda: work.project.read(changed, lambda part: tell(loop, screen.show_modules, part))
@@ -94,20 +94,22 @@ class Following:
         await self._open_what_is_there(hands)
 
     async def round(self) -> None:
-        """Every two seconds: has anybody begun, ended, applied or scanned something?"""
-        if self._looking:
+        """Update if jobs, applied kernels or scans have changed. Called every two seconds."""
+        if self._checking:
             return
-        self._looking = True
+        self._checking = True
         try:
             if await in_thread(self._screen.work.project.jobs_changed):
                 await self.look()
         except KernelAssistantError:
-            pass  # the store is locked or damaged: the next round tries again
+            pass  # the store is locked or damaged: the next call tries again
         finally:
-            self._looking = False
+            self._checking = False
 
-    async def _open_what_is_there(self, hands: InHand) -> None:
-        """Tabs for jobs that others have begun; those that a dead host has left are opened as far as they went."""
+    async def _open_what_is_there(self, hands: ActiveJobs) -> None:
+        """Open tabs for the jobs of other front ends, and for interrupted jobs, whose tabs show the events that were
+        logged.
+        """
         for row in hands.active:
             if row.id not in self._opened:
                 self.follow(row, show=not self.key)
@@ -122,7 +124,7 @@ class Following:
     # Tabs
 
     def show(self, key: str) -> None:
-        """Another tab."""
+        """Switch to another tab."""
         self.key = key
         if self._screen.in_training:
             self._screen.go("episode")
@@ -131,28 +133,28 @@ class Following:
     def step(self, by: int) -> None:
         keys = [one.key for one in self.jobs]
         if keys:
-            place = keys.index(self.key) + by if self.key in keys else 0
-            self.show(keys[place % len(keys)])
+            index = keys.index(self.key) + by if self.key in keys else 0
+            self.show(keys[index % len(keys)])
 
     def close(self, key: str) -> None:
-        """Take a tab away; its job goes on, and is not opened by itself again."""
+        """Close a tab. Its job goes on and is not opened automatically again."""
         keys = [one.key for one in self.jobs]
-        place = keys.index(key)
+        index = keys.index(key)
         self.jobs.close(key)
         self._followed.pop(key, None)
         rest = [one for one in keys if one != key]
-        self.show(rest[min(place, len(rest) - 1)] if rest else "")
+        self.show(rest[min(index, len(rest) - 1)] if rest else "")
 
     def follow(self, row: JobRow, *, show: bool) -> OpenJob:
-        """Open a tab for a job that the host has, or that is to go on, and follow it."""
+        """Open a tab for a job of the host and follow it. This resumes an interrupted job."""
         return self._follow(self.jobs.open(row), self._screen.work.client, row.id, show=show)
 
-    def _follow(self, job: OpenJob, source: Source, number: str, *, show: bool) -> OpenJob:
+    def _follow(self, job: OpenJob, source: EventSource, number: str, *, show: bool) -> OpenJob:
         self._opened.add(job.key)
         if not job.followed:
             self.jobs.follow(job.key, followed=True)
             follower = follow_in_thread(source, number, job.key, self._screen)
-            self._followed[job.key] = Followed(source, number, follower)
+            self._followed[job.key] = FollowedJob(source, number, follower)
         self._shown(job.key, show=show)
         return job
 
@@ -162,13 +164,13 @@ class Following:
         else:
             self._screen.show_job()
 
-    def source(self, key: str) -> tuple[Source, str]:
-        """Whom to ask about a job, and its number there."""
+    def source(self, key: str) -> tuple[EventSource, str]:
+        """Return the event source of a job, and its number there."""
         followed = self._followed.get(key)
         return (self._screen.work.client, key) if followed is None else (followed.source, followed.number)
 
     async def open(self, number: str, *, show: bool = True) -> OpenJob:
-        """A tab for a job of the store: followed where a host has it, else as far as its log goes."""
+        """Open a tab for a job of the store: follow it if a host runs it, else show its event log."""
         work = self._screen.work
         known = self.jobs.get(number)
         if known is not None:
@@ -183,7 +185,7 @@ class Following:
         return job
 
     async def open_chosen(self) -> None:
-        """The last job of the chosen class; without one, how it is to be optimized."""
+        """Open the last job of the chosen class, or the options to optimize it if there is none."""
         module = self._screen.module
         if module is None:
             return
@@ -193,10 +195,10 @@ class Following:
         else:
             self._screen.action_act("options")
 
-    # Submitting and hearing
+    # Submitting jobs and receiving their events
 
     async def submit(self, task: KernelTask, options: JobOptions, settings: Settings) -> OpenJob:
-        """Hand a job to the host, here or on another machine, and follow it. Raises what the host refuses it with."""
+        """Hand a job to the host, here or on another machine, and follow it. Raises the host's error if it refuses."""
         client = self._screen.work.client
         options = msgspec.structs.replace(options, free_wins=settings.free_wins)
         if settings.host:
@@ -209,20 +211,20 @@ class Following:
         row = await in_thread(lambda: self._screen.work.project.store.job(number))
         return self.follow(row, show=True)
 
-    def _follow_away(self, sent: Sent, *, show: bool) -> OpenJob:
+    def _follow_away(self, sent: RemoteSubmission, *, show: bool) -> OpenJob:
         job = self.jobs.open_away(sent.away)
-        self._boxes[job.key] = sent
+        self._submissions[job.key] = sent
         return self._follow(job, sent.box.client, sent.away.number, show=show)
 
-    async def _look_elsewhere(self) -> None:
-        """Jobs that an earlier session, or an editor, has left on the machine of the settings."""
+    async def _follow_remote_jobs(self) -> None:
+        """Follow the jobs that an earlier session or an editor has started on the remote machine of the settings."""
         work = self._screen.work
-        away = [one for one in await in_thread(lambda: noted(work.settings)) if one.host == work.settings.host]
-        mine = [one for one in away if Path(one.path).is_relative_to(work.root)]
+        noted_jobs = [one for one in await in_thread(lambda: noted(work.settings)) if one.host == work.settings.host]
+        mine = [one for one in noted_jobs if Path(one.path).is_relative_to(work.root)]
         if mine:
-            box = await in_thread(lambda: connected(work.settings))
+            machine = await in_thread(lambda: connected(work.settings))
             for one in mine:
-                self._follow_away(Sent(box, one, {}), show=not self.key)
+                self._follow_away(RemoteSubmission(machine, one, {}), show=not self.key)
 
     def hear(self, message: JobEvents) -> None:
         job = self.jobs.fold(message.job, message.events) if self._is_current(message) else None
@@ -234,20 +236,20 @@ class Following:
             self._screen.flow(lambda: self._tell_end(job))
 
     def ended(self, message: JobFollowed) -> None:
-        """Nothing more will be heard of a job."""
+        """Handle the end of the events of a job."""
         if self._is_current(message):
             self.jobs.follow(message.job, followed=False)
             self._screen.show_job()
-            if message.job in self._boxes:
+            if message.job in self._submissions:
                 self._screen.flow(lambda: self._bring_back(message.job))
 
     def _is_current(self, message: JobEvents | JobFollowed) -> bool:
-        """Whether it is of the thread that follows the job now."""
+        """Return whether a message comes from the thread that follows the job now."""
         followed = self._followed.get(message.job)
         return followed is None or message.follower in (0, followed.follower)
 
     async def _bring_back(self, key: str) -> None:
-        sent, settings = self._boxes.pop(key), self._screen.work.settings
+        sent, settings = self._submissions.pop(key), self._screen.work.settings
         self.jobs.brought(key, await in_thread(lambda: bring_back(sent.box, sent.away, settings)))
         self._screen.show_job()
         await self.look()
@@ -264,13 +266,14 @@ class Following:
 
 
 def _interrupted(module: Module) -> Module:
-    """Its host is gone, whatever the store says."""
+    """Return the module with its job marked as interrupted, since its host is gone."""
     return replace(module, state=replace(module.state, state="interrupted"))
 
 
-def _recorded(settings: Settings, row: JobRow) -> JobView:
-    """What the log has, and the end that the store knows of where the log has none (a full disk). For threads."""
-    view = fold(empty(row.id), *recorded_events(log_path(settings.jobs_dir, row.id)))
+def _recorded(settings: Settings, row: JobRow) -> SearchView:
+    """Return the view of a job from its event log, with the result from the store if the log has none (the disk was
+    full). Call it in a thread."""
+    view = fold(SearchView(job=row.id), *recorded_events(log_path(settings.jobs_dir, row.id)))
     if row.result is None or not view.state.active:
         return view
     return fold(view, JobFinished(seq=view.seq + 1, job=row.id, time=row.ended, result=row.result))

@@ -1,4 +1,4 @@
-"""The jobs that are open in tabs: what is known of each, and which is shown."""
+"""The jobs that are open in tabs, with the known facts about each."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ import msgspec
 
 from kernel_assistant.events import AnyEvent
 from kernel_assistant.records import OptimizeResult
-from kernel_assistant.remote.away import Away
-from kernel_assistant.session.edits import Place, place_of
+from kernel_assistant.remote.job import RemoteJob
+from kernel_assistant.session.edits import FileSelection, place_of
+from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.store import JobKind, JobRow, JobState
 from kernel_assistant_tui.view.folding import fold
-from kernel_assistant_tui.view.job_view import JobView, empty
+from kernel_assistant_tui.view.search_view import SearchView
 
 
 @dataclass(frozen=True)
 class OpenJob:
-    """`key` is the job's number, or MACHINE:NUMBER; `number` that in the store here, "" as long as it is away.
-    `followed`: a thread waits for its events."""
+    """`key` is the job's number, or MACHINE:NUMBER. `number` is its number in the local store, "" while it runs
+    on a remote machine. `followed`: a thread waits for its events."""
 
     key: str
-    place: Place
+    place: FileSelection
     kind: JobKind
-    view: JobView
+    view: SearchView
     number: str = ""
     followed: bool = False
 
@@ -35,12 +36,16 @@ class OpenJob:
 
     @property
     def interrupted(self) -> bool:
-        """It has not ended, and nobody works on it as far as we know."""
+        """Whether the job has not ended but no host runs it, as far as known."""
         return not self.followed and (self.view.state.active or self.view.state is JobState.interrupted)
 
     @property
     def has_kernels(self) -> bool:
         return self.view.result is not None and "plan.json" in self.view.result.artifacts
+
+    @property
+    def is_unconfirmed(self) -> bool:
+        return self.view.result is not None and is_unconfirmed(self.view.result)
 
     @property
     def label(self) -> str:
@@ -51,7 +56,7 @@ class OpenJob:
 
 @dataclass
 class OpenJobs:
-    """In order of opening."""
+    """The open jobs by key, in the order in which they were opened."""
 
     _jobs: dict[str, OpenJob] = field(default_factory=dict)
 
@@ -64,18 +69,22 @@ class OpenJobs:
     def get(self, key: str) -> OpenJob | None:
         return self._jobs.get(key)
 
-    def open(self, row: JobRow, view: JobView | None = None) -> OpenJob:
-        """A tab for a job of the store, of which `view` is known; the one that is there where there is one."""
-        place = place_of(row.task, row.options)
-        return self._jobs.setdefault(row.id, OpenJob(row.id, place, row.options.kind, view or empty(row.id), row.id))
+    def open(self, row: JobRow, view: SearchView | None = None) -> OpenJob:
+        """Open a job of the store with its `view`; return the open one if it is open already."""
+        selection = place_of(row.task, row.options)
+        return self._jobs.setdefault(
+            row.id, OpenJob(row.id, selection, row.options.kind, view or SearchView(job=row.id), row.id)
+        )
 
-    def open_away(self, away: Away) -> OpenJob:
-        """A tab for a job on another machine."""
-        place = Place(Path(away.path), away.class_name)
-        return self._jobs.setdefault(away.job, OpenJob(away.job, place, JobKind(away.kind), empty(away.job)))
+    def open_away(self, remote_job: RemoteJob) -> OpenJob:
+        """Open a job on a remote machine."""
+        selection = FileSelection(Path(remote_job.path), remote_job.class_name)
+        return self._jobs.setdefault(
+            remote_job.job, OpenJob(remote_job.job, selection, JobKind(remote_job.kind), SearchView(job=remote_job.job))
+        )
 
     def brought(self, key: str, result: OptimizeResult) -> None:
-        """The result of a job that was away is here, with its files."""
+        """Set the result of a remote job after it was copied to the local store."""
         known = self._jobs.get(key)
         if known is not None:
             view = msgspec.structs.replace(known.view, result=result)
@@ -92,7 +101,7 @@ class OpenJobs:
             self._jobs[key] = replace(self._jobs[key], followed=followed)
 
     def fold(self, key: str, events: Iterable[AnyEvent]) -> OpenJob | None:
-        """The job after `events`; None for one that was closed meanwhile."""
+        """Update a job by `events` and return it; None if it was closed meanwhile."""
         known = self._jobs.get(key)
         if known is None:
             return None

@@ -1,4 +1,4 @@
-"""Textual's bindings and the footer's keys, out of the one list of actions."""
+"""Textual's bindings and the keys of the footer, made from the list of actions."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from kernel_assistant_tui.actions import ACTIONS, Action, shown_key
 from kernel_assistant_tui.preferences import Preferences
 from kernel_assistant_tui.widgets.footer import Key
 
-#: Of two with one label (the tab before, the tab behind) the footer writes one entry.
+#: Pairs of actions that share one entry in the footer.
 _TOGETHER = {"previous_tab": "next_tab"}
 
 
 def bindings() -> list[Binding]:
-    """By name, so that the user's keymap finds them.
+    """Return the bindings, with the action's name as id for the user's keymap.
 
-    With priority: what an action does to the focus is done before the next key is looked at. The screen refuses them
-    where a line of text or a pane's own binding wants the key (`check_action`).
+    They have priority, so that an action changes the focus before the next key is handled. The screen disables them
+    if an input line or the focused pane uses the key itself (`check_action`).
     """
     return [
         Binding(one.key, f"act('{one.name}')", one.label, id=one.name, show=False, priority=True) for one in ACTIONS
@@ -28,7 +28,7 @@ def bindings() -> list[Binding]:
 def footer_keys(
     preferences: Preferences, enabled: Callable[[Action], bool], left_out: Collection[str], pane: str
 ) -> list[Key]:
-    """Of the actions that make sense now, in order, without those that are `left_out`. `pane` has the keys."""
+    """Return the keys of the enabled actions, in order, without those in `left_out`. `pane` is the focused pane."""
     hidden = {*_TOGETHER.values(), *left_out}
     return [_key(one, preferences, pane) for one in ACTIONS if one.name not in hidden and enabled(one)]
 

@@ -1,4 +1,4 @@
-"""`kernel-assistant tui`: from a terminal to the application and back."""
+"""`kernel-assistant tui`: run the application in a terminal."""
 
 from __future__ import annotations
 
@@ -16,14 +16,15 @@ from kernel_assistant.errors import EXIT_OK, UsageError
 if TYPE_CHECKING:
     from kernel_assistant_tui.app import KernelAssistant
 
-#: A terminal that is gone cannot take the last words; the process ends all the same.
+#: Seconds to exit after a signal; if the terminal is gone and blocks, the process is ended.
 _LEAVE_S = 2.0
 
 
 def run(root: Path, flags: dict[str, object]) -> int:
-    """The exit code. Raises UsageError where there is no terminal, no such path, or a setting does not fit."""
+    """Run the application and return the exit code. Raises UsageError without a terminal, for a missing path or an
+    invalid setting."""
     _check(root)
-    # Parsing in a thread must not keep the event loop waiting for its turn.
+    # Switch threads often, so that parsing in a thread does not delay the event loop.
     sys.setswitchinterval(0.001)
     from kernel_assistant_tui.app import KernelAssistant
 
@@ -36,8 +37,8 @@ async def _until_left(app: KernelAssistant) -> None:
     loop = asyncio.get_running_loop()
 
     def leave(number: int, frame: object) -> None:
-        """Jobs stay with the host."""
-        # Drawing on a terminal that is gone may block the loop for ever: hence neither by the loop, nor without an end.
+        """Exit on a signal; jobs continue in the host."""
+        # Drawing on a terminal that is gone may block the event loop for ever, so a timer ends the process.
         last = threading.Timer(_LEAVE_S, os._exit, (128 + number,))
         last.daemon = True
         last.start()

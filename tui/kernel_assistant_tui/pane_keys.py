@@ -1,4 +1,4 @@
-"""What keys do inside one pane, beside the actions that work everywhere: in one table, as `actions.py` has those."""
+"""The list of keys that work inside one pane only; `actions.py` has those that work everywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_assistant_tui.actions import BY_NAME, shown_key
 
 @dataclass(frozen=True)
 class PaneKey:
-    """`action` is the widget's. A key that an action has as well is the pane's while the pane has the focus."""
+    """`action` is a Textual action of the widget. A focused pane takes precedence over an action with the same key."""
 
     pane: str
     name: str
@@ -41,12 +41,12 @@ PANE_KEYS = (
     PaneKey("training", "stage", "t", "stage", "curves of the next stage", "stage"),
 )
 
-#: Of everything that has a key: name → the key that it has without a word of the user.
+#: Name → default key, of all actions and pane keys.
 DEFAULT_KEYS = {**{name: action.key for name, action in BY_NAME.items()}, **{one.name: one.key for one in PANE_KEYS}}
 
 
 def bindings_of(pane: str) -> list[Binding]:
-    """By name, so that the user's keymap finds them."""
+    """Return the bindings of a pane, with their names as ids for the user's keymap."""
     return [
         Binding(one.key, one.action, one.label, id=one.name, show=one.in_footer)
         for one in PANE_KEYS
@@ -55,6 +55,6 @@ def bindings_of(pane: str) -> list[Binding]:
 
 
 def pane_table() -> str:
-    """The Markdown table of docs/tui.md."""
+    """Return the Markdown table for docs/tui.md."""
     rows = (f"| {one.pane} | `{shown_key(one.key)}` | `{one.name}` | {one.what} |" for one in PANE_KEYS)
     return "\n".join(["| Pane | Key | Name | What |", "|---|---|---|---|", *rows]) + "\n"

@@ -21,7 +21,7 @@ _NAMED_KEYS = frozenset(key.value for key in Keys)
 
 @dataclass(frozen=True)
 class Preferences:
-    """`keys`: name of an action → its keys, with commas between several; those of the user alone."""
+    """`keys`: name of an action → its keys, separated by commas; only those that the user has set."""
 
     theme: str = DEFAULT
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Preferences:
 
 
 def read_preferences(path: Path | None = None) -> Preferences:
-    """Raises UsageError for what does not fit, with the file's name."""
+    """Read the user's preferences. Raises UsageError, with the file's name, for an invalid value."""
     path = user_file() if path is None else path
     if not path.is_file():
         return Preferences()
@@ -57,15 +57,15 @@ def _theme(value: object, path: Path) -> str:
 def _keys(value: object, path: Path) -> dict[str, str]:
     if not isinstance(value, dict):
         raise UsageError(f"{path}: tui.keys is not a table", _NEXT)
-    found: dict[str, str] = {}
+    chosen: dict[str, str] = {}
     for name, keys in value.items():
         if name not in DEFAULT_KEYS:
             raise UsageError(f"{path}: unknown action tui.keys.{name}{did_you_mean(name, DEFAULT_KEYS)}", _NEXT)
         if not isinstance(keys, str) or not all(_is_key(one) for one in keys.split(",")):
             raise UsageError(f"{path}: tui.keys.{name} = {keys!r} is no key", "such as s, f5, ctrl+e or slash")
-        found[name] = ",".join(_normal(one) for one in keys.split(","))
-    _check_clashes(found, path)
-    return found
+        chosen[name] = ",".join(_normal(one) for one in keys.split(","))
+    _check_clashes(chosen, path)
+    return chosen
 
 
 def _check_clashes(mine: Mapping[str, str], path: Path) -> None:
@@ -78,7 +78,7 @@ def _check_clashes(mine: Mapping[str, str], path: Path) -> None:
 
 
 def _normal(key: str) -> str:
-    """As Textual names it: characters that are not letters by their Unicode names."""
+    """Return a key as Textual names it: characters that are not letters have their Unicode names."""
     from textual.keys import _character_to_key
 
     key = key.strip()

@@ -4,14 +4,15 @@ import * as vscode from "vscode";
 import { onPath } from "./environment/find.ts";
 import { install } from "./environment/install.ts";
 import { askForInputs } from "./inputs.ts";
+import type { Transcripts } from "./jobs/transcripts.ts";
 import type { Jobs } from "./jobs/tracker.ts";
 import { answered } from "./problems.ts";
-import type { Begun, ClassRef } from "./protocol.ts";
+import type { Begun, ClassRef, JobRef, JobView } from "./protocol.ts";
 import type { ReportPages } from "./report/panel.ts";
 import type { Review } from "./review.ts";
 import { scan } from "./scan.ts";
 import type { Server } from "./server.ts";
-import { classAtCursor, isRef } from "./target.ts";
+import { classAtCursor, isJob, isRef } from "./target.ts";
 import { tell, telling } from "./tell.ts";
 import { quoted } from "./words.ts";
 
@@ -20,19 +21,26 @@ export interface Parts {
     readonly jobs: Jobs;
     readonly review: Review;
     readonly reports: ReportPages;
+    readonly transcripts: Transcripts;
     readonly extension: vscode.Uri;
 }
 
 export function registerCommands(parts: Parts): vscode.Disposable[] {
-    const { server, review, reports } = parts;
+    const { server, review, reports, transcripts } = parts;
     const about = (name: string, run: (ref: ClassRef) => Promise<unknown>): vscode.Disposable =>
         vscode.commands.registerCommand(`kernelAssistant.${name}`, async (given?: unknown) => {
             if (!(await ready(server))) return;
-            const ref = isRef(given) ? given : (review.current() ?? (await classAtCursor()));
+            const ref = isRef(given) ? given : (review.current() ?? (await classAtCursor(server)));
             if (ref) await run(ref);
         });
     const plain = (name: string, run: () => unknown): vscode.Disposable =>
         vscode.commands.registerCommand(`kernelAssistant.${name}`, run);
+    const aboutJob = (name: string, title: string, run: (ref: JobRef) => Promise<unknown>): vscode.Disposable =>
+        vscode.commands.registerCommand(`kernelAssistant.${name}`, async (given?: unknown) => {
+            if (!(await ready(server))) return;
+            const ref = isJob(given) ? given : (transcripts.current() ?? (await running(parts, given, title)));
+            if (ref) await run(ref);
+        });
     const asked = (name: string): vscode.Disposable => about(name, (ref) => ask(name, ref, server));
     return [
         about("optimize", (ref) => begin("optimize", ref, parts)),
@@ -45,7 +53,10 @@ export function registerCommands(parts: Parts): vscode.Disposable[] {
         about("discard", (ref) => review.discard(ref)),
         about("undo", (ref) => review.undo(ref)),
         asked("verify"),
+        asked("confirm"),
         asked("ignore"),
+        aboutJob("transcript", "Whose transcript?", (ref) => transcripts.show(ref)),
+        aboutJob("say", "Which job's model?", (ref) => transcripts.say(ref)),
         vscode.commands.registerCommand("kernelAssistant.cancel", (given?: unknown) => cancel(parts, given)),
         vscode.commands.registerCommand(
             "kernelAssistant.scan",
@@ -82,16 +93,18 @@ async function ask(name: string, ref: ClassRef, server: Server): Promise<void> {
 }
 
 async function cancel(parts: Parts, given: unknown): Promise<void> {
-    const { jobs } = parts;
-    const named = jobs.active.find((view) => isRef(given) && view.class === given.class && view.uri === given.uri);
+    const chosen = await running(parts, given, "Cancel which job?");
+    if (chosen) await parts.jobs.cancel(chosen);
+}
+
+/** The job that runs: of the class given, else the only one, else one that the user picks. */
+async function running({ jobs }: Parts, given: unknown, title: string): Promise<JobView | undefined> {
+    const named = jobs.active.find((view) =>
+        isJob(given) ? view.job === given.job : isRef(given) && view.class === given.class && view.uri === given.uri,
+    );
     const items = jobs.active.map((view) => ({ label: view.class, description: view.message, view }));
-    const chosen =
-        named ??
-        (items.length > 1
-            ? (await vscode.window.showQuickPick(items, { title: "Cancel which job?" }))?.view
-            : items[0]?.view);
-    if (chosen) await jobs.cancel(chosen);
-    else if (items.length === 0) void vscode.window.showInformationMessage("No job is running.");
+    if (items.length === 0) void vscode.window.showInformationMessage("No job is running.");
+    return named ?? (items.length > 1 ? (await vscode.window.showQuickPick(items, { title }))?.view : items[0]?.view);
 }
 
 async function installTool(server: Server): Promise<void> {

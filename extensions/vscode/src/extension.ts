@@ -3,11 +3,14 @@
 import * as vscode from "vscode";
 import { registerCommands } from "./commands.ts";
 import { Jobs } from "./jobs/tracker.ts";
+import { Transcripts } from "./jobs/transcripts.ts";
 import { isLast } from "./protocol.ts";
 import { ReportPages } from "./report/panel.ts";
 import { Review } from "./review.ts";
 import { Server } from "./server.ts";
 import { tell } from "./tell.ts";
+import { Texts } from "./texts.ts";
+import { tellOnce } from "./unsuggested.ts";
 import { DeviceView } from "./views/device.ts";
 import { JobsView } from "./views/jobs.ts";
 import { statusItem } from "./views/statusItem.ts";
@@ -21,17 +24,24 @@ export async function activate(context: vscode.ExtensionContext): Promise<void> 
     const server = new Server(context.globalStorageUri);
     running = server;
     const jobs = new Jobs(server);
-    const review = new Review(server);
+    const texts = new Texts();
+    const review = new Review(server, texts);
+    const transcripts = new Transcripts(server, jobs, texts);
+    const history = new JobsView(server, jobs);
     const reports = new ReportPages(server, context.extensionUri);
     context.subscriptions.push(
         jobs,
+        texts,
         review,
         reports,
         new DeviceView(server, jobs),
-        new JobsView(server, jobs),
+        history,
+        transcripts,
         statusItem(server, jobs),
-        ...registerCommands({ server, jobs, review, reports, extension: context.extensionUri }),
+        ...registerCommands({ server, jobs, review, reports, transcripts, extension: context.extensionUri }),
         jobs.onChange((view) => isLast(view.state) && void reports.refresh({ uri: view.uri, class: view.class })),
+        server.onUnsuggested((why) => void tellOnce(why, context.globalState)),
+        review.onDecision(() => history.refresh()),
         vscode.workspace.onDidGrantWorkspaceTrust(() => void begin(server)),
         vscode.workspace.onDidChangeConfiguration((event) => {
             if (RESTARTING.some((name) => event.affectsConfiguration(name))) void server.restart();

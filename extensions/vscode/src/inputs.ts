@@ -9,7 +9,16 @@ import { words } from "./words.ts";
 
 const PAGE = "inputs.md";
 
+interface Draft {
+    readonly text: string;
+    readonly problem: string;
+}
+
+/** Asked once: the draft is run before it is offered, and taking it begins the job. */
 export async function askForInputs(ref: ClassRef, server: Server, extension: vscode.Uri): Promise<void> {
+    const draft = await running(`Drafting inputs of ${ref.class}`, (token) =>
+        server.execute<Draft>("kernelAssistant.inputs", { ...ref, how: "draft", insert: false }, token),
+    );
     const ways = [
         {
             label: "$(record) Record them from a program",
@@ -18,7 +27,7 @@ export async function askForInputs(ref: ClassRef, server: Server, extension: vsc
         },
         {
             label: "$(edit) Draft them",
-            detail: "Functions at the end of the file with inputs guessed from its code, for you to look at",
+            detail: draft ? offered(draft) : "A comment above the class, guessed from its code",
             how: "draft",
         },
         { label: "$(book) Read how", detail: "The three ways to say how a module is built and called", how: "read" },
@@ -34,19 +43,31 @@ export async function askForInputs(ref: ClassRef, server: Server, extension: vsc
             vscode.Uri.joinPath(extension, "media", "walkthrough", PAGE),
         );
     }
-    if (chosen?.how === "draft") await draft(ref, server);
+    if (chosen?.how === "draft") await insert(ref, server, draft);
     if (chosen?.how === "record") await record(ref, server);
 }
 
-async function draft(ref: ClassRef, server: Server): Promise<void> {
-    const drafted = await telling(() =>
-        server.execute<{ readonly inserted: boolean }>("kernelAssistant.inputs", { ...ref, how: "draft" }),
+/** What is put above the class, and whether it runs. */
+function offered(draft: Draft): string {
+    const line = draft.text.trimEnd().split("\n").at(-1) ?? "";
+    return draft.problem ? `It does not run yet: ${draft.problem}` : `It runs, and a job begins: ${line}`;
+}
+
+async function insert(ref: ClassRef, server: Server, draft: Draft | undefined): Promise<void> {
+    const request = { ...ref, how: "draft", ...(draft && { text: draft.text, optimize: !draft.problem }) };
+    const found = await telling(() =>
+        server.execute<{ readonly inserted: boolean; readonly job: string | null; readonly problem: string }>(
+            "kernelAssistant.inputs",
+            request,
+        ),
     );
-    if (!drafted?.inserted) return;
-    const editor = await vscode.window.showTextDocument(vscode.Uri.parse(ref.uri));
-    const end = editor.document.lineAt(editor.document.lineCount - 1).range.end;
-    editor.revealRange(new vscode.Range(end, end));
-    await offer(ref, `Inputs of ${ref.class} were drafted at the end of the file. Are they as you call it?`);
+    if (!found?.inserted || found.job) return;
+    await vscode.window.showTextDocument(vscode.Uri.parse(ref.uri));
+    const problem = draft?.problem ?? found.problem;
+    await offer(
+        ref,
+        `Inputs of ${ref.class} were drafted above it. ${problem ? `They do not run yet: ${problem}` : ""}`,
+    );
 }
 
 async function offer(ref: ClassRef, text: string): Promise<void> {

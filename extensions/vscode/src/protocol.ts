@@ -5,25 +5,43 @@ export interface ClassRef {
     readonly class: string;
 }
 
+/** An answer to `kernelAssistant.classes`; `line` counts from 0. */
+export interface ModuleClass {
+    readonly class: string;
+    readonly line: number;
+    readonly hindrance: string;
+}
+
 export interface Best {
     readonly ms: number;
     readonly compile_ms: number | null;
     readonly speedup: number | null;
+    /** Measured in full on fresh samples, and not only by the search. */
+    readonly confirmed: boolean;
 }
 
 export type JobState = "queued" | "running" | "finished" | "failed" | "cancelled";
 
-/** `kernelAssistant/job`: `kind` is optimize, verify, profile or check; `outcome` comes with the last event. */
-export interface JobEvent extends ClassRef {
+/** `kernelAssistant/job`: all that is known of a job now. The server computes it from the job's events, each time anew
+ * and whole. `kind` is optimize, verify, profile, check or lines; `turn` is 0 before the first. */
+export interface JobView extends ClassRef {
     readonly job: string;
+    readonly kind: string;
     readonly state: JobState;
     readonly message: string;
-    readonly turn: number | null;
+    /** What to do about its failure. */
+    readonly nextStep: string;
+    readonly turn: number;
     readonly best: Best | null;
-    readonly percent: number | null;
-    readonly kind?: string;
-    readonly nextStep?: string;
-    readonly outcome?: string | null;
+    readonly percent: number;
+    /** Seconds until its budget is used up. */
+    readonly left: number | null;
+    /** Of a job that has ended. */
+    readonly outcome: string | null;
+    /** Of a job that has ended: there is a gain to apply, perhaps over eager PyTorch alone. */
+    readonly applicable: boolean;
+    /** It kept a candidate that was not measured in full, or not clearly. */
+    readonly unconfirmed: boolean;
 }
 
 /** `kernelAssistant/status`. Utilisation from 0 to 1 and bytes, null where the device does not tell. */
@@ -35,12 +53,30 @@ export interface Status {
     readonly running: string | null;
 }
 
+export interface JobRef extends ClassRef {
+    readonly job: string;
+}
+
+/** Markdown of what a job told behind the event that was asked for; `seen` is the number of the last one. */
+export interface Transcript {
+    readonly text: string;
+    readonly seen: number;
+    readonly ended: boolean;
+}
+
 /** What is proposed for a file. `kernels` are the sources by name. */
 export interface Proposal {
     readonly before: string;
     readonly after: string;
     readonly title: string;
     readonly kernels?: Readonly<Record<string, string>>;
+}
+
+/** Sources of a job's kernels by name, each with its figures as a comment on top; `line` of the class, from 0. */
+export interface Kernels {
+    readonly job: string;
+    readonly line: number;
+    readonly kernels: Readonly<Record<string, string>>;
 }
 
 /** PTX and SASS, or assembly, of a job's kernels by name; one line for each text that could not be made. */
@@ -55,6 +91,22 @@ export interface Begun {
     readonly needs?: "inputs" | "program";
     readonly message?: string;
     readonly nextStep?: string;
+}
+
+/** The answer to `apply`: where the library's file stays as it is, what it needs to know first. */
+export interface Applied {
+    readonly applied: string | null;
+    readonly edited?: boolean;
+    readonly importLine?: string;
+    readonly path?: string;
+    readonly needs?: "program";
+    readonly message?: string;
+    readonly choices?: readonly { readonly title: string; readonly arguments: readonly [IntoRef] }[];
+}
+
+/** A class whose kernels a program of the user's imports: its address, "" for none. */
+export interface IntoRef extends ClassRef {
+    readonly into: string;
 }
 
 /** The answer to `scan`: seconds of one run. */
@@ -72,6 +124,13 @@ export interface ScannedClass {
     readonly problem: string;
 }
 
+/** `kernelAssistant/unsuggested`: why nothing is suggested in a CUDA file. */
+export interface Unsuggested {
+    readonly message: string;
+    readonly nextStep: string;
+}
+
+export const UNSUGGESTED = "kernelAssistant/unsuggested";
 export const JOB = "kernelAssistant/job";
 export const STATUS = "kernelAssistant/status";
 export const WATCH_STATUS = "kernelAssistant/watchStatus";

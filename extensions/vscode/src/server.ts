@@ -15,7 +15,7 @@ import { findServer, type Launch } from "./environment/find.ts";
 import { pythonOf } from "./environment/install.ts";
 import { Workspace } from "./environment/workspace.ts";
 import { answered, crashed, missing, type Problem, UNTRUSTED } from "./problems.ts";
-import { JOB, type JobEvent, STATUS, type Status, WATCH_STATUS } from "./protocol.ts";
+import { JOB, type JobView, STATUS, type Status, UNSUGGESTED, type Unsuggested, WATCH_STATUS } from "./protocol.ts";
 
 /** The extension registers the commands itself, so that they are there while the server is not. */
 class Client extends LanguageClient {
@@ -32,8 +32,12 @@ const RESTART_WINDOW_MS = 180_000;
 
 export class Server implements vscode.Disposable {
     private readonly phaseChanged = new vscode.EventEmitter<Phase>();
-    private readonly jobHeard = new vscode.EventEmitter<JobEvent>();
+    private readonly jobHeard = new vscode.EventEmitter<JobView>();
     private readonly statusHeard = new vscode.EventEmitter<Status>();
+    private readonly unsuggestedHeard = new vscode.EventEmitter<Unsuggested>();
+    readonly onUnsuggested = this.unsuggestedHeard.event;
+    private readonly watchChanged = new vscode.EventEmitter<void>();
+    readonly onWatch = this.watchChanged.event;
     readonly onPhase = this.phaseChanged.event;
     readonly onJob = this.jobHeard.event;
     readonly onStatus = this.statusHeard.event;
@@ -93,9 +97,15 @@ export class Server implements vscode.Disposable {
         return (await this.client.sendRequest(ExecuteCommandRequest.type, params, token)) as T;
     }
 
+    /** Whether the device is being watched: what was heard of its load before is old. */
+    get watched(): boolean {
+        return this.watching;
+    }
+
     async watchStatus(on: boolean): Promise<void> {
         if (this.watching === on) return;
         this.watching = on;
+        this.watchChanged.fire();
         if (this.phase === "running") await this.sendWatch(on);
     }
 
@@ -136,8 +146,9 @@ export class Server implements vscode.Disposable {
             { command: launch.command, args: [...launch.args] },
             this.options(),
         );
-        client.onNotification(JOB, (event: JobEvent) => this.jobHeard.fire(event));
+        client.onNotification(JOB, (view: JobView) => this.jobHeard.fire(view));
         client.onNotification(STATUS, (status: Status) => this.statusHeard.fire(status));
+        client.onNotification(UNSUGGESTED, (why: Unsuggested) => this.unsuggestedHeard.fire(why));
         this.client = client;
         try {
             await client.start();
@@ -147,8 +158,13 @@ export class Server implements vscode.Disposable {
         client.onDidChangeState(({ newState }) => {
             if (this.client !== client) return;
             if (newState === State.Stopped) this.fail(crashed("it ended"));
-            if (newState === State.Running) this.enter("running");
+            if (newState === State.Running) void this.connected();
         });
+        await this.connected();
+    }
+
+    /** Also after a crash: the new server does not know what the old one was asked to tell. */
+    private async connected(): Promise<void> {
         this.enter("running");
         if (this.watching) await this.sendWatch(true);
     }
@@ -168,6 +184,7 @@ export class Server implements vscode.Disposable {
             documentSelector: [
                 { scheme: "file", language: "python" },
                 { scheme: "untitled", language: "python" },
+                { scheme: "vscode-notebook-cell", language: "python" },
                 { scheme: "file", pattern: "**/*.{cu,cuh}" },
             ],
             outputChannel: this.log,

@@ -1,7 +1,9 @@
-// Which class a command from the palette means: the server's own lenses say where classes are.
+// Which class a command from the palette means. The server says where classes are, also those that have no lens.
 
 import * as vscode from "vscode";
-import type { ClassRef } from "./protocol.ts";
+import type { ClassRef, JobRef, ModuleClass } from "./protocol.ts";
+import type { Server } from "./server.ts";
+import { telling } from "./tell.ts";
 
 interface Place {
     readonly line: number;
@@ -9,25 +11,23 @@ interface Place {
 }
 
 /** The class at or above the cursor, else one that the user picks; undefined where there is none. */
-export async function classAtCursor(): Promise<ClassRef | undefined> {
+export async function classAtCursor(server: Server): Promise<ClassRef | undefined> {
     const editor = vscode.window.activeTextEditor;
     if (!editor || editor.document.languageId !== "python") {
         void vscode.window.showInformationMessage("Open a Python file with an nn.Module class first.");
         return undefined;
     }
-    const places = await classesOf(editor.document.uri);
+    const places = await classesOf(editor.document.uri, server);
+    if (places === undefined) return undefined;
     const chosen = nearest(places, editor.selection.active.line) ?? (await pick(places));
     if (places.length === 0) void vscode.window.showInformationMessage("There is no nn.Module class in this file.");
     return chosen;
 }
 
-export async function classesOf(uri: vscode.Uri): Promise<Place[]> {
-    const lenses = await vscode.commands.executeCommand<vscode.CodeLens[]>("vscode.executeCodeLensProvider", uri, 1000);
-    const places = lenses.flatMap((lens) => {
-        const ref: unknown = lens.command?.arguments?.[0];
-        return isRef(ref) ? [{ line: lens.range.start.line, ref }] : [];
-    });
-    return [...new Map(places.map((place) => [place.ref.class, place])).values()].sort((a, b) => a.line - b.line);
+async function classesOf(uri: vscode.Uri, server: Server): Promise<Place[] | undefined> {
+    const text = uri.toString();
+    const found = await telling(() => server.execute<ModuleClass[]>("kernelAssistant.classes", { uri: text }));
+    return found?.map((one) => ({ line: one.line, ref: { uri: text, class: one.class } }));
 }
 
 export function isRef(value: unknown): value is ClassRef {
@@ -39,6 +39,9 @@ export function isRef(value: unknown): value is ClassRef {
         typeof value.class === "string"
     );
 }
+
+export const isJob = (value: unknown): value is JobRef =>
+    isRef(value) && "job" in value && typeof value.job === "string";
 
 function nearest(places: readonly Place[], line: number): ClassRef | undefined {
     return places.findLast((place) => place.line <= line)?.ref ?? (places.length === 1 ? places[0]?.ref : undefined);

@@ -1,4 +1,6 @@
-"""What a tool is: a record of arguments, from which the schema comes, and a function from it to an observation."""
+"""Defines a tool: a record of arguments, from which the schema is made, and a function from that record to an
+observation.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,7 @@ from typing import Any
 
 import msgspec
 
-from kernel_assistant.agent.workspace import Workspace
+from kernel_assistant.agent.tools.workspace import Workspace
 from kernel_assistant.errors import MissingError
 from kernel_assistant.records import Baseline, Candidate, OpGraph
 from kernel_assistant.records.codec import Record
@@ -24,13 +26,14 @@ class ToolError(Exception):
 
 
 def no_counters(candidate: Candidate) -> tuple[KernelCounters, ...]:
-    """Where nobody reads them."""
+    """Returns no counters; for an episode in which nobody reads them."""
     raise MissingError("no counters are read here", "")
 
 
 @dataclass(frozen=True)
-class World:
-    """What tools may touch. `device_lock` is held by whoever measures; `baseline` measures what is not known yet.
+class ToolContext:
+    """What tools may use. `device_lock` is held during a measurement; `baseline` returns the times of the reference and
+    measures those that are not known yet.
 
     `counters` reads the hardware counters of a verified candidate; it raises MissingError where that cannot be done.
     """
@@ -52,16 +55,16 @@ class Tool:
 
     name: str
     arguments: type[Record]
-    run: Callable[[Any, World], str] | None = None
+    run: Callable[[Any, ToolContext], str] | None = None
 
     @cached_property
     def schema(self) -> dict[str, Any]:
-        """In OpenAI's strict form: every field is required and no other is allowed."""
+        """The tool's schema in OpenAI's strict form: every field is required and no other is allowed."""
         _, components = msgspec.json.schema_components((self.arguments,), ref_template="#/$defs/{name}")
-        found = components[self.arguments.__name__]
+        definition = components[self.arguments.__name__]
         properties = {
             name: {key: value for key, value in described.items() if key != "default"}
-            for name, described in found.get("properties", {}).items()
+            for name, described in definition.get("properties", {}).items()
         }
         parameters = {
             "type": "object",
@@ -85,7 +88,7 @@ class Tool:
 
 
 def shortened(text: str, most: int) -> str:
-    """Beginning and end of what is too long."""
+    """The beginning and the end of a text that is longer than `most` characters."""
     if len(text) <= most:
         return text
     half = (most - 60) // 2

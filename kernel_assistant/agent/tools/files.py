@@ -6,7 +6,7 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from kernel_assistant.agent.tools.base import Tool, ToolError, World, shortened
+from kernel_assistant.agent.tools.base import Tool, ToolContext, ToolError, shortened
 from kernel_assistant.agent.tools.shell import run_inside
 from kernel_assistant.records.codec import Record
 
@@ -54,13 +54,13 @@ class SearchArguments(Record, frozen=True, kw_only=True):
     folder: Annotated[str, Meta(description="folder to search, '.' for everything")] = "."
 
 
-def list_files(arguments: ListArguments, world: World) -> str:
-    found = world.workspace.files(arguments.folder)
-    return "\n".join(f"{entry.path} {entry.size}" for entry in found) or "no files"
+def list_files(arguments: ListArguments, context: ToolContext) -> str:
+    entries = context.workspace.files(arguments.folder)
+    return "\n".join(f"{entry.path} {entry.size}" for entry in entries) or "no files"
 
 
-def read_file(arguments: ReadArguments, world: World) -> str:
-    lines = world.workspace.read(arguments.path).splitlines()
+def read_file(arguments: ReadArguments, context: ToolContext) -> str:
+    lines = context.workspace.read(arguments.path).splitlines()
     first = arguments.first_line
     shown = lines[first - 1 : first - 1 + MAX_LINES]
     if not shown:
@@ -70,32 +70,32 @@ def read_file(arguments: ReadArguments, world: World) -> str:
     return shortened(text, MAX_READ) + (f"\n[{more} more lines]" if more else "")
 
 
-def write_file(arguments: WriteArguments, world: World) -> str:
-    world.workspace.write(arguments.path, arguments.text)
+def write_file(arguments: WriteArguments, context: ToolContext) -> str:
+    context.workspace.write(arguments.path, arguments.text)
     return f"wrote {arguments.path}, {len(arguments.text.splitlines())} lines"
 
 
-def edit_file(arguments: EditArguments, world: World) -> str:
-    text = world.workspace.read(arguments.path)
+def edit_file(arguments: EditArguments, context: ToolContext) -> str:
+    text = context.workspace.read(arguments.path)
     count = text.count(arguments.old) if arguments.old else 0
     if count != 1:
         hint = "copy it from the file" if count == 0 else "add lines around it until it occurs once"
         raise ToolError(f"edit: the old text occurs {count} times in {arguments.path}; {hint}")
-    world.workspace.write(arguments.path, text.replace(arguments.old, arguments.new))
+    context.workspace.write(arguments.path, text.replace(arguments.old, arguments.new))
     return f"edited {arguments.path} at line {text[: text.index(arguments.old)].count(chr(10)) + 1}"
 
 
-def search_files(arguments: SearchArguments, world: World) -> str:
-    world.workspace.files(arguments.folder)  # refuses what is not a folder of the workspace
+def search_files(arguments: SearchArguments, context: ToolContext) -> str:
+    context.workspace.files(arguments.folder)  # refuses what is not a folder of the workspace
     # grep, in the sandbox: it ends after a while whatever the pattern, and follows no links.
     argv = ("grep", "-rnIE", "-m", str(MAX_FOUND), "-e", arguments.pattern, "--", arguments.folder or ".")
-    done = run_inside(argv, world, SEARCH_SECONDS)
+    done = run_inside(argv, context, SEARCH_SECONDS)
     if done.timed_out or done.returncode > 1:
-        said = done.stderr.decode(errors="replace").strip()
-        raise ToolError(f"search: {said[:MAX_LINE] or 'took too long'}")
-    found = done.stdout.decode(errors="replace").splitlines()
-    more = [f"[{len(found) - MAX_FOUND} more]"] if len(found) > MAX_FOUND else []
-    return "\n".join([line[:MAX_LINE] for line in found[:MAX_FOUND]] + more) or "no match"
+        message = done.stderr.decode(errors="replace").strip()
+        raise ToolError(f"search: {message[:MAX_LINE] or 'took too long'}")
+    matches = done.stdout.decode(errors="replace").splitlines()
+    more = [f"[{len(matches) - MAX_FOUND} more]"] if len(matches) > MAX_FOUND else []
+    return "\n".join([line[:MAX_LINE] for line in matches[:MAX_FOUND]] + more) or "no match"
 
 
 TOOLS = (

@@ -6,10 +6,10 @@ from typing import Annotated
 
 from msgspec import Meta
 
-from kernel_assistant.agent.tools.base import Tool, ToolError, World, shortened
+from kernel_assistant.agent.tools.base import Tool, ToolContext, ToolError, shortened
 from kernel_assistant.errors import Cancelled, SandboxError
 from kernel_assistant.records.codec import Record
-from kernel_assistant.sandbox.contract import Limits, SandboxSpec
+from kernel_assistant.sandbox.contract import SandboxLimits, SandboxSpec
 from kernel_assistant.sandbox.paths import compiler_paths, toolkit_paths
 from kernel_assistant.sandbox.run import Completed, run
 from kernel_assistant.targets import cpu, cuda
@@ -25,31 +25,32 @@ class ShellArguments(Record, frozen=True, kw_only=True):
     command: Annotated[str, Meta(description="bash command line")]
 
 
-def run_shell(arguments: ShellArguments, world: World) -> str:
-    done = run_inside(("/bin/bash", "-c", arguments.command), world, SECONDS)
+def run_shell(arguments: ShellArguments, context: ToolContext) -> str:
+    done = run_inside(("/bin/bash", "-c", arguments.command), context, SECONDS)
     ending = ", timed out" if done.timed_out else f", too much {done.exceeded}" if done.exceeded else ""
     text = (done.stdout + done.stderr).decode(errors="replace")
     return f"exit {done.returncode}{ending}\n{shortened(text, MAX_OUTPUT)}".rstrip()
 
 
-def run_inside(argv: tuple[str, ...], world: World, seconds: float) -> Completed:
-    """Run a command in the workspace, in the sandbox. Not while somebody measures: it would take processor time.
+def run_inside(argv: tuple[str, ...], context: ToolContext, seconds: float) -> Completed:
+    """Run a command in the workspace, in the sandbox. Waits while something is measured, because the command takes
+    processor time.
 
     Raises Cancelled and ToolError.
     """
-    workspace = str(world.workspace.folder)
-    gpu = world.device.target == "cuda"
+    workspace = str(context.workspace.folder)
+    gpu = context.device.target == "cuda"
     spec = SandboxSpec(
         argv=argv,
         workspace=workspace,
         cwd=workspace,
         read_only=toolkit_paths(cuda.compiler()) if gpu else compiler_paths(cpu.compiler()),
         allow_fork=True,
-        limits=Limits(cpu_seconds=60, processes=64, file_bytes=64 << 20, tmp_bytes=256 << 20),
+        limits=SandboxLimits(cpu_seconds=60, processes=64, file_bytes=64 << 20, tmp_bytes=256 << 20),
     )
     try:
-        with world.device_lock:
-            done = run(world.sandbox, spec, timeout=seconds, max_output=MAX_OUTPUT * 4, cancel=world.cancel)
+        with context.device_lock:
+            done = run(context.sandbox, spec, timeout=seconds, max_output=MAX_OUTPUT * 4, cancel=context.cancel)
     except SandboxError as error:
         raise ToolError(f"the sandbox could not be set up: {error.cause}") from error
     if done.cancelled:

@@ -6,7 +6,7 @@ from typing import Annotated, Literal
 
 from msgspec import Meta
 
-from kernel_assistant.agent.tools.base import Tool, World
+from kernel_assistant.agent.tools.base import Tool, ToolContext
 from kernel_assistant.records.codec import Record
 
 
@@ -33,8 +33,8 @@ class FinishArguments(Record, frozen=True, kw_only=True):
     summary: Annotated[str, Meta(description="what was tried and what worked, in one line")] = ""
 
 
-def profile_reference(arguments: ProfileReferenceArguments, world: World) -> str:
-    baseline = world.baseline()
+def profile_reference(arguments: ProfileReferenceArguments, context: ToolContext) -> str:
+    baseline = context.baseline()
     compiled = baseline.compile_ms
     lines = [f"eager {baseline.eager_ms:.4g} ms"]
     if compiled is not None:
@@ -43,11 +43,13 @@ def profile_reference(arguments: ProfileReferenceArguments, world: World) -> str
         share = f", torch.compile reaches {baseline.floor_ms / compiled:.0%} of it" if compiled else ""
         lines.append(f"floor (roofline) {baseline.floor_ms:.4g} ms{share}")
     facts = {
-        name: world.facts[name] for name in ("input_bytes", "parameter_bytes", "output_bytes") if name in world.facts
+        name: context.facts[name]
+        for name in ("input_bytes", "parameter_bytes", "output_bytes")
+        if name in context.facts
     }
     lines += [f"{name.replace('_', ' ')} {value}" for name, value in facts.items()]
-    if world.device.copy_bandwidth:
-        lines.append(f"copy bandwidth {world.device.copy_bandwidth / 1e9:.0f} GB/s, measured")
+    if context.device.copy_bandwidth:
+        lines.append(f"copy bandwidth {context.device.copy_bandwidth / 1e9:.0f} GB/s, measured")
     return "\n".join(lines)
 
 

@@ -1,3 +1,3 @@
-"""What `self_check.py` asks, grouped by subject. `probes.py` is the part that runs inside."""
+"""The checks of `self_check.py`, grouped by subject. `probes.py` is the part that runs inside the sandbox."""
 
 from __future__ import annotations

@@ -1,4 +1,6 @@
-"""A place to try a sandbox from: a workspace, a read-only folder, secrets outside, and a victim process."""
+"""The objects with which a sandbox is tested: a workspace, a read-only folder, secrets outside, and a victim
+process.
+"""
 
 from __future__ import annotations
 
@@ -24,20 +26,22 @@ PATIENCE = 30.0  # seconds, for one probe on a busy machine
 
 
 @dataclass(frozen=True)
-class Finding:
-    """`held` is None where it could not be tried (no compiler, say); `detail` says what was seen."""
+class ProbeResult:
+    """Whether a property `held`, None if it could not be tested (for example without a compiler). `detail` says what
+    was observed."""
 
     name: str
     held: bool | None
     detail: str = ""
 
 
-Check = Callable[["Bench"], Iterator[Finding]]
+Check = Callable[["ProbeFolders"], Iterator[ProbeResult]]
 
 
 @dataclass
-class Bench:
-    """Folders of a trial, all of the user's own: `inside` is the workspace, `shown` read-only, `outside` not shown."""
+class ProbeFolders:
+    """Folders for a test, all owned by the user: `inside` is the workspace, `shown` is read-only, `outside` not
+    visible."""
 
     sandbox: Sandbox
     token: str = field(default_factory=lambda: f"secret-{uuid.uuid4().hex}")
@@ -68,7 +72,8 @@ class Bench:
         return self.spec((PYTHON, "-I", "-S", PROBES, name, json.dumps(arguments)), **changes)
 
     def probe(self, name: str, *arguments: Any, pass_fds: Sequence[int] = (), **changes: Any) -> Any:
-        """The probe's answer, spawned as the judge would. Raises RuntimeError with stderr if it gave none."""
+        """Runs a probe as the judge runs candidates, and returns its answer. Raises RuntimeError with stderr if there
+        is none."""
         command = self.sandbox.command(self.probe_spec(name, *arguments, **changes))
         done = subprocess.run(
             command.argv,
@@ -86,21 +91,21 @@ class Bench:
             raise RuntimeError(f"{name} gave no answer: exit {done.returncode}, {done.stderr[-500:]!r}") from None
 
     def with_token(self, token: str) -> list[int]:
-        """Processes, on the whole machine, whose last argument is the token."""
+        """Returns the ids of processes on the whole machine whose last argument is the token."""
         ending = f"\0{token}\0".encode()
-        found = []
+        pids = []
         for name in filter(str.isdigit, os.listdir("/proc")):
             with suppress(OSError), open(f"/proc/{name}/cmdline", "rb") as file:
                 if file.read().endswith(ending):
-                    found.append(int(name))
-        return found
+                    pids.append(int(name))
+        return pids
 
     def new_victim(self) -> None:
         self.victim.wait()
         self.victim = _victim()
 
     def is_intact(self) -> bool:
-        """Every folder but the workspace holds its one file, unchanged."""
+        """Whether every folder except the workspace still contains only its one file, unchanged."""
         for path in (*self.secrets, self.shown_file):
             if os.listdir(os.path.dirname(path)) != [self.token]:
                 return False
@@ -110,7 +115,7 @@ class Bench:
         return True
 
     def restore(self) -> None:
-        """The folders as they were, after a sandbox that did not protect them."""
+        """Restores the folders after a sandbox that did not protect them."""
         for path in (*self.secrets, self.shown_file):
             folder = os.path.dirname(path)
             shutil.rmtree(folder)
@@ -129,7 +134,7 @@ class Bench:
         return path
 
     def _folder_at_home(self) -> str | None:
-        """None for a user whose home cannot be written."""
+        """Makes a folder in the user's home. Returns None if the home is not writable."""
         with suppress(OSError):
             return tempfile.mkdtemp(prefix=".sandbox-check-", dir=os.path.expanduser("~"))
         return None
@@ -140,7 +145,7 @@ def _victim() -> subprocess.Popen[bytes]:
 
 
 def wait_until(condition: Callable[[], bool], seconds: float = 10.0) -> bool:
-    """Whether it came true in time."""
+    """Waits until `condition()` is True. Returns False after `seconds`."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:

@@ -1,8 +1,9 @@
-"""What hostile code would try. Runs inside a sandbox as a script, standard library only, and says how far it came.
+"""Tries the attacks that hostile code would try. Runs inside a sandbox as a script, standard library only, and reports
+the results.
 
     PYTHON -I -S probes.py NAME ARGUMENTS
 
-ARGUMENTS is a JSON list; the answer is one JSON value on stdout. Every probe reports facts, and judges nothing.
+ARGUMENTS is a JSON list; the answer is one JSON value on stdout. Probes report facts and do not judge them.
 """
 
 from __future__ import annotations
@@ -26,7 +27,7 @@ MIB = 1 << 20
 CLONE_NEWUSER = 0x10000000
 PTRACE_ATTACH = 16
 
-# Number on x86-64 and on aarch64; arguments that would be harmless if the call were allowed.
+# Call → its number on x86-64 and on aarch64, and arguments that are harmless if the call is allowed.
 FORBIDDEN: dict[str, tuple[int, int, tuple[int, ...]]] = {
     "unshare": (272, 97, (CLONE_NEWUSER,)),
     "setns": (308, 268, (-1, 0)),
@@ -47,7 +48,7 @@ libc = ctypes.CDLL(None, use_errno=True)
 
 
 def error_of(action: Callable[[], Any]) -> str:
-    """The error's name, empty if the action went through."""
+    """Returns the name of the error that the action raises, "" if it succeeds."""
     try:
         action()
     except (OSError, MemoryError) as error:
@@ -61,14 +62,14 @@ def read(path: str) -> str:
 
 
 def read_each(paths: list[str]) -> list[str]:
-    """Content of the files and names in the folders that can be read."""
-    found = []
+    """Returns the content of each readable file, or the names in each readable folder."""
+    texts = []
     for path in paths:
         try:
-            found.append("\n".join(os.listdir(path)) if os.path.isdir(path) else read(path))
+            texts.append("\n".join(os.listdir(path)) if os.path.isdir(path) else read(path))
         except OSError:
             continue
-    return found
+    return texts
 
 
 def exists_each(paths: list[str]) -> list[bool]:
@@ -76,7 +77,7 @@ def exists_each(paths: list[str]) -> list[bool]:
 
 
 def write_each(paths: list[str]) -> list[str]:
-    """Error for each: create or append, "" where it went through."""
+    """Creates or appends to each file. Returns the error for each, "" if it succeeded."""
 
     def append(path: str) -> None:
         with open(path, "ab") as file:
@@ -86,7 +87,7 @@ def write_each(paths: list[str]) -> list[str]:
 
 
 def open_for_writing(paths: list[str]) -> list[str]:
-    """As `write_each`, without writing: for files where a write would do harm."""
+    """Like `write_each`, but only opens the files; for files that must not be changed."""
 
     def touch(path: str) -> None:
         os.close(os.open(path, os.O_WRONLY))
@@ -95,7 +96,7 @@ def open_for_writing(paths: list[str]) -> list[str]:
 
 
 def spoil(path: str) -> list[str]:
-    """Everything else that changes a file: its name, its folder entry, a link to it, its length."""
+    """Tries other ways to change a file: its name, its folder entry, a link to it, its length. Returns the errors."""
 
     def open_and_cut(access: int) -> None:
         os.close(os.open(path, access | os.O_TRUNC))
@@ -124,7 +125,7 @@ def change_metadata(path: str) -> list[str]:
 
 
 def connect_each(addresses: list[list[Any]]) -> list[str]:
-    """Addresses are (family, kind, address) of a listener outside."""
+    """Connects to listeners outside, given as (family, kind, address). Returns the errors."""
 
     def connect(family: int, kind: int, address: Any) -> None:
         with socket.socket(family, kind) as client:
@@ -136,7 +137,7 @@ def connect_each(addresses: list[list[Any]]) -> list[str]:
 
 
 def send_through_pair(path: str) -> str:
-    """A datagram socket that nobody had to open can still be told where to send."""
+    """Sends to an address from a socket of a datagram pair, which needs no call of `socket`. Returns the error."""
 
     def send() -> None:
         ours, theirs = socket.socketpair(socket.AF_UNIX, socket.SOCK_DGRAM)
@@ -147,15 +148,15 @@ def send_through_pair(path: str) -> str:
 
 
 def environment() -> list[str]:
-    """All that can be read of any process's environment, as NAME=VALUE."""
-    found = [f"{name}={value}" for name, value in os.environ.items()]
+    """Returns all readable environment variables of any process, as NAME=VALUE."""
+    variables = [f"{name}={value}" for name, value in os.environ.items()]
     for entry in ["self", "1", str(os.getppid())]:
-        found += read_each([f"/proc/{entry}/environ"])[:1]
-    return "\0".join(found).split("\0")
+        variables += read_each([f"/proc/{entry}/environ"])[:1]
+    return "\0".join(variables).split("\0")
 
 
 def descriptors() -> list[int]:
-    """Open descriptors, by trying each: /proc may not be there."""
+    """Returns the open descriptors. Tries each number, since /proc may not exist."""
 
     def is_open(number: int) -> bool:
         return not error_of(lambda: os.fstat(number))
@@ -164,7 +165,7 @@ def descriptors() -> list[int]:
 
 
 def use_descriptors(connected: int, memory: int) -> str:
-    """Read the memory, answer it through the socket."""
+    """Reads a shared memory and sends its content through a socket, both inherited."""
     with mmap.mmap(memory, 0) as view, socket.socket(fileno=connected) as peer:
         peer.sendall(view[:5][::-1])
         view[:5] = b"taken"
@@ -172,14 +173,14 @@ def use_descriptors(connected: int, memory: int) -> str:
 
 
 def names(path: str, *arguments: str) -> list[str]:
-    """Write a file of a strange name; give back the arguments as they arrived."""
+    """Writes a file with an unusual name. Returns the arguments as they arrived."""
     with open(path, "wb") as file:
         file.write(b"here")
     return list(arguments)
 
 
 def find_process(pid: int) -> list[bool]:
-    """Can it be seen by listing, by looking, by asking?"""
+    """Returns whether a process is visible in the list of /proc, by its path there, and to system calls."""
     return [
         bool(read_each(["/proc"])) and str(pid) in read_each(["/proc"])[0].split("\n"),
         os.path.exists(f"/proc/{pid}"),
@@ -218,32 +219,32 @@ def trace_process(pid: int) -> list[str]:
 
 
 def forbidden_calls() -> dict[str, str]:
-    """The error of each call that should be refused, "" where it went through or failed for another reason."""
+    """Returns the error of each call that should be refused, "" if it succeeded or failed for another reason."""
     column = 0 if platform.machine() == "x86_64" else 1
-    found = {}
+    errors = {}
     for name, entry in FORBIDDEN.items():
         arguments = [ctypes.c_long(argument) for argument in entry[2]]
         result = libc.syscall(entry[column], *arguments)
         refused = result < 0 and ctypes.get_errno() in (1, 38)
-        found[name] = os.strerror(ctypes.get_errno()) if refused else ""
-    return found
+        errors[name] = os.strerror(ctypes.get_errno()) if refused else ""
+    return errors
 
 
 def privileges() -> dict[str, str]:
-    """Lines of /proc/self/status."""
+    """Returns the lines of /proc/self/status about privileges."""
     wanted = ("CapPrm", "CapEff", "CapBnd", "NoNewPrivs", "Seccomp")
     fields = dict(line.split(":\t", 1) for line in read("/proc/self/status").splitlines() if ":\t" in line)
     return {name: fields[name] for name in wanted}
 
 
 def take_private(bytes_wanted: int) -> int:
-    """Bytes of private memory that could be had, touched."""
+    """Allocates and touches private memory. Returns how many bytes it got."""
     held: list[mmap.mmap] = []
     return _take(bytes_wanted, held, mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
 
 
 def take_shared(bytes_wanted: int) -> int:
-    """The same for memory that RLIMIT_DATA does not count."""
+    """Like `take_private`, for memory that RLIMIT_DATA does not count. Returns how many bytes it got."""
     held: list[mmap.mmap] = []
     return _take(bytes_wanted, held, mmap.MAP_SHARED | mmap.MAP_ANONYMOUS)
 
@@ -263,7 +264,7 @@ def make_memfd() -> str:
 
 
 def fork_each() -> dict[str, str]:
-    """Every way to a new process that the C library has."""
+    """Tries every function of the C library that makes a process. Returns the error of each."""
 
     def fork() -> None:
         if os.fork() == 0:
@@ -281,7 +282,7 @@ def fork_each() -> dict[str, str]:
 
 
 def start_threads(count: int) -> int:
-    """How many of `count` threads ran at once."""
+    """Returns how many of `count` threads ran at the same time."""
     done = threading.Event()
     started = 0
     for _ in range(count):
@@ -295,7 +296,7 @@ def start_threads(count: int) -> int:
 
 
 def fork_bomb(bound: int) -> int:
-    """How many processes could be started. Bounded, in case nothing stops it; they sleep for half a minute."""
+    """Starts up to `bound` processes, which sleep for half a minute. Returns how many were started."""
     for started in range(bound):
         try:
             if os.fork() == 0:
@@ -307,7 +308,7 @@ def fork_bomb(bound: int) -> int:
 
 
 def grow_file(path: str, bytes_wanted: int) -> int:
-    """Bytes that one file took. The signal at the limit is ignored, so that the error can be seen."""
+    """Writes to one file. Returns how many bytes it took. The limit's signal is ignored to get an error instead."""
     signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
     written = 0
     with open(path, "wb", buffering=0) as file:
@@ -320,7 +321,7 @@ def grow_file(path: str, bytes_wanted: int) -> int:
 
 
 def fill_folder(path: str, bytes_wanted: int) -> int:
-    """Bytes that files of 1 MiB in a folder took."""
+    """Writes files of 1 MiB to a folder. Returns how many bytes they took."""
     total = 0
     with contextlib.suppress(OSError):
         os.makedirs(path, exist_ok=True)
@@ -333,7 +334,8 @@ def fill_folder(path: str, bytes_wanted: int) -> int:
 
 
 def leave_children(token: str) -> None:
-    """A child, and a grandchild in a session of its own whose parent is gone; both carry the token, and sleep."""
+    """Starts a child, and a grandchild in its own session whose parent ends. Both have the token as an argument, and
+    sleep."""
     argv = [sys.executable, "-I", "-S", "-c", "import time; time.sleep(600)", token]
     if os.fork() == 0:
         os.setsid()

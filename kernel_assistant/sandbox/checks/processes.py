@@ -1,4 +1,4 @@
-"""What can be done to other processes, to the kernel, and over sockets."""
+"""Checks which actions are possible on other processes, on the kernel, and over sockets."""
 
 from __future__ import annotations
 
@@ -9,38 +9,38 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
-from kernel_assistant.sandbox.checks.bench import Bench, Finding
+from kernel_assistant.sandbox.checks.bench import ProbeFolders, ProbeResult
 
 DANGEROUS_FILES = ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/sysrq-trigger"]
 ALLOWED_NAMES = {"PATH", "LANG", "HOME", "TMPDIR", "GIVEN", "LC_CTYPE", "PWD"}
 
 
-def others(bench: Bench) -> Iterator[Finding]:
+def others(bench: ProbeFolders) -> Iterator[ProbeResult]:
     pid = bench.victim.pid
-    found = bench.probe("find_process", pid)
-    yield Finding("processes_hidden", not any(found), f"listed, seen, asked: {found}")
+    visible = bench.probe("find_process", pid)
+    yield ProbeResult("processes_hidden", not any(visible), f"listed, seen, asked: {visible}")
     before = _state(pid)
     errors = bench.probe("disturb_process", pid)
     unharmed = bench.victim.poll() is None and _state(pid) == before
-    yield Finding("signals", unharmed and all(errors), f"signal, priority, limits, policy: {errors}")
+    yield ProbeResult("signals", unharmed and all(errors), f"signal, priority, limits, policy: {errors}")
     if not errors[0]:  # the signal was accepted, so the victim dies, perhaps not yet
         bench.new_victim()
     refused = bench.probe("trace_process", bench.victim.pid)
-    yield Finding("ptrace", all(refused), f"attach, read, mem: {refused}")
+    yield ProbeResult("ptrace", all(refused), f"attach, read, mem: {refused}")
 
 
-def kernel(bench: Bench) -> Iterator[Finding]:
+def kernel(bench: ProbeFolders) -> Iterator[ProbeResult]:
     errors = bench.probe("forbidden_calls")
     open_calls = [name for name, error in errors.items() if not error]
-    yield Finding("syscalls", not open_calls, f"not refused: {open_calls}")
+    yield ProbeResult("syscalls", not open_calls, f"not refused: {open_calls}")
     lines = bench.probe("privileges")
     none = int(lines["CapPrm"], 16) == 0 == int(lines["CapEff"], 16)
     sealed = lines["NoNewPrivs"] == "1" and lines["Seccomp"] == "2"
     errors = bench.probe("open_for_writing", DANGEROUS_FILES)
-    yield Finding("privileges", none and sealed and all(errors), f"{lines}, {errors}")
+    yield ProbeResult("privileges", none and sealed and all(errors), f"{lines}, {errors}")
 
 
-def environment(bench: Bench) -> Iterator[Finding]:
+def environment(bench: ProbeFolders) -> Iterator[ProbeResult]:
     os.environ[bench.token] = bench.token
     try:
         seen = bench.probe("environment", env={"GIVEN": "this"})
@@ -48,10 +48,10 @@ def environment(bench: Bench) -> Iterator[Finding]:
         del os.environ[bench.token]
     names = {entry.split("=")[0] for entry in seen if entry}
     held = "GIVEN=this" in seen and names <= ALLOWED_NAMES
-    yield Finding("environment", held, f"{sorted(names - ALLOWED_NAMES)}")
+    yield ProbeResult("environment", held, f"{sorted(names - ALLOWED_NAMES)}")
 
 
-def descriptors(bench: Bench) -> Iterator[Finding]:
+def descriptors(bench: ProbeFolders) -> Iterator[ProbeResult]:
     ours, theirs = socket.socketpair()
     memory = os.memfd_create("passed")
     os.write(memory, b"olleh")
@@ -62,10 +62,10 @@ def descriptors(bench: Bench) -> Iterator[Finding]:
         ours.settimeout(5)
         spoken = ours.recv(5) == b"hello" and os.pread(memory, 5, 0) == b"taken"
     os.close(memory)
-    yield Finding("descriptors", spoken and sorted(arrived) == sorted({0, 1, 2, *passed}), f"{arrived}")
+    yield ProbeResult("descriptors", spoken and sorted(arrived) == sorted({0, 1, 2, *passed}), f"{arrived}")
 
 
-def network(bench: Bench) -> Iterator[Finding]:
+def network(bench: ProbeFolders) -> Iterator[ProbeResult]:
     path = os.path.join(bench.inside, "s")
     with ExitStack() as stack:
         internet = [
@@ -91,16 +91,16 @@ def network(bench: Bench) -> Iterator[Finding]:
         yield _tried(bench, "unix_sockets", unix)
 
 
-def _tried(bench: Bench, name: str, listeners: list[socket.socket]) -> Finding:
-    """The listeners say whether anybody came: an error inside proves less."""
+def _tried(bench: ProbeFolders, name: str, listeners: list[socket.socket]) -> ProbeResult:
+    """Runs a probe that connects, and asks the listeners whether anything arrived, which proves more than an error."""
     addresses = [(listener.family, listener.type, _address(listener)) for listener in listeners]
     errors = bench.probe("connect_each", addresses)
     reached, _, _ = select.select(listeners, [], [], 0.2)
-    return Finding(name, not reached and bool(listeners), f"{errors}, {len(reached)} reached")
+    return ProbeResult(name, not reached and bool(listeners), f"{errors}, {len(reached)} reached")
 
 
 def _listen(family: int, kind: int, address: object) -> socket.socket | None:
-    """None where the machine does not have the family (IPv6)."""
+    """Returns a listening socket, None if the machine lacks the address family (IPv6)."""
     with suppress(OSError):
         listener = socket.socket(family, kind)
         listener.bind(address)  # type: ignore[arg-type]

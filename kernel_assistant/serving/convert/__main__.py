@@ -15,7 +15,7 @@ from kernel_assistant.serving.convert.shape import summary
 
 
 def main(words: list[str]) -> int:
-    """The exit code."""
+    """Runs the command. Returns the exit code."""
     try:
         _run(words[0], *map(Path, words[1:]))
     except KernelAssistantError as error:

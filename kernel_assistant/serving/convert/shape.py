@@ -1,4 +1,4 @@
-"""The numbers that describe a Llama, from `config.json` or from GGUF's metadata, and back."""
+"""The hyperparameters of a Llama, read from and written to `config.json` and GGUF metadata."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _SERVE_FOLDER = "serve the folder as it is, with vLLM"
 
 
 @dataclass(frozen=True)
-class Shape:
+class ModelShape:
     """`context` in tokens; `theta` is the base of the rotary embedding, `epsilon` that of the RMS norm."""
 
     vocabulary: int
@@ -28,8 +28,8 @@ class Shape:
     tied: bool
 
 
-def from_config(config: Mapping[str, Any]) -> Shape:
-    """Of a Hugging Face folder. Raises UsageError for what is not a plain Llama."""
+def from_config(config: Mapping[str, Any]) -> ModelShape:
+    """Reads the `config.json` of a Hugging Face folder. Raises UsageError if the model is not a plain Llama."""
     if config.get("model_type") != "llama":
         raise UsageError(f"model_type {config.get('model_type')!r} cannot be written as GGUF here", _SERVE_FOLDER)
     rope = config.get("rope_parameters") or config.get("rope_scaling") or {}
@@ -39,7 +39,7 @@ def from_config(config: Mapping[str, Any]) -> Shape:
     if odd or config.get("hidden_act", "silu") != "silu":
         raise UsageError("a Llama with biases or without SiLU cannot be written as GGUF here", _SERVE_FOLDER)
     heads = int(config["num_attention_heads"])
-    return Shape(
+    return ModelShape(
         vocabulary=int(config["vocab_size"]),
         width=int(config["hidden_size"]),
         inner=int(config["intermediate_size"]),
@@ -54,8 +54,8 @@ def from_config(config: Mapping[str, Any]) -> Shape:
     )
 
 
-def to_config(shape: Shape, special: Mapping[str, int | None]) -> dict[str, Any]:
-    """`config.json`; `special` holds the ids of bos, eos and pad."""
+def to_config(shape: ModelShape, special: Mapping[str, int | None]) -> dict[str, Any]:
+    """Returns the content of `config.json`; `special` has the ids of bos, eos and pad."""
     return {
         "architectures": ["LlamaForCausalLM"],
         "model_type": "llama",
@@ -68,7 +68,7 @@ def to_config(shape: Shape, special: Mapping[str, int | None]) -> dict[str, Any]
         "num_key_value_heads": shape.kv_heads,
         "head_dim": shape.head_width,
         "max_position_embeddings": shape.context,
-        # Both forms: transformers 5 reads the first, older versions the second.
+        # Written in two forms: transformers 5 reads the first, older versions the second.
         "rope_parameters": {"rope_type": "default", "rope_theta": shape.theta},
         "rope_theta": shape.theta,
         "rms_norm_eps": shape.epsilon,
@@ -80,15 +80,15 @@ def to_config(shape: Shape, special: Mapping[str, int | None]) -> dict[str, Any]
     }
 
 
-def from_metadata(fields: Mapping[str, Any], tied: bool) -> Shape:
-    """Of a GGUF file. Raises UsageError for another architecture or a scaled rotary embedding."""
+def from_metadata(fields: Mapping[str, Any], tied: bool) -> ModelShape:
+    """Reads the metadata of a GGUF file. Raises UsageError for another architecture or a scaled rotary embedding."""
     architecture = fields.get("general.architecture")
     if architecture != "llama" or fields.get("llama.rope.scaling.type", "none") != "none":
         raise UsageError(
             f"a GGUF of architecture {architecture!r} cannot become a folder here", "serve it with --engine llama.cpp"
         )
     heads, width = int(fields["llama.attention.head_count"]), int(fields["llama.embedding_length"])
-    return Shape(
+    return ModelShape(
         vocabulary=len(fields["tokenizer.ggml.tokens"]),
         width=width,
         inner=int(fields["llama.feed_forward_length"]),
@@ -103,6 +103,6 @@ def from_metadata(fields: Mapping[str, Any], tied: bool) -> Shape:
     )
 
 
-def summary(shape: Shape) -> dict[str, Any]:
-    """For people and for JSON."""
+def summary(shape: ModelShape) -> dict[str, Any]:
+    """Returns the hyperparameters for display and for JSON."""
     return asdict(shape)

@@ -1,7 +1,7 @@
 """Names and layouts of a Llama's tensors in both forms.
 
-GGUF's Llama rotates neighbouring channels of a head (2i, 2i+1), Hugging Face's the two halves (i, i + d/2), so the rows
-of the query and key projections are in another order (`LlamaModel.permute` of llama.cpp's convert_hf_to_gguf.py).
+GGUF's Llama rotates pairs of neighbouring channels of a head (2i, 2i+1), Hugging Face's pairs (i, i + d/2), so the rows
+of the query and key projections have another order (`LlamaModel.permute` of llama.cpp's convert_hf_to_gguf.py).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _LAYER_FROM_GGUF = {short: long for long, short in _IN_LAYER.items()}
 
 
 def gguf_name(name: str) -> str:
-    """Hugging Face's name → GGUF's. Raises UsageError for one that a Llama does not have."""
+    """Returns the GGUF name for a Hugging Face name. Raises UsageError for a name that a Llama does not have."""
     layer = re.fullmatch(r"model\.layers\.(\d+)\.(.+)\.weight", name)
     if layer and layer[2] in _IN_LAYER:
         return f"blk.{layer[1]}.{_IN_LAYER[layer[2]]}.weight"
@@ -48,7 +48,7 @@ def gguf_name(name: str) -> str:
 
 
 def folder_name(name: str) -> str:
-    """Inverse of `gguf_name`. Raises UsageError."""
+    """Returns the Hugging Face name for a GGUF name. Raises UsageError."""
     layer = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", name)
     if layer and layer[2] in _LAYER_FROM_GGUF:
         return f"model.layers.{layer[1]}.{_LAYER_FROM_GGUF[layer[2]]}.weight"
@@ -58,17 +58,17 @@ def folder_name(name: str) -> str:
 
 
 def heads_rotated(name: str, heads: int, kv_heads: int) -> int:
-    """Number of heads whose rows change places in the tensor of this GGUF name, 0 for none."""
+    """Returns the number of heads whose rows are reordered in the tensor of this GGUF name, 0 for other tensors."""
     return {"attn_q": heads, "attn_k": kv_heads}.get(name.rpartition(".weight")[0].rpartition(".")[2], 0)
 
 
 def neighbours(weight: Array, heads: int) -> Array:
-    """(heads·d, k) with a head's halves one after the other → with their channels interleaved."""
+    """Reorders the rows of a (heads·d, k) matrix: interleaves the two halves of each head."""
     rows, columns = weight.shape
     return weight.reshape(heads, 2, rows // heads // 2, columns).swapaxes(1, 2).reshape(rows, columns)
 
 
 def halves(weight: Array, heads: int) -> Array:
-    """Inverse of `neighbours`."""
+    """Restores the order of rows: the inverse of `neighbours`."""
     rows, columns = weight.shape
     return weight.reshape(heads, rows // heads // 2, 2, columns).swapaxes(1, 2).reshape(rows, columns)

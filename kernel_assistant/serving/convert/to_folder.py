@@ -1,4 +1,4 @@
-"""A GGUF file as a Hugging Face folder in float32, which holds what the 8-bit weights say exactly."""
+"""Converts a GGUF file to a Hugging Face folder in float32, which represents the 8-bit weights exactly."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from safetensors.numpy import save_file
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant.serving.convert.shape import Shape, from_metadata, to_config
+from kernel_assistant.serving.convert.shape import ModelShape, from_metadata, to_config
 from kernel_assistant.serving.convert.tensors import folder_name, halves, heads_rotated
 from kernel_assistant.serving.convert.tokens import Vocabulary, tokenizer_config, tokenizer_json
 
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 def to_folder(file: Path, folder: Path) -> None:
-    """Fill `folder`. Raises UsageError for what is not a plain Llama with a byte-level BPE."""
+    """Writes the files to `folder`. Raises UsageError if the model is not a plain Llama with a byte-level BPE."""
     reader = open_gguf(file)
     fields = metadata(reader)
     shape, words = shape_of(reader), _vocabulary(fields)
@@ -40,7 +40,7 @@ def to_folder(file: Path, folder: Path) -> None:
 
 
 def open_gguf(file: Path) -> gguf.GGUFReader:
-    """Raises UsageError where it is none."""
+    """Opens a GGUF file. Raises UsageError if it is none."""
     try:
         return gguf.GGUFReader(file)
     except (OSError, ValueError, IndexError) as error:
@@ -48,16 +48,17 @@ def open_gguf(file: Path) -> gguf.GGUFReader:
 
 
 def metadata(reader: gguf.GGUFReader) -> dict[str, Any]:
-    """Every field of the header, as plain Python values."""
+    """Returns every field of the header, as plain Python values."""
     return {name: field.contents() for name, field in reader.fields.items()}
 
 
-def shape_of(reader: gguf.GGUFReader) -> Shape:
-    """Raises UsageError for another architecture. Without a matrix for the output the embedding serves for both."""
+def shape_of(reader: gguf.GGUFReader) -> ModelShape:
+    """Returns the hyperparameters. If there is no output matrix, the embedding is tied. Raises UsageError for another
+    architecture."""
     return from_metadata(metadata(reader), tied=all(tensor.name != "output.weight" for tensor in reader.tensors))
 
 
-def _weight(tensor: gguf.ReaderTensor, shape: Shape) -> Array:
+def _weight(tensor: gguf.ReaderTensor, shape: ModelShape) -> Array:
     try:
         weight: Array = gguf.quants.dequantize(tensor.data, tensor.tensor_type)
     except NotImplementedError as error:

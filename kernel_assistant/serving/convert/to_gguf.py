@@ -1,4 +1,4 @@
-"""A Hugging Face folder as one GGUF file with 8-bit weights (q8_0: 32 weights share a float16 scale)."""
+"""Converts a Hugging Face folder to one GGUF file with 8-bit weights (q8_0: 32 weights share a float16 scale)."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 import safetensors
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant.serving.convert.shape import Shape, from_config
+from kernel_assistant.serving.convert.shape import ModelShape, from_config
 from kernel_assistant.serving.convert.tensors import gguf_name, heads_rotated, neighbours
 from kernel_assistant.serving.convert.tokens import Vocabulary, read_vocabulary
 from kernel_assistant.serving.template import without_marks
@@ -26,7 +26,7 @@ _BLOCK = 32
 
 
 def to_gguf(folder: Path, file: Path, *, name: str = "") -> None:
-    """Write `file`. Matrices become q8_0, vectors stay float32. Raises UsageError for what is not a plain Llama."""
+    """Writes `file`. Matrices become q8_0, vectors stay float32. Raises UsageError if the model is no plain Llama."""
     try:
         config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -46,7 +46,7 @@ def to_gguf(folder: Path, file: Path, *, name: str = "") -> None:
     writer.close()
 
 
-def _describe(writer: gguf.GGUFWriter, shape: Shape, name: str) -> None:
+def _describe(writer: gguf.GGUFWriter, shape: ModelShape, name: str) -> None:
     writer.add_name(name)
     writer.add_file_type(gguf.LlamaFileType.MOSTLY_Q8_0)
     writer.add_context_length(shape.context)
@@ -82,7 +82,7 @@ def _add_vocabulary(writer: gguf.GGUFWriter, words: Vocabulary) -> None:
         writer.add_chat_template(without_marks(words.template))
 
 
-def _add(writer: gguf.GGUFWriter, name: str, weight: Array, shape: Shape) -> None:
+def _add(writer: gguf.GGUFWriter, name: str, weight: Array, shape: ModelShape) -> None:
     heads = heads_rotated(name, shape.heads, shape.kv_heads)
     if heads:
         weight = neighbours(weight, heads)
@@ -91,7 +91,7 @@ def _add(writer: gguf.GGUFWriter, name: str, weight: Array, shape: Shape) -> Non
 
 
 def _weights(folder: Path) -> Iterator[tuple[str, Array]]:
-    """Every tensor of every part, as float32, in the order of their names."""
+    """Yields every tensor of every file as float32, sorted by name."""
     files = sorted(folder.glob("*.safetensors"))
     if not files:
         raise UsageError(f"{folder} holds no .safetensors file", "save the model with save_pretrained")
@@ -106,7 +106,7 @@ def _weights(folder: Path) -> Iterator[tuple[str, Array]]:
 
 def _float32(data: bytes, dtype: str) -> Array:
     if dtype == "BF16":
-        # numpy has no bfloat16: it is the upper half of a float32.
+        # numpy has no bfloat16, which is the upper half of a float32.
         return (np.frombuffer(data, np.uint16).astype(np.uint32) << 16).view(np.float32)
     if dtype not in ("F16", "F32", "F64"):
         raise UsageError(f"weights of type {dtype} cannot be written as GGUF here", "save the model as float32")

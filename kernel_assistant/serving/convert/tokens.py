@@ -1,4 +1,4 @@
-"""A byte-level BPE vocabulary: from `tokenizer.json`, into `tokenizer.json`."""
+"""Reads a byte-level BPE vocabulary from `tokenizer.json`, and writes one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernel_assistant.errors import UsageError
 NORMAL, CONTROL, USER_DEFINED, UNUSED = 1, 3, 4, 5
 _BYTES = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
 _DIGITS = {"type": "Digits", "individual_digits": True}
-#: llama.cpp's name of a way to split text into words → the same for the tokenizers library.
+#: llama.cpp's name of a pre-tokenizer → the same pre-tokenizer for the tokenizers library.
 _SPLITTERS: dict[str, Any] = {
     "gpt-2": _BYTES,
     "starcoder": {"type": "Sequence", "pretokenizers": [_DIGITS, _BYTES]},
@@ -23,7 +23,7 @@ _SPLITTERS: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """Tokens in the order of their ids, each with GGUF's type; merges as "left right"; ids of special tokens."""
+    """Tokens in the order of their ids, each with its GGUF type; merges as "left right"; ids of special tokens."""
 
     tokens: tuple[str, ...]
     types: tuple[int, ...]
@@ -34,7 +34,7 @@ class Vocabulary:
 
 
 def read_vocabulary(folder: Path, size: int) -> Vocabulary:
-    """Of a Hugging Face folder, filled up to `size` with unused tokens. Raises UsageError."""
+    """Reads the vocabulary of a Hugging Face folder; adds unused tokens up to `size`. Raises UsageError."""
     document = _json(folder / "tokenizer.json")
     model, added = document["model"], {item["id"]: item for item in document.get("added_tokens", ())}
     if model.get("type") != "BPE" or document.get("normalizer") or model.get("byte_fallback"):
@@ -56,7 +56,7 @@ def read_vocabulary(folder: Path, size: int) -> Vocabulary:
 
 
 def tokenizer_json(words: Vocabulary) -> dict[str, Any]:
-    """The `tokenizer.json` of a vocabulary. Raises UsageError for a splitter that is not known here."""
+    """Returns the `tokenizer.json` of a vocabulary. Raises UsageError for an unknown pre-tokenizer."""
     if words.splitter not in _SPLITTERS:
         raise UsageError(f"splitting by {words.splitter!r} is not known here", "serve it with --engine llama.cpp")
     numbered = list(enumerate(zip(words.tokens, words.types, strict=True)))
@@ -90,7 +90,7 @@ def tokenizer_json(words: Vocabulary) -> dict[str, Any]:
             "fuse_unk": False,
             "byte_fallback": False,
             "ignore_merges": False,
-            # Special tokens too: the library numbers those that it does not find here anew.
+            # Includes special tokens, because the library assigns new ids to those that are not listed here.
             "vocab": {token: number for number, (token, kind) in numbered if kind != UNUSED},
             "merges": [merge.split(" ") for merge in words.merges],
         },
@@ -98,7 +98,7 @@ def tokenizer_json(words: Vocabulary) -> dict[str, Any]:
 
 
 def tokenizer_config(words: Vocabulary, context: int) -> dict[str, Any]:
-    """The `tokenizer_config.json` of a vocabulary."""
+    """Returns the `tokenizer_config.json` of a vocabulary."""
     named = {f"{name}_token": words.tokens[number] for name, number in words.special.items() if number is not None}
     return {
         "tokenizer_class": "PreTrainedTokenizerFast",
@@ -113,7 +113,9 @@ def _kind(added: Mapping[str, Any] | None) -> int:
 
 
 def _splitter(document: Any) -> str:
-    """By what the parts are and whether they split, whatever else a version of the library writes down."""
+    """Returns the name of a pre-tokenizer. Only its parts, and whether they split, are compared; other fields differ
+    between versions of the library.
+    """
     parts = document.get("pretokenizers", [document]) if document else []
     kinds = [part["type"] for part in parts]
     plain = (
@@ -128,13 +130,13 @@ def _splitter(document: Any) -> str:
 
 def _special(folder: Path, ids: Mapping[str, int]) -> dict[str, int | None]:
     config = _json(folder / "tokenizer_config.json")
-    found: dict[str, int | None] = {}
+    special: dict[str, int | None] = {}
     for name in ("bos", "eos", "pad"):
         token = config.get(f"{name}_token")
-        found[name] = ids.get(str(token["content"] if isinstance(token, dict) else token))
-    if found["eos"] is None:
+        special[name] = ids.get(str(token["content"] if isinstance(token, dict) else token))
+    if special["eos"] is None:
         raise _odd("it has no eos_token")
-    return found
+    return special
 
 
 def _template(folder: Path) -> str:

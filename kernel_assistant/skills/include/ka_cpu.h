@@ -221,6 +221,14 @@ KA_FN float ka_acos(float x) { return acosf(x); }
 KA_FN float ka_atan(float x) { return atanf(x); }
 KA_FN float ka_atan2(float y, float x) { return atan2f(y, x); }
 KA_FN float ka_erfc(float x) { return erfcf(x); }
+KA_FN float ka_lgamma(float x) {
+  int sign;
+  return lgammaf_r(x, &sign);
+}
+KA_FN double ka_lgamma(double x) {
+  int sign;
+  return lgamma_r(x, &sign);
+}
 KA_FN float ka_fmod(float x, float y) { return fmodf(x, y); }
 #define KA_LIBM(name) KA_FN double ka_##name(double x) { return name(x); }
 KA_LIBM(exp) KA_LIBM(exp2) KA_LIBM(expm1) KA_LIBM(log) KA_LIBM(log2) KA_LIBM(log10) KA_LIBM(log1p) KA_LIBM(sin)
@@ -283,28 +291,36 @@ KA_FN void ka_stream_end() {
 
 // Running sum or product of t[0…n) in place, going on from `carry` (double, so that long rows stay exact enough);
 // exclusive: each element gets what was before it.
-typedef float ka_v16 __attribute__((vector_size(64)));
-typedef int32_t ka_i16 __attribute__((vector_size(64)));
-template <int S> KA_FN ka_v16 ka_shift(ka_v16 x) {
-  const ka_v16 zero = {};
-  ka_i16 from;
-  for (int i = 0; i < 16; ++i) from[i] = i < S ? 16 : i - S;
+// A register is summed at once: a wider vector would be taken apart into its elements.
+#if defined(__AVX512F__)
+#define KA_SCAN_LANES 16
+#elif defined(__AVX__)
+#define KA_SCAN_LANES 8
+#else
+#define KA_SCAN_LANES 4
+#endif
+typedef float ka_scan_floats __attribute__((vector_size(4 * KA_SCAN_LANES)));
+typedef int32_t ka_scan_ints __attribute__((vector_size(4 * KA_SCAN_LANES)));
+template <int S> KA_FN ka_scan_floats ka_shift(ka_scan_floats x) {
+  const ka_scan_floats zero = {};
+  ka_scan_ints from;
+  for (int i = 0; i < KA_SCAN_LANES; ++i) from[i] = i < S ? KA_SCAN_LANES : i - S;
   return __builtin_shuffle(x, zero, from);
 }
 KA_FN void ka_scan_sum(float* t, int n, double& carry, bool exclusive) {
   int i = 0;
-  for (; i + 16 <= n; i += 16) {
-    ka_v16 raw;
-    memcpy(&raw, t + i, 64);
-    ka_v16 x = raw + ka_shift<1>(raw);
+  for (; i + KA_SCAN_LANES <= n; i += KA_SCAN_LANES) {
+    ka_scan_floats raw;
+    memcpy(&raw, t + i, sizeof raw);
+    ka_scan_floats x = raw + ka_shift<1>(raw);
     x += ka_shift<2>(x);
-    x += ka_shift<4>(x);
-    x += ka_shift<8>(x);
-    const double next = carry + (double)x[15];
+    if (KA_SCAN_LANES > 4) x += ka_shift<4>(x);
+    if (KA_SCAN_LANES > 8) x += ka_shift<8>(x);
+    const double next = carry + (double)x[KA_SCAN_LANES - 1];
     if (exclusive) x = ka_shift<1>(x);
     const float high = (float)carry, low = (float)(carry - (double)high);
     x = (x + low) + high;
-    memcpy(t + i, &x, 64);
+    memcpy(t + i, &x, sizeof x);
     carry = next;
   }
   for (; i < n; ++i) {
@@ -340,4 +356,11 @@ KA_FN void ka_scan_prod(int64_t* t, int n, int64_t& carry, bool exclusive) {
     t[i] = exclusive ? carry : next;
     carry = next;
   }
+}
+// Running extremes are never exclusive.
+template <class T, class B> KA_FN void ka_scan_max(T* t, int n, B& carry, bool) {
+  for (int i = 0; i < n; ++i) t[i] = (T)(carry = ka_max(carry, (B)t[i]));
+}
+template <class T, class B> KA_FN void ka_scan_min(T* t, int n, B& carry, bool) {
+  for (int i = 0; i < n; ++i) t[i] = (T)(carry = ka_min(carry, (B)t[i]));
 }

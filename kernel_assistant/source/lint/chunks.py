@@ -1,4 +1,6 @@
-"""A file cut at its top-level classes and functions, so that a keystroke has one of them parsed and not all."""
+"""Parses a file in pieces, one for each top-level class or function, so that after a keystroke only one piece is parsed
+again.
+"""
 
 from __future__ import annotations
 
@@ -13,17 +15,18 @@ from kernel_assistant.source.pieces import parse_piece, pieces
 _TF32 = re.compile(
     r"set_float32_matmul_precision\(\s*[\"'](?:high|medium)|allow_tf32\s*=\s*True|fp32_precision\s*=\s*[\"']tf32"
 )
-#: Pieces whose summary is kept; a summary is small, and the piece itself is text that the document has anyway.
+#: The number of cached summaries. A summary is small, and the document has the text of the piece anyway.
 _KEPT = 4096
-#: Pieces that are tried as one.
+#: At most this many pieces are joined.
 _MOST_JOINED = 4
 
 
 @dataclass(frozen=True)
 class Summary:
-    """What other pieces have to know of one: its imports and its classes, without what is inside their functions.
+    """The parts of a piece on which hints of other pieces depend: its imports and its classes, without the bodies of
+    functions.
 
-    Two are equal where `text` is, which says all of it.
+    Summaries are compared by `text`, which contains everything.
     """
 
     text: str
@@ -33,17 +36,17 @@ class Summary:
 
 
 def parsed_pieces(text: str) -> Iterator[tuple[int, str, Summary]]:
-    """(lines above, text, summary) of each piece that is valid Python. One that is not may have been cut in the middle
-    of a string: it is tried together with those behind it."""
+    """Yields (lines above, text, summary) of each piece that is valid Python. A piece that is not may have been cut
+    inside a string, so it is also tried together with the following pieces."""
     cut = list(pieces(text))
     number = 0
     while number < len(cut):
         above = cut[number][0]
         for end in range(number + 1, min(number + _MOST_JOINED, len(cut)) + 1):
             piece = "".join(part for _, part in cut[number:end])
-            found = summary(piece)
-            if found is not None:
-                yield above, piece, found
+            parsed = summary(piece)
+            if parsed is not None:
+                yield above, piece, parsed
                 number = end
                 break
         else:
@@ -52,17 +55,17 @@ def parsed_pieces(text: str) -> Iterator[tuple[int, str, Summary]]:
 
 @lru_cache(maxsize=_KEPT)
 def summary(text: str) -> Summary | None:
-    """None where `parse_piece` has none."""
+    """Returns the summary of a piece, None if it is not valid Python."""
     tree = parse_piece(text)
     if tree is None:
         return None
     skeleton = tuple(_skeleton(tree.body))
-    said = "\n".join(f"{node.lineno} {ast.unparse(node)}" for node in skeleton)
-    return Summary(said, skeleton, "torch.compile(" in text or ".compile()" in text, _TF32.search(text) is not None)
+    code = "\n".join(f"{node.lineno} {ast.unparse(node)}" for node in skeleton)
+    return Summary(code, skeleton, "torch.compile(" in text or ".compile()" in text, _TF32.search(text) is not None)
 
 
 def _skeleton(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Imports, aliases and classes; a class that has `forward` keeps an empty one."""
+    """Yields imports, aliases and classes; `forward` is replaced by an empty method."""
     for node in body:
         if isinstance(node, (ast.Import, ast.ImportFrom)) or (
             isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute))

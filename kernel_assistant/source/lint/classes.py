@@ -1,4 +1,5 @@
-"""One module class: its origin of names, the modules that its constructor makes, and the methods that forward runs."""
+"""One module class: the origin of its names, the modules that its constructor makes, and the methods that forward
+calls."""
 
 from __future__ import annotations
 
@@ -8,31 +9,31 @@ from dataclasses import dataclass, field
 from functools import cached_property
 
 from kernel_assistant.source.find import Index
-from kernel_assistant.source.lint.hint import Machine
+from kernel_assistant.source.lint.hint import DeviceTraits
 
-#: What a decorator or a call hands to a compiler of PyTorch's: eager mode's costs are not paid there.
+#: Decorators and functions that compile. Compiled code does not have the costs of eager mode.
 _COMPILED = ("torch.compile", "torch.jit.script", "torch.jit.script_method")
 Function = ast.FunctionDef
 
 
 @dataclass(frozen=True)
-class Surroundings:
-    """What of the file around a class its hints depend on. `compiles`: the file calls torch.compile; `tf32`: turns
-    TF32 on."""
+class FileContext:
+    """The facts about the file around a class on which its hints depend. `compiles`: it calls torch.compile; `tf32`: it
+    enables TF32."""
 
     names: tuple[tuple[str, str], ...] = ()
     star_of_nn: bool = False
     compiles: bool = False
     tf32: bool = False
-    machine: Machine = field(default_factory=Machine)
+    machine: DeviceTraits = field(default_factory=DeviceTraits)
 
 
 @dataclass(frozen=True)
 class ModuleScope:
-    """`node` is the class; everything is found from it and its surroundings."""
+    """A module class with its file; `node` is its syntax tree."""
 
     node: ast.ClassDef
-    around: Surroundings
+    around: FileContext
 
     @cached_property
     def names(self) -> dict[str, str]:
@@ -40,7 +41,7 @@ class ModuleScope:
 
     @cached_property
     def compiled(self) -> bool:
-        """Whether the class says itself that it is compiled, or the file compiles something."""
+        """Whether the class itself is marked as compiled, or the file compiles anything."""
         decorated: list[ast.ClassDef | Function] = [self.node]
         decorated += [item for item in self.node.body if isinstance(item, Function)]
         return self.around.compiles or any(
@@ -51,36 +52,37 @@ class ModuleScope:
 
     @cached_property
     def methods(self) -> tuple[Function, ...]:
-        """`forward` and the methods of the class that it calls, directly or through others."""
+        """`forward` and the methods of the class that it calls, directly or indirectly."""
         own = {item.name: item for item in self.node.body if isinstance(item, Function)}
-        found: dict[str, Function] = {}
+        methods: dict[str, Function] = {}
         waiting = ["forward"]
         while waiting:
             name = waiting.pop()
-            if name in own and name not in found:
-                found[name] = own[name]
+            if name in own and name not in methods:
+                methods[name] = own[name]
                 waiting += [
                     node.func.attr
                     for node in ast.walk(own[name])
                     if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and is_self(node.func.value)
                 ]
-        return tuple(found.values())
+        return tuple(methods.values())
 
     @cached_property
     def modules(self) -> dict[str, str]:
-        """Attribute → dotted name of what the constructor calls to make it, e.g. `norm` → `torch.nn.LayerNorm`."""
-        found: dict[str, str] = {}
+        """Attribute → dotted name of what the constructor calls to make it, e.g. `norm` → `torch.nn.LayerNorm`; "" if
+        there are several."""
+        modules: dict[str, str] = {}
         for node in ast.walk(self.node):
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
                 origin = self.origin(node.value.func)
                 for target in node.targets:
                     if isinstance(target, ast.Attribute) and is_self(target.value) and origin:
-                        same = found.setdefault(target.attr, origin) == origin
-                        found[target.attr] = origin if same else ""
-        return found
+                        same = modules.setdefault(target.attr, origin) == origin
+                        modules[target.attr] = origin if same else ""
+        return modules
 
     def origin(self, expression: ast.expr) -> str | None:
-        """Dotted name that `expression` was imported as; None for what was not imported."""
+        """Returns the dotted name of an imported `expression`, None if it is not imported."""
         if isinstance(expression, ast.Attribute):
             value = self.origin(expression.value)
             return f"{value}.{expression.attr}" if value else None
@@ -91,15 +93,15 @@ class ModuleScope:
         return None
 
     def submodule(self, call: ast.Call) -> str:
-        """Dotted name of the module that `self.x(...)` calls, "" where that is not known."""
+        """Returns the dotted name of the module that `self.x(...)` calls, "" if unknown."""
         function = call.func
         if isinstance(function, ast.Attribute) and is_self(function.value):
             return self.modules.get(function.attr, "")
         return ""
 
     def function(self, call: ast.Call) -> str:
-        """Name of the operation that a call is, without where it is from: `torch.exp(x)`, `F.gelu(x)` and `x.exp()`
-        give "exp", "gelu" and "exp"; a call of something else gives ""."""
+        """Returns the name of a called operation without its module: "exp", "gelu" and "exp" for `torch.exp(x)`,
+        `F.gelu(x)` and `x.exp()`; "" for other calls."""
         origin = self.origin(call.func) or ""
         if origin.startswith("torch."):
             return origin.rpartition(".")[2]
@@ -108,7 +110,7 @@ class ModuleScope:
         return call.func.attr
 
     def operand(self, call: ast.Call) -> ast.expr | None:
-        """What the operation is applied to: the object of a method, the first argument of a function."""
+        """Returns the operand of an operation: the object of a method, the first argument of a function."""
         if isinstance(call.func, ast.Attribute) and self.origin(call.func) is None and not is_self(call.func.value):
             return call.func.value
         return call.args[0] if call.args else None
@@ -119,7 +121,7 @@ def is_self(expression: ast.expr) -> bool:
 
 
 def walk(node: ast.AST) -> Iterator[ast.AST]:
-    """`node` and what is inside, but for functions and classes defined there."""
+    """Yields `node` and its descendants, except those inside functions and classes."""
     yield node
     for child in ast.iter_child_nodes(node):
         if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda)):
@@ -127,7 +129,7 @@ def walk(node: ast.AST) -> Iterator[ast.AST]:
 
 
 def statements(function: Function) -> Iterator[ast.stmt]:
-    """All statements of a method in order, those of inner blocks too."""
+    """Yields all statements of a method in order, including those of inner blocks."""
     for statement in function.body:
         for node in walk(statement):
             if isinstance(node, ast.stmt):
@@ -135,7 +137,7 @@ def statements(function: Function) -> Iterator[ast.stmt]:
 
 
 def blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
-    """Statements that run one after another: `body`, and those of each inner block."""
+    """Yields lists of statements that run one after another: `body`, and each inner block."""
     yield body
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -147,7 +149,7 @@ def blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
 
 
 def dotted(expression: ast.expr) -> str:
-    """`a.b.c` as text, "" for anything else."""
+    """Returns `a.b.c` as text, "" for any other expression."""
     if isinstance(expression, ast.Attribute):
         value = dotted(expression.value)
         return f"{value}.{expression.attr}" if value else ""

@@ -1,4 +1,4 @@
-"""The hints of a text: cut, look at the pieces with module classes, leave out what is silenced."""
+"""Finds the hints of a text: splits it, inspects the pieces with module classes, removes suppressed hints."""
 
 from __future__ import annotations
 
@@ -9,45 +9,45 @@ from functools import lru_cache
 
 from kernel_assistant.source.find import Index
 from kernel_assistant.source.lint.chunks import Summary, parsed_pieces
-from kernel_assistant.source.lint.classes import ModuleScope, Surroundings
-from kernel_assistant.source.lint.hint import Hint, Machine
+from kernel_assistant.source.lint.classes import FileContext, ModuleScope
+from kernel_assistant.source.lint.hint import DeviceTraits, Hint
 from kernel_assistant.source.lint.rules import RULES, Method
-from kernel_assistant.source.lint.silence import Silence
+from kernel_assistant.source.lint.suppressions import Suppressions
 from kernel_assistant.source.pieces import parse_piece
 
 _KEPT = 2048
-#: Lines between the classes of one piece and the next; more than any piece has.
+#: Lines between the classes of successive pieces; more than any piece has.
 _APART = 10_000_000
 
 
-def find_hints(text: str, machine: Machine | None = None, ignore: Collection[str] = ()) -> list[Hint]:
-    """In order of appearance. `ignore` are codes that a setting turns off. Half-typed classes have none until they
-    parse again; nothing is raised for bad Python."""
+def find_hints(text: str, machine: DeviceTraits | None = None, ignore: Collection[str] = ()) -> list[Hint]:
+    """Returns the hints in order of appearance. `ignore` has the codes that a setting turns off. A class that does not
+    parse has no hints; nothing is raised for invalid Python."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     whole = list(parsed_pieces(text))
-    around, modules = _surroundings(tuple(part for _, _, part in whole), machine or Machine())
-    silence = Silence(text)
-    found: list[Hint] = []
+    around, modules = _surroundings(tuple(part for _, _, part in whole), machine or DeviceTraits())
+    silence = Suppressions(text)
+    hints: list[Hint] = []
     for (above, piece, _), lines in zip(whole, modules, strict=True):
         if lines:
-            looked = _look(piece, lines, around)
-            starts = {name: (first + above, line + above) for name, first, line in looked.starts}
-            moved = [replace(hint, line=hint.line + above, end_line=hint.end_line + above) for hint in looked.hints]
-            found += [hint for hint in moved if not silence.covers(hint, *starts[hint.class_name])]
-    return [hint for hint in found if hint.code not in ignore]
+            inspected = _inspect(piece, lines, around)
+            starts = {name: (first + above, line + above) for name, first, line in inspected.starts}
+            moved = [replace(hint, line=hint.line + above, end_line=hint.end_line + above) for hint in inspected.hints]
+            hints += [hint for hint in moved if not silence.covers(hint, *starts[hint.class_name])]
+    return [hint for hint in hints if hint.code not in ignore]
 
 
 @dataclass(frozen=True)
-class _Looked:
-    """`starts` has (class, line of its first decorator, line of its statement)."""
+class _Inspected:
+    """The hints of a piece. `starts` has (class, line of its first decorator, line of its statement)."""
 
     hints: tuple[Hint, ...]
     starts: tuple[tuple[str, int, int], ...]
 
 
 @lru_cache(maxsize=_KEPT)
-def _look(piece: str, lines: frozenset[int], around: Surroundings) -> _Looked:
-    """Hints of the module classes of `piece` that begin at `lines`, as if the piece were a file."""
+def _inspect(piece: str, lines: frozenset[int], around: FileContext) -> _Inspected:
+    """Returns the hints of the module classes of `piece` that begin at `lines`, as if the piece were a file."""
     tree = parse_piece(piece)
     classes = [] if tree is None else [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
     classes = [one for one in classes if one.lineno in lines]
@@ -56,22 +56,22 @@ def _look(piece: str, lines: frozenset[int], around: Surroundings) -> _Looked:
         scope = ModuleScope(node, around)
         methods = [Method(scope, method, first=number == 0) for number, method in enumerate(scope.methods)]
         for method in methods:
-            hints += [found.hint(rule.code, node.name, 0) for rule in RULES for found in rule.find(method)]
+            hints += [rule_hint.hint(rule.code, node.name, 0) for rule in RULES for rule_hint in rule.find(method)]
     hints.sort(key=lambda hint: (hint.line, hint.column, hint.code))
     starts = tuple(
         (one.name, min([one.lineno, *(d.lineno for d in one.decorator_list)]), one.lineno) for one in classes
     )
-    return _Looked(tuple(dict.fromkeys(hints)), starts)
+    return _Inspected(tuple(dict.fromkeys(hints)), starts)
 
 
 @lru_cache(maxsize=64)
-def _surroundings(parts: tuple[Summary, ...], machine: Machine) -> tuple[Surroundings, list[frozenset[int]]]:
-    """What the pieces tell each other, and for each the lines on which its module classes begin."""
+def _surroundings(parts: tuple[Summary, ...], machine: DeviceTraits) -> tuple[FileContext, list[frozenset[int]]]:
+    """Returns the facts about the whole file, and for each piece the lines on which its module classes begin."""
     body: list[ast.stmt] = []
     for number, part in enumerate(parts):
         body += [_lowered(node, number * _APART) if isinstance(node, ast.ClassDef) else node for node in part.skeleton]
     index = Index(ast.Module(body=body, type_ignores=[]))
-    around = Surroundings(
+    around = FileContext(
         names=tuple(sorted(index.aliases.items())),
         star_of_nn=index.star_of_nn,
         compiles=any(part.compiles for part in parts),
@@ -86,7 +86,7 @@ def _surroundings(parts: tuple[Summary, ...], machine: Machine) -> tuple[Surroun
 
 
 def _lowered(node: ast.ClassDef, lines: int) -> ast.ClassDef:
-    """`node` further down, so that classes keep their order; the kept one stays as it is."""
+    """Returns a copy of `node` moved down by `lines`, so that the classes of all pieces keep their order."""
     moved = ast.ClassDef(name=node.name, bases=node.bases, keywords=[], body=node.body, decorator_list=[])
     moved.lineno, moved.col_offset = node.lineno + lines, node.col_offset
     return moved

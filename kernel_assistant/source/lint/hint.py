@@ -1,4 +1,4 @@
-"""What a rule says of a place in the text, and what it is told besides the text."""
+"""The result of a rule for a range of the text, and the facts that rules have besides the text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from pathlib import Path
 
 @dataclass(frozen=True)
 class Hint:
-    """Lines are 1-based, columns count UTF-8 bytes from 0, as in syntax trees; the end is exclusive."""
+    """A hint for a range. Lines are 1-based, columns count UTF-8 bytes from 0, as in syntax trees; the end is
+    exclusive."""
 
     code: str
     message: str
@@ -22,22 +23,23 @@ class Hint:
 
     @property
     def href(self) -> str:
-        """Where the code is explained."""
+        """The address of the code's explanation."""
         return f"{page().as_uri()}#{self.code.lower()}"
 
 
 @lru_cache(maxsize=1)
 def page() -> Path:
-    """docs/diagnostics.md as it was installed, or of this checkout: of the same version, and no network is needed."""
+    """Returns the path of docs/diagnostics.md, installed or in this checkout; it has the right version and needs no
+    network."""
     package = Path(__file__).resolve().parent.parent.parent
     installed = package / "docs" / "diagnostics.md"
     return installed if installed.is_file() else package.parent / "docs" / "diagnostics.md"
 
 
 @dataclass(frozen=True)
-class Machine:
-    """What is known of the device: `tensor_cores` says that it has TF32, `tf32_gain` what that gained in jobs on it
-    ("1.42 to 1.97 times as fast in 3 measured modules"), "" where none measured it."""
+class DeviceTraits:
+    """Facts about the device: `tensor_cores` is True if it has TF32, `tf32_gain` is the gain from TF32 in earlier jobs
+    ("1.42 to 1.97 times as fast in 3 measured modules"), "" if none measured it."""
 
     name: str = ""
     tensor_cores: bool = False
@@ -45,15 +47,16 @@ class Machine:
 
 
 @dataclass(frozen=True)
-class Found:
-    """A rule's hint before it knows of its file: from the start of `first` to the end of `last`."""
+class RuleHint:
+    """A rule's hint without its file: from the start of `first` to the end of `last`."""
 
     first: ast.expr | ast.stmt
     message: str
     last: ast.expr | ast.stmt | None = None
 
     def hint(self, code: str, class_name: str, above: int) -> Hint:
-        """`above` lines stand before the text that was parsed. A block is marked by its first line alone."""
+        """Returns the hint for the file, in which `above` lines precede the parsed text. A block is marked only by its
+        first line."""
         last = self.last or self.first
         end_line, end_column = last.end_lineno or last.lineno, last.end_col_offset or last.col_offset + 1
         if isinstance(self.first, (ast.For, ast.While)):

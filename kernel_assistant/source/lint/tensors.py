@@ -1,4 +1,4 @@
-"""Which expressions of a method are tensors, as far as the text shows it."""
+"""Decides which expressions of a method are tensors, as far as its text shows."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ from enum import Enum
 from kernel_assistant.source.lint.classes import Function, ModuleScope, is_self, statements, walk
 
 
-class Kind(Enum):
-    """`reduced` is a tensor that is small beside others, a sum or an `arange`: operations on it are no pass over memory
-    that counts. `host` is a number, a size, a string: certainly no tensor."""
+class TensorKind(Enum):
+    """`reduced` is a small tensor, such as a sum or an `arange`: operations on it cost no significant pass over memory.
+    `host` is certainly no tensor: a number, a size or a string."""
 
     tensor = "tensor"
     reduced = "reduced"
@@ -19,7 +19,7 @@ class Kind(Enum):
     unknown = "unknown"
 
 
-#: Attributes and methods that tell a tensor from other things that a module is called with.
+#: Attributes and methods that only tensors have, among the usual arguments of a module.
 _TELLING = frozenset(
     """shape size view reshape permute transpose contiguous unsqueeze squeeze flatten expand expand_as masked_fill
     softmax unbind chunk type_as new_zeros new_empty new_ones new_full matmul mT is_cuda ndim detach requires_grad
@@ -40,7 +40,7 @@ _SEVERAL = frozenset(
     "kthvalue mode cummax cummin aminmax unique_consecutive frexp lu lstsq hsplit vsplit dsplit".split()
 )
 _REDUCTIONS = frozenset("sum mean max min prod norm std var logsumexp any all amax amin argmax argmin".split())
-#: Made of numbers: positions, frequencies and constants, small beside what they are combined with.
+#: Functions that make small tensors of numbers: positions, frequencies and constants.
 _SMALL = frozenset("arange linspace logspace eye scalar_tensor tensor full".split())
 _LOSSES = frozenset(
     """cross_entropy mse_loss l1_loss nll_loss smooth_l1_loss huber_loss binary_cross_entropy kl_div
@@ -51,140 +51,142 @@ _CONTAINERS = frozenset("list List tuple Tuple dict Dict Sequence Iterable Calla
 _SEVERAL_MODULES = frozenset("LSTM GRU RNN LSTMCell MultiheadAttention ModuleList ModuleDict".split())
 
 
-class Tensors:
-    """Kinds of the names of one method. A name that means different things in different places is unknown."""
+class TensorNames:
+    """The kinds of the names of one method. A name with different kinds in different statements is unknown."""
 
     def __init__(self, scope: ModuleScope, method: Function) -> None:
         self._scope = scope
-        self.names: dict[str, Kind] = self._parameters(method)
-        for _ in range(2):  # a name that a loop assigns further down is known in the second round
+        self.names: dict[str, TensorKind] = self._parameters(method)
+        for _ in range(2):  # a name that a loop assigns after its use is known in the second pass
             self._read(method)
 
     def is_tensor(self, expression: ast.expr | None) -> bool:
-        """Certainly a tensor, of any size."""
-        return expression is not None and self.kind(expression) in (Kind.tensor, Kind.reduced)
+        """Whether an expression is certainly a tensor, of any size."""
+        return expression is not None and self.kind(expression) in (TensorKind.tensor, TensorKind.reduced)
 
     def is_large(self, expression: ast.expr | None) -> bool:
-        """Certainly a tensor, and not the result of a reduction."""
-        return expression is not None and self.kind(expression) is Kind.tensor
+        """Whether an expression is certainly a tensor and not the result of a reduction."""
+        return expression is not None and self.kind(expression) is TensorKind.tensor
 
-    def kind(self, expression: ast.expr) -> Kind:
+    def kind(self, expression: ast.expr) -> TensorKind:
         match expression:
             case ast.Name(id=name):
-                return self.names.get(name, Kind.unknown)
+                return self.names.get(name, TensorKind.unknown)
             case ast.Constant() | ast.JoinedStr() | ast.List() | ast.Dict() | ast.Set() | ast.Tuple():
-                return Kind.host
+                return TensorKind.host
             case ast.BinOp(left=left, right=right):
                 return _joined(self.kind(left), self.kind(right))
             case ast.Compare(left=left, ops=ops, comparators=others):
                 if any(isinstance(op, (ast.Is, ast.IsNot, ast.In, ast.NotIn)) for op in ops):
-                    return Kind.host
+                    return TensorKind.host
                 return _joined(*map(self.kind, [left, *others]))
             case ast.UnaryOp(op=op, operand=operand):
-                return Kind.host if isinstance(op, ast.Not) else self.kind(operand)
+                return TensorKind.host if isinstance(op, ast.Not) else self.kind(operand)
             case ast.IfExp(body=body, orelse=orelse):
                 return _either(self.kind(body), self.kind(orelse))
             case ast.Subscript(value=value):
-                return Kind.host if _is_size(value) else self.kind(value)
+                return TensorKind.host if _is_size(value) else self.kind(value)
             case ast.Attribute(value=value, attr=name):
                 if name in _HOST_RESULT:
-                    return Kind.host
-                return self.kind(value) if name in _TENSOR_ATTRIBUTES else Kind.unknown
+                    return TensorKind.host
+                return self.kind(value) if name in _TENSOR_ATTRIBUTES else TensorKind.unknown
             case ast.Call():
                 return self._of_call(expression)
             case _:
-                return Kind.unknown
+                return TensorKind.unknown
 
-    def _of_call(self, call: ast.Call) -> Kind:
+    def _of_call(self, call: ast.Call) -> TensorKind:
         module = self._scope.submodule(call)
         if module:
             name = module.rpartition(".")[2]
             known = module.startswith("torch.nn.") and name not in _SEVERAL_MODULES
-            return (Kind.reduced if name.endswith("Loss") else Kind.tensor) if known else Kind.unknown
+            return (TensorKind.reduced if name.endswith("Loss") else TensorKind.tensor) if known else TensorKind.unknown
         if isinstance(call.func, ast.Name) and call.func.id in ("int", "float", "bool", "len", "str", "range"):
-            return Kind.host
+            return TensorKind.host
         name = self._scope.function(call)
         origin = self._scope.origin(call.func) or ""
         operand = self._scope.operand(call)
         if name in _HOST_RESULT:
-            return Kind.host
+            return TensorKind.host
         if not name or name in _SEVERAL or (not origin and not self.is_tensor(operand)):
-            return Kind.unknown
+            return TensorKind.unknown
         if origin and not (origin.count(".") == 1 or origin.startswith(("torch.nn.functional.", "torch.special."))):
-            return Kind.tensor if origin.startswith(("torch.fft.", "torch.linalg.")) else Kind.unknown
+            return TensorKind.tensor if origin.startswith(("torch.fft.", "torch.linalg.")) else TensorKind.unknown
         if origin and name[:1].isupper():
-            return Kind.unknown
+            return TensorKind.unknown
         return self._of_operation(name, call, operand)
 
-    def _of_operation(self, name: str, call: ast.Call, operand: ast.expr | None) -> Kind:
+    def _of_operation(self, name: str, call: ast.Call, operand: ast.expr | None) -> TensorKind:
         given = len(call.args) - (call.args[:1] == [operand])
         if name in _REDUCTIONS and operand is not None:
             if name in ("max", "min") and (given or call.keywords):
                 elementwise = given == 1 and self.is_tensor(call.args[-1])
-                return Kind.tensor if elementwise else Kind.unknown
-            return Kind.reduced
+                return TensorKind.tensor if elementwise else TensorKind.unknown
+            return TensorKind.reduced
         if name in _SMALL and not self.is_tensor(operand):
-            return Kind.reduced
+            return TensorKind.reduced
         if name in _LOSSES:
             reduced = all(item.arg != "reduction" for item in call.keywords)
-            return Kind.reduced if reduced else Kind.tensor
-        if operand is not None and self.kind(operand) is Kind.reduced:
-            return Kind.reduced
-        return Kind.tensor
+            return TensorKind.reduced if reduced else TensorKind.tensor
+        if operand is not None and self.kind(operand) is TensorKind.reduced:
+            return TensorKind.reduced
+        return TensorKind.tensor
 
-    def _parameters(self, method: Function) -> dict[str, Kind]:
+    def _parameters(self, method: Function) -> dict[str, TensorKind]:
         arguments = [*method.args.posonlyargs, *method.args.args][1:] + method.args.kwonlyargs
-        told, plain = self._told(method), _with_plain_default(method)
-        found = {}
+        used, plain = self._used_as_tensors(method), _with_plain_default(method)
+        kinds = {}
         for one in arguments:
             if one.arg in plain:
-                found[one.arg] = Kind.host
+                kinds[one.arg] = TensorKind.host
                 continue
             annotation = ast.unparse(one.annotation) if one.annotation is not None else ""
             if annotation:
                 words = set(re.findall(r"\w+", annotation))
                 tensor = "Tensor" in words and not words & _CONTAINERS
-                found[one.arg] = Kind.tensor if tensor else Kind.host if "Tensor" not in words else Kind.unknown
-            elif one.arg in told:
-                found[one.arg] = Kind.tensor
-        return found
+                kinds[one.arg] = (
+                    TensorKind.tensor if tensor else TensorKind.host if "Tensor" not in words else TensorKind.unknown
+                )
+            elif one.arg in used:
+                kinds[one.arg] = TensorKind.tensor
+        return kinds
 
-    def _told(self, method: Function) -> set[str]:
-        """Parameters used as only tensors are."""
-        told = set()
+    def _used_as_tensors(self, method: Function) -> set[str]:
+        """Returns the parameters that are used as only tensors can be."""
+        used = set()
         for node in walk_body(method):
             if isinstance(node, ast.Attribute) and node.attr in _TELLING and isinstance(node.value, ast.Name):
-                told.add(node.value.id)
+                used.add(node.value.id)
             elif isinstance(node, ast.Call):
                 origin = self._scope.origin(node.func) or ""
                 plain = origin.startswith("torch.") and origin.rpartition(".")[2] not in _HOST_RESULT | _NOT_TELLING
                 made = self._scope.submodule(node).startswith("torch.nn.")
                 if (plain or made) and node.args and isinstance(node.args[0], ast.Name):
-                    told.add(node.args[0].id)
+                    used.add(node.args[0].id)
             elif isinstance(node, ast.BinOp) and isinstance(node.op, ast.MatMult):
-                told |= {side.id for side in (node.left, node.right) if isinstance(side, ast.Name)}
-        return told
+                used |= {side.id for side in (node.left, node.right) if isinstance(side, ast.Name)}
+        return used
 
     def _read(self, method: Function) -> None:
-        seen: dict[str, Kind] = dict(self._parameters(method))
+        seen: dict[str, TensorKind] = dict(self._parameters(method))
         for statement in statements(method):
             for target, value in _assignments(statement):
                 self._note(target, value, seen)
             if isinstance(statement, (ast.For, ast.With)):
                 for name in _bound(statement):
-                    seen[name] = self.names[name] = Kind.unknown
+                    seen[name] = self.names[name] = TensorKind.unknown
             if isinstance(statement, ast.For) and isinstance(statement.target, ast.Name):
                 kind = self._element(statement.iter)
                 seen[statement.target.id] = self.names[statement.target.id] = kind
 
-    def _element(self, iterated: ast.expr) -> Kind:
+    def _element(self, iterated: ast.expr) -> TensorKind:
         if isinstance(iterated, ast.Call) and isinstance(iterated.func, ast.Name) and iterated.func.id == "range":
-            return Kind.host
+            return TensorKind.host
         if isinstance(iterated, ast.Call) and self._scope.function(iterated) in ("unbind", "split", "chunk"):
-            return Kind.tensor if self.is_tensor(self._scope.operand(iterated)) else Kind.unknown
-        return Kind.tensor if self.is_large(iterated) else Kind.unknown
+            return TensorKind.tensor if self.is_tensor(self._scope.operand(iterated)) else TensorKind.unknown
+        return TensorKind.tensor if self.is_large(iterated) else TensorKind.unknown
 
-    def _note(self, target: ast.expr, value: ast.expr | None, seen: dict[str, Kind]) -> None:
+    def _note(self, target: ast.expr, value: ast.expr | None, seen: dict[str, TensorKind]) -> None:
         if isinstance(target, (ast.Tuple, ast.List)):
             whole = value is not None and _is_size(value)
             several = isinstance(value, ast.Call) and self._scope.function(value) in ("split", "chunk", "unbind")
@@ -192,18 +194,18 @@ class Tensors:
             inner = value.elts if isinstance(value, ast.Tuple) and len(value.elts) == len(target.elts) else None
             for index, one in enumerate(target.elts):
                 if isinstance(one, ast.Name):
-                    kind = Kind.host if whole else Kind.tensor if several else Kind.unknown
+                    kind = TensorKind.host if whole else TensorKind.tensor if several else TensorKind.unknown
                     self._set(one.id, self.kind(inner[index]) if inner else kind, seen)
         elif isinstance(target, ast.Name) and value is not None and not _is_none(value):
             self._set(target.id, self.kind(value), seen)
 
-    def _set(self, name: str, kind: Kind, seen: dict[str, Kind]) -> None:
+    def _set(self, name: str, kind: TensorKind, seen: dict[str, TensorKind]) -> None:
         known = seen.get(name, kind)
         seen[name] = self.names[name] = known if known is kind else _either(known, kind)
 
 
 def _with_plain_default(method: Function) -> set[str]:
-    """Parameters whose default is a number, a string or a truth value, whatever their annotation says."""
+    """Returns the parameters whose default is a number, a string or a bool, whatever their annotation is."""
     positional = [*method.args.posonlyargs, *method.args.args]
     defaults = method.args.defaults
     pairs = [*zip(positional[len(positional) - len(defaults) :], defaults, strict=True)]
@@ -212,7 +214,7 @@ def _with_plain_default(method: Function) -> set[str]:
     return {one.arg for one, default in pairs if isinstance(default, ast.Constant) and default.value is not None}
 
 
-#: Functions of torch whose first argument need not be a tensor.
+#: Functions of torch whose first argument may be no tensor.
 _NOT_TELLING = frozenset(
     """cat stack concat hstack vstack zeros ones empty full arange linspace randn rand eye tensor as_tensor
     from_numpy randint randperm device checkpoint compile cond where full_like""".split()
@@ -223,18 +225,18 @@ def walk_body(method: Function) -> list[ast.AST]:
     return [node for statement in method.body for node in walk(statement)]
 
 
-def _joined(*kinds: Kind) -> Kind:
-    """Of an operation on several: a tensor if one is."""
-    for kind in (Kind.tensor, Kind.unknown, Kind.reduced):
+def _joined(*kinds: TensorKind) -> TensorKind:
+    """Returns the kind of an operation's result from those of its operands: a tensor if one of them is."""
+    for kind in (TensorKind.tensor, TensorKind.unknown, TensorKind.reduced):
         if kind in kinds:
             return kind
-    return Kind.host
+    return TensorKind.host
 
 
-def _either(one: Kind, other: Kind) -> Kind:
-    if {one, other} == {Kind.tensor, Kind.reduced}:
-        return Kind.reduced
-    return one if one is other else Kind.unknown
+def _either(one: TensorKind, other: TensorKind) -> TensorKind:
+    if {one, other} == {TensorKind.tensor, TensorKind.reduced}:
+        return TensorKind.reduced
+    return one if one is other else TensorKind.unknown
 
 
 def _is_none(value: ast.expr) -> bool:
@@ -242,7 +244,7 @@ def _is_none(value: ast.expr) -> bool:
 
 
 def _is_size(value: ast.expr) -> bool:
-    """`x.shape` or `x.size()`, the whole of it or a slice."""
+    """Whether an expression is `x.shape` or `x.size()`, or a slice of it."""
     if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice):
         value = value.value
     function = value.func if isinstance(value, ast.Call) else value

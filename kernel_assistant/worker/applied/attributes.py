@@ -1,20 +1,25 @@
-"""What a module is besides its tensors: its attributes as comparable text.
+"""The attributes of a module, apart from its tensors, as comparable text.
 
-The judge notes them at verification, an applied package compares them later: a kernel has constants such as `eps`
-baked in. Both use this file.
+The judge stores them at verification and an applied package compares them later, because constants such as `eps` are
+compiled into a kernel. Both use this file.
 """
 
 from __future__ import annotations
 
 import enum
 import functools
+import hashlib
+import re
 import types
 from typing import Any
 
 import torch
 
-#: Everything that `nn.Module.__init__` sets up itself, but for the training flag, which is state like any other.
+#: Attributes that `nn.Module.__init__` creates, except the training flag, which is compared like any other attribute.
 INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
+
+#: The parts of a scripted class's code that name its origin: comments with locations, and the modules of classes.
+_WHERE = re.compile(r"#.*|(?<=module )[\w.]*\.(?=\w)|(?<=: )[A-Za-z_][\w.]*\.(?=\w)")
 
 _LITERAL = (type(None), bool, int, float, complex, str, bytes)
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
@@ -51,7 +56,9 @@ def _freeze_container(value: Any, depth: int) -> str:
         return "{" + ", ".join(sorted(freeze(item, depth) for item in value)) + "}"
     if isinstance(value, dict):
         return "{" + ", ".join(f"{freeze(key, depth)}: {freeze(item, depth)}" for key, item in value.items()) + "}"
-    return type(value).__qualname__ + freeze(dict(getattr(value, "__dict__", {})), depth)
+    # `functools.wraps` copies `__module__`, but a file may be imported under another name.
+    state = {key: item for key, item in getattr(value, "__dict__", {}).items() if key != "__module__"}
+    return type(value).__qualname__ + freeze(state, depth)
 
 
 def is_atomic(value: Any) -> bool:
@@ -69,15 +76,16 @@ def is_state(key: str) -> bool:
 def module_attributes(module: torch.nn.Module) -> dict[str, dict[str, str]]:
     """Submodule path ("" for the module) → attribute → frozen value, `training` flags included.
 
-    Made up are "(class)", "(parameters)" and "(buffers)"; the latter name those that are not None.
+    The keys "(class)", "(parameters)" and "(buffers)" are added; the latter two list the names that are not None.
     """
     return {path: submodule_attributes(child) for path, child in module.named_modules(remove_duplicate=False)}
 
 
 def same_attributes(module: torch.nn.Module, verified: dict[str, dict[str, str]]) -> bool:
-    """Whether a module is as it was when `verified` was noted.
+    """Whether a module still has the attributes in `verified`.
 
-    Private attributes that libraries hang on modules since do not count, unless they hide something of the class.
+    Private attributes that only one of the two has do not count, unless they hide an attribute of the class: libraries
+    mark modules with them. transformers marks each module of a model that it has initialised, and none made by hand.
     """
     children = dict(module.named_modules(remove_duplicate=False))
     return children.keys() == verified.keys() and all(
@@ -85,19 +93,33 @@ def same_attributes(module: torch.nn.Module, verified: dict[str, dict[str, str]]
     )
 
 
-def _same(module: torch.nn.Module, found: dict[str, str], verified: dict[str, str]) -> bool:
-    added = [key for key in found if key not in verified]
-    if any(not key.startswith("_") or hasattr(type(module), key) for key in added):
+def _same(module: torch.nn.Module, attributes: dict[str, str], verified: dict[str, str]) -> bool:
+    one_has = attributes.keys() ^ verified.keys()
+    if any(not key.startswith("_") or hasattr(type(module), key) for key in one_has):
         return False
-    return all(found.get(key) == text for key, text in verified.items())
+    return all(attributes[key] == text for key, text in verified.items() if key in attributes)
+
+
+def _of_script(module: Any) -> dict[str, str]:
+    """Code and values of a module that TorchScript has compiled. Its Python attributes are only handles. The name under
+    which its file was imported, which the code repeats, is left out."""
+    try:
+        text = module._c.dump_to_str(True, True, False)
+    except RuntimeError:
+        return {"(script)": module.original_name}
+    text = _WHERE.sub("", text)
+    return {"(script)": hashlib.sha256(text.encode()).hexdigest()[:16]}
 
 
 def submodule_attributes(module: torch.nn.Module) -> dict[str, str]:
-    """`module_attributes` of one module without its children."""
+    """Like `module_attributes`, for one module without its children."""
     state = vars(module)
-    found = {key: freeze(value) for key, value in state.items() if is_state(key)}
-    found["(class)"] = type(module).__qualname__
+    scripted = isinstance(module, torch.jit.ScriptModule)
+    attributes = (
+        _of_script(module) if scripted else {key: freeze(value) for key, value in state.items() if is_state(key)}
+    )
+    attributes["(class)"] = type(module).__qualname__
     for kind in ("_parameters", "_buffers"):
-        found[f"({kind[1:]})"] = ", ".join(sorted(key for key, value in state[kind].items() if value is not None))
-        found.update((key, "None") for key, value in state[kind].items() if value is None)
-    return found
+        attributes[f"({kind[1:]})"] = ", ".join(sorted(key for key, value in state[kind].items() if value is not None))
+        attributes.update((key, "None") for key, value in state[kind].items() if value is None)
+    return attributes

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+import atexit
+import hashlib
+import json
 import os
 import platform
 import re
+import tempfile
 
 import torch
 
@@ -12,14 +16,18 @@ from ..runner.cuda_driver import Driver
 from ..runner.executor import CpuModule, CudaModule
 from ..runner.libraries import Libraries, find_libraries
 from .locks import ForkSafeLock
+from .parts import Parts
 
-#: What each instruction set level needs of the processor (x86-64 psABI, levels 3 and 4).
+#: Processor features that each instruction set level needs (x86-64 psABI, levels 3 and 4).
 _AVX2 = {"avx", "avx2", "bmi1", "bmi2", "f16c", "fma", "movbe"}
 LEVELS: dict[str, set[str]] = {
     "x86-64": set(),
     "x86-64-avx2": _AVX2,
     "x86-64-avx512": _AVX2 | {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"},
 }
+
+#: Name of the file at the top of a package that lists the SHA-256 of each file.
+MANIFEST = "manifest.json"
 
 _lock = ForkSafeLock()
 _drivers: dict[int, Driver] = {}
@@ -32,16 +40,21 @@ class NoBinary(OSError):
 
 
 class Binaries:
-    """The binaries `kernels.ARCH[.TAG].so` or `kernels.ARCH.cubin` of one folder, loaded once per device.
+    """The binaries `kernels.ARCH[.TAG].so` or `kernels.ARCH.cubin` of one class and size, loaded once per device.
 
     `cpu_flags` are the processor features that a shared object needs beyond its level, `binary_flags` those of files
     that were built elsewhere, by file name.
     """
 
     def __init__(
-        self, folder: str, target: str, cpu_flags: list[str], binary_flags: dict[str, list[str]] | None = None
+        self,
+        parts: Parts,
+        size: str,
+        target: str,
+        cpu_flags: list[str],
+        binary_flags: dict[str, list[str]] | None = None,
     ) -> None:
-        self.folder = folder
+        self.parts, self.size = parts, size
         self.cpu_flags = cpu_flags
         self.binary_flags = binary_flags or {}
         self._suffix = ".cubin" if target == "cuda" else ".so"
@@ -59,15 +72,16 @@ class Binaries:
         return (device.index or 0) in self._modules
 
     def _load(self, device: torch.device) -> CpuModule | CudaModule:
-        path = os.path.join(self.folder, self.pick(device))
+        name = self.size + self.pick(device)
+        require_whole(self.parts.package, self.parts.holder(name))
         if device.type == "cpu":
-            return CpuModule(_path_of_its_own(path))
-        with open(path, "rb") as image:
-            return CudaModule(driver(device.index), image.read(), libraries(device.index))
+            path = self.parts.path(name)
+            return CpuModule(_path_of_its_own(path) if path else _in_memory(self.parts.read(name)))
+        return CudaModule(driver(device.index), self.parts.read(name), libraries(device.index))
 
     def pick(self, device: torch.device) -> str:
         """Name of the file for `device`. Raises NoBinary."""
-        every = sorted(os.listdir(self.folder))
+        every = [name[len(self.size) :] for name in self.parts.names() if name.startswith(self.size)]
         names = [name for name in every if name.startswith("kernels.") and name.endswith(self._suffix)]
         fits = [name for name in names if self._runs(name, device)]
         if not fits:
@@ -85,14 +99,44 @@ class Binaries:
         return platform.machine() in ("x86_64", "AMD64") and LEVELS[arch].union(flags) <= processor_flags()
 
 
+def require_whole(package: str, path: str) -> None:
+    """Raise OSError if a file with binaries differs from the package's manifest: a file with a flipped bit may load
+    without an error. A package without a manifest is not checked."""
+    if not os.path.isfile(os.path.join(package, MANIFEST)):
+        return
+    try:
+        with open(os.path.join(package, MANIFEST), encoding="utf-8") as file:
+            known = json.load(file)["files"].get(os.path.relpath(path, package).replace(os.sep, "/"))
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise OSError(f"{MANIFEST} of {os.path.basename(package)} cannot be read") from error
+    with open(path, "rb") as binary:
+        digest = hashlib.sha256(binary.read()).hexdigest()
+    if known is not None and digest != known:
+        raise OSError(f"{os.path.basename(path)} is not as it was written")
+
+
 def _path_of_its_own(path: str) -> str:
-    """A path under which the dynamic linker has no other library: it gives out the one that it has under a path, not
-    a newer one that was put there. The descriptor stays open so that its path stays taken."""
+    """A path that the dynamic linker has not loaded yet: for a path that it knows, it returns the library loaded
+    before, even if the file was replaced. The descriptor stays open so that no other file gets the same path."""
     status = os.stat(path)
     identity = (status.st_ino, status.st_mtime_ns)
     if _opened.setdefault(path, identity) == identity:
         return path
     return f"/proc/self/fd/{os.open(path, os.O_RDONLY | os.O_CLOEXEC)}"
+
+
+def _in_memory(image: bytes) -> str:
+    """Write a shared object from an archive to memory or a temporary file, and return its path. The descriptor stays
+    open so that no other file gets the same path."""
+    try:
+        descriptor = os.memfd_create("kernels")
+        path = f"/proc/self/fd/{descriptor}"
+    except (OSError, AttributeError):
+        descriptor, path = tempfile.mkstemp(suffix=".so")
+        atexit.register(os.unlink, path)
+    with open(descriptor, "wb", closefd=False) as file:
+        file.write(image)
+    return path
 
 
 def driver(index: int) -> Driver:
@@ -125,10 +169,10 @@ def processor_flags() -> set[str]:
     if not _flags:
         try:
             with open("/proc/cpuinfo", encoding="utf-8", errors="replace") as lines:
-                found = next((line for line in lines if line.startswith(("flags", "Features"))), ":")
+                flags_line = next((line for line in lines if line.startswith(("flags", "Features"))), ":")
         except OSError:
-            found = ":"
-        _flags.append(set(found.partition(":")[2].split()))
+            flags_line = ":"
+        _flags.append(set(flags_line.partition(":")[2].split()))
     return _flags[0]
 
 
@@ -145,12 +189,14 @@ _flags: list[set[str]] = []
 
 
 def _arch(name: str) -> str:
-    """ "sm_90" of "kernels.sm_90.cubin"."""
+    """The architecture in a file's name: "sm_90" for "kernels.sm_90.cubin"."""
     return name.split(".")[1]
 
 
 def _cubin_runs(arch: str, capability: tuple[int, int]) -> bool:
-    """A cubin runs on its own major version from its minor version on; with a suffix ("sm_90a") on its own only."""
+    """Whether a cubin for `arch` runs on a device of this capability: the same major version, and the same or a higher
+    minor version. With a suffix ("sm_90a") it runs only on exactly its own version.
+    """
     match = re.fullmatch(r"sm_(\d+)(\d)([a-z]?)", arch)
     if match is None:
         return False

@@ -1,4 +1,4 @@
-"""How a call carries its tensors: from arguments to a flat list of inputs, from a list of outputs to the result.
+"""Converts the arguments of a call to a flat list of input tensors, and a list of output tensors to the result.
 
 A tree is `{"input": name}`, `{"const": frozen}`, `{"tuple": [...]}`, `{"list": [...]}`, `{"dict": {...}}` or
 `{"object": {...}}` (see `objects.py`); in a result `{"output": index}` stands for a tensor and `{"value": ...}` for a
@@ -23,7 +23,8 @@ Steps = list[tuple[int | str, Tree]]
 
 
 class CallPattern:
-    """The verified call `{"args": [tree], "kwargs": {name: tree}}` of `forward`, in any form that binds alike."""
+    """The verified call `{"args": [tree], "kwargs": {name: tree}}` of `forward`. Other calls match it if they bind the
+    same values to the same parameters."""
 
     def __init__(self, forward: Callable[..., Any], call: dict[str, Any], inputs: list[str]) -> None:
         self._signature = inspect.signature(forward)
@@ -31,62 +32,63 @@ class CallPattern:
         self._expected = self._bind(call["args"], call.get("kwargs", {}))
         self._forms: dict[object, Steps | None] = {}
         plain = [tree.get("input") for tree in call["args"]]
-        #: Number of positional arguments that are the inputs themselves, in order; -1 where it is not so simple.
+        #: Number of positional arguments if these are exactly the inputs, in order; otherwise -1.
         self.simple = len(plain) if plain == inputs and not call.get("kwargs") else -1
 
     def tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """The inputs in order, or None where the call is of another form or has other plain values."""
+        """The inputs in order, or None if the call has another form or other plain values."""
         if not kwargs and len(args) == self.simple:
             return args
         form = (len(args), *kwargs)
         if form not in self._forms:
             self._forms[form] = self._steps(len(args), list(kwargs))
         steps = self._forms[form]
-        found: dict[str, Any] = {}
+        tensors_by_name: dict[str, Any] = {}
         if steps is None:
             return None
         for source, tree in steps:
             value = args[source] if isinstance(source, int) else kwargs[source]
-            if not _gather(value, tree, found):
+            if not _gather(value, tree, tensors_by_name):
                 return None
-        return tuple(found[name] for name in self._inputs)
+        return tuple(tensors_by_name[name] for name in self._inputs)
 
     def _bind(self, args: Any, kwargs: Any) -> dict[str, Any] | None:
-        """Parameter → value, `*args` and `**kwargs` spread out under the names "*0", "*1" and their own."""
+        """Parameter → value. The elements of `*args` get the names "*0", "*1", …; those of `**kwargs` keep their
+        names."""
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError:
             return None
-        found: dict[str, Any] = {}
+        arguments: dict[str, Any] = {}
         for parameter in list(self._signature.parameters.values())[1:]:
             if parameter.kind is parameter.VAR_POSITIONAL:
-                found.update((f"*{i}", value) for i, value in enumerate(bound.arguments.get(parameter.name, ())))
+                arguments.update((f"*{i}", value) for i, value in enumerate(bound.arguments.get(parameter.name, ())))
             elif parameter.kind is parameter.VAR_KEYWORD:
-                found.update(bound.arguments.get(parameter.name, {}))
+                arguments.update(bound.arguments.get(parameter.name, {}))
             elif parameter.name in bound.arguments:
-                found[parameter.name] = bound.arguments[parameter.name]
+                arguments[parameter.name] = bound.arguments[parameter.name]
             else:
-                found[parameter.name] = {"const": freeze(parameter.default)}
-        return found
+                arguments[parameter.name] = {"const": freeze(parameter.default)}
+        return arguments
 
     def _steps(self, count: int, keywords: list[str]) -> Steps | None:
-        """Where each verified value is found in a call of `count` positional arguments and these keywords."""
-        places = self._bind(range(count), {name: name for name in keywords})
-        if places is None or self._expected is None or places.keys() != self._expected.keys():
+        """Which argument holds each verified value, in a call of `count` positional arguments and these keywords."""
+        sources = self._bind(range(count), {name: name for name in keywords})
+        if sources is None or self._expected is None or sources.keys() != self._expected.keys():
             return None
         steps: Steps = []
         for name, tree in self._expected.items():
-            place = places[name]
-            if not isinstance(place, dict):
-                steps.append((place, tree))
-            elif place != tree:
+            source = sources[name]
+            if not isinstance(source, dict):
+                steps.append((source, tree))
+            elif source != tree:
                 return None
         return steps
 
 
-def _gather(value: Any, tree: Tree, found: dict[str, Any]) -> bool:
+def _gather(value: Any, tree: Tree, tensors: dict[str, Any]) -> bool:
     if "input" in tree:
-        found[tree["input"]] = value
+        tensors[tree["input"]] = value
         return True
     if "const" in tree:
         return freeze(value) == str(tree["const"])
@@ -94,16 +96,16 @@ def _gather(value: Any, tree: Tree, found: dict[str, Any]) -> bool:
         items: dict[str, Tree] = tree["dict"]
         if type(value) is not dict or list(value) != list(items):
             return False
-        return all(_gather(value[key], item, found) for key, item in items.items())
+        return all(_gather(value[key], item, tensors) for key, item in items.items())
     if "object" in tree:
         named, taken = tree["object"], parts_of(value)
         if taken is None or not is_named(type(value), named) or list(taken[1]) != list(named["parts"]):
             return False
-        return all(_gather(taken[1][name], item, found) for name, item in named["parts"].items())
+        return all(_gather(taken[1][name], item, tensors) for name, item in named["parts"].items())
     kind, items_ = ("tuple", tree["tuple"]) if "tuple" in tree else ("list", tree["list"])
     if type(value).__name__ != kind or len(value) != len(items_):
         return False
-    return all(_gather(one, item, found) for one, item in zip(value, items_, strict=True))
+    return all(_gather(one, item, tensors) for one, item in zip(value, items_, strict=True))
 
 
 def result_builder(tree: Tree, names: Mapping[str, Any]) -> Callable[[Any], Any]:
@@ -135,8 +137,8 @@ def describe_arguments(
 ) -> dict[str, Any]:
     """`{"args": [tree], "kwargs": {name: tree}}` of a call that was made; `inputs` names its tensors in pytree order.
 
-    `home` is the module of the user's class. `{"problem": why}` where a container is of a kind that a tree has no name
-    for, or the number of tensors differs.
+    `home` is the module of the user's class. Returns `{"problem": why}` if a tree cannot represent a container, or if
+    the number of tensors differs.
     """
     names = iter(inputs)
     seen = _Description(lambda: {"input": next(names)}, lambda value: {"const": freeze(value)}, home, made_again=False)
@@ -162,7 +164,8 @@ def describe_result(result: Any, home: str = "") -> Tree:
 
 @dataclass(frozen=True)
 class _Description:
-    """What stands for tensors and plain values in a tree; with `made_again` objects must be such as can be made."""
+    """Builds trees. `tensor()` and `plain(value)` give the leaves; `made_again` requires that objects can be rebuilt
+    from their parts."""
 
     tensor: Callable[[], Tree]
     plain: Callable[[Any], Tree]
@@ -170,7 +173,7 @@ class _Description:
     made_again: bool
 
     def of(self, value: Any) -> Tree:
-        """Raises ValueError for what a tree cannot say."""
+        """The tree of a value. Raises ValueError if a tree cannot represent it."""
         if isinstance(value, torch.Tensor):
             try:
                 return self.tensor()
@@ -182,9 +185,9 @@ class _Description:
             return {"dict": {key: self.of(item) for key, item in value.items()}}
         if type(value) in (tuple, list):
             return {type(value).__name__: [self.of(item) for item in value]}
-        found = parts_of(value)
-        if found is not None:
-            return self._object(value, *found)
+        form_and_parts = parts_of(value)
+        if form_and_parts is not None:
+            return self._object(value, *form_and_parts)
         if isinstance(value, (tuple, list, dict)):
             raise ValueError(f"a {type(value).__qualname__} is neither a tuple, a list nor a dict")
         return self.plain(value)

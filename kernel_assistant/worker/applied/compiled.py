@@ -1,14 +1,14 @@
-"""The same decision while `torch.compile` or `torch.export` traces: plain Python, so that it becomes guards.
+"""Makes the decision of guard.py while `torch.compile` or `torch.export` traces, in plain Python that becomes guards.
 
-Everything read here of the module or of a tensor is a guard of the compiled program: if it changes, torch traces
-again and the decision is made anew. What cannot be read this way keeps the original.
+Everything that is read here from the module or a tensor is a guard of the compiled program: if it changes, torch traces
+again and the decision is made anew. If something cannot be read this way, the original runs.
 """
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ParamSpec
 
 import torch
 
@@ -16,21 +16,21 @@ from ..runner.pytorch.tensors import DTYPES
 from .contract import Contract
 from .guard import Guard
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
+_P = ParamSpec("_P")
 
 
 def _exporting() -> bool:
     return bool(torch.compiler.is_exporting())
 
 
-def constant(function: Callable[[], bool]) -> Callable[[], bool]:
-    """`torch.compiler.assume_constant_result`, which is this line behind an import of the whole compiler: a second that
-    a program without `torch.compile` need not wait."""
+def constant(function: Callable[_P, bool]) -> Callable[_P, bool]:
+    """Like `torch.compiler.assume_constant_result`, but without importing the whole compiler, which would cost a
+    program that does not use `torch.compile` a second."""
     function._dynamo_marked_constant = True  # type: ignore[attr-defined]
     return function
 
 
-# Asked while tracing but not traced: there, torch before 2.13 calls every compilation an export.
+# Called while tracing but not traced itself: in a trace, torch before 2.13 calls every compilation an export.
 _is_exporting = constant(_exporting)
 
 #: Path to a submodule, attribute, value; and per tensor: dtype, then per axis a fixed size or an expression.
@@ -38,8 +38,8 @@ Attribute = tuple[tuple[str, ...], str, Any]
 Axis = tuple[int, Any]
 
 
-class Traced:
-    """Decides for one class. Everything it holds is immutable, for the tracer's sake."""
+class TracedGuard:
+    """The guard of one class in traced programs. All its attributes are immutable, because the tracer reads them."""
 
     def __init__(self, contract: Contract, guard: Guard, parameters: list[str]) -> None:
         self.names = tuple(parameters[: len(contract.user_inputs)])
@@ -66,47 +66,61 @@ class Traced:
         self.possible = self.possible and self.equal is not None
 
     def wants(self) -> bool:
-        """Whether kernels are to be used in what is being traced."""
+        """Whether the program that is being traced should use the kernels."""
         return self.possible and (self.in_export if _is_exporting() else self.in_compiled)
 
     def inputs(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        """The tensors of this call in the order of the operator, or None where the original has to be traced."""
-        if len(args) + len(kwargs) != self.users or type(module) is not self.cls:
-            return None
+        """The tensors of this call in the order of the operator, or the reason why the original has to be traced."""
+        if len(args) + len(kwargs) != self.users:
+            return "arguments"
+        if type(module) is not self.cls:
+            return "subclass"
         tensors = list(args)
         for name in self.names[len(args) :]:
             if name not in kwargs:
-                return None
+                return "arguments"
             tensors.append(kwargs[name])
-        if torch.is_autocast_enabled(self.target) or not self._same(module):
-            return None
+        if torch.is_autocast_enabled(self.target):
+            return "autocast"
+        reason = self._differs(module)
+        if reason:
+            return reason
         tensors += [_walk(module, path) for path in self.paths]
-        if not self._fits(tensors):
-            return None
+        reason = self._unfit(tensors)
+        if reason:
+            return reason
         return [tensors[index] for index in self.order]
 
-    def _same(self, module: Any) -> bool:
+    def _differs(self, module: Any) -> str:
         for path, key, value in self.attributes:
-            found = getattr(_walk(module, path), key, _walk)
-            if type(found) is not type(value) or found != value:
-                return False
+            current = getattr(_walk(module, path), key, _walk)
+            if current is _walk and key.startswith("_"):
+                continue  # a library's mark, as in `same_attributes`
+            if type(current) is not type(value) or current != value:
+                return "attributes"
         for path in self.children:
             child = _walk(module, path)
             if len(child._forward_hooks) or len(child._forward_pre_hooks):
-                return False
-        return True
+                return "hooks"
+        return ""
 
-    def _fits(self, tensors: list[Any]) -> bool:
+    def _unfit(self, tensors: list[Any]) -> str:
         for tensor, dtype, shape in zip(tensors, self.dtypes, self.shapes, strict=True):
-            if not isinstance(tensor, torch.Tensor) or tensor.dtype != dtype or tensor.dim() != len(shape):
-                return False
-            if tensor.device.type != self.target or not tensor.is_contiguous():
-                return False
+            if not isinstance(tensor, torch.Tensor):
+                return "tensor type"
+            if tensor.dtype != dtype:
+                return "dtype"
+            if tensor.dim() != len(shape):
+                return "shape"
+            if tensor.device.type != self.target:
+                return "device"
+            if not tensor.is_contiguous():
+                return "strides"
             if torch.is_grad_enabled() and tensor.requires_grad:
-                return False
+                return "gradient"
             if tensor.numel() > self.max_elements:
-                return False
-        return self._sized(tensors)
+                return "size"
+        return "" if self._sized(tensors) else "size"
 
     def _sized(self, tensors: list[Any]) -> bool:
         for index, axis, size in self.fixed:
@@ -132,23 +146,26 @@ def _walk(module: Any, path: tuple[str, ...]) -> Any:
 
 def _literals(attributes: dict[str, dict[str, str]]) -> list[Attribute] | None:
     """Attributes as values to compare; None where one is not a plain value."""
-    found: list[Attribute] = []
+    literals: list[Attribute] = []
     for path, values in attributes.items():
         for key, text in values.items():
+            if key == "(script)":
+                return None
             if key.startswith("("):
                 continue
             try:
-                found.append((tuple(path.split(".")) if path else (), key, ast.literal_eval(text)))
+                literals.append((tuple(path.split(".")) if path else (), key, ast.literal_eval(text)))
             except (ValueError, SyntaxError):
                 return None
-    return found
+    return literals
 
 
 def _axes(
     shapes: tuple[tuple[str, ...], ...], ranges: dict[str, list[int | None]]
 ) -> tuple[Any, tuple[tuple[int, int, int], ...], tuple[tuple[int, int, int, int | None], ...]]:
-    """Pairs of axes that must be equal, axes of a fixed size, axes with bounds; the pairs are None where a size is an
-    expression."""
+    """Returns three lists: pairs of axes that must be equal, axes of a fixed size, and axes with bounds. The pairs are
+    None if a size is an expression.
+    """
     first: dict[str, tuple[int, int]] = {}
     equal, fixed = [], []
     for index, shape in enumerate(shapes):
@@ -161,5 +178,5 @@ def _axes(
                 equal.append((first[size], (index, axis)))
             else:
                 first[size] = (index, axis)
-    bounds = [(*place, ranges[name][0] or 0, ranges[name][1]) for name, place in first.items() if name in ranges]
+    bounds = [(*position, ranges[name][0] or 0, ranges[name][1]) for name, position in first.items() if name in ranges]
     return tuple(equal), tuple(fixed), tuple(bounds)

@@ -1,23 +1,24 @@
-"""What was verified, read from the files of a class: `plan.json` and `provenance.json`."""
+"""The contract of an applied class: what was verified, read from its files `plan.json` and `provenance.json`."""
 
 from __future__ import annotations
 
 import json
-import os
 from dataclasses import dataclass
 from typing import Any
 
+from .parts import Parts
+
 SCHEMA = "kernel-assistant/applied/1"
-#: Folders inside that of a class whose kernels are for instances of other sizes begin so.
-SIZE = "size_"
 
 
 @dataclass(frozen=True)
 class Contract:
-    """`inputs` are the user's tensors and then the parameters and buffers that the kernels read, as graph values;
-    `order` says which of them the plan's inputs are. `paths` are the dotted names of the latter."""
+    """`inputs` are graph values: first the user's tensors, then the parameters and buffers that the kernels read.
+    `paths` are the dotted names of these parameters and buffers. `order` holds, for each input of the plan, its index
+    in `inputs`."""
 
-    folder: str
+    parts: Parts
+    size: str
     class_name: str
     plan: dict[str, Any]
     inputs: list[dict[str, Any]]
@@ -38,6 +39,7 @@ class Contract:
     in_export: bool
     reproducible: bool
     state: list[dict[str, Any]]
+    copies_unaligned: bool
 
     @property
     def target(self) -> str:
@@ -48,16 +50,11 @@ class Contract:
         return [value["name"] for value in self.inputs if value["kind"] == "input"]
 
 
-def kernel_folders(folder: str) -> list[str]:
-    """The folder of a class, then those inside it for instances of other sizes."""
-    inner = [os.path.join(folder, name) for name in sorted(os.listdir(folder)) if name.startswith(SIZE)]
-    return [folder, *(path for path in inner if os.path.isfile(os.path.join(path, "provenance.json")))]
-
-
-def read_contract(folder: str) -> Contract:
-    """Read the files of one class. Raises OSError, ValueError or KeyError where they are not ours or are damaged."""
-    plan = _read(folder, "plan.json")
-    provenance = _read(folder, "provenance.json")
+def read_contract(parts: Parts, size: str = "") -> Contract:
+    """Read the files of one class. Raises OSError, ValueError or KeyError if they are damaged or have another
+    format."""
+    plan = _read(parts, f"{size}plan.json")
+    provenance = _read(parts, f"{size}provenance.json")
     if provenance["schema"] != SCHEMA:
         raise ValueError(f"provenance.json has the schema {provenance['schema']!r}, this loader reads {SCHEMA!r}")
     guard = provenance["guard"]
@@ -66,7 +63,8 @@ def read_contract(folder: str) -> Contract:
     held = [value for value in guard["inputs"] if value["kind"] != "input" and value["name"] in wanted]
     names = [value["name"] for value in (*users, *held)]
     return Contract(
-        folder=folder,
+        parts=parts,
+        size=size,
         class_name=provenance["class"],
         plan=plan,
         inputs=[*users, *held],
@@ -87,12 +85,12 @@ def read_contract(folder: str) -> Contract:
         in_export=guard.get("exported", "original") == "kernel",
         reproducible=guard.get("bit_reproducible", True),
         state=guard.get("state", []),
+        copies_unaligned=guard.get("unaligned", "original") == "copy",
     )
 
 
-def _read(folder: str, name: str) -> dict[str, Any]:
-    with open(os.path.join(folder, name), encoding="utf-8") as file:
-        found = json.load(file)
-    if not isinstance(found, dict):
+def _read(parts: Parts, name: str) -> dict[str, Any]:
+    document = json.loads(parts.read(name))
+    if not isinstance(document, dict):
         raise ValueError(f"{name} is not a JSON object")
-    return found
+    return document

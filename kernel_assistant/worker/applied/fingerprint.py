@@ -1,7 +1,7 @@
 """Identity of a class's source: the class and everything of the same file that it names. Standard library only.
 
 Blank lines, comments, quotes and line breaks do not count, nor does the Python version that reads the file, so a
-formatter does not change it; any change of what the class computes does. What lies in other files is not covered.
+formatter does not change the identity; any change of the class's computation does. Code in other files is not covered.
 """
 
 from __future__ import annotations
@@ -12,13 +12,17 @@ import hashlib
 import symtable
 from collections.abc import Iterator
 
+#: Ends the path in the generated lines: in the block at the head of a file, and in the decorators of older versions,
+#: which had no block.
 MARKER = "_kernels/load.py"
+#: The function that the block defines and the generated decorators call.
+DECORATOR = "_with_kernels"
 
 
 def fingerprint(text: str, class_name: str) -> str:
-    """16 hexadecimal digits, or "" where `text` does not hold exactly one such class outside functions.
+    """16 hexadecimal digits, or "" unless `text` has exactly one such class outside functions.
 
-    Raises SyntaxError or ValueError where `text` is not Python.
+    Raises SyntaxError or ValueError if `text` is not Python.
     """
     tree = ast.parse(text)
     nodes = list(_outer(tree.body))
@@ -36,14 +40,28 @@ def fingerprint(text: str, class_name: str) -> str:
 
 
 def is_ours(decorator: ast.expr) -> bool:
-    """Whether a decorator is the line that applying puts above a class."""
-    found = ast.walk(decorator)
-    return any(isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value.endswith(MARKER) for n in found)
+    """Whether a decorator is the generated line above a class, of this version or an older one."""
+    if isinstance(decorator, ast.Call) and isinstance(decorator.func, ast.Name) and decorator.func.id == DECORATOR:
+        return True
+    return _names_package(decorator)
+
+
+def is_block(node: ast.stmt) -> bool:
+    """Whether a statement is the generated block that defines the decorator."""
+    return isinstance(node, ast.Try) and any(map(_names_package, node.body))
+
+
+def _names_package(node: ast.AST) -> bool:
+    nodes = ast.walk(node)
+    return any(isinstance(n, ast.Constant) and isinstance(n.value, str) and n.value.endswith(MARKER) for n in nodes)
 
 
 def _outer(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements outside functions and classes, also those inside `if`, `try` and `with`, but not of a script."""
+    """Statements outside functions and classes, also inside `if`, `try` and `with`; not inside `if __name__ == ...` nor
+    in the generated block."""
     for node in body:
+        if is_block(node):
+            continue
         yield node
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)) or _is_script(node):
             continue
@@ -55,22 +73,22 @@ def _outer(body: list[ast.stmt]) -> Iterator[ast.stmt]:
 
 
 def _is_script(node: ast.stmt) -> bool:
-    """`if __name__ == ...`: what it binds is not there when the class is used."""
+    """Whether a statement is `if __name__ == ...`; the names that it binds do not exist when the file is imported."""
     return isinstance(node, ast.If) and any(isinstance(n, ast.Name) and n.id == "__name__" for n in ast.walk(node.test))
 
 
 def _definitions(nodes: list[ast.stmt]) -> dict[str, list[tuple[str, ast.stmt]]]:
-    """Name → (text, statement) of each statement that binds it; "" where the text is the statement's canonical one,
-    which takes longer to make than all of the file to parse."""
-    found: dict[str, list[tuple[str, ast.stmt]]] = {}
+    """Name → (text, statement) of each statement that binds it. The text is "" if it is the canonical text of the whole
+    statement, which is slow to compute and therefore made only when needed."""
+    definitions: dict[str, list[tuple[str, ast.stmt]]] = {}
     for node in nodes:
         for name, text in _bindings(node):
-            found.setdefault(name, []).append((text, node))
-    return found
+            definitions.setdefault(name, []).append((text, node))
+    return definitions
 
 
 def _names(node: ast.stmt) -> set[str]:
-    """Names of the module that a statement uses, our decorator left out; locals of functions do not count."""
+    """Global names that a statement uses, without the generated decorator; locals of functions do not count."""
     if isinstance(node, ast.ClassDef):
         node = copy.copy(node)
         node.decorator_list = [item for item in node.decorator_list if not is_ours(item)]
@@ -101,7 +119,7 @@ def _bindings(node: ast.stmt) -> Iterator[tuple[str, str]]:
 
 
 def canonical(node: object) -> str:
-    """Text of a syntax tree that is equal for all Python versions; docstrings and our decorator are left out."""
+    """Text of a syntax tree that is equal for all Python versions, without docstrings and the generated decorator."""
     if isinstance(node, list):
         return "[" + ",".join(canonical(item) for item in node) + "]"
     if not isinstance(node, ast.AST):

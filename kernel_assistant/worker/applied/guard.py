@@ -1,4 +1,4 @@
-"""Decides, call by call, whether the kernels may stand in for `forward`, and runs them if so."""
+"""Decides for each call whether the kernels may replace `forward`, and runs them if so."""
 
 from __future__ import annotations
 
@@ -18,20 +18,20 @@ from . import operators, sizes
 from .binaries import Binaries
 from .calls import CallPattern
 from .contract import Contract
-from .launch import Launch, Misaligned
+from .launch import AppliedLauncher, Misaligned
 from .locks import ForkSafeLock
-from .state import Moved
-from .watch import Watched
+from .state import StateUpdate
+from .watch import InstanceVerdict
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
 _STRIDED = torch.strided
-#: Sizes, dtypes and devices that are remembered for one class, good and bad.
+#: Most combinations of sizes, dtypes and devices that are remembered for one class, whether accepted or refused.
 _REMEMBERED = 512
 
 _grad_enabled = torch.is_grad_enabled
 _autocast = torch.is_autocast_enabled
-# Anything below means that a call is more than arithmetic: a trace, vmap, a derivative, a dispatch mode. A torch
-# that lacks one of these raises here, and then the package stays with the original.
+# If one of these is active, a call does more than compute: it is traced, under vmap, differentiated or dispatched to a
+# mode. If torch lacks one of them, the import fails here and the package keeps the original.
 _tracing = torch._C._get_tracing_state
 _transform = torch._C._functorch.peek_interpreter_stack
 _modes = torch._C._len_torch_dispatch_stack
@@ -44,26 +44,29 @@ Key = tuple[Any, ...]
 
 
 class Guard:
-    """One class of one package. `run` gives the outputs, or None where the original has to run."""
+    """The guard of one class of one package. `run` returns the outputs, or None if the original has to run."""
 
     def __init__(
         self, contract: Contract, cls: type[torch.nn.Module], pattern: CallPattern, *, outer: bool = False
     ) -> None:
         self.contract = contract
         self.cls = cls
-        self.binaries = Binaries(contract.folder, contract.target, contract.cpu_flags, contract.binary_flags)
+        self.binaries = Binaries(
+            contract.parts, contract.size, contract.target, contract.cpu_flags, contract.binary_flags
+        )
         self.fallbacks: dict[str, int] = {}
         self.unavailable = ""
         self._pattern = pattern
-        #: What another guard inside may serve is not counted as left to the original.
+        #: Whether the original of this guard is another guard. Then a refused call is no fallback yet, because that
+        #: guard may accept it.
         self._outer = outer
         self._target = contract.target
         self._order = contract.order
-        self._watched: dict[int, Watched] = {}
-        self._launches: dict[Key, Launch | str] = {}
+        self._watched: dict[int, InstanceVerdict] = {}
+        self._launches: dict[Key, AppliedLauncher | str] = {}
         self._retired = 0
         self._reproducible = contract.reproducible
-        self._moved = Moved(contract.state)
+        self._moved = StateUpdate(contract.state)
         self.operator = operators.register(
             contract.operator,
             contract.target,
@@ -73,15 +76,18 @@ class Guard:
         )
 
     def run(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | None:
-        """Outputs of the kernels for this call, or None; either is counted."""
-        found = self.outputs(module, args, kwargs)
-        if isinstance(found, str):
-            if self._outer:
-                return None
-            with _lock:
-                self.fallbacks[found] = self.fallbacks.get(found, 0) + 1
+        """Outputs of the kernels for this call, or None if the original has to run; both are counted."""
+        outputs = self.outputs(module, args, kwargs)
+        if isinstance(outputs, str):
+            self.left(outputs)
             return None
-        return found
+        return outputs
+
+    def left(self, reason: str) -> None:
+        """Count a fallback, unless another guard inside this one may accept the call."""
+        if not self._outer:
+            with _lock:
+                self.fallbacks[reason] = self.fallbacks.get(reason, 0) + 1
 
     def outputs(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | str:
         """Outputs of the kernels, or the reason why the original has to run."""
@@ -102,10 +108,10 @@ class Guard:
         reason = watched.reason()
         if reason:
             return reason
-        found = self._launch((*tensors, *watched.tensors()))
-        if self._moved.any and not isinstance(found, str):
-            self._moved.on(module, found)
-        return found
+        outputs = self._launch((*tensors, *watched.tensors()))
+        if self._moved.any and not isinstance(outputs, str):
+            self._moved.on(module, outputs)
+        return outputs
 
     def _launch(self, tensors: tuple[Any, ...]) -> Sequence[Any] | str:
         grad = _grad_enabled()
@@ -130,19 +136,32 @@ class Guard:
             return (outputs,) if len(self.contract.outputs) == 1 else outputs
         return self._execute(launch, ordered)
 
-    def _execute(self, launch: Launch, ordered: list[Any]) -> Sequence[Any] | str:
+    def _execute(self, launch: AppliedLauncher, ordered: list[Any]) -> Sequence[Any] | str:
         try:
             outputs = launch(ordered)
         except Misaligned:
-            return "alignment"
+            copies = self._aligned(ordered)
+            return "alignment" if copies is None else self._execute(launch, copies)
         except CudaError as error:
             self.disable("launch failed", str(error))
             return "launch failed"
         launch.tick()
         return outputs
 
+    def _aligned(self, ordered: list[Any]) -> list[Any] | None:
+        """Copies of the tensors whose address is not aligned, if the kernels are faster with copies; otherwise None."""
+        if not self.contract.copies_unaligned:
+            return None
+        mask = self.contract.alignment - 1
+        copies = [tensor.clone() if tensor.data_ptr() & mask else tensor for tensor in ordered]
+        fits = all(
+            not copy.data_ptr() & mask and copy.stride() == tensor.stride()
+            for copy, tensor in zip(copies, ordered, strict=True)
+        )
+        return copies if fits else None
+
     def disable(self, reason: str, cause: str) -> None:
-        """Stay with the original from now on, and say so once."""
+        """Use the original from now on, and warn once."""
         if not self.unavailable:
             self.unavailable = reason
             warnings.warn(
@@ -150,52 +169,56 @@ class Guard:
             )
 
     def kernel_calls(self) -> int:
-        return self._retired + sum(one.calls() for one in tuple(self._launches.values()) if isinstance(one, Launch))
+        return self._retired + sum(
+            one.calls() for one in tuple(self._launches.values()) if isinstance(one, AppliedLauncher)
+        )
 
     def reset(self) -> None:
-        """Counters back to zero."""
+        """Set the counters to zero."""
         with _lock:
             self.fallbacks.clear()
             self._launches.clear()
             self._retired = 0
 
-    def _watch(self, module: torch.nn.Module) -> Watched:
+    def _watch(self, module: torch.nn.Module) -> InstanceVerdict:
         held = [value["spec"]["shape"] for value in self.contract.inputs if value["kind"] != "input"]
-        watched = Watched(module, self.contract.attributes, self.contract.paths, held)
+        watched = InstanceVerdict(module, self.contract.attributes, self.contract.paths, held)
         key = id(module)
         weakref.finalize(module, self._watched.pop, key, None).atexit = False
         self._watched[key] = watched
         return watched
 
-    def _remember(self, key: Key, tensors: Sequence[torch.Tensor]) -> Launch | str:
-        """A launch for these sizes, or the reason why there is none."""
-        found: Launch | str = self._unfit(tensors)
-        if not found:
+    def _remember(self, key: Key, tensors: Sequence[torch.Tensor]) -> AppliedLauncher | str:
+        """The launcher for these sizes, or the reason why there is none."""
+        launcher: AppliedLauncher | str = self._unfit(tensors)
+        if not launcher:
             try:
-                found = self._bind(tensors)
-            except (OSError, PlanError, CudaError, sizes.Mismatch) as error:
+                launcher = self._bind(tensors)
+            except (OSError, PlanError, CudaError, sizes.ShapeMismatch) as error:
                 self.disable("unavailable", str(error))
-                found = "unavailable"
-        if not (found == "capturing" or found == "unavailable"):
+                launcher = "unavailable"
+        if not (launcher == "capturing" or launcher == "unavailable"):
             with _lock:
                 if len(self._launches) >= _REMEMBERED:
-                    self._retired += sum(one.calls() for one in self._launches.values() if isinstance(one, Launch))
+                    self._retired += sum(
+                        one.calls() for one in self._launches.values() if isinstance(one, AppliedLauncher)
+                    )
                     self._launches.clear()
-                found = self._launches.setdefault(key, found)
-        return found
+                launcher = self._launches.setdefault(key, launcher)
+        return launcher
 
-    def _bind(self, tensors: Sequence[torch.Tensor]) -> Launch:
+    def _bind(self, tensors: Sequence[torch.Tensor]) -> AppliedLauncher:
         contract = self.contract
         dims = sizes.match_shapes([value["spec"]["shape"] for value in contract.inputs], [t.shape for t in tensors])
         return self._make(dims, tensors[0].device)
 
-    def _make(self, dims: dict[str, int], device: torch.device) -> Launch:
+    def _make(self, dims: dict[str, int], device: torch.device) -> AppliedLauncher:
         contract = self.contract
         with torch.cuda.device(device) if device.type == "cuda" else nullcontext():
-            return Launch(contract.plan, contract.outputs, dims, self.binaries, device, contract.alignment)
+            return AppliedLauncher(contract.plan, contract.outputs, dims, self.binaries, device, contract.alignment)
 
     def _unfit(self, tensors: Sequence[torch.Tensor]) -> str:
-        """Why the kernels are not for these tensors: "" if they are. Shapes, dtypes, layout, device."""
+        """The reason why shapes, dtypes, layout or device of these tensors do not fit the kernels; "" if they fit."""
         contract = self.contract
         device = tensors[0].device
         if device.type != self._target or any(tensor.device != device for tensor in tensors):
@@ -205,7 +228,7 @@ class Guard:
             return "dtype"
         try:
             dims = sizes.match_shapes([spec["shape"] for spec in specs], [tensor.shape for tensor in tensors])
-        except sizes.Mismatch:
+        except sizes.ShapeMismatch:
             return "shape"
         if not _in_range(contract.ranges, dims):
             return "size"
@@ -216,14 +239,15 @@ class Guard:
             return "size"
         if max(counts[: len(contract.user_inputs)], default=0) < contract.min_elements:
             return "small"
-        # Binding a library launch runs it to choose an algorithm, loading a binary allocates: not inside a capture.
+        # During a capture nothing may be bound that runs a library launch to choose an algorithm or allocates to load a
+        # binary.
         at_rest = self.binaries.is_loaded(device) and not any(one.get("library") for one in contract.plan["launches"])
         if device.type == "cuda" and not at_rest and torch.cuda.is_current_stream_capturing():
             return "capturing"
         return ""
 
     def _operate(self, *ordered: torch.Tensor) -> list[torch.Tensor]:
-        """What the operator runs inside a compiled program, where the decision has been made already."""
+        """The implementation of the operator inside a compiled program, where the decision has been made already."""
         contract = self.contract
         shapes = [contract.inputs[index]["spec"]["shape"] for index in contract.order]
         dims = sizes.match_shapes(shapes, [tensor.shape for tensor in ordered])
@@ -233,7 +257,7 @@ class Guard:
         ]
         key = ("operator", *((tensor.shape, tensor.device) for tensor in fitting))
         launch = self._launches.get(key)
-        if not isinstance(launch, Launch):
+        if not isinstance(launch, AppliedLauncher):
             launch = self._make(dims, ordered[0].device)
             self._launches[key] = launch
         launch.tick()
@@ -241,7 +265,7 @@ class Guard:
 
 
 def _in_range(ranges: dict[str, list[int | None]], dims: dict[str, int]) -> bool:
-    """Whether the sizes are among those for which the graph holds."""
+    """Whether the graph holds for these sizes."""
     for name, (low, high) in ranges.items():
         size = dims.get(name, low)
         if size is not None and ((low is not None and size < low) or (high is not None and size > high)):
@@ -250,7 +274,7 @@ def _in_range(ranges: dict[str, list[int | None]], dims: dict[str, int]) -> bool
 
 
 def _laid_out(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -> bool:
-    """Whether the strides are those that were verified; of an axis of length one they do not matter."""
+    """Whether the strides are the verified ones; the stride of an axis of length 1 does not count."""
     if spec.get("strides") is None:
         return tensor.is_contiguous()
     wanted = [sizes.evaluate(stride, dims) for stride in spec["strides"]]

@@ -1,4 +1,4 @@
-"""The class decorator: puts a guarded `forward` into the class, which stays the same object."""
+"""The class decorator: gives the class a guarded `forward` and returns the same class object."""
 
 from __future__ import annotations
 
@@ -16,31 +16,34 @@ import torch
 
 from ..runner.cuda_driver import CudaError
 from .calls import CallPattern, result_builder
-from .compiled import Traced, constant
-from .contract import Contract, kernel_folders, read_contract
+from .compiled import TracedGuard, constant
+from .contract import Contract, read_contract
 from .fingerprint import fingerprint
 from .guard import Guard
 from .locks import ForkSafeLock
+from .parts import Parts, sizes_of
 from .report import report_at_exit
-from .state import Moved
+from .state import StateUpdate
 
 Class = TypeVar("Class", bound=type)
 
-#: Guards of this package by class name; one class object each time the user's file is loaded.
+#: Guards of this package by class name; each load of the user's file adds those of a new class object.
 _guards: dict[str, list[Guard]] = {}
 _unused: dict[str, str] = {}
 _lock = ForkSafeLock()
 _switch = {"enabled": True}
-#: What reading a package or finding its class may raise: the original then stays.
+#: Errors of reading a package or finding its class; the original is then kept.
 _UNUSABLE = (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, CudaError)
 
 
-def accelerated(name: str) -> Callable[[Class], Class]:
-    """Class decorator: `forward` runs the kernels of the folder `name` wherever they were verified for the call.
+def accelerated(name: str, source: str = "") -> Callable[[Class], Class]:
+    """Class decorator: `forward` runs the kernels of the folder `name` for every call that they were verified for.
 
-    Never raises: where the kernels cannot be used it warns once and leaves the class as it is.
+    `source` is the file of the class, by default the caller's. Never raises: if the kernels cannot be used it warns
+    once and leaves the class as it is.
     """
-    source = sys._getframe(1).f_globals.get("__file__", "")
+    source = source or sys._getframe(1).f_globals.get("__file__", "")
+    report_at_exit(_folder(), counters, reset_counters)
 
     def decorate(cls: Class) -> Class:
         try:
@@ -55,10 +58,11 @@ def accelerated(name: str) -> Callable[[Class], Class]:
 
 
 def replaced(name: str, module: str) -> None:
-    """Put the guarded `forward` into the class `name` of an installed `module`; a second time does nothing.
+    """Put the guarded `forward` into the class `name` of an installed `module`; a second call does nothing.
 
-    Never raises: where the kernels cannot be used it warns once and leaves the class as it is.
+    Never raises: if the kernels cannot be used it warns once and leaves the class as it is.
     """
+    report_at_exit(_folder(), counters, reset_counters)
     try:
         home = importlib.import_module(module)
         cls = getattr(home, name)
@@ -71,11 +75,11 @@ def replaced(name: str, module: str) -> None:
 
 
 def kernels_only(name: str) -> Callable[[Any], Any]:
-    """Decorator of `forward` in an exported file: the kernels or a RuntimeError, there is no original.
+    """Decorator of `forward` in an exported file, which has no original: runs the kernels or raises RuntimeError.
 
-    Raises OSError or ValueError where the package cannot be read.
+    Raises OSError or ValueError if the package cannot be read.
     """
-    contract = read_contract(os.path.join(_folder(), name))
+    contract = read_contract(Parts(_folder(), name))
 
     def decorate(forward: Callable[..., Any]) -> Callable[..., Any]:
         build = result_builder(contract.call["result"], forward.__globals__)
@@ -89,10 +93,10 @@ def kernels_only(name: str) -> Callable[[Any], Any]:
                 guard = guards.setdefault(type(self), Guard(contract, type(self), pattern))
                 with _lock:
                     _guards.setdefault(name, []).append(guard)
-            found = guard.outputs(self, args, kwargs)
-            if isinstance(found, str):
-                raise RuntimeError(f"the kernels of {name} were not verified for this call: {found}")
-            return build(found)
+            outputs = guard.outputs(self, args, kwargs)
+            if isinstance(outputs, str):
+                raise RuntimeError(f"the kernels of {name} were not verified for this call: {outputs}")
+            return build(outputs)
 
         return run
 
@@ -102,19 +106,19 @@ def kernels_only(name: str) -> Callable[[Any], Any]:
 def counters() -> dict[str, dict[str, Any]]:
     """Per class: `kernel`, the number of calls that ran the kernels, and `fallbacks`, reason → number of calls."""
     with _lock:
-        found: dict[str, dict[str, Any]] = {name: {"kernel": 0, "fallbacks": {}} for name in (*_guards, *_unused)}
+        classes: dict[str, dict[str, Any]] = {name: {"kernel": 0, "fallbacks": {}} for name in (*_guards, *_unused)}
         for name, guards in _guards.items():
             for guard in guards:
-                found[name]["kernel"] += guard.kernel_calls()
+                classes[name]["kernel"] += guard.kernel_calls()
                 for reason, count in guard.fallbacks.copy().items():
-                    found[name]["fallbacks"][reason] = found[name]["fallbacks"].get(reason, 0) + count
+                    classes[name]["fallbacks"][reason] = classes[name]["fallbacks"].get(reason, 0) + count
         for name, cause in _unused.items():
-            found[name]["unused"] = cause
-    return found
+            classes[name]["unused"] = cause
+    return classes
 
 
 def reset_counters() -> None:
-    """All counters back to zero."""
+    """Set all counters to zero."""
     with _lock:
         for guards in _guards.values():
             for guard in guards:
@@ -122,13 +126,15 @@ def reset_counters() -> None:
 
 
 def set_enabled(enabled: bool) -> None:
-    """Switch all kernels of this package off or on again, to compare with the original. Not for compiled programs."""
+    """Switch all kernels of this package off or on again, to compare with the original. Does not affect compiled
+    programs."""
     _switch["enabled"] = enabled
 
 
 def _install(cls: type, name: str, source: str) -> None:
-    """All kernels of a class: one guard around the other, each with what is inside it as its original."""
-    contracts = [read_contract(folder) for folder in kernel_folders(os.path.join(_folder(), name))]
+    """Install all kernels of a class: one guard for each size, each of which falls back to the one inside it."""
+    parts = Parts(_folder(), name)
+    contracts = [read_contract(parts, size) for size in sizes_of(parts)]
     forward = cls.forward  # type: ignore[attr-defined]
     if not inspect.isfunction(forward):
         raise TypeError(f"forward of {cls.__qualname__} is not a plain function")
@@ -136,14 +142,13 @@ def _install(cls: type, name: str, source: str) -> None:
     for contract in contracts:
         _check_source(contract, source)
         guard = Guard(contract, cls, CallPattern(forward, contract.call, contract.user_inputs), outer=bool(guards))
-        traced = Traced(contract, guard, list(inspect.signature(forward).parameters)[1:])
+        traced = TracedGuard(contract, guard, list(inspect.signature(forward).parameters)[1:])
         build = result_builder(contract.call["result"], inspect.unwrap(forward).__globals__)
         forward = _guarded(forward, guard, traced, build)
         guards.append(guard)
     cls.forward = forward  # type: ignore[attr-defined]
     with _lock:
         _guards.setdefault(name, []).extend(guards)
-    report_at_exit(_folder(), counters)
 
 
 def _check_source(contract: Contract, path: str) -> None:
@@ -165,16 +170,17 @@ def _encoding(data: bytes) -> str:
 
 
 def _folder() -> str:
-    return os.path.dirname(os.path.dirname(os.path.dirname(os.path.abspath(__file__))))
+    """Folder of the package. All its modules are packed into one file there."""
+    return os.path.dirname(os.path.abspath(__file__))
 
 
 def _guarded(
-    original: types.FunctionType, guard: Guard, traced: Traced, build: Callable[[Any], Any]
+    original: types.FunctionType, guard: Guard, traced: TracedGuard, build: Callable[[Any], Any]
 ) -> Callable[..., Any]:
-    """`forward` with the guard in front. Uses closure variables only: its globals are those of the original, because
+    """`forward` with the guard before it. Uses closure variables only: its globals are those of the original, because
     `torch.jit.script` compiles the original's text with the names that it finds there."""
     is_compiling, run, switch = torch.compiler.is_compiling, guard.run, _switch
-    moved = Moved(guard.contract.state)
+    moved, left = StateUpdate(guard.contract.state), _left(guard)
     wants, inputs, operator, single, usable = (
         traced.wants,
         traced.inputs,
@@ -185,13 +191,13 @@ def _guarded(
 
     def forward(self: Any, *args: Any, **kwargs: Any) -> Any:
         if is_compiling():
-            if wants() and usable():
-                tensors = inputs(self, args, kwargs)
-                if tensors is not None:
-                    found = operator(*tensors)
-                    outputs = (found,) if single else found
-                    moved.on(self, outputs)
-                    return build(outputs)
+            tensors = inputs(self, args, kwargs) if wants() and usable() else "not served"
+            if isinstance(tensors, list):
+                result = operator(*tensors)
+                outputs = (result,) if single else result
+                moved.on(self, outputs)
+                return build(outputs)
+            left(tensors)
             return original(self, *args, **kwargs)
         if switch["enabled"]:
             outputs = run(self, args, kwargs)
@@ -203,8 +209,20 @@ def _guarded(
     return functools.wraps(original)(placed)
 
 
+def _left(guard: Guard) -> Callable[[str], bool]:
+    """A function that counts a fallback of a compiled program: once, when it is compiled, since its calls are not
+    seen."""
+
+    def left(reason: str) -> bool:
+        guard.left(f"compiled: {reason}")
+        return True
+
+    return constant(left)
+
+
 def _usable(guard: Guard) -> Callable[[], bool]:
-    """Whether the binary can be loaded here. A constant for the tracer: it is a fact of the machine."""
+    """A function that says whether the binary can be loaded here. For the tracer it is a constant, because it depends
+    on the machine only."""
 
     def usable() -> bool:
         if guard.unavailable or not _switch["enabled"]:

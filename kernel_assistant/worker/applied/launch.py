@@ -12,14 +12,14 @@ import torch
 from ..runner import executor
 from ..runner.pytorch.tensors import DTYPES
 from .binaries import Binaries, driver, libraries
-from .packing import Packing, allocator
+from .packing import PackedParameters, allocator
 from .precision import tf32_flags
 
 #: Scratch buffers start at multiples of this many bytes, as in the judge.
 _SCRATCH_ALIGNMENT = 256
 
 _LAYOUT = ("dtype", "shape", "strides")
-#: In the place of an output that is not allocated.
+#: Stands for an output that is not allocated.
 _NOTHING = torch.empty(0)
 
 Tensors = Sequence[torch.Tensor]
@@ -29,10 +29,11 @@ class Misaligned(ValueError):
     """A tensor starts at an address that the kernels were not verified for."""
 
 
-class Launch:
+class AppliedLauncher:
     """Runs a bound plan over its input tensors, given in the order of the plan. Re-entrant and thread-safe.
 
-    `outputs` are the specs of what the module returns, which may view the plan's output buffers in another shape.
+    `outputs` are the specs of the tensors that the module returns, which may view the plan's output buffers in another
+    shape.
     """
 
     def __init__(
@@ -53,7 +54,7 @@ class Launch:
         self._flags: dict[str, bool] = {}
         self._bind()
         self._mask = alignment - 1
-        self._packing = Packing(plan, dims, module, device) if plan.get("packed") else None
+        self._packing = PackedParameters(plan, dims, module, device) if plan.get("packed") else None
         self._stream: Callable[[], int] = _host_stream if device.type == "cpu" else _CudaStream(device)
         self._on_other_device = device.type == "cuda"
         self._ticks = itertools.count()
@@ -71,7 +72,7 @@ class Launch:
         self._bound, self._run, self._scratch = bound, bound.run, _offsets(sizes)
         inputs = len(self._plan["inputs"])
         first = inputs + len(self._plan["outputs"])
-        # What PyTorch itself computes is returned as it is: nothing is allocated for it.
+        # The results of PyTorch's own operators are returned as they are: nothing is allocated for them.
         self._left_out = [
             inputs + number
             for number, (spec, own) in enumerate(zip(self._specs, self._plan["outputs"], strict=True))
@@ -81,11 +82,12 @@ class Launch:
             _nothing if inputs + number in self._left_out else allocator(spec, self._dims, self._device)
             for number, spec in enumerate(self._specs)
         ]
-        #: Scratch that a residual call of PyTorch's reads as a tensor.
+        #: Scratch buffers that a residual call reads as tensors.
         self._viewed = [(index, index - first) for index in bound.tensors_of if index >= first]
 
     def calls(self) -> int:
-        """How often `tick` was called: `count(7)` has counted seven. The iterator is atomic, an integer is not."""
+        """How often `tick` was called, read from the iterator's text: `count(7)` means seven. Advancing an iterator is
+        atomic, incrementing an integer is not."""
         return int(repr(self._ticks)[len("count(") : -1])
 
     def __call__(self, tensors: Tensors) -> list[torch.Tensor]:
@@ -111,9 +113,9 @@ class Launch:
         if self._scratch:
             scratch = torch.empty(self._scratch[-1], dtype=torch.uint8, device=self._device)
             base = scratch.data_ptr()
-            places = [base + offset for offset in self._scratch[:-1]]
-            workspace = [places.pop()] if self._follows_flags else []
-            pointers.extend(places)
+            addresses = [base + offset for offset in self._scratch[:-1]]
+            workspace = [addresses.pop()] if self._follows_flags else []
+            pointers.extend(addresses)
         if self._packing is not None:
             pointers.extend(self._packing.pointers(tensors, pointers, stream))
         pointers += workspace
@@ -130,15 +132,15 @@ class Launch:
         pointers: list[int],
         stream: int,
     ) -> list[torch.Tensor]:
-        """The same with residual calls, which want tensors and not addresses."""
+        """Like `_call` for a plan with residual calls, which need tensors instead of addresses."""
         bound, first = self._bound, len(tensors)
         held: list[Any] = [*tensors, *outputs, *[None] * (len(bound.names) - first - len(outputs))]
         for index in self._left_out:
             held[index] = None
-        for index, place in self._viewed:
+        for index, scratch_index in self._viewed:
             spec, (shape, strides, size) = bound.tensors_of[index]
             assert scratch is not None
-            start = self._scratch[place]
+            start = self._scratch[scratch_index]
             held[index] = scratch[start : start + size].view(DTYPES[spec["dtype"]]).as_strided(shape, strides)
         self._run(pointers, stream, held)
         return held[first : first + len(outputs)]
@@ -166,14 +168,15 @@ def _nothing() -> torch.Tensor:
 
 
 def _host_stream() -> int:
-    # A thread gets torch's number of threads for OpenMP only when torch is asked there.
+    # torch sets its number of OpenMP threads in a new thread only once it is called there.
     torch.get_num_threads()
     return 0
 
 
 def _offsets(sizes: Any) -> list[int]:
-    """Offset of each scratch buffer in one allocation, and its size at the end; empty where there is no scratch."""
-    found = [0]
+    """Offset of each scratch buffer in one allocation, then the size of the allocation; empty if there is no
+    scratch."""
+    offsets = [0]
     for size in sizes:
-        found.append(found[-1] + -(-size // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT)
-    return found if len(found) > 1 else []
+        offsets.append(offsets[-1] + -(-size // _SCRATCH_ALIGNMENT) * _SCRATCH_ALIGNMENT)
+    return offsets if len(offsets) > 1 else []

@@ -8,7 +8,7 @@ import weakref
 
 
 class ForkSafeLock:
-    """A mutex that is made anew in a forked child."""
+    """A mutex that is replaced by a new one in a forked child."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()

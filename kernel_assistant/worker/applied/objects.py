@@ -1,8 +1,8 @@
 """Containers with a class of their own: named tuples, dataclasses, ordered dictionaries, outputs of transformers.
 
-A tree has `{"object": {"module": ..., "class": ..., "form": ..., "parts": {name: tree}}}` for one. `module` is "" for a
-class of the module that defines the user's class, because that one may be imported under another name. `form` says how
-the parts become an object again: "keywords" of the class, "items" in one iterable, "pairs" of name and part.
+Their tree is `{"object": {"module": ..., "class": ..., "form": ..., "parts": {name: tree}}}`. `module` is "" for a
+class of the module that defines the user's class, because that module may be imported under another name. `form` says
+how the object is built from its parts: "keywords" of the class, "items" in one iterable, "pairs" of name and part.
 """
 
 from __future__ import annotations
@@ -32,20 +32,24 @@ def parts_of(value: Any) -> tuple[str, Parts] | None:
 
 
 def check_form(value: Any, form: str, parts: Parts) -> None:
-    """Raises ValueError where the parts do not make such an object again; constructors are the user's."""
+    """Raise ValueError unless an object built from the parts has the same parts; constructors are user code."""
     cls = type(value)
     if "." in cls.__qualname__:
         raise ValueError(f"a {cls.__qualname__} cannot be found by its name")
     try:
-        found = parts_of(_put_together(cls, form, parts))
+        form_and_parts = parts_of(_put_together(cls, form, parts))
     except Exception as error:
         raise ValueError(f"a {cls.__qualname__} cannot be made of its parts: {error}") from error
-    if found is None or found[1].keys() != parts.keys() or any(found[1][name] is not parts[name] for name in parts):
+    if (
+        form_and_parts is None
+        or form_and_parts[1].keys() != parts.keys()
+        or any(form_and_parts[1][name] is not parts[name] for name in parts)
+    ):
         raise ValueError(f"a {cls.__qualname__} made of its parts is another one")
 
 
 def class_name(cls: type, home: str) -> dict[str, str]:
-    """How a tree names a class; `home` is the module of the user's class."""
+    """The entries of a tree that name a class; `home` is the module of the user's class."""
     return {"module": "" if cls.__module__ == home else cls.__module__, "class": cls.__qualname__}
 
 
@@ -54,8 +58,9 @@ def is_named(cls: type, named: dict[str, Any]) -> bool:
 
 
 class Maker:
-    """Makes objects of one class. Classes of other modules are looked up at once (raises ImportError, AttributeError);
-    one of the user's own module in `names`, its globals, when the first object is made: it may come further down."""
+    """Makes objects of one class. A class of another module is looked up at once (raises ImportError, AttributeError);
+    one of the user's own module is looked up in `names`, its globals, when the first object is made, because it may be
+    defined further down in the file."""
 
     def __init__(self, named: dict[str, Any], names: Mapping[str, Any]) -> None:
         self._form, self._name, self._names = named["form"], named["class"], names

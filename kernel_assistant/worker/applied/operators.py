@@ -1,6 +1,6 @@
 """Registers a plan as the torch operator `kernel_assistant::NAME`, with a fake implementation, once per process.
 
-The same candidate may be imported from several folders: the definition is shared, the latest provider runs.
+If the same candidate is imported from several folders, they share the definition and the latest provider runs.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Run = Callable[..., list[torch.Tensor]]
 
 
 class _Registry(types.ModuleType):
-    """What all copies of this file in one process share, kept in `sys.modules`."""
+    """The state that all copies of this file in one process share, kept in `sys.modules`."""
 
     def __init__(self) -> None:
         super().__init__("_kernel_assistant_operators")
@@ -32,16 +32,17 @@ class _Registry(types.ModuleType):
 
 def _registry() -> _Registry:
     fresh = _Registry()
-    found: Any = sys.modules.setdefault(fresh.__name__, fresh)
-    return found  # type: ignore[no-any-return]
+    shared: Any = sys.modules.setdefault(fresh.__name__, fresh)
+    return shared  # type: ignore[no-any-return]
 
 
 def register(
     name: str, target: str, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]], run: Run
 ) -> Callable[..., Any]:
-    """The operator on tensors that fit the specs `inputs`; it returns a tensor, or a tuple where there are several.
+    """The operator on tensors that fit the specs `inputs`; it returns a tensor, or a tuple if there are several
+    outputs.
 
-    `run` gets tensors at aligned addresses and gives the list of outputs. Raises RuntimeError where torch refuses.
+    `run` gets tensors at aligned addresses and gives the list of outputs. Raises RuntimeError if torch refuses.
     """
     registry = _registry()
     with registry.lock:
@@ -61,13 +62,13 @@ def _define(
     registry.library.define(f"{name}({arguments}) -> {result}", tags=tags)  # type: ignore[no-untyped-call]
 
     def implementation(*tensors: torch.Tensor) -> Any:
-        found = registry.providers[name](*(_plain(tensor) for tensor in tensors))
-        return found[0] if single else tuple(found)
+        outputs_list = registry.providers[name](*(_plain(tensor) for tensor in tensors))
+        return outputs_list[0] if single else tuple(outputs_list)
 
     def fake(*tensors: torch.Tensor) -> Any:
         dims = sizes.match_shapes([spec["shape"] for spec in inputs], [tensor.shape for tensor in tensors])
-        found = [_fake(spec, dims, tensors[0].device) for spec in outputs]
-        return found[0] if single else tuple(found)
+        fakes = [_fake(spec, dims, tensors[0].device) for spec in outputs]
+        return fakes[0] if single else tuple(fakes)
 
     key = "CUDA" if target == "cuda" else "CPU"
     registry.library.impl(name, implementation, key)  # type: ignore[no-untyped-call]
@@ -75,7 +76,8 @@ def _define(
 
 
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
-    """A compiler may hand over a view at any address; kernels were verified on tensors as torch allocates them."""
+    """The tensor, or a copy if it is not aligned: a compiler may pass a view at any address, but kernels were verified
+    on tensors as torch allocates them."""
     return tensor.clone() if tensor.data_ptr() & 63 else tensor
 
 

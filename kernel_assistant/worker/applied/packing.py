@@ -1,4 +1,4 @@
-"""Buffers that a plan derives from parameters once: packed weights, made again when a parameter changes."""
+"""Buffers that a plan derives from parameters once, such as packed weights; derived again when a parameter changes."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ from ..runner.pytorch.tensors import DTYPES
 _KEPT = 16
 
 
-class Packing:
+class PackedParameters:
     """Runs the plan's `prepare` launches and keeps their outputs.
 
-    A parameter is the same while it is the same tensor object at the same address and version. In-place writes
+    A parameter counts as unchanged while it is the same tensor object at the same address and version. In-place writes
     through `.data` do not change the version: PyTorch itself cannot see them either.
     """
 
@@ -40,19 +40,19 @@ class Packing:
     def pointers(self, tensors: Sequence[torch.Tensor], pointers: list[int], stream: int) -> list[int]:
         """Addresses of the packed buffers. `pointers` are those of inputs, outputs and scratch."""
         read = [tensors[index] for index in self._read]
-        # An inference tensor has no version: what is made of it is never kept.
+        # An inference tensor has no version, so buffers derived from it are never kept.
         tracked = not any(tensor.is_inference() for tensor in read)
         state = (stream, *((tensor.data_ptr(), tensor._version) for tensor in read)) if tracked else ()
         for references, known, packed in tuple(self._kept):
             if known == state and all(one() is tensor for one, tensor in zip(references, read, strict=True)):
                 return [one.data_ptr() for one in packed]
         packed = [allocate() for allocate in self._allocate]
-        found = [one.data_ptr() for one in packed]
-        self._bound.run([*pointers, *found], stream)
+        addresses = [one.data_ptr() for one in packed]
+        self._bound.run([*pointers, *addresses], stream)
         # What is packed during a capture is filled only when the graph is replayed.
         if tracked and not self._capturing():
             self._kept = [*self._kept[1 - _KEPT :], ([weakref.ref(one) for one in read], state, packed)]
-        return found
+        return addresses
 
 
 def allocator(spec: dict[str, Any], dims: dict[str, int], device: torch.device) -> Callable[[], torch.Tensor]:

@@ -1,4 +1,4 @@
-"""Where PyTorch uses TF32 for float32: what library launches follow."""
+"""The settings by which PyTorch uses TF32 for float32; library launches follow them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import torch
 def tf32_flags() -> dict[str, bool]:
     """By library, whether PyTorch would compute float32 products and convolutions in TF32 now.
 
-    Asked of the settings for one operation each: the older `allow_tf32` refuses to answer where both kinds were used.
+    Reads the setting of each operation: the older `allow_tf32` raises if a program has used both kinds of settings.
     """
     return {
         "cublaslt": torch.backends.cuda.matmul.fp32_precision == "tf32",

@@ -24,19 +24,19 @@ _CALLS: dict[str, Callable[..., Any]] = {
 }
 
 
-class Mismatch(ValueError):
-    """The shapes are not those that the plan is for."""
+class ShapeMismatch(ValueError):
+    """The shapes do not fit the plan."""
 
 
 def match_shapes(symbolic: Sequence[Sequence[str]], shapes: Sequence[Sequence[Any]]) -> dict[str, Any]:
-    """Dimension → size such that every symbolic shape equals its concrete one. Raises Mismatch.
+    """Dimension → size such that every symbolic shape equals its concrete one. Raises ShapeMismatch.
 
     Names that stand alone are bound first, then expressions with one unknown are solved as linear in it.
     """
     pairs: list[tuple[str, Any]] = []
     for want, got in zip(symbolic, shapes, strict=True):
         if len(want) != len(got):
-            raise Mismatch("rank")
+            raise ShapeMismatch("rank")
         pairs.extend(zip(want, got, strict=True))
     dims: dict[str, Any] = {}
     for expression, size in pairs:
@@ -46,7 +46,7 @@ def match_shapes(symbolic: Sequence[Sequence[str]], shapes: Sequence[Sequence[An
         _solve(expression, size, dims)
     for expression, size in pairs:
         if evaluate(expression, dims) != size:
-            raise Mismatch(f"{expression} is {size}")
+            raise ShapeMismatch(f"{expression} is {size}")
     return dims
 
 
@@ -81,7 +81,7 @@ def _evaluate(node: ast.expr, dims: dict[str, Any]) -> Any:
         return node.value
     if isinstance(node, ast.Name):
         if node.id not in dims:
-            raise Mismatch(f"size {node.id} does not follow from the inputs")
+            raise ShapeMismatch(f"size {node.id} does not follow from the inputs")
         return dims[node.id]
     if isinstance(node, ast.BinOp) and type(node.op) in _OPERATORS:
         return _OPERATORS[type(node.op)](_evaluate(node.left, dims), _evaluate(node.right, dims))

@@ -1,4 +1,4 @@
-"""Buffers that the verified module changes itself: moved on once the kernels have run.
+"""Updates the buffers that the verified module changes in forward, after the kernels have run.
 
 Plain Python over tuples, because `torch.compile` traces it as well.
 """
@@ -9,9 +9,9 @@ from collections.abc import Sequence
 from typing import Any
 
 
-class Moved:
-    """What `state` in the contract says: `{"path": …, "output": index}` for a buffer whose new value is an output of
-    the kernels, `{"path": …, "add": number}` for a counter."""
+class StateUpdate:
+    """The updates that `state` in the contract lists: `{"path": …, "output": index}` for a buffer whose new value is an
+    output of the kernels, `{"path": …, "add": number}` for a counter."""
 
     def __init__(self, state: list[dict[str, Any]]) -> None:
         self.written = tuple((tuple(one["path"].split(".")), one["output"]) for one in state if "output" in one)
@@ -19,7 +19,7 @@ class Moved:
         self.any = bool(self.written or self.added)
 
     def on(self, module: Any, outputs: Sequence[Any]) -> None:
-        """Give `module` what a call of it would have left in its buffers."""
+        """Set the buffers of `module` to the values that its own forward would have left in them."""
         for path, index in self.written:
             _buffer(module, path).copy_(outputs[index])
         for path, number in self.added:

@@ -1,4 +1,4 @@
-"""Watches one module instance: is it still what was verified? A call costs a few comparisons of identity."""
+"""Watches whether one module instance is still as it was verified. A call costs a few comparisons of identity."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ _is = operator.is_
 
 #: One dictionary or list: itself, its length, a getter of the values that matter, these values.
 Snapshot = tuple[Any, int, Callable[[Any], Any], tuple[Any, ...]]
-#: As far down as `freeze` looks.
+#: The number of levels that `freeze` descends.
 _DEPTH = 4
 
 
-class Watched:
-    """Verdict on one instance. `sources` finds the live parameters and buffers, in the order of `paths`; `shapes` are
-    those that were verified, so that an instance of another size is known at a glance."""
+class InstanceVerdict:
+    """Whether one instance fits the contract. `sources` finds the live parameters and buffers, in the order of `paths`;
+    `shapes` are the verified ones, by which an instance of another size is recognised quickly."""
 
     def __init__(
         self,
@@ -37,17 +37,17 @@ class Watched:
         self.attributes = attributes
         self.paths = paths
         self.shapes = shapes
-        self._look()
+        self._inspect()
 
     def reason(self) -> str:
         """Why the instance does not fit: "", "attributes", "hooks", "parameters" or "shape"."""
         try:
             for values, size, getter, seen in self._snapshots:
                 if len(values) != size or not all(map(_is, getter(values), seen)):
-                    self._look()
+                    self._inspect()
                     break
         except (KeyError, IndexError):
-            self._look()
+            self._inspect()
         if self._verdict:
             return self._verdict
         if self._hooks and any(self._hooks):
@@ -58,10 +58,10 @@ class Watched:
         return ""
 
     def tensors(self) -> list[Any]:
-        """The live parameters and buffers. Only after `reason` was empty."""
+        """The live parameters and buffers. Call it only after `reason` was empty."""
         return [values[key] for values, key in self.sources]
 
-    def _look(self) -> None:
+    def _inspect(self) -> None:
         """Take a new snapshot and compare everything with what was verified."""
         module = self.reference()
         assert module is not None
@@ -74,10 +74,10 @@ class Watched:
         inside: dict[int, Snapshot] = {}
         for state in (child.__dict__ for child in children):
             for key, value in state.items():
-                found = _inside(value, _DEPTH) if is_state(key) else []
-                if found is None:
+                snapshots = _inside(value, _DEPTH) if is_state(key) else []
+                if snapshots is None:
                     self._mutable.append((state, key, freeze(value)))
-                inside.update((id(snapshot[0]), snapshot) for snapshot in found or ())
+                inside.update((id(snapshot[0]), snapshot) for snapshot in snapshots or ())
         self._snapshots += inside.values()
         same = same_attributes(module, self.attributes)
         sources = [_source(module, path) for path in self.paths]
@@ -89,10 +89,15 @@ class Watched:
             self._verdict = "shape"
 
 
+def foreign_hooks(module: torch.nn.Module) -> bool:
+    """Whether the module has forward hooks; kernels do not call those of children."""
+    return any(module.__dict__[name] for name in _HOOKS)
+
+
 def _has_shape(tensor: torch.Tensor, shape: Sequence[str]) -> bool:
-    """Whether sizes that are numbers are these."""
+    """Whether the tensor has the sizes that are numbers in `shape`; names match any size."""
     return len(shape) == tensor.dim() and all(
-        not size.isdigit() or int(size) == found for size, found in zip(shape, tensor.shape, strict=True)
+        not size.isdigit() or int(size) == actual for size, actual in zip(shape, tensor.shape, strict=True)
     )
 
 
@@ -106,27 +111,28 @@ def _snapshots(module: torch.nn.Module) -> Iterable[Snapshot]:
 
 
 def _inside(value: Any, depth: int) -> list[Snapshot] | None:
-    """What an attribute holds that may change under it, such as a configuration; None where identity does not show."""
+    """Snapshots of the containers in an attribute that can change in place, such as a configuration; None if a change
+    could not be seen by identity."""
     if depth == 0 or is_atomic(value):
         return []
     if isinstance(value, tuple):
-        found: list[Snapshot] = []
+        snapshots: list[Snapshot] = []
         items: list[Any] = list(value)
     elif isinstance(value, list):
-        found, items = [_snapshot(value, list(range(len(value))))], list(value)
+        snapshots, items = [_snapshot(value, list(range(len(value))))], list(value)
     elif isinstance(value, dict):
-        found, items = [_snapshot(value, list(value))], list(value.values())
+        snapshots, items = [_snapshot(value, list(value))], list(value.values())
     elif isinstance(value, (set, frozenset, functools.partial)):
         return None
     else:
-        # Not `value.__dict__` at every call: configurations have attribute access of their own, which is slow.
+        # Read `__dict__` once: configurations have slow attribute access of their own.
         return _inside(getattr(value, "__dict__", {}), depth - 1)
     for item in items:
         inner = _inside(item, depth - 1)
         if inner is None:
             return None
-        found += inner
-    return found
+        snapshots += inner
+    return snapshots
 
 
 def _snapshot(values: Any, keys: list[Any]) -> Snapshot:
@@ -145,7 +151,7 @@ def _nothing(_: Any) -> tuple[()]:
 
 
 def _source(module: torch.nn.Module, path: str) -> tuple[dict[str, Any], str] | None:
-    """The dictionary and key that hold a tensor. A parametrised one is computed, so there is none."""
+    """The dictionary and key that hold a tensor; None for a parametrised one, which is computed."""
     *parents, name = path.split(".")
     for parent in parents:
         child = module._modules.get(parent)

@@ -8,7 +8,7 @@ NAME = "kernel_assistant_worker"
 
 
 def load_worker_package() -> None:
-    """Register the folder above as the package that relative imports are relative to."""
+    """Register the parent folder as the package that relative imports refer to."""
     folder = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
     spec = importlib.util.spec_from_file_location(
         NAME, os.path.join(folder, "__init__.py"), submodule_search_locations=[folder]

@@ -1,7 +1,7 @@
 """Builds the extensions of a candidate in the sandbox; the workspace is the current folder.
 
 `request.json` holds `text` (the candidate's file) and `sources` (paths of a CUDA-Agent workdir's files, or nothing).
-Exits with 1 and the compiler's words on stderr if it does not build.
+Exits with 1 and the compiler's messages on stderr if a build fails.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def import_candidate(folder: str, text: str) -> ModuleType:
 def build_model(
     module: ModuleType, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int, training: bool, device: str
 ) -> torch.nn.Module:
-    """An instance in the task's mode, built under the task's seed as the reference was."""
+    """An instance in training or evaluation mode as the task says, built under the task's seed as the reference was."""
     torch.manual_seed(seed)
     with torch.device(device):
         model = getattr(module, name)(*args, **kwargs)
@@ -42,7 +42,7 @@ def build_model(
 
 
 def load_state(model: torch.nn.Module, state: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:
-    """Strict `load_state_dict`; `others` are the reference's buffers that its state dict leaves out."""
+    """Strict `load_state_dict`; `others` are the reference's buffers that are not in its state dict."""
     model.load_state_dict(state, strict=True)
     held = dict(model.named_buffers())
     for path, value in others.items():

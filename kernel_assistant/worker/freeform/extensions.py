@@ -1,6 +1,6 @@
-"""`load_inline` and `load` of a candidate: really built in the build sandbox, only imported in the runner.
+"""`load_inline` and `load` of a candidate: they compile in the build sandbox, and only import in the runner.
 
-A runner may not start processes, so it gets the shared objects that the build left, in the order of the calls.
+A runner may not start processes, so it imports the shared objects that the build created, in the order of the calls.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ MANIFEST = "extensions.json"
 
 
 class Builder:
-    """Stands in for `load_inline` and `load` while a candidate is built; `write` leaves the manifest."""
+    """Replaces `load_inline` and `load` while a candidate is built; `write` writes the manifest."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -51,7 +51,7 @@ class Builder:
 
 
 class Prebuilt:
-    """Stands in for `load_inline` and `load` in the runner."""
+    """Replaces `load_inline` and `load` in the runner."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -63,7 +63,7 @@ class Prebuilt:
         cpp_extension.load = self.take
 
     def take(self, name: str, *args: Any, **kwargs: Any) -> ModuleType:
-        """The next extension. Raises RuntimeError if it is not the one that was built at this place."""
+        """The next extension. Raises RuntimeError if the build made another extension at this position."""
         if not self._waiting or self._waiting[0]["asked"] != name:
             raise RuntimeError(f"extension {name!r} was not built at this place: build it when the file is imported")
         return import_extension(os.path.join(self.folder, self._waiting.pop(0)["path"]))
@@ -81,7 +81,7 @@ def import_extension(path: str) -> ModuleType:
     return module
 
 
-#: Of the public CUDA-Agent workdir (utils/compile.py).
+#: Compiler flags of the public CUDA-Agent workdir (utils/compile.py).
 WORKDIR_FLAGS: dict[str, Any] = {
     "with_cuda": True,
     "extra_cflags": ["-O3", "-std=c++17"],

@@ -1,6 +1,6 @@
 """The judge of free-form candidates: the same cases, comparisons and clock as for plans. Trusted.
 
-Only what a candidate is told differs: its file, how to build its class, and the reference's state.
+Only the runner's input differs: the candidate's file, how to build its class, and the reference's state.
 """
 
 from __future__ import annotations
@@ -11,16 +11,18 @@ from typing import Any
 
 import torch
 
-from ..inputs import DTYPES
-from ..judge import Answer, Judge, Loaded
-from ..loading import _init_arguments
-from ..open_task import TENSOR, OpenTask
-from ..runner_client import CandidateFailure, RunnerClient, RunnerCommand
-from ..worker_errors import TaskError
+from ..judge import Answer, Judge, LoadedCandidate
+from ..measuring.profiling import most_threads
+from ..opening.open_task import TENSOR, OpenTask
+from ..process.worker_errors import TaskError
+from ..running.runner_client import CandidateFailure, RunnerClient, RunnerCommand
+from ..user_module.inputs import DTYPES
+from ..user_module.loading import _init_arguments
+from ..verifying.verification import IncorrectOutput
 from .profiling import FreeformProfiler
-from .spec import NotPlainError, Tensors, encode_tree, pack
+from .spec import NotPlainError, TensorCollector, encode_tree, pack
 
-#: Importing a candidate loads its extensions; Triton compiles at the first call of a kernel.
+#: Seconds for importing a candidate, which loads its extensions; Triton compiles at the first call of a kernel.
 LOAD_SECONDS = 60.0
 TRITON_SECONDS = 180.0
 
@@ -29,21 +31,17 @@ class FreeformJudge(Judge):
     """`plan` holds `outputs` (names), `runner` (how to start one) and `waits` (whether calls may compile)."""
 
     def verify(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:
-        """As for plans, and the torch operators that forward runs are named and refused."""
+        """As for plans; in addition, candidates whose forward runs torch operators are refused with the operators'
+        names."""
         if plan["waits"]:
             self._timeout = max(self._timeout, TRITON_SECONDS)
-        answer = super().verify(plan, binary, key, tier)
-        if answer["outcome"] != "correct" or self._loaded is None:
-            return answer
-        try:
-            seen = self._loaded.runner.request({"op": "trace"}, self._timeout)
-        except CandidateFailure as failed:
-            return self._failed(failed)
+        return super().verify(plan, binary, key, tier)
+
+    def _require_own(self, runner: RunnerClient, plan: dict[str, Any]) -> None:
+        seen = runner.request({"op": "trace"}, self._timeout)
         operators = [str(name) for name in seen.get("operators", ())]
         if operators:
-            names = ", ".join(operators[:5])
-            return {"outcome": "cheating", "message": f"PyTorch computes in forward: {names}", "mismatch": None}
-        return answer
+            raise IncorrectOutput("cheating", f"PyTorch computes in forward: {', '.join(operators[:5])}")
 
     @property
     def profiler(self) -> FreeformProfiler:
@@ -53,7 +51,7 @@ class FreeformJudge(Judge):
             )
         return self._profiler
 
-    def _load(self, plan: dict[str, Any], binary: bytes, key: str) -> Loaded:
+    def _load(self, plan: dict[str, Any], binary: bytes, key: str) -> LoadedCandidate:
         if self._loaded and self._loaded.key == key and self._loaded.runner.process.poll() is None:
             return self._loaded
         runner = self._runner_for(plan["runner"])
@@ -65,11 +63,11 @@ class FreeformJudge(Judge):
             raise
         finally:
             os.close(descriptor)
-        self._loaded = Loaded(key, plan, runner, runner.threads())
+        self._loaded = LoadedCandidate(key, plan, runner, most_threads(runner))
         return self._loaded
 
     def _runner_for(self, command: dict[str, Any]) -> RunnerClient:
-        """A process of its own for each candidate: its Python leaves nothing behind for the next."""
+        """A new process for each candidate: no Python state of one candidate reaches the next."""
         if self._loaded:
             self._loaded.runner.close()
             self._loaded = None
@@ -83,12 +81,12 @@ class FreeformJudge(Judge):
         return runner
 
 
-def describe(task: OpenTask, plan: dict[str, Any], candidate: dict[str, Any]) -> tuple[dict[str, Any], Tensors]:
+def describe(task: OpenTask, plan: dict[str, Any], candidate: dict[str, Any]) -> tuple[dict[str, Any], TensorCollector]:
     """Everything that a runner needs to build and call a candidate, and the reference's state as tensors.
 
     Raises TaskError unsupported_input where a constructor argument is neither plain data nor a tensor.
     """
-    tensors = Tensors()
+    tensors = TensorCollector()
     state = task.model.state_dict()
     header = {
         "candidate": candidate,
@@ -105,7 +103,7 @@ def describe(task: OpenTask, plan: dict[str, Any], candidate: dict[str, Any]) ->
     return header, tensors
 
 
-def _arguments(task: OpenTask, tensors: Tensors) -> Any:
+def _arguments(task: OpenTask, tensors: TensorCollector) -> Any:
     try:
         return encode_tree(tuple(_init_arguments(task.module, task.task)), tensors.leaf)
     except NotPlainError as error:
@@ -117,7 +115,7 @@ def _arguments(task: OpenTask, tensors: Tensors) -> Any:
 
 
 def _numbered() -> Any:
-    """Encodes the places of the tensor inputs by their number in the order of the call."""
+    """A leaf encoder that numbers the tensor inputs in the order of the call."""
     seen: list[int] = []
 
     def leaf(value: Any) -> dict[str, int] | None:
@@ -130,7 +128,7 @@ def _numbered() -> Any:
 
 
 def _constants(task: OpenTask) -> dict[str, dict[str, Any]]:
-    """Graph name → path and TensorSpec of the parameters and buffers that lie in the arena."""
+    """Graph name → path and TensorSpec of the parameters and buffers that are in the arena."""
     values = task.constants()
     return {
         name: {"path": path, "spec": _spec(values[name])}

@@ -1,4 +1,4 @@
-"""Takes what a candidate's forward returned and puts it where the judge will look."""
+"""Copies what a candidate's forward returned to the memory that the judge compares."""
 
 from __future__ import annotations
 
@@ -12,38 +12,42 @@ EXACT = (torch.Tensor, torch.nn.Parameter)
 
 
 class OutputError(ValueError):
-    """Not what the reference returns: structure, type, dtype, shape, strides or device."""
+    """The candidate's outputs differ from the reference's in structure, type, dtype, shape, strides or device."""
 
 
-def deliver(result: Any, places: Sequence[torch.Tensor]) -> None:
-    """Copy the tensors of `result` to `places`. Raises OutputError.
+def deliver(result: Any, destinations: Sequence[torch.Tensor]) -> None:
+    """Copy the tensors of `result` to `destinations`. Raises OutputError.
 
     A lazy subclass would compute while the judge compares, so only real tensors are taken.
     """
-    found = (result,) if type(result) is torch.Tensor else tensors_in(result)
-    if len(found) != len(places):
-        raise OutputError(f"forward returned {len(found)} tensors, the reference {len(places)}")
-    for value, place in zip(found, places, strict=True):
-        if type(value) not in EXACT or value.dtype != place.dtype or value.shape != place.shape:
-            raise OutputError(f"forward returned {describe(value)}, the reference {describe(place)}")
-        place.copy_(value)
+    outputs = (result,) if type(result) is torch.Tensor else tensors_in(result)
+    if len(outputs) != len(destinations):
+        raise OutputError(f"forward returned {len(outputs)} tensors, the reference {len(destinations)}")
+    for value, destination in zip(outputs, destinations, strict=True):
+        if type(value) not in EXACT or value.dtype != destination.dtype or value.shape != destination.shape:
+            raise OutputError(f"forward returned {describe(value)}, the reference {describe(destination)}")
+        destination.copy_(value)
 
 
 def tensors_in(result: Any) -> list[torch.Tensor]:
     return [leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)]
 
 
-def check_layout(result: Any, places: Sequence[torch.Tensor], shared: Sequence[tuple[int, int]]) -> None:
-    """What need not be looked at in every call: device, strides, storage of its own. Raises OutputError.
+def check_layout(result: Any, destinations: Sequence[torch.Tensor], shared: Sequence[tuple[int, int]]) -> None:
+    """Checks that are not needed in every call: device, strides, storage of its own. Raises OutputError.
 
-    `shared` are the address ranges of the judge's memory: an output there would skip the copy that is taken off.
+    `shared` are the address ranges of the judge's memory: an output there would save the copy whose time is subtracted.
     """
-    for value, place in zip(tensors_in(result), places, strict=True):
-        if value.device != place.device or value.layout is not torch.strided:
-            raise OutputError(f"an output is on {value.device} ({value.layout}), the reference's on {place.device}")
-        if value.numel() and not value.is_contiguous() and not _same_strides(value, place):
-            raise OutputError(f"an output has strides {list(value.stride())}, the reference's {list(place.stride())}")
-        if not value.is_contiguous() and not _same_strides(value, place):
+    for value, destination in zip(tensors_in(result), destinations, strict=True):
+        if value.device != destination.device or value.layout is not torch.strided:
+            raise OutputError(
+                f"an output is on {value.device} ({value.layout}), the reference's on {destination.device}"
+            )
+        if value.numel() and not value.is_contiguous() and not _same_strides(value, destination):
+            raise OutputError(
+                f"an output has strides {list(value.stride())}, the reference's {list(destination.stride())}"
+            )
+        if not value.is_contiguous() and not _same_strides(value, destination):
             raise OutputError("an output has no elements of its own")
         if value.numel() and not value.untyped_storage().data_ptr():
             raise OutputError("an output has no storage")

@@ -1,9 +1,9 @@
 """Timing of free-form candidates.
 
 A candidate returns tensors of its own, which the runner copies into the shared outputs inside the timed region, so that
-whatever was to be computed is there when the clock stops. The reference does the same work here: its outputs are copied
-into memory of their own, as many sets of them. What such a copy costs is then measured in this process, where no
-candidate can slow it down, and taken off both sides.
+everything is computed when the clock stops. The reference does the same work here: its outputs are copied into memory
+of their own, with the same number of sets. The time of such a copy is measured in this process, where no candidate can
+slow it down, and subtracted from both sides.
 """
 
 from __future__ import annotations
@@ -14,17 +14,17 @@ from typing import Any
 
 import torch
 
-from ..profiling import BLOCK_SECONDS, Profiler
-from ..timing import PlanSubject, TorchSubject
+from ..measuring.profiling import BLOCK_SECONDS, ONLY_MEASUREMENT, MeasurementNumber, Profiler
+from ..measuring.timing import PlanSubject, TorchSubject
 from .outputs import tensors_in
 
-#: Never more than this share of what was measured is taken off.
+#: At most this share of a measured time is subtracted.
 MOST_TAKEN_OFF = 0.8
 BLOCKS = 7
 
 
 class FreeformProfiler(Profiler):
-    """Baselines copy as candidates do."""
+    """A profiler whose baselines copy their outputs, as candidates do."""
 
     _ring: list[list[torch.Tensor]] | None = None
     _copy_seconds = 0.0
@@ -32,39 +32,42 @@ class FreeformProfiler(Profiler):
     def _subject(self, which: str) -> Any:
         calls = [self.task.unflatten(row) for row in self.sets.inputs]
         subject = CopyingSubject(which, self._callables[which], calls, self.target, self._private())
-        return CopyTakenOff(subject, self._copy_seconds)
+        return CopySubtracted(subject, self._copy_seconds)
 
     def _quick(self, subject: PlanSubject, after: Callable[[], None]) -> dict[str, Any]:
         self._private()
-        return super()._quick(CandidateByClock(subject, self._copy_seconds), after)  # type: ignore[arg-type]
+        return super()._quick(HostClockSubject(subject, self._copy_seconds), after)  # type: ignore[arg-type]
 
-    def _full(self, subject: PlanSubject, after: Callable[[], None]) -> dict[str, Any]:
+    def _full(
+        self, subject: PlanSubject, after: Callable[[], None], measurement: MeasurementNumber = ONLY_MEASUREMENT
+    ) -> dict[str, Any]:
         self._private()
-        return super()._full(CandidateByClock(subject, self._copy_seconds), after)  # type: ignore[arg-type]
+        return super()._full(HostClockSubject(subject, self._copy_seconds), after, measurement)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self._ring = None
         super().close()
 
     def _private(self) -> list[list[torch.Tensor]]:
-        """As many outputs as the sets have, in memory that no runner sees; the cost of a copy is measured with them."""
+        """A copy target for each set's outputs, in memory that no runner sees; the first call measures the cost of a
+        copy."""
         if self._ring is None:
-            self._ring = [[torch.empty_like(place).zero_() for place in row] for row in self.sets.outputs]
+            self._ring = [[torch.empty_like(output).zero_() for output in row] for row in self.sets.outputs]
             with self.lock.exclusive():
                 self._copy_seconds = self._time_copies(self._ring)
         return self._ring
 
     def _time_copies(self, ring: list[list[torch.Tensor]]) -> float:
-        """Seconds to copy the outputs of one call out of one warm place into the ring: the shortest, because a busy
-        machine only makes them longer."""
-        source = [place.clone() for place in ring[0]]
+        """Seconds to copy the outputs of one call from a cached source into the ring: the minimum, because other load
+        only makes them longer."""
+        source = [destination.clone() for destination in ring[0]]
         count = len(ring)
         times = []
         for _ in range(BLOCKS):
             began, done = time.perf_counter(), 0
             while done < count and (done == 0 or time.perf_counter() - began < BLOCK_SECONDS[self.target]):
-                for place, value in zip(ring[done], source, strict=True):
-                    place.copy_(value)
+                for destination, value in zip(ring[done], source, strict=True):
+                    destination.copy_(value)
                 done += 1
             if self.target == "cuda":
                 torch.cuda.synchronize()
@@ -87,16 +90,16 @@ class CopyingSubject(TorchSubject):
         for index in [*range(first, min(first + count, len(calls))), *range(first + count - len(calls))]:
             args, kwargs = calls[index]
             result = call(*args, **kwargs)
-            found = (result,) if isinstance(result, torch.Tensor) else tensors_in(result)
-            for place, value in zip(ring[index], found, strict=True):
-                place.copy_(value)
+            outputs = (result,) if isinstance(result, torch.Tensor) else tensors_in(result)
+            for destination, value in zip(ring[index], outputs, strict=True):
+                destination.copy_(value)
         if self._cuda:
             torch.cuda.synchronize()
         return time.perf_counter() - began
 
 
-class CopyTakenOff:
-    """A subject whose time is told without the copies of its outputs."""
+class CopySubtracted:
+    """A subject from whose time the copies of its outputs are subtracted."""
 
     def __init__(self, subject: Any, copy_seconds: float) -> None:
         self._subject: Any = subject
@@ -109,27 +112,26 @@ class CopyTakenOff:
     def _without_copies(self, seconds: float, count: int) -> float:
         return seconds - min(count * self._copy_seconds, MOST_TAKEN_OFF * seconds)
 
-    def wake(self) -> None:
-        self._subject.wake()
+    def wake(self) -> bool:
+        return bool(self._subject.wake())
 
-    @property
-    def ran(self) -> list[tuple[int, int]]:
-        """Blocks of a candidate, the subject's own list."""
-        held: list[tuple[int, int]] = self._subject.ran
-        return held
+    def rest(self) -> None:
+        self._subject.rest()
 
     def release(self) -> None:
         self._subject.release()
 
 
-class CandidateByClock(CopyTakenOff):
-    """A candidate by the judge's clock alone: the device's events would be recorded by its own process."""
+class HostClockSubject(CopySubtracted):
+    """A candidate that is timed by the judge's clock only, because the device's events would be recorded by the
+    candidate's own process.
+    """
 
     def run(self, first: int, count: int) -> float:
-        own, _ = self.both(first, count)
-        self.ran.append((first, count))
-        return self._without_copies(own, count)
+        return self._without_copies(self.both(first, count)[0], count)
 
     def both(self, first: int, count: int) -> tuple[float, float]:
-        """Seconds by the clock, and 0 for what events say, whatever the process claims."""
+        """Seconds of a block by the judge's clock. The second figure, for device events, is 0 whatever the candidate's
+        process reports.
+        """
         return float(self._subject.both(first, count)[0]), 0.0

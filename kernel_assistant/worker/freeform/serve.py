@@ -1,6 +1,6 @@
 """The free-form runner: calls a candidate's `forward` for the judge, inside the sandbox.
 
-It speaks the protocol of `runner/serve.py`, so the judge treats both alike; everything it answers is advisory.
+It uses the protocol of `runner/serve.py`, so the judge treats both alike; the judge trusts none of its answers.
 
 | op | fields | does |
 |---|---|---|
@@ -28,7 +28,7 @@ from ..runner import plan as plans
 from ..runner import wire
 from ..runner.cuda_driver import CudaError, Driver
 from ..runner.memory import ImportedMemory, MappedMemory
-from ..runner.pytorch.tensors import DTYPES, Interface
+from ..runner.pytorch.tensors import DTYPES, CudaArrayInterface
 from ..runner.serve import WAKE_BYTES
 from .candidate import build_model, import_candidate, load_state
 from .extensions import Prebuilt, import_extension
@@ -49,10 +49,10 @@ class FreeformRunner:
         if target == "cuda":
             # Raw launches, Triton's kernels and new streams go to the current device.
             torch.cuda.set_device(device)
-        # All threads of torch, its profiler and the driver are there before the judge counts those of the candidate.
+        # Start all threads of torch, its profiler and the driver before the judge counts those of the candidate.
         operators_of(lambda: torch.ones(1 << 22, device=self.device).exp_().sum().item())
         self.driver = Driver(device) if target == "cuda" else None
-        # Written when woken: it takes work to have the device switched to this process.
+        # Written when the judge wakes the runner: only work makes the device switch to this process.
         self.touched = self.driver.allocate(WAKE_BYTES) if self.driver else 0
         self.arenas: dict[str, MappedMemory | ImportedMemory] = {}
         self.bytes: dict[str, torch.Tensor] = {}
@@ -81,7 +81,7 @@ class FreeformRunner:
             self.arenas.pop(name).close()
         if self.driver:
             memory: MappedMemory | ImportedMemory = ImportedMemory(self.driver, descriptors[0], size, writable)
-            self.bytes[name] = torch.as_tensor(Interface(memory.address, size), device=self.device)
+            self.bytes[name] = torch.as_tensor(CudaArrayInterface(memory.address, size), device=self.device)
         else:
             memory = MappedMemory(descriptors[0], size, writable)
             self.bytes[name] = torch.frombuffer((ctypes.c_ubyte * size).from_address(memory.address), dtype=torch.uint8)
@@ -112,8 +112,8 @@ class FreeformRunner:
             self._check_layout()
         began = time.perf_counter()
         with torch.no_grad():
-            for args, kwargs, places in calls:
-                deliver(model(*args, **kwargs), places)
+            for args, kwargs, destinations in calls:
+                deliver(model(*args, **kwargs), destinations)
         if self.driver:
             # Not by torch.cuda.synchronize, which a candidate can replace.
             self.driver.synchronize()
@@ -127,16 +127,16 @@ class FreeformRunner:
             return {"operators": operators_of(lambda: model(*args, **kwargs))}
 
     def _check_layout(self) -> None:
-        args, kwargs, places = self.calls[0]
+        args, kwargs, destinations = self.calls[0]
         assert self.model is not None
         with torch.no_grad():
             result = self.model(*args, **kwargs)
-            deliver(result, places)
+            deliver(result, destinations)
             ranges = [(held.data_ptr(), held.data_ptr() + held.nbytes) for held in self.bytes.values()]
-            check_layout(result, places, ranges[1:])
+            check_layout(result, destinations, ranges[1:])
 
-    def _build(self, places: dict[str, list[Any]]) -> torch.nn.Module:
-        """A new instance for each binding: nothing that it kept of other values or sizes survives."""
+    def _build(self, locations: dict[str, list[Any]]) -> torch.nn.Module:
+        """A new instance for each binding: it keeps nothing computed from other values or sizes."""
         assert self.module is not None
         header = self.header
         leaf = lambda data: self.tensors[data["tensor"]].to(self.device)  # noqa: E731 - a name for one expression
@@ -144,7 +144,7 @@ class FreeformRunner:
         name = header["candidate"]["class"]
         model = build_model(self.module, name, args, kwargs, header["seed"], header["training"], self.device)
         current = {
-            item["path"]: self._view(places[graph_name], item["spec"], {})
+            item["path"]: self._view(locations[graph_name], item["spec"], {})
             for graph_name, item in header["constants"].items()
         }
         state = {path: current.get(path, self.tensors[index]) for path, index in header["state"].items()}
@@ -155,25 +155,25 @@ class FreeformRunner:
             raise StateError(" ".join(str(error).split())) from error
         return model
 
-    def _call(self, dims: dict[str, int], places: dict[str, list[Any]]) -> Any:
+    def _call(self, dims: dict[str, int], locations: dict[str, list[Any]]) -> Any:
         header = self.header
-        inputs = [self._view(places[f"x{index}"], spec, dims) for index, spec in enumerate(header["inputs"])]
+        inputs = [self._view(locations[f"x{index}"], spec, dims) for index, spec in enumerate(header["inputs"])]
         outputs = [
-            self._view(places[name], spec, dims)
+            self._view(locations[name], spec, dims)
             for name, spec in zip(header["output_names"], header["outputs"], strict=True)
         ]
         args, kwargs = decode_tree(header["template"], lambda data: inputs[data["input"]])
         return args, kwargs, outputs
 
-    def _view(self, place: list[Any], spec: dict[str, Any], dims: dict[str, int]) -> torch.Tensor:
-        arena, offset = place
+    def _view(self, location: list[Any], spec: dict[str, Any], dims: dict[str, int]) -> torch.Tensor:
+        arena, offset = location
         size = plans.byte_size({"name": "view", **spec}, dims)
         flat = self.bytes[arena][offset : offset + size].view(DTYPES[spec["dtype"]])
         return flat.as_strided(plans.shape(spec, dims), plans.strides(spec, dims))
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """An answer that names the failure; `sticky` says that this process cannot go on."""
+    """An answer that names the failure; `sticky` means that this process cannot continue."""
     lines = [line for line in str(error).strip().splitlines() if line.strip()]
     text = f"{type(error).__name__}: {lines[0] if lines else 'no message'}"[:400]
     if isinstance(error, (OutputError, StateError)):
@@ -184,7 +184,7 @@ def failure(error: Exception) -> dict[str, Any]:
 
 
 def main(descriptor: int) -> int:
-    """Serve until the judge says exit or goes away."""
+    """Serve requests until the judge sends `exit` or closes the socket."""
     sock = socket.socket(fileno=descriptor)
     message, _ = wire.receive(sock)
     torch.set_grad_enabled(False)
@@ -207,5 +207,5 @@ def main(descriptor: int) -> int:
         ticket = {wire.TICKET: message[wire.TICKET]}
         try:
             wire.send(sock, {"ok": True, **operations[message["op"]](message, descriptors), **ticket})
-        except Exception as error:  # noqa: BLE001 - a candidate may raise anything; the judge is told what
+        except Exception as error:  # noqa: BLE001 - a candidate may raise anything; the judge gets it
             wire.send(sock, {**failure(error), **ticket})

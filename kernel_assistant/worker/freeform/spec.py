@@ -1,4 +1,5 @@
-"""What a free-form runner is told: Python values as JSON, tensors as raw bytes. Never pickle: neither side trusts it.
+"""The message to a free-form runner: Python values as JSON, tensors as raw bytes. No pickle, because neither side
+trusts the other.
 
 blob := u32 header bytes | header (UTF-8 JSON) | raw bytes of each tensor of header["tensors"], in order
 """
@@ -21,7 +22,7 @@ class NotPlainError(TypeError):
 
 
 def encode_tree(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """A nested value as JSON. `leaf` encodes what is its own kind of leaf, or returns None for what it does not know.
+    """A nested value as JSON. `leaf` encodes the leaves that it knows, and returns None for other values.
 
     Raises NotPlainError for an object of any other type.
     """
@@ -40,7 +41,7 @@ def encode_tree(value: Any, leaf: Callable[[Any], Any]) -> Any:
 
 
 def decode_tree(data: Any, leaf: Callable[[Any], Any]) -> Any:
-    """Inverse of `encode_tree`; `leaf` gets what the encoder's `leaf` gave."""
+    """Inverse of `encode_tree`; `leaf` decodes what the encoder's `leaf` returned."""
     if "plain" in data:
         return float(data["plain"]) if data["float"] else data["plain"]
     if "torch" in data:
@@ -53,8 +54,8 @@ def decode_tree(data: Any, leaf: Callable[[Any], Any]) -> Any:
     return leaf(data)
 
 
-class Tensors:
-    """Collects tensors for a blob; `add` gives the leaf that stands for one."""
+class TensorCollector:
+    """Collects tensors for a blob; `add` returns the JSON leaf that refers to a tensor."""
 
     def __init__(self) -> None:
         self.held: list[torch.Tensor] = []
@@ -67,8 +68,8 @@ class Tensors:
         return self.add(value) if isinstance(value, torch.Tensor) else None
 
 
-def pack(header: dict[str, Any], tensors: Tensors) -> bytes:
-    """The blob."""
+def pack(header: dict[str, Any], tensors: TensorCollector) -> bytes:
+    """The blob of a header and the tensors that it refers to."""
     shapes = [[str(held.dtype).removeprefix("torch."), list(held.shape), held.nbytes] for held in tensors.held]
     head = json.dumps({**header, "tensors": shapes}, separators=(",", ":")).encode()
     raw = [ctypes.string_at(held.data_ptr(), held.nbytes) if held.nbytes else b"" for held in tensors.held]
@@ -79,11 +80,11 @@ def unpack(blob: bytes) -> tuple[dict[str, Any], list[torch.Tensor]]:
     """Header and tensors (on the CPU)."""
     (length,) = struct.unpack_from("<I", blob)
     header = json.loads(blob[4 : 4 + length])
-    at, found = 4 + length, []
+    at, tensors = 4 + length, []
     for dtype, shape, size in header["tensors"]:
         kind = getattr(torch, dtype)
         part = bytearray(blob[at : at + size])
         flat = torch.frombuffer(part, dtype=kind) if size else torch.empty(0, dtype=kind)
-        found.append(flat.reshape(shape))
+        tensors.append(flat.reshape(shape))
         at += size
-    return header, found
+    return header, tensors

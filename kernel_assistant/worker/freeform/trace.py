@@ -1,7 +1,7 @@
-"""Which torch operators run while a candidate is called: beyond allocation, views and copies they are not its own work.
+"""Names the torch operators that run while a candidate is called. All but allocation, views and copies are forbidden.
 
-The runner reports, the judge decides. Code that leaves the dispatcher (`at::cuda` from C++) is not seen by the mode;
-what it launches on a GPU is named by the profiler's trace.
+The runner reports, the judge decides. Code that bypasses the dispatcher (`at::cuda` from C++) is not seen by the
+dispatch mode; the profiler's trace names the kernels that it launches on a GPU.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from collections.abc import Callable
 
 import torch
 
-from ..runner.pytorch.trace import Seen
+from ..runner.pytorch.trace import DispatchedOperators
 
-#: Allocation, views, copies, casts and questions about metadata.
+#: Operators that allocate, view, copy or cast, or that read metadata.
 PASSIVE = frozenset(
     """empty empty_like empty_strided new_empty new_empty_strided new_zeros new_ones new_full zeros zeros_like ones
     ones_like full full_like zero_ fill_ zero fill view _unsafe_view reshape _reshape_alias as_strided transpose t
@@ -24,21 +24,22 @@ PASSIVE = frozenset(
     _reshape_copy""".split()
 )
 
-#: Where PyTorch's CUDA kernels are defined, and what those of `PASSIVE` are called there.
+#: Namespaces of PyTorch's CUDA kernels, and the names that the kernels of `PASSIVE` have there.
 KERNEL_SPACES = ("at::native::", "at_cuda_detail::")
 PASSIVE_KERNELS = ("FillFunctor", "copy_kernel")
 LONGEST = 100
 
 
 def operators_of(call: Callable[[], object]) -> list[str]:
-    """Run `call` → operators beyond `PASSIVE`, then kernels of PyTorch that neither copy nor fill.
+    """Runs `call`. Returns the names of the operators that are not in `PASSIVE`, then those of PyTorch's kernels that
+    neither copy nor fill.
 
     Operators of the candidate's own (`torch.library`, `TORCH_LIBRARY`) are in other namespaces than aten.
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
     if torch.cuda.is_available():
         activities.append(torch.profiler.ProfilerActivity.CUDA)
-    with torch.profiler.profile(activities=activities) as profiler, Seen() as seen:
+    with torch.profiler.profile(activities=activities) as profiler, DispatchedOperators() as seen:
         call()
         if torch.cuda.is_available():
             torch.cuda.synchronize()
@@ -56,5 +57,6 @@ def _computes(name: str) -> bool:
 
 
 def _is_torch_kernel(name: str) -> bool:
-    """By its name as the compiler wrote it, which a candidate's own kernel has no reason to bear."""
+    """Whether a kernel is PyTorch's, by its mangled name; a candidate's own kernel has no reason to be in these
+    namespaces."""
     return any(space in name for space in KERNEL_SPACES) and not any(work in name for work in PASSIVE_KERNELS)

@@ -1,1 +1,1 @@
-"""Which elements of its operands an operator reads; `rules.reads` is the way in."""
+"""Determines which elements of its operands an operator reads. The entry point is `rules.reads`."""

@@ -1,4 +1,4 @@
-"""One operator of a graph, and which elements of its results are needed."""
+"""One operator call in a graph, and which elements of its results are needed."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ import torch
 
 from ..symbols import evaluate_size
 
-#: What is needed of a value: True for all of it, or a mask of its shape.
+#: The needed elements of a value: True for all of it, or a mask of its shape.
 Need = torch.Tensor | bool
 Needs = dict[str, Need]
 Gates = tuple[frozenset[str], ...]
 
-#: Operators whose operands of these names decide by their values which elements are read of the others.
+#: Operators and the names of those operands whose values decide which elements of the other operands are read.
 DECIDED_BY = {
     "where": ("condition",),
     "masked_fill": ("mask",),
@@ -41,10 +41,10 @@ DECIDED_BY = {
 
 
 @dataclass
-class Call:
-    """A node, what is needed of each of its results, and the values of its operands that decide what is read.
+class OperatorCall:
+    """A node, the needed elements of each of its results, and the values of the operands that decide what is read.
 
-    `gates` are values that are zero at some places for a reason (`rules.gates`), the better ones first.
+    `gates` are sets of values with zeros at known positions (`rules.gates`), the more reliable ones first.
     """
 
     node: Mapping[str, Any]
@@ -61,41 +61,41 @@ class Call:
 
     @property
     def shape(self) -> tuple[int, ...]:
-        """Of the first result."""
+        """Shape of the first result."""
         return self.shapes[self.node["name"]]
 
     def operands(self) -> list[str]:
-        """Names of the values among the operands, each once."""
+        """Names of the operands that are values of the graph, each once."""
         return list(dict.fromkeys(name for name in references(self.node) if name in self.shapes))
 
     def everything(self) -> Needs:
         return dict.fromkeys(self.operands(), True)
 
     def named(self, *names: str) -> str:
-        """The value that is the operand of the first of these names that has one; "" where none has."""
+        """The graph value of the first operand in `names` that has one; "" if none has."""
         given = arguments(self.node)
-        found = [item[1:] for name in names if isinstance(item := given.get(name), str) and item[1:] in self.shapes]
-        return found[0] if found else ""
+        operands = [item[1:] for name in names if isinstance(item := given.get(name), str) and item[1:] in self.shapes]
+        return operands[0] if operands else ""
 
     def given(self, name: str) -> Any:
         return arguments(self.node).get(name)
 
     def numbers(self, name: str, default: list[int]) -> list[int]:
-        """An operand of one integer or several; `default` where it is missing or empty."""
-        found = self.given(name)
-        listed = found if isinstance(found, (list, tuple)) else [] if found is None else [found]
+        """An operand of one integer or several; `default` if it is missing or empty."""
+        operand = self.given(name)
+        listed = operand if isinstance(operand, (list, tuple)) else [] if operand is None else [operand]
         return [
             int(evaluate_size(str(int(one) if isinstance(one, bool) else one), self.dims)) for one in listed
         ] or default
 
     def mask(self) -> torch.Tensor:
-        """What is needed of any of the results, all of which have the shape of the first."""
+        """The elements that are needed of any result; all results have the shape of the first."""
         if any(need is True for need in self.needed.values()):
             return torch.ones((), dtype=torch.bool, device=self.device).expand(self.shape)
-        found = torch.zeros(self.shape, dtype=torch.bool, device=self.device)
+        mask = torch.zeros(self.shape, dtype=torch.bool, device=self.device)
         for need in self.needed.values():
-            found = found | need
-        return found
+            mask = mask | need
+        return mask
 
 
 def kind(node: Mapping[str, Any]) -> str:
@@ -111,25 +111,26 @@ def references(node: Mapping[str, Any]) -> Iterator[str]:
 
 
 def arguments(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Operands by their names in the operator's schema, with what it takes where one is left out."""
-    found = overload(node["op"])
-    known = found._schema.arguments if found is not None else []
+    """Operands by their names in the operator's schema, with the defaults of those that are left out."""
+    operator = overload(node["op"])
+    known = operator._schema.arguments if operator is not None else []
     defaults = {argument.name: argument.default_value for argument in known if argument.has_default_value()}
     names = [argument.name for argument in known]
     return {**defaults, **dict(zip(names, node["args"])), **node["kwargs"]}  # noqa: B905 - the last may be left out
 
 
 def overload(op: str) -> Any:
-    """The operator as PyTorch has it, None for what only graphs know."""
+    """PyTorch's operator of this name, None for one that exists in graphs only."""
     name, _, which = op.partition(".")
     return getattr(getattr(torch.ops.aten, name, None), which or "default", None)
 
 
 def decisive(node: Mapping[str, Any], gates: Gates) -> list[str]:
-    """Operands on whose values it depends what is read of the others: indices, conditions, a gate that is a factor."""
+    """Operands whose values decide which elements of the others are read: indices, conditions, a gate that is a
+    factor."""
     if kind(node) == "mul":
         factors = list(references(node))
-        chosen = next((found for some in gates if (found := [name for name in factors if name in some])), [])
+        chosen = next((gated for some in gates if (gated := [name for name in factors if name in some])), [])
         return chosen if len(chosen) == 1 and len(factors) == 2 else []
     if kind(node) not in DECIDED_BY:
         return []
@@ -140,27 +141,28 @@ def decisive(node: Mapping[str, Any], gates: Gates) -> list[str]:
 
 
 def whole_or(need: Need) -> Need:
-    """True for a mask that has every element."""
+    """The need, with a mask of all elements replaced by True."""
     return True if isinstance(need, bool) or bool(need.all()) else need
 
 
 def joined(one: Need, other: Need) -> Need:
-    """What is needed by either."""
+    """The elements that are in either need."""
     if isinstance(one, bool) or isinstance(other, bool):
         return True
     return whole_or(one | other)
 
 
 def unbroadcast(mask: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """What is needed of an operand of `shape` that is broadcast to the mask's."""
+    """The needed elements of an operand of `shape` that is broadcast to the mask's shape."""
     while mask.dim() > len(shape):
         mask = mask.any(0)
     return any_over(mask, [dim for dim, size in enumerate(shape) if size == 1 != mask.shape[dim]])
 
 
 def once(mask: torch.Tensor, dims: int) -> torch.Tensor:
-    """The mask without its repeats: of the first `dims` dimensions those along which it is expanded have size 1. Most
-    masks are the same for all of a batch, and are kept so."""
+    """Reduces to size 1 those of the first `dims` dimensions along which the mask is expanded. Most masks are equal for
+    the whole batch and are stored in this form.
+    """
     for dim in range(dims):
         if mask.stride(dim) == 0 and mask.shape[dim] > 1:
             mask = mask.narrow(dim, 0, 1)
@@ -168,7 +170,7 @@ def once(mask: torch.Tensor, dims: int) -> torch.Tensor:
 
 
 def any_over(mask: torch.Tensor, dims: list[int]) -> torch.Tensor:
-    """Whether anything along `dims` is needed; they are kept, with size 1."""
+    """Whether any element along `dims` is needed; these dimensions are kept, with size 1."""
     for dim in dims:
         mask = mask.any(dim, keepdim=True)
     return mask

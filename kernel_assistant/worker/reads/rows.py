@@ -1,29 +1,33 @@
-"""Operators that read whole rows, columns or groups for one element of their result."""
+"""Rules for operators that read whole rows, columns or groups for one element of their result."""
 
 from __future__ import annotations
 
 import torch
 
-from .call import Call, Needs, any_over, unbroadcast
+from .call import Needs, OperatorCall, any_over, unbroadcast
 
 
-def elementwise(call: Call) -> Needs:
+def elementwise(call: OperatorCall) -> Needs:
     mask = call.mask()
     return {name: unbroadcast(mask, call.shapes[name]) for name in call.operands()}
 
 
-def others(call: Call) -> Needs:
-    """What only has the shape of its first operand."""
+def others(call: OperatorCall) -> Needs:
+    """Rule of operators that use only the shape of their first operand, and read the others."""
     return {name: need for name, need in elementwise(call).items() if name != call.named("self")}
 
 
-def losses(call: Call) -> Needs:
-    """Element by element where they are not reduced; 1 is the mean, as where nothing is said."""
+def losses(call: OperatorCall) -> Needs:
+    """Rule of losses: elementwise without reduction, otherwise they read everything. The default reduction is 1, the
+    mean.
+    """
     return call.everything() if call.numbers("reduction", [1]) != [0] else elementwise(call)
 
 
-def rows(call: Call) -> Needs:
-    """Sums, extremes, a softmax, a sort: whole rows along the dimensions that are named, all where none is."""
+def rows(call: OperatorCall) -> Needs:
+    """Rule of sums, extremes, softmax and sorting: they read whole rows along the given dimensions, or along all if
+    none is given.
+    """
     names, mask = call.operands(), call.mask()
     shape = call.shapes[names[0]]
     if any(call.shapes[name] != shape for name in names):
@@ -36,23 +40,25 @@ def rows(call: Call) -> Needs:
     return dict.fromkeys(names, read)
 
 
-def scan(call: Call) -> Needs:
-    """Everything in front of what is needed."""
+def scan(call: OperatorCall) -> Needs:
+    """Rule of scans, such as cumsum: they read all elements up to the needed ones."""
     (dim,), mask = call.numbers("dim", [0]), call.mask()
     before = mask.flip(dim).to(torch.uint8).cummax(dim).values.flip(dim).bool() if mask.dim() else mask
     return dict.fromkeys(call.operands(), before)
 
 
-def last_dimensions(call: Call) -> Needs:
-    """Norms of a shape that is named."""
+def last_dimensions(call: OperatorCall) -> Needs:
+    """Rule of norms over the last dimensions, whose shape is an operand."""
     first, mask = call.named("input"), call.mask()
     dims = list(range(mask.dim() - len(call.numbers("normalized_shape", [])), mask.dim()))
-    found: Needs = {name: unbroadcast(mask, call.shapes[name]) for name in call.operands()}
-    return {**found, first: any_over(mask, dims).expand(mask.shape)}
+    needs: Needs = {name: unbroadcast(mask, call.shapes[name]) for name in call.operands()}
+    return {**needs, first: any_over(mask, dims).expand(mask.shape)}
 
 
-def groups(call: Call) -> Needs:
-    """Norms of groups of channels, each channel one where no number is named, by the input's own statistics."""
+def groups(call: OperatorCall) -> Needs:
+    """Rule of norms that use the input's own statistics over groups of channels. If no number of groups is given, each
+    channel is a group.
+    """
     mask = call.mask()
     if call.kind == "instance_norm" and not call.given("use_input_stats"):
         return channels(call)
@@ -62,21 +68,25 @@ def groups(call: Call) -> Needs:
     return {**channels(call), call.named("input"): read}
 
 
-def channels(call: Call) -> Needs:
-    """An input element by element, and vectors that have an element for each channel (or one for all)."""
+def channels(call: OperatorCall) -> Needs:
+    """Rule of operators that read the input elementwise, and vectors with one element for each channel (or one for
+    all).
+    """
     mask = call.mask()
     each = mask.transpose(0, 1).flatten(1).any(1) if mask.dim() > 1 else mask
     known = {call.shape: mask, tuple(each.shape): each}
     return {name: known.get(call.shapes[name], True) for name in call.operands()}
 
 
-def gated(call: Call) -> Needs:
+def gated(call: OperatorCall) -> Needs:
     (dim,) = call.numbers("dim", [-1])
     return dict.fromkeys(call.operands(), torch.cat([call.mask()] * 2, dim))
 
 
-def product(call: Call) -> Needs:
-    """Rows of the first factor and columns of the second; a linear layer's weight has its columns as rows."""
+def product(call: OperatorCall) -> Needs:
+    """Rule of matrix products: rows of the first factor and columns of the second; a linear layer's weight is
+    transposed.
+    """
     mask = call.mask()
     first, second = call.named("mat1", "batch1", "input", "self"), call.named("mat2", "batch2", "weight", "other")
     one, two = call.shapes[first], call.shapes[second]
@@ -85,9 +95,9 @@ def product(call: Call) -> Needs:
     columns = mask.flatten(0, -2).any(0)[:, None] if call.kind == "linear" else mask.any(-2, keepdim=True)
     if call.kind != "linear":
         columns = columns.expand(*columns.shape[:-2], *two[-2:])
-    found: Needs = {
+    needs: Needs = {
         name: unbroadcast(mask, call.shapes[name]) for name in call.operands() if name not in (first, second)
     }
-    found[first] = unbroadcast(mask.any(-1, keepdim=True).expand(*mask.shape[:-1], one[-1]), one)
-    found[second] = columns.expand(two) if call.kind == "linear" else unbroadcast(columns, two)
-    return found
+    needs[first] = unbroadcast(mask.any(-1, keepdim=True).expand(*mask.shape[:-1], one[-1]), one)
+    needs[second] = columns.expand(two) if call.kind == "linear" else unbroadcast(columns, two)
+    return needs

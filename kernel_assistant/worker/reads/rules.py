@@ -1,8 +1,8 @@
 """The rule of each operator: which elements of its operands it has to read for given elements of its results.
 
-An operator without a rule reads all of every operand. That is more than it has to where a result is only partly needed,
-so an operator that can leave out elements belongs here: an honest kernel is called impossibly fast otherwise.
-`tests/worker/test_reads.py` holds the rules against what changes results.
+An operator without a rule reads all of every operand. If a result is only partly needed, that overestimates what it has
+to read, and a correct kernel would be called impossibly fast. So every operator that can leave out elements needs a
+rule. `tests/worker/test_reads.py` compares the rules with the elements that change results.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from typing import Any
 import torch
 
 from . import moves, rows, windows
-from .call import Call, Gates, Needs, decisive, kind, overload, references, whole_or
+from .call import Gates, Needs, OperatorCall, decisive, kind, overload, references, whole_or
 
-#: Elementwise ones that PyTorch does not tag so.
+#: Elementwise operators that PyTorch does not tag as pointwise.
 _EACH = frozenset(
     {"_to_copy", "alias", "clone", "contiguous", "detach", "dropout", "feature_dropout", "hardswish"}
     | {"lift_fresh_copy", "log_sigmoid", "to"}
 )
-#: Those that give each element of their operands once at least: where all is needed, all is read.
+#: Operators whose result contains each element of their operands at least once: if all is needed, all is read.
 _MOVED = frozenset(
     {"_reshape_alias", "_unsafe_view", "broadcast_to", "cat", "channel_shuffle", "expand"}
     | {"flatten", "flip", "hstack", "meshgrid", "movedim", "native_channel_shuffle"}
@@ -29,7 +29,7 @@ _MOVED = frozenset(
     | {"diag_embed", "adaptive_avg_pool1d", "adaptive_avg_pool2d", "adaptive_avg_pool3d"}
     | {"_adaptive_avg_pool2d", "_adaptive_avg_pool3d", "broadcast_tensors"}
 )
-#: Those that may leave elements of an operand out.
+#: Operators that may leave out elements of an operand.
 _CUT = frozenset(
     {"_unsafe_index", "chunk", "col2im", "constant_pad_nd", "diag", "diagonal", "embedding", "embedding_bag", "gather"}
     | {"im2col", "index", "index_add", "index_copy", "index_fill", "index_put", "index_select", "narrow"}
@@ -61,12 +61,12 @@ _ROWS = frozenset(
     | {"nanmean", "nanmedian", "nansum", "norm", "normalize", "prod", "softmax", "softmin", "sort", "std", "std_mean"}
     | {"sum", "topk", "var", "var_mean"}
 )
-#: Those that take no more than shape and type from their first operand.
+#: Operators that take only shape and type from their first operand.
 _LIKE = frozenset(
     {"copy", "empty_like", "fill", "full_like", "new_empty", "new_full", "new_ones", "new_zeros", "ones_like"}
     | {"rand_like", "randn_like", "zeros_like"}
 )
-#: Those that take no more than that from their second operand.
+#: Operators that take only shape and type from their second operand.
 _AS = frozenset({"expand_as", "reshape_as", "type_as", "view_as"})
 _SCANS = frozenset({"cummax", "cummin", "cumprod", "cumsum", "logcumsumexp"})
 _LOSSES = frozenset(
@@ -77,7 +77,7 @@ _CHOICES = frozenset({"where", "masked_fill", "mul"})
 _POOLS = frozenset(f"max_pool{rank}d{more}" for rank in (1, 2, 3) for more in ("", "_with_indices"))
 _CONVOLUTIONS = frozenset({"conv1d", "conv2d", "conv3d", "convolution"})
 
-_RULES: dict[str, Callable[[Call], Needs]] = {
+_RULES: dict[str, Callable[[OperatorCall], Needs]] = {
     **dict.fromkeys(_EACH, rows.elementwise),
     **dict.fromkeys(_LIKE, rows.others),
     **dict.fromkeys(_AS, moves.first),
@@ -95,23 +95,23 @@ _RULES: dict[str, Callable[[Call], Needs]] = {
     **dict.fromkeys(("addmm", "baddbmm", "bmm", "linear", "matmul", "mm"), rows.product),
     "glu": rows.gated,
 }
-#: What may leave elements out although all of its results are needed.
+#: Operators that may leave out elements although all of their results are needed.
 PARTIAL = _CUT | _POOLS | _CONVOLUTIONS | _LIKE | _AS | {"where", "masked_fill"}
-#: Positions that are computed decide what they read of the first operand, which is not followed: nothing is claimed.
+#: Operators that read their first operand at computed positions, which are not followed: none of it counts as read.
 _ANYWHERE = frozenset(
     {"bucketize", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "masked_scatter", "searchsorted"}
 )
 
 
-def reads(call: Call) -> Needs:
-    """What is needed of each operand."""
+def reads(call: OperatorCall) -> Needs:
+    """The needed elements of each operand."""
     if call.kind in _ANYWHERE:
         return dict.fromkeys([name for name in call.operands() if name != call.named(*_LOOKED_UP)], True)
     if not (call.kind in PARTIAL or decisive(call.node, call.gates)) and all(
         need is True for need in call.needed.values()
     ):
         return call.everything()
-    # `max.other` is elementwise, `max.dim` is not; a choice is more than that.
+    # The tag belongs to an overload: `max.other` is elementwise, `max.dim` is not. Choices have a rule of their own.
     tagged = _is_elementwise(call.node["op"]) and call.kind not in _CHOICES
     rule = rows.elementwise if tagged else _RULES.get(call.kind)
     return {name: whole_or(need) for name, need in rule(call).items()} if rule else call.everything()
@@ -121,24 +121,27 @@ _LOOKED_UP = ("sorted_sequence", "boundaries", "input", "self")
 
 
 def gates(graph: Mapping[str, Any]) -> Gates:
-    """Values that are zero at some places for a reason: booleans, buffers, constants and what is made of these alone;
-    then triangles and what is padded or masked. A floating input is zero by luck, which no kernel could go by."""
-    found = {
+    """Two sets of values that have zeros at known positions. The first has booleans, buffers, constants and values
+    computed from these alone; the second has triangular, padded and masked values.
+
+    A zero in a floating-point input is chance, and no kernel could rely on it.
+    """
+    names = {
         value["name"] for value in graph["inputs"] if value["spec"]["dtype"] == "b1" or value.get("kind") == "buffer"
     }
     cut = set[str]()
     for node in graph["nodes"]:
         moved = kind(node) in _GATED
-        if (node["spec"] or {}).get("dtype") == "b1" or (moved and found.issuperset(references(node))):
-            found.add(node["name"])
-        elif kind(node) in _ZEROING or (moved and (found | cut).issuperset(references(node))):
+        if (node["spec"] or {}).get("dtype") == "b1" or (moved and names.issuperset(references(node))):
+            names.add(node["name"])
+        elif kind(node) in _ZEROING or (moved and (names | cut).issuperset(references(node))):
             cut.add(node["name"])
-    return frozenset(found), frozenset(cut)
+    return frozenset(names), frozenset(cut)
 
 
-#: These make zeros of whatever they are given.
+#: Operators that write zeros whatever their input is.
 _ZEROING = frozenset({"constant_pad_nd", "masked_fill", "pad", "tril", "triu", "where"})
-#: Of gates these make gates: nothing large is computed for it.
+#: Operators whose result is a gate if their operands are; they cost little to compute.
 _GATED = (
     _EACH
     | _MOVED
@@ -150,5 +153,5 @@ _GATED = (
 
 
 def _is_elementwise(op: str) -> bool:
-    found = overload(op)
-    return found is not None and torch.Tag.pointwise in found.tags
+    operator = overload(op)
+    return operator is not None and torch.Tag.pointwise in operator.tags

@@ -1,14 +1,16 @@
-"""Operators that read a window of their input for each element of their result, and may leave gaps between them."""
+"""Rules for operators that read a window of their input for each element of their result; windows may have gaps between
+their elements.
+"""
 
 from __future__ import annotations
 
 import torch
 
-from .call import Call, Needs, once
+from .call import Needs, OperatorCall, once
 
 
-def window(call: Call) -> Needs:
-    """The largest value of each window; windows may stick out."""
+def window(call: OperatorCall) -> Needs:
+    """Rule of max pooling: it reads all elements of the windows; windows may extend beyond the input."""
     name = call.named("self")
     rank = int(call.kind.partition("_pool")[2][0])
     kernel = _each(call.numbers("kernel_size", []), rank)
@@ -17,8 +19,10 @@ def window(call: Call) -> Needs:
     return {name: spread(call.mask(), call.shapes[name][-rank:], kernel, stride, padding, dilation)}
 
 
-def convolution(call: Call) -> Needs:
-    """Windows of all channels of a group, and the weights of the channels that are needed."""
+def convolution(call: OperatorCall) -> Needs:
+    """Rule of convolutions: they read windows of all channels of a group, and the weights of the channels that are
+    needed.
+    """
     first, weight = call.named("input"), call.named("weight")
     kernel = list(call.shapes[weight][2:])
     rank, shape = len(kernel), call.shapes[first]
@@ -31,8 +35,8 @@ def convolution(call: Call) -> Needs:
     read = spread(any_channel, shape[2:], kernel, stride, padding, _each(call.numbers("dilation", [1]), rank))
     made = mask.transpose(0, 1).flatten(1).any(1)
     weights = made.reshape(-1, *[1] * (rank + 1)).expand(call.shapes[weight])
-    found: Needs = dict.fromkeys(call.operands(), made)
-    return {**found, weight: weights, first: read.repeat_interleave(shape[1] // groups, 1).expand(shape)}
+    needs: Needs = dict.fromkeys(call.operands(), made)
+    return {**needs, weight: weights, first: read.repeat_interleave(shape[1] // groups, 1).expand(shape)}
 
 
 def spread(
@@ -43,19 +47,21 @@ def spread(
     padding: list[int],
     dilation: list[int],
 ) -> torch.Tensor:
-    """The positions in the windows whose results are needed, along one of the last dimensions after the other."""
+    """Marks the input positions of all windows whose results are needed. It handles the last dimensions one after
+    another.
+    """
     outer = mask.shape[: mask.dim() - len(sizes)]
     mask = once(mask, len(outer))
-    for place, size in enumerate(sizes):
-        dim = mask.dim() - len(sizes) + place
-        found = torch.zeros((*mask.shape[:dim], size, *mask.shape[dim + 1 :]), dtype=torch.bool, device=mask.device)
-        starts = torch.arange(mask.shape[dim], device=mask.device) * stride[place] - padding[place]
-        for step in range(kernel[place]):
-            at = starts + step * dilation[place]
+    for index, size in enumerate(sizes):
+        dim = mask.dim() - len(sizes) + index
+        widened = torch.zeros((*mask.shape[:dim], size, *mask.shape[dim + 1 :]), dtype=torch.bool, device=mask.device)
+        starts = torch.arange(mask.shape[dim], device=mask.device) * stride[index] - padding[index]
+        for step in range(kernel[index]):
+            at = starts + step * dilation[index]
             (inside,) = torch.nonzero((at >= 0) & (at < size), as_tuple=True)
             to = at[inside]
-            found.index_copy_(dim, to, found.index_select(dim, to) | mask.index_select(dim, inside))
-        mask = found
+            widened.index_copy_(dim, to, widened.index_select(dim, to) | mask.index_select(dim, inside))
+        mask = widened
     return mask.expand(*outer, *sizes)
 
 

@@ -1,4 +1,4 @@
-"""Waits for the program to import torch, then has it recorded. Standard library only."""
+"""Waits until the program imports torch, then installs the recorder. Standard library only."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ STARTED_FILE = "started.json"
 
 
 def begin(folder: str) -> None:
-    """Leave a note that this process was reached and watch for torch. A folder that cannot be written ends it here."""
+    """Write a file that shows that this process was reached, and wait for torch. If the folder cannot be written, do
+    nothing."""
     own = os.path.join(folder, str(os.getpid()))
     try:
         os.makedirs(own, mode=0o700)
@@ -27,7 +28,7 @@ def begin(folder: str) -> None:
 
 
 class _TorchFinder(importlib.abc.MetaPathFinder):
-    """Finds torch as it would have been found, and has the recorder installed behind its import."""
+    """Finds torch as Python would, and installs the recorder after its import."""
 
     def __init__(self, folder: str, began: float) -> None:
         self._folder, self._began = folder, began

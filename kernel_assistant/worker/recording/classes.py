@@ -1,4 +1,4 @@
-"""What is known of one module class, and of each of its configurations, while the program runs."""
+"""Counts and times of one module class, and of each of its configurations, while the program runs."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 
 from .signature import Key, spanned_bytes
 
-#: They hold modules and compute next to nothing: torch.nn's leaf classes count for whoever is above them.
+#: Containers, which compute almost nothing: the time of torch.nn leaf classes in them counts for the class above.
 _CONTAINERS = {
     "Sequential",
     "ModuleList",
@@ -21,7 +21,7 @@ _CONTAINERS = {
     "DistributedDataParallel",
     "FullyShardedDataParallel",
 }
-#: Matrix products and convolutions: vendor libraries, near their limit.
+#: Matrix products and convolutions, which vendor libraries run close to the hardware's limit.
 _PRODUCTS = (
     torch.nn.Linear,
     torch.nn.Bilinear,
@@ -35,9 +35,9 @@ MOST_CONFIGURATIONS = 16
 
 
 @dataclass
-class Signature:
-    """One kind of call of one configuration. `sample` is the number of its saved inputs, -1 without;
-    `refused` once they could not be saved as they should."""
+class ObservedSignature:
+    """One kind of call of one configuration. `sample` is the number of its saved inputs, -1 without; `refused` means
+    that saving them failed; `objects` are arguments that no kernel accepts."""
 
     number: int
     text: str
@@ -51,16 +51,18 @@ class Signature:
     sample: int = -1
     exact: bool = True
     refused: bool = False
+    objects: tuple[str, ...] = ()
 
 
 @dataclass
-class Configuration:
-    """Instances of a class with equal parameters and plain attributes. `bytes` of distinct parameters and buffers."""
+class ObservedConfiguration:
+    """Instances of a class with equal parameter shapes and plain attributes. `bytes` counts distinct parameters and
+    buffers."""
 
     number: int
     bytes: int
     device: str
-    signatures: dict[Key, Signature] = field(default_factory=dict)
+    signatures: dict[Key, ObservedSignature] = field(default_factory=dict)
     kept: str = ""
     refused: list[str] = field(default_factory=list)
     notes: list[str] = field(default_factory=list)
@@ -71,7 +73,7 @@ class Configuration:
 
 
 @dataclass
-class ModuleClass:
+class ObservedClass:
     """One class. Times in seconds as docs/scan.md defines them; `unserved` is the part of `share` where applied kernels
     would not run, by reason; `first` is the part of `inclusive` that the first call of each kind took."""
 
@@ -89,13 +91,13 @@ class ModuleClass:
     products: float = 0.0
     unserved: dict[str, float] = field(default_factory=dict)
     callers: dict[str, int] = field(default_factory=dict)
-    configurations: dict[Key, Configuration] = field(default_factory=dict)
+    configurations: dict[Key, ObservedConfiguration] = field(default_factory=dict)
     uncounted: int = 0
 
 
-def describe(cls: type, number: int) -> ModuleClass:
+def describe(cls: type, number: int) -> ObservedClass:
     is_torch = cls.__module__.startswith("torch.")
-    return ModuleClass(
+    return ObservedClass(
         number=number,
         cls=cls,
         path=_source(cls),
@@ -106,7 +108,8 @@ def describe(cls: type, number: int) -> ModuleClass:
 
 
 def configuration_key(module: torch.nn.Module) -> tuple[Key, int, str]:
-    """(what makes instances alike, bytes of distinct parameters and buffers, device type). Once for each instance."""
+    """(key that is equal for equal instances, bytes of distinct parameters and buffers, device type). Called once for
+    each instance."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
     dense = [tensor for _, tensor in tensors if tensor.layout is torch.strided and not _is_lazy(tensor)]
     shapes = tuple((name, _shape(tensor), tensor.dtype) for name, tensor in tensors)
@@ -123,19 +126,21 @@ def is_installed(path: str) -> bool:
 
 
 def _source(cls: type) -> str:
-    """The file of a class, "" where it has none. Asked at once: that of a script is forgotten before the exit."""
+    """The file of a class, "" if it has none. It is determined early, because the file of a script is not known any
+    more at exit.
+    """
     with contextlib.suppress(OSError, TypeError):
         return os.path.abspath(inspect.getsourcefile(cls) or "")
     return ""
 
 
 def _attributes(module: torch.nn.Module) -> Key:
-    """Numbers, strings and tuples of them, as they are when the instance is first called."""
+    """The attributes that are numbers, strings or tuples of them, at the first call of the instance."""
     plain = (bool, int, float, str, type(None), torch.dtype)
-    found = {name: value if isinstance(value, tuple) else (value,) for name, value in vars(module).items()}
+    attributes = {name: value if isinstance(value, tuple) else (value,) for name, value in vars(module).items()}
     return tuple(
         (name, items)
-        for name, items in found.items()
+        for name, items in attributes.items()
         if name != "training" and all(isinstance(item, plain) for item in items)
     )
 

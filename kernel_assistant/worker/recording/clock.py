@@ -1,4 +1,4 @@
-"""Times of calls: the CPU's clock, or events on the CUDA stream, which are read when they have come to pass."""
+"""Times calls by the CPU's clock, or by events on the CUDA stream, which are read after they have completed."""
 
 from __future__ import annotations
 
@@ -9,14 +9,14 @@ from typing import Any
 
 import torch
 
-#: Calls whose events are not yet read; beyond that the program waits for the oldest of them.
+#: Most calls with unread events; beyond that the program waits for the oldest of them.
 _MOST_WAITING = 8192
 
 Note = Callable[[float], None]
 
 
-class Clock:
-    """`begin` before a call, `end` behind it; the note gets the seconds, on CUDA some time later."""
+class CallClock:
+    """`begin` goes before a call, `end` after it; `note` gets the seconds, on CUDA some time later."""
 
     def __init__(self) -> None:
         self.events_used = 0
@@ -29,7 +29,7 @@ class Clock:
         return self._record()
 
     def end(self, begun: Any, seconds: float, note: Note) -> None:
-        """`seconds` is what the CPU's clock says; it counts where no event was begun."""
+        """End a call. `seconds` is the time by the CPU's clock; it counts if no event was begun."""
         if begun is None:
             note(seconds)
             return
@@ -39,7 +39,7 @@ class Clock:
             self._read(wait_above=_MOST_WAITING)
 
     def settle(self) -> None:
-        """Read everything, waiting where it must."""
+        """Read all events, and wait for those that are not complete."""
         self._read(wait_above=0)
 
     def _read(self, wait_above: int) -> None:
@@ -55,7 +55,8 @@ class Clock:
                 self._free.setdefault(begun.device.index, []).extend((begun, ended))
 
     def _record(self) -> Any:
-        """An event on the current stream. An event belongs to the device that it was first recorded on."""
+        """Record an event on the current stream. An event can only be reused on the device on which it was first
+        recorded."""
         free = self._free.get(torch.cuda.current_device())
         event: Any = free.pop() if free else torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
         event.record()

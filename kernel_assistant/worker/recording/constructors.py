@@ -14,14 +14,14 @@ _MOST_FRAMES = 32
 
 
 class ByIdentity:
-    """A value for each living object, whatever its class makes of equality."""
+    """A value for each living object, found by identity, even if its class redefines equality."""
 
     def __init__(self) -> None:
         self._held: dict[int, tuple[weakref.ref[Any], Any]] = {}
 
     def get(self, owner: Any) -> Any:
-        found = self._held.get(id(owner))
-        return found[1] if found is not None and found[0]() is owner else None
+        entry = self._held.get(id(owner))
+        return entry[1] if entry is not None and entry[0]() is owner else None
 
     def put(self, owner: Any, value: Any) -> None:
         key = id(owner)
@@ -29,25 +29,25 @@ class ByIdentity:
 
 
 class Constructors:
-    """`of(module)` are the arguments its class was called with, None where they could not be read or kept."""
+    """`of(module)` returns the arguments its class was called with, None if they could not be read or kept."""
 
     def __init__(self) -> None:
         self._arguments = ByIdentity()
 
     def note(self, module: Any, frame: types.FrameType | None) -> None:
-        """`frame` is the caller of `nn.Module.__init__`. Never raises."""
+        """Store the constructor arguments of `module`; `frame` is the caller of `nn.Module.__init__`. Never raises."""
         with contextlib.suppress(Exception):
             arguments = _arguments(module, frame)
             if arguments is not None:
                 self._arguments.put(module, arguments)
 
     def of(self, module: Any) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-        found: tuple[tuple[Any, ...], dict[str, Any]] | None = self._arguments.get(module)
-        return found
+        arguments: tuple[tuple[Any, ...], dict[str, Any]] | None = self._arguments.get(module)
+        return arguments
 
 
 def _arguments(module: Any, frame: types.FrameType | None) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """(args, kwargs) from the frame of the class's own `__init__`, before it has done more than call upwards."""
+    """(args, kwargs) from the frame of the class's own `__init__`, before it has done more than call the parent's."""
     function = inspect.unwrap(type(module).__init__)
     wanted = getattr(function, "__code__", None)
     for _ in range(_MOST_FRAMES):
@@ -79,11 +79,12 @@ def _read(code: types.CodeType, values: dict[str, Any]) -> tuple[tuple[Any, ...]
 
 
 def _is_heavy(value: Any) -> bool:
-    """Tensors and modules would be kept alive by being noted; such a module is kept as it is instead."""
+    """Whether a value is or contains tensors or modules, which storing it would keep alive; the module itself is saved
+    instead."""
     items = value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else [value]
     return any(isinstance(item, (torch.Tensor, torch.nn.Module)) for item in items)
 
 
 def _copied(value: Any) -> Any:
-    """A container may be changed after the call; what it holds is taken as it is."""
+    """A copy of a container, which the program may change after the call; its elements are not copied."""
     return value.copy() if type(value) in (list, dict, set) else value

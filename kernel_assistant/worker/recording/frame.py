@@ -1,4 +1,4 @@
-"""One call while it runs, and which calls are none of ours."""
+"""The record of one running call, and the conditions under which a call is not recorded."""
 
 from __future__ import annotations
 
@@ -6,11 +6,11 @@ from typing import Any
 
 import torch
 
-from .classes import Configuration, ModuleClass, Signature
+from .classes import ObservedClass, ObservedConfiguration, ObservedSignature
 
 
-class Frame:
-    """One call that runs now. Times are of the CPU's clock."""
+class CallFrame:
+    """One running call. Times are by the CPU's clock."""
 
     __slots__ = (
         "above",
@@ -28,7 +28,7 @@ class Frame:
         "unserved",
     )
 
-    def __init__(self, module: Any, cls: ModuleClass, above: Frame | None) -> None:
+    def __init__(self, module: Any, cls: ObservedClass, above: CallFrame | None) -> None:
         self.module, self.cls, self.above = module, cls, above
         self.began = self.overhead = 0.0
         self.begun: Any = None
@@ -37,12 +37,12 @@ class Frame:
         self.inside = False
         self.target = cls
         self.unserved = ""
-        self.configuration: Configuration | None = None
-        self.signature: Signature | None = None
+        self.configuration: ObservedConfiguration | None = None
+        self.signature: ObservedSignature | None = None
 
 
 def not_eager(module: Any) -> str:
-    """Why a call is passed by: "" if it is not."""
+    """Why a call is not recorded; "" if it is recorded."""
     cls = type(module)
     if cls.__name__ == "OptimizedModule" or module.__dict__.get("_compiled_call_impl") is not None:
         return "torch.compile"

@@ -1,4 +1,4 @@
-"""What is replaced in torch and in the process: `Module.__call__`, `Module.__init__`, `os._exit`; and when to write."""
+"""Replaces `Module.__call__`, `Module.__init__` and `os._exit` to record calls, and decides when to write."""
 
 from __future__ import annotations
 
@@ -74,7 +74,7 @@ def _replace_exit(recorder: Recorder) -> None:
 
 
 def _hide_from_compiler() -> None:
-    """Have torch.compile pass over every function of this package when it runs between two compiled graphs."""
+    """Make torch.compile skip every function of this package that runs between two compiled graphs."""
     package = __name__.rpartition(".")[0]
     for name, module in list(sys.modules.items()):
         if name == package or name.startswith(package + "."):
@@ -86,7 +86,7 @@ def _hide_from_compiler() -> None:
 
 
 def _mark(code: types.CodeType) -> None:
-    """`code` and the functions inside it."""
+    """Mark `code` and the functions inside it to be skipped."""
     _skip(code)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -94,7 +94,8 @@ def _mark(code: types.CodeType) -> None:
 
 
 def _skip(code: types.CodeType) -> None:
-    """What `torch._dynamo` does to its own helpers, without importing it; a torch without this evaluates them all."""
+    """Mark `code` as `torch._dynamo` marks its own helpers, without importing it; without this function torch evaluates
+    them."""
     from torch._C._dynamo import eval_frame
 
     set_strategy = getattr(eval_frame, "set_code_exec_strategy", None)

@@ -1,5 +1,5 @@
-"""Counts and times every call of a module, and writes down what it knows. Never lets a fault of its own reach the
-program: it then stops and says so in the recording."""
+"""Counts and times every call of a module, and writes the results. An error of its own never reaches the program: the
+recorder then stops and notes that in the recording."""
 
 from __future__ import annotations
 
@@ -15,36 +15,40 @@ from . import report
 from .classes import (
     MOST_CONFIGURATIONS,
     MOST_SIGNATURES,
-    Configuration,
-    ModuleClass,
-    Signature,
+    ObservedClass,
+    ObservedConfiguration,
+    ObservedSignature,
     configuration_key,
     describe,
 )
-from .clock import Clock, now
+from .clock import CallClock, now
 from .constructors import ByIdentity, Constructors
-from .frame import Frame, not_eager
+from .frame import CallFrame, not_eager
+from .objects import objects_of
 from .samples import Samples, main_file
 from .signature import Key, Reader, kind, text
 
 _WRITE_EVERY_S = 2.0
 _FIRST_WRITE_S = 0.25
-#: Share of the time so far from which on a class's larger inputs are kept.
+#: Share of the time so far from which larger inputs of a class are kept.
 _MATTERS = 0.01
 
 
 class _Thread(threading.local):
-    top: Frame | None = None
+    top: CallFrame | None = None
     busy = False
 
 
 class Recorder:
-    """One process. `enter` and `leave` come in pairs; `end` writes for the last time."""
+    """The recorder of one process. `enter` and `leave` come in pairs; `end` writes for the last time."""
 
     def __init__(self, folder: str, began: float) -> None:
         self.active = True
         self.folder, self.began = folder, began
-        self.classes: dict[type, ModuleClass] = {}
+        self.classes: dict[type, ObservedClass] = {}
+        #: FILE:CLASS of what ran inside torch.compile, and inside torch.jit.script.
+        self.compiled: set[str] = set()
+        self.scripted: set[str] = set()
         self.skipped: dict[str, int] = {}
         self.failure = ""
         self.main = ""
@@ -52,16 +56,18 @@ class Recorder:
         self.calls, self.overhead = 0, 0.0
         self.first_call = self.last_call = 0.0
         self.constructors = Constructors()
-        self.clock = Clock()
+        self.clock = CallClock()
         self.samples = Samples(folder, self.constructors)
         self._configurations = ByIdentity()
+        self._compiled_modules = ByIdentity()
+        self._scripted_modules = ByIdentity()
         self._thread = _Thread()
         self._lock = threading.RLock()
         self._owner = os.getpid()
         self._write_at = now() + _FIRST_WRITE_S
 
-    def enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame | None:
-        """Begin a call; None where it is not recorded."""
+    def enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFrame | None:
+        """Begin a call; None if it is not recorded."""
         thread = self._thread
         if thread.busy or (thread.top is not None and thread.top.compiled):
             return None
@@ -74,18 +80,20 @@ class Recorder:
                 self.skipped[reason] = self.skipped.get(reason, 0) + 1
                 if reason == "torch.compile":
                     frame = self._compiled_frame(module)
+                elif reason == "torch.jit":
+                    self._note_scripted(module)
             if frame is not None:
                 thread.top = frame
                 self._begin(frame, arrived)
             return frame
-        except Exception:  # noqa: BLE001 - no fault of ours may reach the program; it is told in the recording
+        except Exception:  # noqa: BLE001 - no error of ours may reach the program; the recording has it
             self._give_up()
             return None
         finally:
             thread.busy = False
 
-    def leave(self, frame: Frame, result: Any) -> None:
-        """End a call; `result` is None where it raised."""
+    def leave(self, frame: CallFrame, result: Any) -> None:
+        """End a call; `result` is None if it raised."""
         ended = now()
         thread = self._thread
         thread.top, thread.busy = frame.above, True
@@ -102,28 +110,28 @@ class Recorder:
             self.overhead += spent
             if frame.above is not None:
                 frame.above.overhead += spent + frame.overhead
-        except Exception:  # noqa: BLE001 - no fault of ours may reach the program; it is told in the recording
+        except Exception:  # noqa: BLE001 - no error of ours may reach the program; the recording has it
             self._give_up()
         finally:
             thread.busy = False
 
     def end(self, how: str) -> None:
-        """Write for the last time; later calls pass by."""
+        """Write for the last time; later calls are not recorded."""
         if self.active and os.getpid() == self._owner:
             self.ended = how
             self._write(wait=True)
             self.active = False
 
     def stop(self) -> None:
-        """In a forked child: its calls are not part of this recording."""
+        """Stop recording in a forked child, whose calls are not part of this recording."""
         self.active = False
 
-    def _frame(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Frame:
+    def _frame(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFrame:
         cls = self.classes.get(type(module))
         if cls is None:
             self.main = self.main or main_file()
             cls = self.classes[type(module)] = describe(type(module), len(self.classes))
-        frame = Frame(module, cls, self._thread.top)
+        frame = CallFrame(module, cls, self._thread.top)
         above, owner = frame.above, frame.above
         caller = above.cls.cls.__qualname__ if above else ""
         cls.callers[caller] = cls.callers.get(caller, 0) + 1
@@ -138,14 +146,28 @@ class Recorder:
         self._recognise(frame, args, kwargs, folded)
         return frame
 
-    def _compiled_frame(self, module: Any) -> Frame:
-        """Marks that everything below belongs to torch.compile; takes no time of its own."""
-        frame = Frame(module, describe(type(module), -1), self._thread.top)
+    def _compiled_frame(self, module: Any) -> CallFrame:
+        """A frame that marks all calls inside as part of torch.compile; it takes no time itself."""
+        if self._compiled_modules.get(module) is None:
+            self._compiled_modules.put(module, True)
+            self.compiled |= _file_and_class({type(one) for one in module.modules()})
+        frame = CallFrame(module, describe(type(module), -1), self._thread.top)
         frame.compiled = True
         return frame
 
-    def _recognise(self, frame: Frame, args: tuple[Any, ...], kwargs: dict[str, Any], folded: bool) -> None:
-        """Which configuration and which signature this call is of; keeps its inputs if they are wanted."""
+    def _note_scripted(self, module: Any) -> None:
+        """Note the classes that `torch.jit.script` compiled; a module that was traced or loaded does not know its
+        class."""
+        if isinstance(module, torch.jit.ScriptModule) and self._scripted_modules.get(module) is None:
+            self._scripted_modules.put(module, True)
+            python_classes = [
+                getattr(getattr(one, "_concrete_type", None), "py_class", None) for one in module.modules()
+            ]
+            classes = {one for one in python_classes if isinstance(one, type)}
+            self.scripted |= _file_and_class({one for one in classes if not one.__module__.startswith("torch.")})
+
+    def _recognise(self, frame: CallFrame, args: tuple[Any, ...], kwargs: dict[str, Any], folded: bool) -> None:
+        """Determine the configuration and the signature of a call; keep its inputs if they are wanted."""
         configuration = self._configuration(frame.cls, frame.module)
         reader = Reader()
         key = (reader.key(args), reader.key(kwargs), bool(frame.module.training))
@@ -162,6 +184,7 @@ class Recorder:
                 frame.cls.uncounted += 1
                 return
             signature = _signature(len(configuration.signatures), key, reader)
+            signature.objects = objects_of(frame.module, args, kwargs)
             configuration.signatures[key] = signature
         frame.first = not signature.calls
         signature.calls += 1
@@ -172,16 +195,16 @@ class Recorder:
             self.samples.keep_inputs(frame.cls, configuration, signature, (args, kwargs), self._matters(frame.cls))
             self._aside(begun, frame.above)
 
-    def _configuration(self, cls: ModuleClass, module: Any) -> Configuration | None:
-        found: Configuration | None = self._configurations.get(module)
-        if found is None:
+    def _configuration(self, cls: ObservedClass, module: Any) -> ObservedConfiguration | None:
+        configuration: ObservedConfiguration | None = self._configurations.get(module)
+        if configuration is None:
             key, size, device = configuration_key(module)
-            found = cls.configurations.get(key)
-            if found is None and len(cls.configurations) < MOST_CONFIGURATIONS:
-                found = cls.configurations[key] = Configuration(len(cls.configurations), size, device)
-            if found is not None:
-                self._configurations.put(module, found)
-        return found
+            configuration = cls.configurations.get(key)
+            if configuration is None and len(cls.configurations) < MOST_CONFIGURATIONS:
+                configuration = cls.configurations[key] = ObservedConfiguration(len(cls.configurations), size, device)
+            if configuration is not None:
+                self._configurations.put(module, configuration)
+        return configuration
 
     def _unserved(self, module: Any, reader: Reader) -> str:
         if torch._C._is_any_autocast_enabled():
@@ -191,7 +214,7 @@ class Recorder:
         needed = reader.gradient or any(parameter.requires_grad for parameter in module.parameters())
         return "gradient" if needed else ""
 
-    def _begin(self, frame: Frame, arrived: float) -> None:
+    def _begin(self, frame: CallFrame, arrived: float) -> None:
         frame.begun = None if frame.compiled else self.clock.begin(bool(frame.begun))
         frame.began = now()
         if not self.first_call:
@@ -201,7 +224,7 @@ class Recorder:
         if frame.above is not None:
             frame.above.overhead += spent
 
-    def _count(self, frame: Frame, ended: float) -> None:
+    def _count(self, frame: CallFrame, ended: float) -> None:
         cls, target = frame.cls, frame.target
         above = frame.above
         parent = None if above is None else above.cls
@@ -231,7 +254,7 @@ class Recorder:
         self.calls += 1
         self.clock.end(frame.begun, ended - frame.began - frame.overhead, note)
 
-    def _look_at_result(self, frame: Frame, signature: Signature, result: Any) -> None:
+    def _look_at_result(self, frame: CallFrame, signature: ObservedSignature, result: Any) -> None:
         if not signature.output:
             reader = Reader()
             signature.output = text(reader.key(result))
@@ -242,10 +265,10 @@ class Recorder:
             self.samples.keep_module(frame.cls, configuration, frame.module, self._matters(frame.cls))
             self._aside(begun, frame.above)
 
-    def _aside(self, begun: Any, above: Frame | None) -> None:
-        """Take what was kept just now out of the calls around it. On the device's time line it is a gap in each of
-        them; the CPU's times are mended by `Frame.overhead`."""
-        around: list[Frame] = []
+    def _aside(self, begun: Any, above: CallFrame | None) -> None:
+        """Subtract the time of keeping inputs from the calls around it. On the device's time line it is a gap in each
+        of them; the CPU's times are corrected by `CallFrame.overhead`."""
+        around: list[CallFrame] = []
         while above is not None:
             if above.begun is not None:
                 around.append(above)
@@ -268,7 +291,7 @@ class Recorder:
 
         self.clock.end(begun, 0.0, note)
 
-    def _matters(self, cls: ModuleClass) -> bool:
+    def _matters(self, cls: ObservedClass) -> bool:
         return cls.share > _MATTERS * (now() - self.began)
 
     def _write(self, *, wait: bool) -> None:
@@ -278,23 +301,28 @@ class Recorder:
                 self.clock.settle()
             report.write(self)
             self._write_at = now() + max(_WRITE_EVERY_S, 20 * (now() - began))
-        except Exception:  # noqa: BLE001 - no fault of ours may reach the program; it is told in the recording
+        except Exception:  # noqa: BLE001 - no error of ours may reach the program; the recording has it
             self._give_up()
 
     def _give_up(self) -> None:
-        """Stop recording for good; what was counted so far is written with the reason."""
+        """Stop recording for good, and write what was counted so far with the reason."""
         self.active = False
         error = traceback.format_exc()
         self.failure = error.strip().splitlines()[-1]
         try:
             report.write(self)
-        except Exception:  # noqa: BLE001 - as above, and now there is no file to tell it in
+        except Exception:  # noqa: BLE001 - as above, and now there is no file to report it in
             sys.stderr.write(f"kernel-assistant scan: the recorder failed and stopped: {error}\n")
 
 
-def _signature(number: int, key: Key, reader: Reader) -> Signature:
+def _file_and_class(classes: set[type]) -> set[str]:
+    """The names FILE:CLASS of those classes that are defined in a file."""
+    return {f"{one.path}:{one.cls.__qualname__}" for one in (describe(cls, -1) for cls in classes) if one.path}
+
+
+def _signature(number: int, key: Key, reader: Reader) -> ObservedSignature:
     args, kwargs, training = key
     shown = text(args)
     if len(kwargs) > 1:
         shown = f"{shown[:-1]}{', ' if len(args) > 1 else ''}{text(kwargs)[1:-1]})"
-    return Signature(number, shown, repr(kind(key)), reader.bytes, training)
+    return ObservedSignature(number, shown, repr(kind(key)), reader.bytes, training)

@@ -1,4 +1,4 @@
-"""`recording.json`: everything that was counted, as plain values (records/scan.py reads it)."""
+"""Writes `recording.json`: all counts and times as plain values (records/scan.py reads it)."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
-from .classes import Configuration, ModuleClass, Signature, is_installed
+from .classes import ObservedClass, ObservedConfiguration, ObservedSignature, is_installed
 from .clock import now
 from .samples import folder_name, write_file
 
@@ -20,7 +20,7 @@ FILE = "recording.json"
 
 
 def write(recorder: Recorder) -> None:
-    """Replace the file by what is known now."""
+    """Replace the file with the current state."""
     document = {
         "version": 1,
         "pid": os.getpid(),
@@ -38,13 +38,15 @@ def write(recorder: Recorder) -> None:
         "ended": recorder.ended,
         "failure": recorder.failure,
         "skipped": dict(recorder.skipped),
+        "compiled": sorted(recorder.compiled),
+        "scripted": sorted(recorder.scripted),
         "search_path": _own_folders(),
         "classes": [_class(cls) for cls in list(recorder.classes.values()) if cls.calls],
     }
     write_file(os.path.join(recorder.folder, FILE), json.dumps(document).encode())
 
 
-def _class(cls: ModuleClass) -> dict[str, Any]:
+def _class(cls: ObservedClass) -> dict[str, Any]:
     return {
         "name": cls.cls.__name__,
         "qualname": cls.cls.__qualname__,
@@ -65,7 +67,7 @@ def _class(cls: ModuleClass) -> dict[str, Any]:
     }
 
 
-def _configuration(cls: ModuleClass, configuration: Configuration) -> dict[str, Any]:
+def _configuration(cls: ObservedClass, configuration: ObservedConfiguration) -> dict[str, Any]:
     return {
         "folder": folder_name(cls, configuration),
         "parameter_bytes": configuration.bytes,
@@ -75,7 +77,7 @@ def _configuration(cls: ModuleClass, configuration: Configuration) -> dict[str, 
     }
 
 
-def _signature(signature: Signature) -> dict[str, Any]:
+def _signature(signature: ObservedSignature) -> dict[str, Any]:
     return {
         "text": signature.text,
         "kind": signature.kind,
@@ -87,6 +89,7 @@ def _signature(signature: Signature) -> dict[str, Any]:
         "output_bytes": signature.output_bytes,
         "sample": signature.sample,
         "exact": signature.exact,
+        "objects": list(signature.objects),
     }
 
 
@@ -97,6 +100,6 @@ def _device(recorder: Recorder) -> str:
 
 
 def _own_folders() -> list[str]:
-    """The program's import path without what is installed, which a worker has anyway."""
+    """The program's import path without installed packages, which a worker has anyway."""
     entries = [os.path.abspath(entry) for entry in sys.path]
     return [entry for entry in dict.fromkeys(entries) if os.path.isdir(entry) and not is_installed(entry + os.sep)]

@@ -1,4 +1,5 @@
-"""Keeps modules and the inputs of some of their calls as files, within limits. Read by `worker/recorded.py`."""
+"""Saves modules and the inputs of some of their calls as files, within limits. `worker/user_module/recorded.py` reads
+them."""
 
 from __future__ import annotations
 
@@ -13,10 +14,11 @@ from typing import IO, Any, cast
 
 import torch
 
-from .classes import Configuration, ModuleClass, Signature
+from .classes import ObservedClass, ObservedConfiguration, ObservedSignature
 from .constructors import Constructors
 
-#: Bytes of one call's tensors, or of one module, that are kept at once; and those of a class that matters.
+#: Bytes of one call's tensors, or of one module, that are saved immediately; and those for a class that takes much
+#: time.
 SMALL = 4 << 20
 LARGE_CALL = 64 << 20
 LARGE_MODULE = 256 << 20
@@ -27,7 +29,7 @@ _STATISTICS_ELEMENTS = 1 << 20
 
 
 class TooLargeError(Exception):
-    """More bytes than the limit of the file that is being written."""
+    """The file being written would exceed its limit."""
 
 
 class Samples:
@@ -39,13 +41,13 @@ class Samples:
 
     def keep_inputs(
         self,
-        cls: ModuleClass,
-        configuration: Configuration,
-        signature: Signature,
+        cls: ObservedClass,
+        configuration: ObservedConfiguration,
+        signature: ObservedSignature,
         call: tuple[tuple[Any, ...], dict[str, Any]],
         matters: bool,
     ) -> None:
-        """Keep the arguments of a call that is about to happen: their values, or what describes them."""
+        """Save the arguments of a call before it runs: their values, or a description of them."""
         exact = signature.input_bytes <= (LARGE_CALL if matters else SMALL)
         if signature.refused or (signature.sample >= 0 and (signature.exact or not exact)):
             return
@@ -58,8 +60,8 @@ class Samples:
         else:
             signature.refused = True
 
-    def keep_module(self, cls: ModuleClass, configuration: Configuration, module: Any, matters: bool) -> None:
-        """Keep the module, or how it was constructed where it does not pickle or is too large so far."""
+    def keep_module(self, cls: ObservedClass, configuration: ObservedConfiguration, module: Any, matters: bool) -> None:
+        """Save the module, or its constructor arguments if it cannot be pickled or is too large so far."""
         if configuration.kept == "module" or "module" in configuration.refused:
             return
         if configuration.bytes <= (LARGE_MODULE if matters else SMALL):
@@ -78,9 +80,9 @@ class Samples:
             configuration.refused.append("init")
 
     def _keep(
-        self, cls: ModuleClass, configuration: Configuration, name: str, value: Any, *, exact: bool | None
+        self, cls: ObservedClass, configuration: ObservedConfiguration, name: str, value: Any, *, exact: bool | None
     ) -> bool:
-        """Write one file; False with a note where the value cannot be kept."""
+        """Write one file; False, with a note, if the value cannot be saved."""
         folder = os.path.join(self._folder, folder_name(cls, configuration))
         try:
             if not os.path.isdir(folder):
@@ -98,18 +100,18 @@ class Samples:
         return False
 
 
-def folder_name(cls: ModuleClass, configuration: Configuration) -> str:
+def folder_name(cls: ObservedClass, configuration: ObservedConfiguration) -> str:
     return f"c{cls.number}v{configuration.number}"
 
 
 def main_file() -> str:
-    """The file that runs as `__main__`, "" where there is none."""
+    """The file that runs as `__main__`, "" if there is none."""
     path = getattr(sys.modules.get("__main__"), "__file__", None)
     return os.path.abspath(path) if path else ""
 
 
 def write_file(path: str, content: bytes) -> None:
-    """Whole or not at all; readable by the user only."""
+    """Write a file completely or not at all; only the user can read it."""
     draft = f"{path}.new"
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
         file.write(content)
@@ -117,7 +119,7 @@ def write_file(path: str, content: bytes) -> None:
 
 
 def compact(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy on the CPU with the same shape and strides, without the rest of a storage that it is a view of."""
+    """A copy on the CPU with the same shape and strides, without unused parts of a shared storage."""
     tensor = tensor.detach().resolve_conj().resolve_neg()
     shape = [1 if stride == 0 and size else size for size, stride in zip(tensor.shape, tensor.stride(), strict=True)]
     part = tensor[tuple(slice(0, size) for size in shape)] if shape != list(tensor.shape) else tensor
@@ -129,7 +131,7 @@ def compact(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def statistics(tensor: torch.Tensor) -> dict[str, Any]:
-    """What a large tensor is described by; figures of a part of it."""
+    """The description of a large tensor; its statistics are computed from a part of it."""
     tensor = tensor.detach()
     described: dict[str, Any] = {
         "shape": list(tensor.shape),
@@ -153,17 +155,18 @@ def statistics(tensor: torch.Tensor) -> dict[str, Any]:
 
 
 def held(tensor: torch.Tensor) -> torch.Tensor:
-    """Named in a file in front of each tensor of a call; the reader has its own of this name."""
+    """In a saved file this function marks each tensor of a call; the reader has its own function of this name."""
     return tensor
 
 
 def drawn(described: dict[str, Any]) -> torch.Tensor:
-    """Named in a file in place of a tensor that was too large; the reader has its own of this name."""
+    """In a saved file this function replaces a tensor that was too large; the reader has its own function of this
+    name."""
     raise NotImplementedError("only the worker draws inputs")
 
 
 def _save(path: str, value: Any, exact: bool | None, limit: int) -> int:
-    """Write one file whole or not at all; its bytes. Raises TooLargeError, and what pickling raises."""
+    """Write one file completely or not at all; returns its bytes. Raises TooLargeError, and what pickling raises."""
     draft = f"{path}.new"
     pickling = pickle if exact is None else _pickling(exact)
     with open(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), "wb") as file:
@@ -182,7 +185,8 @@ def _save(path: str, value: Any, exact: bool | None, limit: int) -> int:
 
 
 def _pickling(exact: bool) -> Any:
-    """A pickle module for `torch.save`: it writes `compact` tensors or, where not `exact`, statistics of large ones."""
+    """A pickle module for `torch.save`: it writes `compact` tensors or, unless `exact`, the statistics of large
+    ones."""
 
     class Pickler(pickle.Pickler):
         own: dict[int, torch.Tensor] = {}
@@ -203,7 +207,7 @@ def _pickling(exact: bool) -> Any:
 
 
 class _Limited(io.RawIOBase):
-    """Writes up to a limit. What it raises beyond that, torch wraps: hence `exceeded`."""
+    """A file that can be written up to a limit. torch wraps the error beyond that, so `exceeded` records it."""
 
     def __init__(self, file: IO[bytes], limit: int) -> None:
         self._file, self._limit = file, limit

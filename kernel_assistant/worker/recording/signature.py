@@ -1,4 +1,4 @@
-"""What tells one call from another: structure, shapes, strides, dtypes, devices and plain values of its arguments."""
+"""Distinguishes calls by structure, shapes, strides, dtypes, devices and plain values of their arguments."""
 
 from __future__ import annotations
 
@@ -24,7 +24,8 @@ _MOST_TEXT = 160
 
 
 class Reader:
-    """Walks the arguments or the result of one call. `bytes` of the distinct tensors, `devices` by type."""
+    """Walks the arguments or the result of one call. `bytes` sums the distinct tensors, `devices` are the device
+    types."""
 
     __slots__ = ("bytes", "devices", "gradient", "tensors")
 
@@ -35,7 +36,7 @@ class Reader:
         self.gradient = False
 
     def key(self, value: Any, depth: int = 0) -> Key:
-        """Equal for values that a kernel could not tell apart but by the numbers in their tensors."""
+        """A key that is equal for values that a kernel could distinguish only by the numbers in their tensors."""
         if isinstance(value, torch.Tensor):
             return self._tensor(value)
         if isinstance(value, _PLAIN):
@@ -66,7 +67,7 @@ class Reader:
 
 
 def spanned_bytes(tensor: torch.Tensor) -> int:
-    """Bytes of the distinct elements: an expanded dimension is one element."""
+    """Bytes of the distinct elements: an expanded dimension counts as one element."""
     if 0 in tensor.stride():
         sizes = [size for size, stride in zip(tensor.shape, tensor.stride(), strict=True) if stride or not size]
         return math.prod(sizes) * tensor.element_size()
@@ -74,13 +75,13 @@ def spanned_bytes(tensor: torch.Tensor) -> int:
 
 
 def text(key: Key) -> str:
-    """For people: `(f32[8, 128], None, {mask: b1[8]})`, shortened."""
-    found = _text(key)
-    return found if len(found) <= _MOST_TEXT else found[: _MOST_TEXT - 1] + "…"
+    """A key as readable text: `(f32[8, 128], None, {mask: b1[8]})`, shortened."""
+    full_text = _text(key)
+    return full_text if len(full_text) <= _MOST_TEXT else full_text[: _MOST_TEXT - 1] + "…"
 
 
 def kind(key: Key) -> Key:
-    """The key without sizes, but with the order in memory: calls of one kind may be workloads of one task."""
+    """The key without sizes, but with the memory order: calls of one kind may become workloads of one task."""
     if _is_tensor(key):
         return (key[0], _order(key[1], key[2]), key[3], key[4])
     return tuple(kind(item) if isinstance(item, tuple) else item for item in key) if isinstance(key, tuple) else key
@@ -115,7 +116,7 @@ def _class_of(tensor: torch.Tensor) -> str:
 
 
 def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> Key:
-    """Dimensions from the outermost in memory to the innermost; where there are gaps or overlaps the strides. Those of
+    """Dimensions from the outermost in memory to the innermost; the strides if there are gaps or overlaps. Strides of
     dimensions of size 1 do not count."""
     order = tuple(sorted(range(len(shape)), key=lambda dim: (shape[dim] == 1, -strides[dim], dim)))
     real = [dim for dim in order if shape[dim] != 1]

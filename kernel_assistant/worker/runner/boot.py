@@ -1,5 +1,5 @@
-"""Starts a runner: `PYTHON -I -S boot.py FD` inside the sandbox, FD being the socket to the judge; a folder in place of
-FD has one call for a profiler to watch."""
+"""Starts a runner: `PYTHON -I -S boot.py FD` inside the sandbox, FD being the socket to the judge. With a folder
+instead of FD it makes one call for a profiler."""
 
 import importlib.util
 import os
@@ -17,7 +17,8 @@ if __name__ == "__main__":
     if sys.argv[1].isdecimal():
         from kernel_assistant_runner.serve import main
 
-        sys.exit(main(int(sys.argv[1])))
+        # Without the interpreter's cleanup, which with torch imported takes longer than the judge waits.
+        os._exit(main(int(sys.argv[1])))
     from kernel_assistant_runner.counted import main as counted
 
     sys.exit(counted(sys.argv[1]))

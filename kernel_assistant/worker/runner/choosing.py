@@ -1,4 +1,5 @@
-"""Picks the fastest of several ways to do one operation by running them on memory of its own. Standard library only."""
+"""Picks the fastest of several algorithms for one operation by running them on its own memory. Standard library
+only."""
 
 from __future__ import annotations
 
@@ -10,19 +11,19 @@ from typing import NamedTuple
 from .cuda_driver import OUT_OF_MEMORY, CudaError, Driver, Events
 
 Words = Array[c_uint64]
-#: Every byte of the operands: small positive numbers in all floating types.
+#: Every byte of the operands: this gives small positive numbers in all floating types.
 FILL = 0x3C
-#: A later way, which the library expects to be slower, must be this much faster.
+#: A later algorithm, which the library expects to be slower, is chosen only below this share of the best time.
 LEAST_GAIN = 0.97
 MOST_REPEATS = 10
 MILLISECONDS = 1.0
 TRIALS = 3
-#: A way this much slower at its first call is not looked at again.
+#: An algorithm that is slower than the best by this factor at its first call is not timed further.
 HOPELESS = 3.0
 
 
-class Way(NamedTuple):
-    """One way: its name, the bytes of its workspace, and the calls, which return a status (0: done).
+class Algorithm(NamedTuple):
+    """One algorithm: its name, the bytes of its workspace, and `attempt`, which runs it and returns a status (0: done).
 
     `attempt(words, stream)`: `words` are the operands' addresses and, last, the workspace's.
     """
@@ -32,10 +33,11 @@ class Way(NamedTuple):
     attempt: Callable[[Words, int], int]
 
 
-def choose(driver: Driver, events: Events, ways: Sequence[Way], spans: Sequence[int]) -> Way | None:
-    """The fastest of `ways` (likely best first) over operands of `spans` bytes; None where all of them refuse.
+def choose(driver: Driver, events: Events, ways: Sequence[Algorithm], spans: Sequence[int]) -> Algorithm | None:
+    """The fastest of `ways` (likely best first) over operands of `spans` bytes; None if the library refuses all of
+    them.
 
-    Where there is no memory for trying, the first one. Runs on the default stream and waits for it.
+    If there is no memory to try them, it is the first one. Runs on the default stream and waits for it.
     """
     blocks: list[int] = []
     try:
@@ -53,7 +55,7 @@ def choose(driver: Driver, events: Events, ways: Sequence[Way], spans: Sequence[
             driver.free(block)
 
 
-def _fastest(driver: Driver, events: Events, ways: Sequence[Way], words: Words) -> Way | None:
+def _fastest(driver: Driver, events: Events, ways: Sequence[Algorithm], words: Words) -> Algorithm | None:
     best, shortest = None, math.inf
     for way in ways:
         milliseconds = _time(driver, events, way, words, HOPELESS * shortest)
@@ -62,8 +64,10 @@ def _fastest(driver: Driver, events: Events, ways: Sequence[Way], words: Words) 
     return best
 
 
-def _time(driver: Driver, events: Events, way: Way, words: Words, most: float) -> float:
-    """Shortest milliseconds a call, infinite where the library refuses; one call is enough to see more than `most`."""
+def _time(driver: Driver, events: Events, way: Algorithm, words: Words, most: float) -> float:
+    """Shortest milliseconds of a call; infinite if the library refuses. If the first call takes more than `most`, its
+    time is returned.
+    """
     if way.attempt(words, 0):
         return math.inf
     driver.synchronize()
@@ -74,7 +78,7 @@ def _time(driver: Driver, events: Events, way: Way, words: Words, most: float) -
     return min(_span(driver, events, way, words, repeats) for _ in range(TRIALS)) / repeats
 
 
-def _span(driver: Driver, events: Events, way: Way, words: Words, repeats: int) -> float:
+def _span(driver: Driver, events: Events, way: Algorithm, words: Words, repeats: int) -> float:
     events.record(events.begin)
     for _ in range(repeats):
         way.attempt(words, 0)

@@ -6,13 +6,12 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .libraries import LibraryError
-from .plan import BoundLibraryCall
+from .plan import BoundLibraryCall, LibraryError
 
 INT_MAX = 2**31 - 1
 
 
-class Shape(NamedTuple):
+class ConvolutionShape(NamedTuple):
     """A convolution over two or three spatial dimensions: sizes in the order N, C, spatial, whatever the layout."""
 
     x: tuple[int, ...]
@@ -42,7 +41,7 @@ class Shape(NamedTuple):
         return strides(self.bias, self.channels_last)
 
 
-def read_shape(launch: BoundLibraryCall) -> Shape:
+def read_shape(launch: BoundLibraryCall) -> ConvolutionShape:
     """The shape of a launch. Raises LibraryError where sizes contradict each other or the buffers."""
     settings, sizes = launch.settings, launch.sizes
     stride, padding, dilation = (_numbers(settings[key]) for key in ("stride", "padding", "dilation"))
@@ -52,7 +51,7 @@ def read_shape(launch: BoundLibraryCall) -> Shape:
     if c % groups or k % groups or min(c, k, *kernel) < 1 or min(n, *inner, *outer) < 0:
         raise LibraryError(f"{launch.symbol}: {c} channels to {k} in {groups} groups over a filter {kernel}")
     transposed = launch.library == "cudnn.conv_transpose"
-    # A transposed convolution's input is what the convolution of its output gives.
+    # The input of a transposed convolution has the size of a convolution's output.
     big, small = (outer, inner) if transposed else (inner, outer)
     expected = tuple(
         (size + 2 * pad - step * (extent - 1) - 1) // hop + 1
@@ -61,7 +60,7 @@ def read_shape(launch: BoundLibraryCall) -> Shape:
     if 0 not in (n, *inner, *outer) and small != expected:
         raise LibraryError(f"{launch.symbol}: {inner} gives another size than {outer}")
     w = (c, k // groups, *kernel) if transposed else (k, c // groups, *kernel)
-    shape = Shape(
+    shape = ConvolutionShape(
         x=(n, c, *_planar(inner, 1)),
         w=(*w[:2], *_planar(kernel, 1)),
         out=(n, k, *_planar(outer, 1)),
@@ -84,11 +83,11 @@ def read_shape(launch: BoundLibraryCall) -> Shape:
 def strides(sizes: Sequence[int], channels_last: bool) -> tuple[int, ...]:
     """Strides of a dense tensor N, C, spatial in either layout, in elements."""
     order = [0, *range(2, len(sizes)), 1] if channels_last else list(range(len(sizes)))
-    found, step = [0] * len(sizes), 1
+    steps, step = [0] * len(sizes), 1
     for position in reversed(order):
-        found[position] = step
+        steps[position] = step
         step *= sizes[position]
-    return tuple(found)
+    return tuple(steps)
 
 
 def _planar(values: tuple[int, ...], fill: int) -> tuple[int, ...]:

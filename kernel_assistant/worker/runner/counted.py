@@ -1,7 +1,7 @@
 """One call of a plan on made-up inputs, for a profiler to watch: `PYTHON -I -S boot.py FOLDER`. Standard library only.
 
-The folder holds `plan.json` (plan, dims, device) and `kernels.cubin`. Values are of no interest here, and nothing is
-compared: what a kernel moves and how busy it keeps the device hardly depends on them.
+The folder holds `plan.json` (plan, dims, device) and `kernels.cubin`. Outputs are not compared: what a kernel moves,
+and how busy it keeps the device, hardly depends on the values.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from . import plan as plans
 from .cuda_driver import Driver
 from .executor import CudaModule, bind
 
-#: In each byte of a float: 0.0115 as f32 and bf16, 1.06 as f16. Integers are 0, which is a valid index.
+#: Each byte of a float, which gives 0.0115 as f32 and bf16, 1.06 as f16. Integers are 0, which is a valid index.
 _FLOAT_BYTE = 0x3C
 _FLOATS = ("f64", "f32", "bf16", "f16")
 
 
 def main(folder: str) -> int:
-    """Runs `prepare` where there is one, then the launches once. Raises CudaError and PlanError."""
+    """Run `prepare` if the plan has it, then the launches once. Raises CudaError and PlanError."""
     with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
         wanted = json.load(file)
     plan, dims = wanted["plan"], wanted["dims"]

@@ -10,9 +10,8 @@ import ctypes
 import threading
 from ctypes import byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 
-from .choosing import Way, Words
-from .libraries import LibraryError
-from .plan import BoundLibraryCall
+from .choosing import Algorithm, Words
+from .plan import BoundLibraryCall, LibraryError
 
 TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}
 COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
@@ -20,10 +19,10 @@ EPILOGUES = {"none": 1, "relu": 2, "bias": 4, "bias_relu": 6, "gelu": 32, "bias_
 DESC_TRANSA, DESC_TRANSB, DESC_EPILOGUE, DESC_BIAS_POINTER = 3, 4, 7, 8
 LAYOUT_BATCH_COUNT, LAYOUT_BATCH_OFFSET = 5, 6
 PREF_WORKSPACE, PREF_REDUCTION, PREF_ALIGNMENTS = 1, 3, (5, 6, 7, 8)
-#: Sums of parts of k in the compute type, never in the output's.
+#: Partial sums over k are added in the compute type, never in the output's.
 REDUCTION_COMPUTE_TYPE = 2
 MOST_WORKSPACE = 32 << 20
-#: What applied packages ask of tensors.
+#: Alignment in bytes that applied packages require of tensors.
 ALIGNMENT = 16
 ALGORITHMS = 6
 INT_MAX = 2**31 - 1
@@ -77,18 +76,18 @@ class CublasLt:
     def name_of(self, status: int) -> str:
         return (self.lib.cublasLtGetStatusName(status) or b"unknown").decode()
 
-    def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Way]:
-        """One way for each algorithm that the heuristics name, or one that does nothing where nothing is to be done."""
+    def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Algorithm]:
+        """The algorithms that the heuristics name; a single one that does nothing if there is nothing to compute."""
         sizes = launch.sizes
         check_spans(launch)
         if 0 in (sizes["m"], sizes["n"], sizes["batch"]):
-            return [Way("nothing", 0, lambda words, stream: 0)]
+            return [Algorithm("nothing", 0, lambda words, stream: 0)]
         operation = Operation(self, launch, tf32)
         return [operation.way(result) for result in operation.heuristics()]
 
 
 class Operation:
-    """Descriptors of one product."""
+    """The descriptors of one product."""
 
     def __init__(self, library: CublasLt, launch: BoundLibraryCall, tf32: bool) -> None:
         self.library, self.fields = library, launch.fields
@@ -118,27 +117,28 @@ class Operation:
         self.c = self._layout(dtype, m, n, sizes["ldc"], batch, sizes["stride_c"]) if "c" in self.fields else self.out
 
     def heuristics(self) -> list[HeuristicResult]:
-        """What the library thinks best, best first; empty where it has nothing."""
+        """The library's suggestions, best first; empty if it has none."""
         library, preference = self.library, c_void_p()
         library.check("cublasLtMatmulPreferenceCreate", byref(preference))
         values: list[tuple[int, c_uint32 | c_uint64]] = [(PREF_WORKSPACE, c_uint64(MOST_WORKSPACE))]
         values.append((PREF_REDUCTION, c_uint32(REDUCTION_COMPUTE_TYPE)))
         values += [(attribute, c_uint32(ALIGNMENT)) for attribute in PREF_ALIGNMENTS]
-        found, count = (HeuristicResult * ALGORITHMS)(), c_int()
+        results, count = (HeuristicResult * ALGORITHMS)(), c_int()
         try:
             for attribute, value in values:
                 size = ctypes.sizeof(value)
                 library.check("cublasLtMatmulPreferenceSetAttribute", preference, attribute, byref(value), size)
             layouts = (self.descriptor, self.b, self.a, self.c, self.out)
             status = library.lib.cublasLtMatmulAlgoGetHeuristic(
-                library.handle(), *layouts, preference, ALGORITHMS, byref(found), byref(count)
+                library.handle(), *layouts, preference, ALGORITHMS, byref(results), byref(count)
             )
         finally:
             library.check("cublasLtMatmulPreferenceDestroy", preference)
-        return [] if status else [found[index] for index in range(count.value) if not found[index].state]
+        return [] if status else [results[index] for index in range(count.value) if not results[index].state]
 
-    def way(self, result: HeuristicResult) -> Way:
-        """The call with one algorithm. The bias's address is part of the descriptor, so such calls take turns."""
+    def way(self, result: HeuristicResult) -> Algorithm:
+        """The call with one algorithm. The bias's address is part of the descriptor, so such calls run one at a
+        time."""
         algorithm = (c_uint64 * 8)(*result.algorithm)
         function, handle, size = self.library.lib.cublasLtMatmul, self.library.handle(), result.workspace
         fields = self.fields
@@ -161,7 +161,7 @@ class Operation:
                 return attempt(words, stream)
 
         name = "cublaslt " + "".join(f"{word & 0xFFFFFFFF:08x}" for word in algorithm[:2])
-        return Way(name, size, attempt if self._bias is None else in_turn)
+        return Algorithm(name, size, attempt if self._bias is None else in_turn)
 
     def _point_at_bias(self, words: Words) -> None:
         assert self._bias is not None
@@ -185,7 +185,7 @@ class Operation:
 
 
 def check_spans(launch: BoundLibraryCall) -> None:
-    """Raises LibraryError where the sizes reach beyond a buffer or make no sense."""
+    """Raise LibraryError if the sizes exceed a buffer or make no sense."""
     sizes, settings = launch.sizes, launch.settings
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
     if min(m, n, batch) < 0 or k < 1 or max(m, n, k, batch) > INT_MAX:

@@ -85,7 +85,9 @@ class Driver:
         self.check("cuFuncSetAttribute", function, c_int(MAX_DYNAMIC_SHARED), c_int(size))
 
     def allow_large_clusters(self, function: c_void_p) -> None:
-        """Permit 16 blocks a cluster; refused before compute capability 9.0, where it means nothing."""
+        """Permit clusters of 16 blocks. Before compute capability 9.0, which has no clusters, the driver refuses
+        this.
+        """
         self.lib.cuFuncSetAttribute(function, c_int(NON_PORTABLE_CLUSTER), c_int(1))
 
 

@@ -10,8 +10,8 @@ import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_double, c_float, c_int, c_size_t, c_void_p
 
-from .choosing import Way, Words
-from .convolution import Shape, read_shape
+from .choosing import Algorithm, Words
+from .convolution import ConvolutionShape, read_shape
 from .cudnn_graph import graph_ways, takes_tensor_cores
 from .cudnn_library import CROSS_CORRELATION, TYPES, Cudnn
 from .plan import BoundLibraryCall
@@ -21,7 +21,7 @@ NCHW, NHWC = 0, 1
 ACTIVATION_RELU, ACTIVATION_IDENTITY, PROPAGATE_NAN = 1, 5, 1
 #: The only algorithm that takes a bias without ReLU.
 PRECOMPUTED_GEMM = 1
-#: By Fourier transforms: their error in fp32 is well above PyTorch's.
+#: Algorithms by Fourier transforms, whose error in fp32 is well above PyTorch's.
 FOURIER = {False: (4, 5), True: (2, 3)}
 ALGORITHMS = 8
 MOST_WORKSPACE = 512 << 20
@@ -52,30 +52,31 @@ class CudnnConvolutions:
     def name_of(self, status: int) -> str:
         return self.library.name_of(status)
 
-    def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Way]:
-        """Engines of the graph interface, bias and ReLU fused, then as calls of their own, then older algorithms."""
+    def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Algorithm]:
+        """Engines of the graph interface with fused bias and ReLU, then with these as separate calls, then older
+        algorithms."""
         shape = read_shape(launch)
         if shape.is_empty:
-            return [Way("nothing", 0, lambda words, stream: 0)]
+            return [Algorithm("nothing", 0, lambda words, stream: 0)]
         if tf32:
             given = shape._replace(channels_last=launch.settings["given"] == "nhwc")
             tf32 = takes_tensor_cores(self.library, launch, given)
-        older = Convolution(self.library, launch, shape, tf32)
+        older = CudnnConvolution(self.library, launch, shape, tf32)
         epilogue = launch.settings["epilogue"] != "none"
-        found = graph_ways(self.library, launch, shape, tf32, True) if epilogue else []
-        found += [older.finished(way) for way in graph_ways(self.library, launch, shape, tf32, False)]
-        return found + older.ways()
+        algorithms = graph_ways(self.library, launch, shape, tf32, True) if epilogue else []
+        algorithms += [older.finished(way) for way in graph_ways(self.library, launch, shape, tf32, False)]
+        return algorithms + older.ways()
 
 
-class Convolution:
-    """Descriptors of one convolution and the calls of the older interface that do it."""
+class CudnnConvolution:
+    """The descriptors of one convolution and its calls of the older interface."""
 
-    def __init__(self, library: Cudnn, launch: BoundLibraryCall, shape: Shape, tf32: bool) -> None:
+    def __init__(self, library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape, tf32: bool) -> None:
         self.library, self.fields, self.shape = library, launch.fields, shape
         self.transposed = launch.library == "cudnn.conv_transpose"
         self.relu = launch.settings["epilogue"].endswith("relu")
         double, half = launch.dtype == "f64", launch.dtype in ("f16", "bf16")
-        # Without leave for TF32 the only math is FMA; half types and doubles take what the algorithm brings.
+        # Unless TF32 is allowed, f32 uses FMA only; half types and doubles use what the algorithm does.
         self.math = FMA_MATH if launch.dtype == "f32" and not tf32 else None
         scalar = c_double if double else c_float
         self.one, self.zero = scalar(1.0), scalar(0.0)
@@ -96,8 +97,8 @@ class Convolution:
         self._set_math(FMA_MATH if self.math is not None else TENSOR_OP_MATH if half else DEFAULT_MATH)
         self.activations = {mode: self._activation(mode) for mode in (ACTIVATION_RELU, ACTIVATION_IDENTITY)}
 
-    def ways(self) -> list[Way]:
-        found = []
+    def ways(self) -> list[Algorithm]:
+        algorithms = []
         for result in self._algorithms():
             math = result.math if self.math is None else self.math
             self._set_math(math)
@@ -107,13 +108,13 @@ class Convolution:
             name = f"cudnn {'transposed' if self.transposed else 'forward'} {result.algorithm} math {math}"
             if self.bias is not None and (self.relu or result.algorithm == PRECOMPUTED_GEMM):
                 steps = [self._fused(result.algorithm, workspace)]
-                found.append(Way(f"{name} fused", workspace, self._attempt(math, steps)))
+                algorithms.append(Algorithm(f"{name} fused", workspace, self._attempt(math, steps)))
             steps = [self._plain(result.algorithm, workspace), *self._epilogue()]
-            found.append(Way(name, workspace, self._attempt(math, steps)))
-        return found
+            algorithms.append(Algorithm(name, workspace, self._attempt(math, steps)))
+        return algorithms
 
-    def finished(self, way: Way) -> Way:
-        """A way that only convolves, with bias and ReLU in calls of their own."""
+    def finished(self, way: Algorithm) -> Algorithm:
+        """An algorithm that only convolves, completed by separate calls for bias and ReLU."""
         steps = self._epilogue()
         if not steps:
             return way
@@ -139,7 +140,7 @@ class Convolution:
 
     def _plain(self, algorithm: int, workspace: int) -> Step:
         lib, handle = self.library.lib, self.library.handle()
-        x, w, out, scratch = self._places()
+        x, w, out, scratch = self._positions()
         alpha, beta = byref(self.one), byref(self.zero)
         in_x, in_w, in_out, convolution = self.x, self.w, self.out, self.convolution
         if self.transposed:
@@ -160,7 +161,7 @@ class Convolution:
 
     def _fused(self, algorithm: int, workspace: int) -> Step:
         function, handle = self.library.lib.cudnnConvolutionBiasActivationForward, self.library.handle()
-        x, w, out, scratch = self._places()
+        x, w, out, scratch = self._positions()
         bias, in_bias = self.fields.index("bias"), self.bias
         one, zero = byref(self.one), byref(self.zero)
         in_x, in_w, in_out, convolution = self.x, self.w, self.out, self.convolution
@@ -185,19 +186,19 @@ class Convolution:
         one, zero = byref(self.one), byref(self.zero)
         return lambda words: int(function(handle, activation, one, in_out, words[out], zero, in_out, words[out]))
 
-    def _places(self) -> tuple[int, int, int, int]:
+    def _positions(self) -> tuple[int, int, int, int]:
         return self.fields.index("x"), self.fields.index("w"), self.fields.index("out"), len(self.fields)
 
     def _algorithms(self) -> list[AlgorithmPerformance]:
-        """What the heuristics name, best first: deterministic ones, others only where there is none."""
-        found, count = (AlgorithmPerformance * ALGORITHMS)(), c_int()
+        """The algorithms that the heuristics name, best first: deterministic ones, or all if none is deterministic."""
+        results, count = (AlgorithmPerformance * ALGORITHMS)(), c_int()
         which = "BackwardData" if self.transposed else "Forward"
         query = f"cudnnGetConvolution{which}Algorithm_v7"
-        self.library.check(query, self.library.handle(), *self._described(), ALGORITHMS, byref(count), byref(found))
+        self.library.check(query, self.library.handle(), *self._described(), ALGORITHMS, byref(count), byref(results))
         usable = [
-            found[index]
+            results[index]
             for index in range(count.value)
-            if not found[index].status and found[index].algorithm not in FOURIER[self.transposed]
+            if not results[index].status and results[index].algorithm not in FOURIER[self.transposed]
         ]
         return [one for one in usable if one.deterministic] or usable
 

@@ -1,7 +1,7 @@
 """Convolutions by cuDNN's graph interface, through ctypes: the engines that PyTorch uses. Standard library only.
 
-A small graph (a convolution, then bias and ReLU) is given to the heuristics, which name configurations of engines,
-likely best first; each becomes an execution plan. Numbers are those of cudnn_graph.h (cuDNN 9, in 8 as well).
+cuDNN's heuristics get a small graph (a convolution, then bias and ReLU) and name configurations of engines, likely best
+first; each becomes an execution plan. Numbers are those of cudnn_graph.h (cuDNN 9, in 8 as well).
 """
 
 from __future__ import annotations
@@ -11,11 +11,10 @@ from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_bool, c_double, c_float, c_int, c_int64, c_void_p
 from typing import Any
 
-from .choosing import Way, Words
-from .convolution import Shape, strides
+from .choosing import Algorithm, Words
+from .convolution import ConvolutionShape, strides
 from .cudnn_library import CROSS_CORRELATION, TYPES, Cudnn
-from .libraries import LibraryError
-from .plan import BoundLibraryCall
+from .plan import BoundLibraryCall, LibraryError
 
 # Kinds of descriptors.
 POINTWISE, CONVOLUTION, ENGINE, CONFIGURATION, HEURISTICS, PLAN = 0, 1, 2, 3, 4, 5
@@ -24,29 +23,33 @@ FORWARD, BACKWARD_DATA, POINTWISE_OPERATION, GRAPH, PACK, TENSOR = 10, 12, 13, 1
 HANDLE, DATA_TYPE, BOOLEAN, INT64, FLOAT, DOUBLE, POINTER, MODE, HEURISTIC, NOTE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 11
 POINTWISE_MODE, DESCRIPTOR = 14, 15
 ADD, RELU = 0, 100
-#: Heuristics: a decision tree, its quick version, and what works without a promise of speed.
+#: Modes of the heuristics: a decision tree, its quick version, and engines without a promise of speed.
 TREE, INSTANT, FALLBACK = 3, 0, 2
 TENSOR_CORE, DOWN_CONVERT, REDUCED_PRECISION, FOURIER, NONDETERMINISTIC = range(5)
 MOST_NOTES = 32
-#: Results of a graph that are not kept are numbered from here.
+#: First number of intermediate results of a graph, which are not stored.
 VIRTUAL = 100
 ALIGNMENT = 16
-#: Plans that are tried: the first ones of the heuristics are nearly always the best.
+#: Most plans that are tried: the first ones of the heuristics are nearly always the best.
 MOST_PLANS = 8
 LEAST_WORKSPACE = 512 << 20
 
 
-def graph_ways(library: Cudnn, launch: BoundLibraryCall, shape: Shape, tf32: bool, fused: bool) -> list[Way]:
-    """Ways to do the convolution of a launch, with its bias and ReLU where `fused`; empty where cuDNN has none."""
+def graph_ways(
+    library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape, tf32: bool, fused: bool
+) -> list[Algorithm]:
+    """Algorithms for the convolution of a launch, with its bias and ReLU if `fused`; empty if cuDNN has none."""
     try:
         return _Graph(library, launch, shape, tf32, fused).ways()
     except LibraryError:
-        # No engine for this operation, or a cuDNN without this interface: the older one is left.
+        # cuDNN has no engine for this operation, or not this interface: the older one is used.
         return []
 
 
-def takes_tensor_cores(library: Cudnn, launch: BoundLibraryCall, shape: Shape) -> bool:
-    """Whether PyTorch, allowed to use TF32, does: whether the engine that it would take computes on tensor cores."""
+def takes_tensor_cores(library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape) -> bool:
+    """Whether PyTorch would use tensor cores if TF32 is allowed, that is, whether the engine that it would pick
+    computes on them.
+    """
     try:
         return _Graph(library, launch, shape, True, False).first_takes_tensor_cores()
     except LibraryError:
@@ -56,7 +59,9 @@ def takes_tensor_cores(library: Cudnn, launch: BoundLibraryCall, shape: Shape) -
 class _Graph:
     """The graph of one convolution. Descriptors live as long as the process."""
 
-    def __init__(self, library: Cudnn, launch: BoundLibraryCall, shape: Shape, tf32: bool, fused: bool) -> None:
+    def __init__(
+        self, library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape, tf32: bool, fused: bool
+    ) -> None:
         self.library, self.launch, self.shape, self.tf32 = library, launch, shape, tf32
         self.dtype, self.compute = TYPES[launch.dtype], TYPES["f64" if launch.dtype == "f64" else "f32"]
         self.scalar: tuple[int, Any] = (DOUBLE, c_double) if launch.dtype == "f64" else (FLOAT, c_float)
@@ -67,20 +72,20 @@ class _Graph:
         self.most_workspace = max(LEAST_WORKSPACE, 2 * room)
         self.graph = self._build()
 
-    def ways(self) -> list[Way]:
-        found: list[Way] = []
+    def ways(self) -> list[Algorithm]:
+        algorithms: list[Algorithm] = []
         name = f"cudnn graph{' fused' if self.steps else ''}"
         for number, configuration in enumerate(self._configurations(TREE, FALLBACK)):
-            if len(found) == MOST_PLANS:
+            if len(algorithms) == MOST_PLANS:
                 break
             if not self._allowed(self._notes(configuration)):
                 continue
-            with contextlib.suppress(LibraryError):  # an engine may find out late that it cannot
+            with contextlib.suppress(LibraryError):  # some engines fail only when their plan is built
                 plan = self._plan(configuration)
                 (workspace,) = self._get(plan, 402, INT64, c_int64, 1)
                 if workspace <= self.most_workspace:
-                    found.append(Way(f"{name} {number}", workspace, self._attempt(plan)))
-        return found
+                    algorithms.append(Algorithm(f"{name} {number}", workspace, self._attempt(plan)))
+        return algorithms
 
     def first_takes_tensor_cores(self) -> bool:
         for configuration in self._configurations(INSTANT, FALLBACK):
@@ -93,10 +98,11 @@ class _Graph:
         return self._made(PLAN, (400, HANDLE, [self.library.handle()]), (401, DESCRIPTOR, [configuration]))
 
     def _attempt(self, plan: c_void_p) -> Callable[[Words, int], int]:
-        """Runs a plan. The operands' addresses go into a descriptor that is made for each call, as in PyTorch."""
+        """A function that runs a plan. The operands' addresses go into a descriptor that is made for each call, as in
+        PyTorch."""
         library, lib, handle = self.library, self.library.lib, self.library.handle()
-        places = [self.launch.fields.index(field) for field in self.fields]
-        count, scratch = len(places), len(self.launch.fields)
+        positions = [self.launch.fields.index(field) for field in self.fields]
+        count, scratch = len(positions), len(self.launch.fields)
         names = (c_int64 * count)(*range(1, count + 1))
         addresses, workspace = (c_void_p * count)(), c_void_p()
         create, set_attribute = lib.cudnnBackendCreateDescriptor, lib.cudnnBackendSetAttribute
@@ -106,8 +112,8 @@ class _Graph:
         def attempt(words: Words, stream: int) -> int:
             pack = c_void_p()
             with library.lock:
-                for index, place in enumerate(places):
-                    addresses[index] = words[place]
+                for index, position in enumerate(positions):
+                    addresses[index] = words[position]
                 workspace.value = words[scratch]
                 status: int = lib.cudnnSetStream(handle, stream) or create(PACK, byref(pack))
                 if status:
@@ -169,7 +175,7 @@ class _Graph:
         )
 
     def _tensor(self, name: int, sizes: Sequence[int], virtual: bool = False) -> c_void_p:
-        # What stays inside the graph is kept in the type of the computation.
+        # Intermediate results have the type of the computation.
         dtype = self.compute if virtual else self.dtype
         return self._made(
             TENSOR,
@@ -190,7 +196,7 @@ class _Graph:
                 continue
 
     def _notes(self, configuration: c_void_p) -> set[int]:
-        """What cuDNN says of the arithmetic of a configuration's engine."""
+        """cuDNN's numerical notes on the engine of a configuration."""
         engine = self._create(ENGINE)
         count = c_int64()
         self._check("cudnnBackendGetAttribute", configuration, 300, DESCRIPTOR, 1, byref(count), byref(engine))
@@ -217,7 +223,7 @@ class _Graph:
         return made
 
     def _descriptors(self, of: c_void_p, name: int, kind: int) -> list[c_void_p]:
-        """An attribute that is a list of descriptors: how many first, then they are filled in."""
+        """An attribute that is a list of descriptors: one query gives their number, another one fills them in."""
         count = c_int64()
         self._check("cudnnBackendGetAttribute", of, name, DESCRIPTOR, 0, byref(count), None)
         array = (c_void_p * count.value)(*(self._create(kind).value for _ in range(count.value)))

@@ -1,4 +1,4 @@
-"""cuDNN as a shared library: where it is called from, its signatures, one handle. Standard library only."""
+"""cuDNN as a shared library: how it is loaded, its signatures, one handle. Standard library only."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ctypes
 import threading
 from ctypes import byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
 
-from .libraries import LibraryError
+from .plan import LibraryError
 
 TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 9}
 CROSS_CORRELATION = 1
@@ -41,7 +41,8 @@ SIGNATURES: dict[str, list[object]] = {
 
 
 class Cudnn:
-    """cuDNN with a handle on the current device. Calls take turns: the stream is a property of the handle.
+    """cuDNN with a handle on the current device. Calls run one at a time, because the stream is a property of the
+    handle.
 
     Descriptors live as long as the process.
     """
@@ -73,7 +74,7 @@ class Cudnn:
 
 
 def load(paths: dict[str, str]) -> ctypes.CDLL:
-    """cuDNN with its signatures. Raises OSError. What it asks the linker for by name is loaded before it."""
+    """cuDNN with its signatures. Raises OSError. The libraries that it looks up by name are loaded before it."""
     for needed in ("nvrtc", "cublaslt"):
         if needed in paths:
             ctypes.CDLL(paths[needed])

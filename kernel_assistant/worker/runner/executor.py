@@ -1,8 +1,8 @@
 """Executes launch plans: a C function per launch on the CPU, `cuLaunchKernel` or a library call on CUDA.
 
-Standard library only, but for plans with residual calls, which need torch.
+Standard library only, except for plans with residual calls, which need torch.
 
-What was timed is what ships: the runner uses this file, and applied packages carry a copy of it.
+Applied packages carry a copy of this file, so the code that was timed is the code that users run.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ from typing import Any, Protocol
 from . import plan as plans
 from .cuda_driver import Driver
 from .kernel_graph import Kernel, KernelGraph, capturing, graph_of
-from .launching import Entry, Frame, Grapher, Prepared, Words, kernel_entry
-from .libraries import Chosen, Libraries
+from .launching import Entry, GraphMaker, LaunchFrame, PreparedLaunch, Words, kernel_entry
+from .libraries import ChosenAlgorithm, Libraries
 
-#: Name of the buffer that library launches share, behind those of the plan.
+#: Name of the buffer that library launches share, after those of the plan.
 WORKSPACE = "(workspace)"
-#: Which launches of a plan.
+#: Kinds of launches of a plan.
 EVERY, KERNELS, LIBRARIES, RESIDUAL = "every", "kernels", "libraries", "residual"
 
 
@@ -33,18 +33,18 @@ class CpuModule:
         provide_openmp()
         self._library = ctypes.CDLL(path)
 
-    def prepare(self, launch: plans.BoundLaunch) -> Prepared:
+    def prepare(self, launch: plans.BoundLaunch) -> PreparedLaunch:
         try:
             function = getattr(self._library, launch.symbol)
         except AttributeError as error:
             raise plans.PlanError(f"the binary has no symbol {launch.symbol}") from error
         function.restype = None
-        return Prepared(launch.words, launch.slots, lambda words, stream: (function, (ctypes.byref(words),)))
+        return PreparedLaunch(launch.words, launch.slots, lambda words, stream: (function, (ctypes.byref(words),)))
 
     def fail(self, status: int) -> None:
         raise plans.PlanError(f"a launcher returned {status}")
 
-    def choose(self, launch: plans.BoundLibraryCall) -> Chosen:
+    def choose(self, launch: plans.BoundLibraryCall) -> ChosenAlgorithm:
         raise plans.PlanError(f"{launch.library} is for CUDA")
 
 
@@ -57,14 +57,14 @@ class CudaModule:
         self._libraries = libraries or Libraries(driver, {}, {})
         self._module = driver.load_module(image)
 
-    def choose(self, launch: plans.BoundLibraryCall) -> Chosen:
+    def choose(self, launch: plans.BoundLibraryCall) -> ChosenAlgorithm:
         """The algorithm of a library launch. Raises LibraryError or CudaError."""
         return self._libraries.bind(launch)
 
-    def prepare(self, launch: plans.BoundLaunch) -> Prepared:
+    def prepare(self, launch: plans.BoundLaunch) -> PreparedLaunch:
         function = self.driver.function(self._module, launch.symbol)
         if launch.shared:
-            # Beyond 48 KiB, of which the kernel's own static shared memory takes a part.
+            # The limit of 48 KiB includes the kernel's own static shared memory.
             self.driver.allow_shared(function, launch.shared)
         self.driver.allow_large_clusters(function)
         geometry = (*launch.grid, *launch.block, launch.shared)
@@ -74,17 +74,17 @@ class CudaModule:
             return None if 0 in launch.grid else kernel_entry(call, function, geometry, words, stream)
 
         kernel = None if 0 in launch.grid else Kernel(function, geometry)
-        return Prepared(launch.words, launch.slots, enter, kernel)
+        return PreparedLaunch(launch.words, launch.slots, enter, kernel)
 
     def graph(self, kernels: Sequence[tuple[Kernel, Words]]) -> KernelGraph | None:
-        """One launch for all of them, None where the driver makes none."""
+        """One launch of all kernels, None if the driver cannot make one."""
         return graph_of(self.driver, kernels)
 
     def capturing(self, stream: int) -> bool:
         return capturing(self.driver, stream)
 
     def fail(self, status: int) -> None:
-        """Raises CudaError for the status of a launch."""
+        """Raise CudaError for the status of a launch."""
         self.driver.fail("cuLaunchKernelEx", status)
 
     def close(self) -> None:
@@ -92,7 +92,7 @@ class CudaModule:
 
 
 class Residual(Protocol):
-    """A residual call. Reads and gives `tensors`, and the addresses of what it gives in `pointers`."""
+    """A residual call. Reads operands from `tensors`, and writes results there and their addresses to `pointers`."""
 
     def run(self, tensors: list[Any], pointers: Any) -> None: ...
 
@@ -105,10 +105,10 @@ _KINDS: dict[type, str] = {
 
 
 class BoundPlan:
-    """A plan with its sizes known. `names` is the order in which `run` takes pointers.
+    """A plan for known sizes. `names` is the order in which `run` takes pointers.
 
-    With library launches, WORKSPACE of `workspace_bytes` (0 perhaps) is the last name, and `algorithms` says what was
-    chosen for each. Scratch that a residual call gives has no bytes of its own.
+    With library launches, WORKSPACE of `workspace_bytes` (perhaps 0) is the last name, and `algorithms` says which one
+    was chosen for each. Scratch buffers that a residual call creates have no bytes of their own.
     """
 
     def __init__(self, plan: dict[str, Any], dims: dict[str, int], module: CpuModule | CudaModule, which: str) -> None:
@@ -121,8 +121,8 @@ class BoundPlan:
         calls = [launch for launch in bound if isinstance(launch, plans.BoundResidualCall)]
         outputs = range(len(plan["inputs"]), len(plan["inputs"]) + len(plan["outputs"]))
         written = {value.buffer for call in calls for value in call.results}
-        #: Buffers that residual calls give, outputs that they write in the shape that is returned, and, with spec and
-        #: sizes, all that they need as tensors.
+        #: Buffers that residual calls create; outputs that they return in their final shape; and, with spec and sizes,
+        #: all buffers that they need as tensors.
         self.given = frozenset(written - set(outputs))
         self.returned = frozenset(
             value.buffer
@@ -135,60 +135,60 @@ class BoundPlan:
         self.workspace_bytes = 0
         self.algorithms: dict[str, str] = {}
         steps = [self._prepared(launch, module) for launch in bound]
-        self._launches = [step for step in steps if isinstance(step, Prepared)]
-        self._calls = [step for step in steps if not isinstance(step, Prepared)]
+        self._launches = [step for step in steps if isinstance(step, PreparedLaunch)]
+        self._calls = [step for step in steps if not isinstance(step, PreparedLaunch)]
         self._kinds = [_KINDS[type(launch)] for launch in bound]
         self._fail = module.fail
-        self._grapher: Grapher | None = module if isinstance(module, CudaModule) and not self._calls else None
-        # Taken and given back by one caller at a time; `pop` and `append` are atomic.
-        self._frames: list[Frame] = []
+        self._grapher: GraphMaker | None = module if isinstance(module, CudaModule) and not self._calls else None
+        # Each frame is used by one caller at a time; `pop` and `append` are atomic.
+        self._frames: list[LaunchFrame] = []
         if LIBRARIES in self._kinds:
             self.names.append(WORKSPACE)
 
-    def _prepared(self, launch: plans.Bound, module: CpuModule | CudaModule) -> Prepared | Residual:
+    def _prepared(self, launch: plans.Bound, module: CpuModule | CudaModule) -> PreparedLaunch | Residual:
         if isinstance(launch, plans.BoundLaunch):
             return module.prepare(launch)
         if isinstance(launch, plans.BoundResidualCall):
-            from .pytorch.residual import ResidualCall
+            from .pytorch.residual import PyTorchCall
 
-            return ResidualCall(launch, self.device, self.given)
+            return PyTorchCall(launch, self.device, self.given)
         chosen = module.choose(launch)
         self.workspace_bytes = max(self.workspace_bytes, chosen.workspace)
         self.algorithms[launch.symbol] = chosen.name
         count = len(launch.fields)
         slots = [*launch.slots, (count, len(self.names))]
-        return Prepared([0] * (count + 1), slots, lambda words, stream: (chosen.run, (words, stream)))
+        return PreparedLaunch([0] * (count + 1), slots, lambda words, stream: (chosen.run, (words, stream)))
 
     def run(self, pointers: Sequence[int], stream: int = 0, tensors: list[Any] | None = None) -> None:
-        """One call. Re-entrant: no two callers have the same argument structs.
+        """Run one call. Re-entrant: no two callers use the same argument structs.
 
-        `tensors` are those of `tensors_of` by their index, where the caller has them. It is changed: an output in
-        `returned` may be left out, and is there afterwards.
+        `tensors` are those of `tensors_of` by their index, if the caller has them. The list is changed: an output in
+        `returned` may be missing, and is set afterwards.
         """
         try:
             frame = self._frames.pop()
         except IndexError:
-            frame = Frame(self._launches, stream, self._grapher)
+            frame = LaunchFrame(self._launches, stream, self._grapher)
         if frame.stream != stream:
             frame.move(stream)
         if self._calls:
-            self._step_through(frame, *self._placed(pointers, tensors), EVERY)
+            self._step_through(frame, *self._changeable(pointers, tensors), EVERY)
         else:
             frame.fill(pointers)
             frame.launch(self._fail)
         self._frames.append(frame)
 
     def freeze(self, pointers: Sequence[int], which: str = EVERY, first: int | None = None) -> Callable[[int], None]:
-        """A call with its pointers fixed, on the stream it is given: nothing but the launches is left to do.
+        """A function that runs the call with fixed pointers on a given stream: only the launches are left to do.
 
-        `which` leaves out all but one kind of launches, `first` those behind so many; what these read of residual calls
-        one call of all has left.
+        `which` selects one kind of launches, `first` the first launches only. If residual calls are left out, their
+        results come from one complete call that is made now.
         """
         if self._calls:
             return self._freeze_around_calls(pointers, which, first)
         steps = [step for step, kind in zip(self._launches, self._kinds, strict=True) if which in (EVERY, kind)]
         steps = steps[:first]
-        frame = Frame(steps, 0, self._grapher)
+        frame = LaunchFrame(steps, 0, self._grapher)
         frame.fill(pointers)
 
         def run(stream: int) -> None:
@@ -199,23 +199,23 @@ class BoundPlan:
         return run
 
     def _freeze_around_calls(self, pointers: Sequence[int], which: str, first: int | None) -> Callable[[int], None]:
-        frame, (places, tensors) = Frame(self._launches, 0), self._placed(pointers, None)
+        frame, (addresses, tensors) = LaunchFrame(self._launches, 0), self._changeable(pointers, None)
         if which != EVERY or first is not None:
-            self._step_through(frame, places, tensors, EVERY)
-            return lambda stream: self._step_through(frame, places, tensors, which, first)
+            self._step_through(frame, addresses, tensors, EVERY)
+            return lambda stream: self._step_through(frame, addresses, tensors, which, first)
 
         def run(stream: int) -> None:
             if frame.stream != stream:
                 frame.move(stream)
-            self._step_through(frame, places, tensors, EVERY)
-            # As PyTorch would: what is between two nodes goes when it has been read.
+            self._step_through(frame, addresses, tensors, EVERY)
+            # As in PyTorch, intermediate results are freed after use.
             for index in self.given:
                 tensors[index] = None
 
         return run
 
-    def _placed(self, pointers: Sequence[int], tensors: list[Any] | None) -> tuple[list[int], list[Any]]:
-        """Pointers and tensors that residual calls may change."""
+    def _changeable(self, pointers: Sequence[int], tensors: list[Any] | None) -> tuple[list[int], list[Any]]:
+        """Copies of pointers and tensors that residual calls may change."""
         if tensors is None:
             from .pytorch.residual import tensor_at
 
@@ -225,9 +225,9 @@ class BoundPlan:
         return list(pointers), tensors
 
     def _step_through(
-        self, frame: Frame, pointers: list[int], tensors: list[Any], which: str, first: int | None = None
+        self, frame: LaunchFrame, pointers: list[int], tensors: list[Any], which: str, first: int | None = None
     ) -> None:
-        """Launches and calls in order: a pointer is known when the call before has given it."""
+        """Run launches and calls in order: a residual call sets the pointers that later launches use."""
         launches = iter(range(len(self._launches)))
         calls = iter(self._calls)
         for kind in self._kinds[:first]:
@@ -242,7 +242,7 @@ class BoundPlan:
 
     @property
     def kinds(self) -> frozenset[str]:
-        """Those of KERNELS, LIBRARIES and RESIDUAL that the plan has."""
+        """The kinds of launches in the plan: KERNELS, LIBRARIES, RESIDUAL."""
         return frozenset(self._kinds)
 
 
@@ -260,7 +260,7 @@ def bind(
 def provide_openmp() -> None:
     """Make an OpenMP runtime visible to objects that were linked without one.
 
-    A process that has torch has mapped one already: using the same gives one thread pool and respects
+    A process with torch has loaded one already: using the same gives one thread pool and respects
     `torch.set_num_threads`. Elsewhere the system's libgomp is loaded.
     """
     if _openmp:
@@ -272,6 +272,15 @@ def provide_openmp() -> None:
         except OSError:
             continue
     raise plans.PlanError("no OpenMP runtime found: install libgomp1")
+
+
+def start_threads() -> None:
+    """Starts the threads of the OpenMP runtime, if it is GNU's. Threads that come later are not the runtime's."""
+    provide_openmp()
+    parallel = getattr(_openmp[0], "GOMP_parallel", None)
+    if parallel is not None:
+        # Each thread calls a function without effect; 0 means the usual number of threads.
+        parallel(ctypes.CDLL(None).getpid, None, 0, 0)
 
 
 _openmp: list[ctypes.CDLL] = []

@@ -1,4 +1,5 @@
-"""The kernels of a plan as one CUDA graph, a chain: each call sets what every kernel is given and launches the graph.
+"""The kernels of a plan as one CUDA graph, a chain: each call sets the arguments of every kernel and launches the
+graph.
 
 Standard library only. When this pays, and what it costs: docs/launching.md. Structs are those of cuda.h (CUDA 12).
 """
@@ -12,7 +13,7 @@ from typing import NamedTuple
 
 from .cuda_driver import CudaError, Driver
 
-#: Fewer launches cost no more by themselves: a graph costs 3.5 µs and 0.85 µs a kernel, a launch 2.9 µs (H200).
+#: Fewest launches for a graph: it costs 3.5 µs and 0.85 µs a kernel, a single launch 2.9 µs (H200).
 FEWEST = 3
 
 
@@ -24,7 +25,7 @@ class Kernel(NamedTuple):
 
 
 class NodeParameters(ctypes.Structure):
-    """CUDA_KERNEL_NODE_PARAMS_v2."""
+    """The C structure CUDA_KERNEL_NODE_PARAMS_v2 of cuda.h."""
 
     _fields_ = [
         ("function", c_void_p),
@@ -37,10 +38,10 @@ class NodeParameters(ctypes.Structure):
 
 
 class KernelGraph:
-    """A chain of kernels over argument structs whose addresses stay. For one caller at a time.
+    """A chain of kernels over argument structs at fixed addresses. For one caller at a time.
 
-    A launch that is under way keeps the values it was given; two launches never overlap, on whatever streams.
-    Raises CudaError where the driver refuses.
+    A launch that is running keeps the values it was given; two launches never overlap, even on different streams.
+    Raises CudaError if the driver refuses.
     """
 
     def __init__(self, driver: Driver, kernels: Sequence[tuple[Kernel, ctypes.Array[c_uint64]]]) -> None:
@@ -63,7 +64,7 @@ class KernelGraph:
         self._launch = driver.lib.cuGraphLaunch
 
     def launch(self, stream: int) -> int:
-        """Read all structs, launch, and give the driver's status, 0 if all is well."""
+        """Read all structs, launch the graph, and return the driver's status, 0 if all is well."""
         set_parameters = self._set
         for update in self._updates:
             status = set_parameters(*update)
@@ -74,13 +75,13 @@ class KernelGraph:
     def __del__(self) -> None:
         if self._executable.value:
             self._library.cuGraphExecDestroy(self._executable)
-        # Nodes are named by the graph that they were made in, so it lives as long.
+        # Nodes are identified by the graph in which they were made, so it must live as long.
         if self._graph.value:
             self._library.cuGraphDestroy(self._graph)
 
 
 def graph_of(driver: Driver, kernels: Sequence[tuple[Kernel, ctypes.Array[c_uint64]]]) -> KernelGraph | None:
-    """None where this driver makes no such graph (before CUDA 12): launches one by one do the same."""
+    """The graph of these kernels, None if this driver cannot make one (before CUDA 12): single launches do the same."""
     try:
         return KernelGraph(driver, kernels)
     except (AttributeError, CudaError):
@@ -88,6 +89,6 @@ def graph_of(driver: Driver, kernels: Sequence[tuple[Kernel, ctypes.Array[c_uint
 
 
 def capturing(driver: Driver, stream: int) -> bool:
-    """Whether somebody captures this stream: a graph cannot be launched into a capture. In doubt, yes."""
+    """Whether this stream is being captured: a graph cannot be launched during a capture. True if that is unknown."""
     status = c_int()
     return bool(driver.lib.cuStreamIsCapturing(c_void_p(stream), byref(status)) or status.value)

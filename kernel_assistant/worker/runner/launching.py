@@ -1,6 +1,6 @@
-"""The launches of a plan with their foreign calls made ready: one call patches pointers and runs down a list.
+"""The launches of a plan with prepared foreign calls: one call of the plan updates pointers and runs through a list.
 
-Standard library only. Why so, and what it costs: docs/launching.md.
+Standard library only. Reasons and costs: docs/launching.md.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ Words = ctypes.Array[c_uint64]
 Entry = tuple[Callable[..., Any], tuple[Any, ...]]
 
 
-class Prepared(NamedTuple):
-    """One launch with its sizes known.
+class PreparedLaunch(NamedTuple):
+    """One launch for known sizes.
 
-    `words` are the integers of its argument struct, `slots` which of them are pointers to which buffer. `enter` makes
-    the call over a struct on a stream ready, None where there is nothing to launch. `kernel` is there where the launch
-    may be a node of a graph.
+    `words` are the integers of its argument struct; `slots` says which of them are pointers, and to which buffer.
+    `enter` prepares the call over a struct on a stream, or returns None if there is nothing to launch. `kernel` is set
+    if the launch may be a node of a graph.
     """
 
     words: list[int]
@@ -31,8 +31,8 @@ class Prepared(NamedTuple):
     kernel: Kernel | None = None
 
 
-class Grapher(Protocol):
-    """What makes one launch of many kernels, where the device can."""
+class GraphMaker(Protocol):
+    """Combines many kernels into one launch, if the device can."""
 
     def graph(self, kernels: Sequence[tuple[Kernel, Words]]) -> Graph | None: ...
 
@@ -44,7 +44,7 @@ class Graph(Protocol):
 
 
 class Config(ctypes.Structure):
-    """CUlaunchConfig."""
+    """The C structure CUlaunchConfig of cuda.h."""
 
     _fields_ = [
         ("grid_and_block", c_uint * 6),
@@ -55,12 +55,12 @@ class Config(ctypes.Structure):
     ]
 
 
-class Frame:
+class LaunchFrame:
     """Argument structs of launches and the calls over them, on one stream. For one caller at a time."""
 
     __slots__ = ("_graph", "_grapher", "_steps", "entries", "ready", "slots", "stream", "words")
 
-    def __init__(self, steps: Sequence[Prepared], stream: int, grapher: Grapher | None = None) -> None:
+    def __init__(self, steps: Sequence[PreparedLaunch], stream: int, grapher: GraphMaker | None = None) -> None:
         kernels = [step.kernel for step in steps]
         self._grapher = grapher if len(steps) >= FEWEST and None not in kernels else None
         self._graph: Graph | None = None
@@ -68,7 +68,7 @@ class Frame:
         starts = [sum(sizes[:at]) for at in range(len(steps))]
         self.words: Words = (c_uint64 * max(sum(sizes), 1))()
         self.slots: list[list[tuple[int, int]]] = []
-        self._steps: list[tuple[Prepared, Words]] = []
+        self._steps: list[tuple[PreparedLaunch, Words]] = []
         for step, start, size in zip(steps, starts, sizes, strict=True):
             struct = (c_uint64 * size).from_buffer(self.words, 8 * start)
             for position, word in enumerate(step.words):
@@ -78,22 +78,22 @@ class Frame:
         self.move(stream)
 
     def move(self, stream: int) -> None:
-        """Launch on another stream from now on."""
+        """Use another stream from now on."""
         self.stream = stream
         self.entries = [step.enter(struct, stream) for step, struct in self._steps]
         self.ready = [entry for entry in self.entries if entry is not None]
 
     def fill(self, pointers: Sequence[int]) -> None:
-        """Write all buffers' addresses into the structs."""
+        """Write the addresses of all buffers into the structs."""
         words = self.words
         for slots in self.slots:
             for position, index in slots:
                 words[position] = pointers[index]
 
     def launch(self, fail: Callable[[int], None]) -> None:
-        """Make all calls in order, or one of a graph of them; `fail` raises for a status."""
+        """Make all calls in order, or launch their graph; `fail` raises for a status."""
         if self._grapher is not None and not self._grapher.capturing(self.stream):
-            # Not made before it is used: somebody may have been capturing.
+            # Created at first use: the stream may have been captured before.
             graph = self._graph or self._made(self._grapher)
             if graph is not None:
                 status = graph.launch(self.stream)
@@ -105,14 +105,14 @@ class Frame:
             if status:
                 fail(status)
 
-    def _made(self, grapher: Grapher) -> Graph | None:
+    def _made(self, grapher: GraphMaker) -> Graph | None:
         self._graph = grapher.graph([(step.kernel, words) for step, words in self._steps if step.kernel])
         if self._graph is None:
             self._grapher = None
         return self._graph
 
     def launch_one(self, step: int, pointers: Sequence[int], fail: Callable[[int], None]) -> None:
-        """One launch, its pointers filled in first."""
+        """Make one launch, after writing its pointers."""
         for position, index in self.slots[step]:
             self.words[position] = pointers[index]
         entry = self.entries[step]
@@ -127,9 +127,9 @@ def kernel_entry(
 ) -> Entry:
     """The call of cuLaunchKernelEx for a kernel with one struct argument. `geometry`: grid, block, shared memory.
 
-    It takes four ready arguments, cuLaunchKernel eleven, each of which ctypes converts at every call.
+    It takes four prepared arguments; cuLaunchKernel takes eleven, each of which ctypes converts at every call.
     """
     config = Config((c_uint * 6)(*geometry[:6]), geometry[6], stream, None, 0)
     parameters = (c_void_p * 1)(ctypes.addressof(words))
-    # The structs are kept by the references in the arguments.
+    # The references in the arguments keep the structs alive.
     return launch, (ctypes.byref(config), function, parameters, None)

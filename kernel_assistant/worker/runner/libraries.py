@@ -1,4 +1,5 @@
-"""cuBLASLt and cuDNN of the process: where they are, one handle of each, one choice for each operation and its sizes.
+"""cuBLASLt and cuDNN of the process: their files, one handle of each, and one algorithm for each operation and its
+sizes.
 
 Standard library only. See docs/libraries.md.
 """
@@ -12,9 +13,9 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from .choosing import Way, Words, choose
+from .choosing import Algorithm, Words, choose
 from .cuda_driver import CudaError, Driver, Events
-from .plan import DTYPE_BYTES, BoundLibraryCall, PlanError
+from .plan import DTYPE_BYTES, BoundLibraryCall, LibraryError
 
 #: File names by library; the number behind ".so." is the major version.
 _FILES = {
@@ -27,16 +28,12 @@ _PACKAGES = {"cublaslt": "nvidia-cublas", "cudnn": "nvidia-cudnn-cu13 or nvidia-
 Run = Callable[[Words, int], None]
 
 
-class LibraryError(PlanError):
-    """A library cannot do an operation of the plan."""
-
-
 class LibraryMissing(LibraryError):
-    """The file of a library is not where this process could look."""
+    """The file of a library was not found."""
 
 
-class Chosen(NamedTuple):
-    """What a library launch runs: `run(words, stream)`, bytes of workspace, and which algorithm it is."""
+class ChosenAlgorithm(NamedTuple):
+    """The algorithm of a library launch: `run(words, stream)`, bytes of workspace, and its name."""
 
     run: Run
     workspace: int
@@ -46,24 +43,24 @@ class Chosen(NamedTuple):
 class Library(Protocol):
     """One opened library on one device."""
 
-    def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Way]:
-        """Ways to do it, likely best first. Raises LibraryError where it takes no such operation."""
+    def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Algorithm]:
+        """Algorithms for a launch, likely best first. Raises LibraryError if the library cannot do it."""
 
     def name_of(self, status: int) -> str:
         """The library's own name for a status."""
 
 
 class Libraries:
-    """The libraries on one device, opened when a launch first asks. The device's context is current."""
+    """The libraries on one device, opened when a launch first needs them. The device's context is current."""
 
     def __init__(self, driver: Driver, paths: dict[str, str], tf32: dict[str, bool]) -> None:
         self.driver, self.paths, self.tf32 = driver, paths, tf32
         self._events: Events | None = None
         self._opened: dict[str, Library] = {}
-        self._chosen: dict[tuple[object, ...], Chosen] = {}
+        self._chosen: dict[tuple[object, ...], ChosenAlgorithm] = {}
 
-    def bind(self, launch: BoundLibraryCall) -> Chosen:
-        """The way to run a launch, the same for equal operations. Raises LibraryError or CudaError."""
+    def bind(self, launch: BoundLibraryCall) -> ChosenAlgorithm:
+        """The algorithm for a launch, the same for equal operations. Raises LibraryError or CudaError."""
         name = launch.library.partition(".")[0]
         tf32 = launch.dtype == "f32" and launch.settings["compute"] == "flags" and self.tf32[name]
         key = (*launch.key, tf32)
@@ -71,7 +68,7 @@ class Libraries:
             self._chosen[key] = self._choose(self._open(name), launch, tf32)
         return self._chosen[key]
 
-    def _choose(self, library: Library, launch: BoundLibraryCall, tf32: bool) -> Chosen:
+    def _choose(self, library: Library, launch: BoundLibraryCall, tf32: bool) -> ChosenAlgorithm:
         ways = library.ways(launch, tf32)
         if self._events is None:
             self._events = Events(self.driver)
@@ -86,7 +83,7 @@ class Libraries:
             if status:
                 raise CudaError(launch.library, status, name_of(status))
 
-        return Chosen(run, way.workspace, way.name)
+        return ChosenAlgorithm(run, way.workspace, way.name)
 
     def _open(self, name: str) -> Library:
         if name not in self._opened:
@@ -106,20 +103,21 @@ class Libraries:
 
 
 def find_libraries() -> dict[str, str]:
-    """Path by library: what this process has mapped (PyTorch's own), else what lies in `nvidia/*/lib` on sys.path."""
+    """Path by library: the file that this process has mapped (PyTorch's own), else the one in `nvidia/*/lib` on
+    sys.path."""
     beside = [
         path for folder in sys.path for path in sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib", "*")))
     ]
-    found: dict[str, str] = {}
+    paths: dict[str, str] = {}
     for path in [*_mapped(), *beside]:
         for name, pattern in _FILES.items():
             if pattern.match(os.path.basename(path)):
-                found.setdefault(name, path)
-    return found
+                paths.setdefault(name, path)
+    return paths
 
 
 def library_folders() -> list[str]:
-    """Folders of what `find_libraries` finds: what a sandbox has to show."""
+    """Folders of the files that `find_libraries` finds; a sandbox has to make them visible."""
     return sorted({os.path.dirname(path) for path in find_libraries().values()})
 
 

@@ -36,7 +36,7 @@ class MappedMemory:
 
 
 class Location(ctypes.Structure):
-    """CUmemLocation."""
+    """The C structure CUmemLocation of cuda.h."""
 
     _fields_ = [("type", c_int), ("id", c_int)]
 
@@ -70,7 +70,7 @@ class ImportedMemory:
 
 
 def set_access(driver: Driver, address: int, size: int, writable: bool) -> None:
-    """Give this device access to a mapped range: read and write, or read only where the driver supports it."""
+    """Give this device access to a mapped range: read and write, or read only if the driver supports it."""
     location = Location(DEVICE, driver.device.value)
     for flags in (READ_WRITE,) if writable else (READ_ONLY, READ_WRITE):
         description = _AccessDescription(location, flags)

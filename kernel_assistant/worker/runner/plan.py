@@ -23,7 +23,7 @@ _BINARY: dict[type[ast.operator], Any] = {
 }
 _CALLS: dict[str, Any] = {"cdiv": lambda a, b: -(-a // b), "min": min, "max": max}
 
-#: Numbers that JSON does not have, as the text of a graph has them.
+#: Numbers that JSON lacks, as a graph writes them.
 _NOT_FINITE = {"inf": math.inf, "-inf": -math.inf, "nan": math.nan}
 _REAL = r"-?(\d[\d.]*(e[-+]?\d+)?|inf|nan)"
 #: A complex number as Python writes it.
@@ -34,9 +34,13 @@ class PlanError(ValueError):
     """The plan does not fit the sizes or the binary."""
 
 
+class LibraryError(PlanError):
+    """A library cannot do an operation of the plan."""
+
+
 def number_of(text: str) -> float | complex | None:
-    """The number that an operand of a graph stands for where JSON has none: `inf`, `-inf`, `nan`, a complex one. None
-    for what is no number: a size, a tensor, a word."""
+    """The number that an operand of a graph represents if JSON lacks it: `inf`, `-inf`, `nan`, a complex one. None for
+    other operands: a size, a tensor, a word."""
     if text in _NOT_FINITE:
         return _NOT_FINITE[text]
     return complex(text) if _COMPLEX.fullmatch(text) else None
@@ -76,15 +80,15 @@ def shape(spec: dict[str, Any], dims: dict[str, int]) -> tuple[int, ...]:
 
 
 def strides(spec: dict[str, Any], dims: dict[str, int]) -> tuple[int, ...]:
-    """Concrete strides of a buffer spec, in elements; contiguous where the spec names none."""
+    """Concrete strides of a buffer spec, in elements; contiguous if the spec has none."""
     if spec.get("strides") is not None:
         return tuple(evaluate(stride, dims) for stride in spec["strides"])
-    found: list[int] = []
+    steps: list[int] = []
     step = 1
     for size in reversed(shape(spec, dims)):
-        found.append(step)
+        steps.append(step)
         step *= max(size, 1)
-    return tuple(reversed(found))
+    return tuple(reversed(steps))
 
 
 def byte_size(spec: dict[str, Any], dims: dict[str, int]) -> int:
@@ -104,7 +108,7 @@ def buffers(plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class BoundLaunch:
-    """One launch with its sizes known. `words` holds integers; `slots` says which are pointers to which buffer."""
+    """One launch for known sizes. `words` holds integers; `slots` says which are pointers, and to which buffer."""
 
     __slots__ = ("block", "grid", "shared", "slots", "symbol", "words")
 
@@ -124,9 +128,9 @@ class BoundLaunch:
 
 
 class BoundLibraryCall:
-    """One library launch with its sizes known. `slots` are the buffers in order; one word for the workspace follows.
+    """One library launch for known sizes. `slots` are the buffers in order; one word for the workspace follows.
 
-    `spans` is what each buffer holds, in elements.
+    `spans` is the size of each buffer in elements.
     """
 
     __slots__ = ("dtype", "fields", "library", "settings", "sizes", "slots", "spans", "symbol")
@@ -145,12 +149,12 @@ class BoundLibraryCall:
 
     @property
     def key(self) -> tuple[object, ...]:
-        """Equal where the same algorithm is right."""
+        """A key that is equal for launches that can use the same algorithm."""
         return (self.library, self.dtype, tuple(self.settings.items()), tuple(self.sizes.items()))
 
 
 class BoundValue:
-    """A value of the task's graph that a residual call reads or writes: which buffer, and how it lies there."""
+    """A value of the task's graph that a residual call reads or writes: its buffer and its layout there."""
 
     __slots__ = ("buffer", "dtype", "name", "shape", "strides")
 
@@ -161,7 +165,7 @@ class BoundValue:
 
 
 class BoundResidualCall:
-    """One call of PyTorch's with its sizes known. `nodes` are those of the task's graph, as they are there."""
+    """One residual call for known sizes. `nodes` are nodes of the task's graph, unchanged."""
 
     __slots__ = ("dims", "nodes", "reads", "results", "symbol")
 

@@ -1,17 +1,18 @@
 """The runner: executes the plans that the judge sends, inside the sandbox.
 
-Standard library only, but for plans with residual calls: for them it imports torch.
+Standard library only, except for plans with residual calls, for which it imports torch.
 
-It never sees expected outputs. Everything it answers is advisory: the judge's own clock and comparisons decide.
+It never sees expected outputs, and the judge trusts none of its answers: its own clock and comparisons decide.
 
 | op | fields | does |
 |---|---|---|
-| load | plan, flags (of PyTorch, with residual calls); descriptor of the binary | loads it, forgets the one before |
+| threads | | starts the threads of the OpenMP runtime (before `load`, without residual calls) |
+| load | plan, flags (of PyTorch, with residual calls); descriptor of the binary | loads it, drops the previous one |
 | map | arena, bytes, writable; descriptor | maps shared memory under a name, replacing an earlier one |
 | bind | sets: dims, tensors {name: [arena, byte offset]} | fixes sizes and pointers, runs `prepare` |
 | only | which, count | from now on runs one kind of launches, on the first `count` sets |
 | trace | | names PyTorch's operators that our kernels reach in one call (plans with residual calls) |
-| forget | | lets the plan and all shared memory go |
+| forget | | drops the plan and all shared memory |
 | run | first, count | runs `count` sets from `first` on around the ring, waits for the device |
 | exit | | ends |
 """
@@ -29,7 +30,8 @@ from typing import Any
 from . import plan as plans
 from . import wire
 from .cuda_driver import OUT_OF_MEMORY, CudaError, Driver, Events
-from .executor import KERNELS, WORKSPACE, BoundPlan, CpuModule, CudaModule, bind
+from .executor import KERNELS, WORKSPACE, BoundPlan, CpuModule, CudaModule, bind, start_threads
+from .floating_point import LeftChangedError, floating_point_control
 from .libraries import Libraries
 from .memory import ImportedMemory, MappedMemory
 
@@ -44,7 +46,7 @@ class Runner:
         self.driver = Driver(device) if target == "cuda" else None
         self.libraries = Libraries(self.driver, paths, tf32) if self.driver else None
         self.events = Events(self.driver) if self.driver else None
-        # Written by empty blocks: it takes work to have the device switched to this process.
+        # Empty blocks write to it: only work makes the device switch to this process.
         self.touched = self.driver.allocate(WAKE_BYTES) if self.driver else 0
         self.arenas: dict[str, MappedMemory | ImportedMemory] = {}
         self.plan: dict[str, Any] = {}
@@ -53,11 +55,15 @@ class Runner:
         self.bound: list[tuple[BoundPlan, list[int]]] = []
         self.private: list[int | ctypes.Array[ctypes.c_char]] = []
 
+    def threads(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        start_threads()
+        return {}
+
     def load(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         self._forget()
         self.plan = message["plan"]
         if self.plan.get("residual"):
-            # Before our kernels: they use the OpenMP runtime that is there.
+            # Before our kernels, which then use torch's OpenMP runtime.
             _import_torch(message["flags"], self.driver)
         if self.driver:
             with os.fdopen(descriptors[0], "rb") as file:
@@ -116,6 +122,7 @@ class Runner:
             calls += self.calls[: count - len(calls)]
         if self.events:
             self.events.record(self.events.begin)
+        rounding = None if self.driver or count > 1 else floating_point_control()
         began = time.perf_counter_ns()
         for call in calls:
             call(0)
@@ -123,10 +130,14 @@ class Runner:
             self.events.record(self.events.end)
         self._wait()
         elapsed = time.perf_counter_ns() - began
+        if rounding is not None and rounding != floating_point_control():
+            raise LeftChangedError("a kernel leaves another rounding mode, or flushing to zero, to the process")
         return {"seconds": elapsed * 1e-9, "device_ms": self.events.elapsed_ms() if self.events else None}
 
     def only(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """One kind of launches, or the first few; what they read was left by the calls before."""
+        """From now on, run only one kind of launches, or only the first few; they read the values that earlier calls
+        have left in memory.
+        """
         which, first = message["which"], message.get("first")
         self.calls = [plan.freeze(pointers, which, first) for plan, pointers in self.bound[: message["count"]]]
         self._wait()
@@ -185,7 +196,7 @@ class Runner:
 
 
 def _import_torch(flags: dict[str, Any], driver: Driver | None) -> None:
-    """Torch of the interpreter that this is, with the judge's settings. The runner starts without its packages."""
+    """Import torch of this interpreter, with the judge's settings. The runner starts without site packages."""
     import site
 
     site.main()
@@ -195,20 +206,22 @@ def _import_torch(flags: dict[str, Any], driver: Driver | None) -> None:
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """An answer that names the failure; `sticky` says that this process cannot go on."""
+    """An answer that names the failure; `sticky` means that this process cannot continue."""
     if isinstance(error, CudaError):
         kind = "out_of_memory" if error.code == OUT_OF_MEMORY else "crashed"
         return {"ok": False, "kind": kind, "message": str(error), "sticky": error.code != OUT_OF_MEMORY}
+    if isinstance(error, LeftChangedError):
+        return {"ok": False, "kind": "incorrect", "message": str(error), "sticky": True}
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return {"ok": False, "kind": "out_of_memory", "message": str(error) or "out of memory", "sticky": False}
-    # What PyTorch raises may be of several lines, and may be about the device, which is lost then.
+    # PyTorch's errors may have several lines. An error of the device makes the device unusable.
     text = str(error).strip().partition("\n")[0]
     lost = isinstance(error, RuntimeError) and "CUDA error" in text
     return {"ok": False, "kind": "load_failed", "message": f"{type(error).__name__}: {text}", "sticky": lost}
 
 
 def main(descriptor: int) -> int:
-    """Serve until the judge says exit or goes away."""
+    """Serve requests until the judge sends `exit` or closes the socket."""
     sock = socket.socket(fileno=descriptor)
     message, _ = wire.receive(sock)
     try:
@@ -219,6 +232,7 @@ def main(descriptor: int) -> int:
     wire.send(sock, {"ok": True, "pid": os.getpid()})
     gc.disable()
     operations = {
+        "threads": runner.threads,
         "load": runner.load,
         "map": runner.map,
         "bind": runner.bind,

@@ -20,11 +20,11 @@ TICKET = "ticket"
 
 
 class WireClosed(EOFError):
-    """The peer is gone."""
+    """The peer has closed the connection."""
 
 
 def send(sock: socket.socket, message: dict[str, Any], descriptors: Sequence[int] = ()) -> None:
-    """Send one message. Raises OSError if the peer is gone."""
+    """Send one message. Raises OSError if the peer has closed the connection."""
     body = json.dumps(message, separators=(",", ":")).encode()
     data = struct.pack("<I", len(body)) + body
     sent = socket.send_fds(sock, [data], list(descriptors)) if descriptors else 0
@@ -34,7 +34,7 @@ def send(sock: socket.socket, message: dict[str, Any], descriptors: Sequence[int
 
 def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
     """Receive one message. Raises WireClosed at the end of the stream and for bytes that are no message, TimeoutError
-    by the socket's timeout."""
+    after the socket's timeout."""
     head, descriptors, _, _ = socket.recv_fds(sock, 4, MAX_DESCRIPTORS)
     deadline = None if sock.gettimeout() is None else time.monotonic() + (sock.gettimeout() or 0.0)
     head += _exactly(sock, 4 - len(head), deadline) if head else b""
@@ -55,7 +55,7 @@ def receive(sock: socket.socket) -> tuple[dict[str, Any], list[int]]:
 def _exactly(sock: socket.socket, size: int, deadline: float | None) -> bytes:
     parts = []
     while size:
-        # The socket's own timeout begins anew with every byte.
+        # The socket's own timeout starts again with every byte.
         if deadline is not None and time.monotonic() > deadline:
             raise TimeoutError("timed out")
         part = sock.recv(min(size, 1 << 20))

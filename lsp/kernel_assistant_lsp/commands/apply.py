@@ -2,49 +2,74 @@
 
 from __future__ import annotations
 
+from contextlib import suppress
 from typing import Any
 
 from lsprotocol.types import MessageType
 
-from kernel_assistant.apply import Applied
+from kernel_assistant.apply import ApplyResult
+from kernel_assistant.apply.edit import Edit
+from kernel_assistant.apply.takeback import take_back
 from kernel_assistant.errors import KernelAssistantError, UsageError
-from kernel_assistant.session.edits import Place, apply_job, undo_at
+from kernel_assistant.session.edits import FileSelection, apply_job, undo_at
 from kernel_assistant.session.threads import in_thread
-from kernel_assistant.store import JobRow
-from kernel_assistant_lsp.commands.arguments import job_of, own_class
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.documents import from_disk
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.flows import installed
+from kernel_assistant_lsp.flows.arguments import class_of, job_of
+from kernel_assistant_lsp.flows.installed import is_of_library
+from kernel_assistant_lsp.text.documents import from_disk
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """`{"applied", "path", "package", "edited", "warnings"}`; `edited`: the lines are in the editor, not saved yet."""
-    snapshot, _ = own_class(context, argument)
+    """Return `{"applied", "path", "package", "edited", "warnings"}`; `edited`: the change is in the editor, not saved
+    yet. A class of an installed library is answered by `installed.apply`.
+
+    With `completed` an inline completion has inserted the decorator already; it is removed again if applying fails.
+    """
+    snapshot, name = class_of(context, argument)
+    if is_of_library(snapshot):
+        return await installed.apply(context, argument, snapshot, name)
+    completed = argument.get("completed") is True
+    try:
+        return await _apply(context, argument, snapshot, without(snapshot.text, name) if completed else snapshot.text)
+    except KernelAssistantError:
+        if completed:
+            with suppress(UsageError):  # the user has to see the error of applying, not this one
+                await context.edit(snapshot, without(snapshot.text, name), f"Without the kernels of {name}")
+        raise
+
+
+def without(text: str, class_name: str) -> str:
+    """Return `text` without the decorator of a class."""
+    return take_back(text, class_name, Edit(hunks=()), None)
+
+
+async def _apply(context: Context, argument: dict[str, Any], snapshot: Snapshot, text: str) -> dict[str, Any]:
     row = await in_thread(lambda: job_of(context, argument))
     in_editor = _in_editor(context, snapshot)
-    text = snapshot.text if in_editor else None
     force = argument.get("force") is True
     applied, warnings = await in_thread(
-        lambda: apply_job(context.history.store, row, dry_run=False, force=force, text=text)
+        lambda: apply_job(context.history.store, row, dry_run=False, force=force, text=text if in_editor else None)
     )
-    if in_editor and not applied.import_line:
-        await _edit(context, snapshot, applied, row)
+    if in_editor:
+        await _edit(context, snapshot, applied)
     for warning in warnings:
         context.tell(warning, MessageType.Warning)
-    context.look_soon(snapshot.uri, 0.0)
+    await context.look(snapshot.uri)
     return {
         "applied": applied.class_name,
         "job": row.id,
         "path": str(applied.source),
         "package": str(applied.package),
         "importLine": applied.import_line,
-        "edited": in_editor and not applied.import_line,
+        "edited": in_editor,
         "warnings": warnings,
     }
 
 
 def _in_editor(context: Context, snapshot: Snapshot) -> bool:
-    """Whether the editor has to make the edit. Raises UsageError where it should but cannot."""
+    """Return whether the editor has to make the edit. Raises UsageError if it has to but cannot."""
     if context.documents.opened(snapshot.uri) is None:
         return False
     if context.abilities.applies_edits:
@@ -54,8 +79,8 @@ def _in_editor(context: Context, snapshot: Snapshot) -> bool:
     return False
 
 
-async def _edit(context: Context, snapshot: Snapshot, applied: Applied, row: JobRow) -> None:
-    """The package is there; where the editor does not take the lines it goes again."""
+async def _edit(context: Context, snapshot: Snapshot, applied: ApplyResult) -> None:
+    """Have the editor insert the lines. The package exists already; it is deleted if the editor refuses the edit."""
     try:
         await context.edit(snapshot, applied.text, f"Kernels of {applied.class_name}")
     except UsageError:
@@ -63,8 +88,8 @@ async def _edit(context: Context, snapshot: Snapshot, applied: Applied, row: Job
         raise
 
 
-def _take_back(context: Context, applied: Applied) -> None:
+def _take_back(context: Context, applied: ApplyResult) -> None:
     try:
-        undo_at(context.history.store, Place(applied.source, applied.class_name))
+        undo_at(context.history.store, FileSelection(applied.source, applied.class_name))
     except KernelAssistantError:
-        pass  # the refusal that led here is what the user has to know
+        pass  # the user has to see why the edit was refused, not this error

@@ -1,4 +1,4 @@
-"""Stop a job; what it found is kept."""
+"""Stop a job; its candidates are kept."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from typing import Any
 
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.threads import in_thread
-from kernel_assistant_lsp.commands.arguments import text_of
 from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.flows.arguments import text_of
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """`{"job", "state"}`: "running" until it has stopped."""
+    """Return `{"job", "state"}`; the state is "running" until the job has stopped."""
     return await cancel(context, text_of(argument, "job"))
 
 

@@ -1,16 +1,16 @@
-"""Give a result up: the lens offers to optimize again. The job itself stays in the history."""
+"""Discard a result: the lens offers to optimize again. The job itself stays in the history."""
 
 from __future__ import annotations
 
 from typing import Any
 
 from kernel_assistant.session.threads import in_thread
-from kernel_assistant_lsp.commands.arguments import class_of, job_of
 from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.flows.arguments import class_of, job_of
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """`{"discarded": job}`."""
+    """Return `{"discarded": job}`."""
     snapshot, _ = class_of(context, argument)
 
     def discard() -> str:
@@ -20,5 +20,5 @@ async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
 
     job = await in_thread(discard)
     context.history.forget_rows()
-    context.look_soon(snapshot.uri, 0.0)
+    await context.look(snapshot.uri)
     return {"discarded": job}

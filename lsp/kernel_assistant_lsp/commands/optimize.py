@@ -1,22 +1,23 @@
-"""Have kernels written for a class, from its text as it is in the editor. Answers at once."""
+"""Start a job for a class, with its text as it is in the editor. Answers at once."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from lsprotocol import types
-from pygls.exceptions import JsonRpcException
-
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobKind
-from kernel_assistant_lsp.commands.arguments import class_of
 from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.flows.arguments import class_of
+from kernel_assistant_lsp.flows.asking import ask, errors_shown
+from kernel_assistant_lsp.flows.drafted import drafted
+from kernel_assistant_lsp.flows.installed import is_of_library
+from kernel_assistant_lsp.following.start import start
 from kernel_assistant_lsp.names import INPUTS
-from kernel_assistant_lsp.start import start
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """`{"job"}`; for a class that says nowhere how it is called `{"job": null, "needs": "inputs", …}` with choices."""
+    """Return `{"job"}`, or `{"job": null, "needs": "inputs", …}` with choices if its inputs are unknown."""
     return await submit(context, argument, JobKind.optimize)
 
 
@@ -36,41 +37,42 @@ async def submit(context: Context, argument: dict[str, Any], kind: JobKind) -> d
     try:
         task, options = await in_thread(prepared)
     except NoInputsError as error:
-        needed = _needed(snapshot.uri, name, error)
+        needed = _needed(snapshot, name, error)
         if context.abilities.messages_with_choices:
             context.spawn(_offer(context, needed))
         return needed
     return await start(context, task, options, settings)
 
 
-def _needed(uri: str, name: str, error: Any) -> dict[str, Any]:
-    argument = {"uri": uri, "class": name}
+def _needed(snapshot: Snapshot, name: str, error: Any) -> dict[str, Any]:
+    argument = {"uri": snapshot.uri, "class": name}
+    drafts = [{"title": "Draft a stub", "command": INPUTS, "arguments": [{**argument, "how": "draft"}]}]
+    recorded = {"title": "Record them from a program", "command": INPUTS, "arguments": [{**argument, "how": "record"}]}
     return {
         "job": None,
         "needs": "inputs",
         "message": error.cause,
         "nextStep": error.next_step,
-        "choices": [
-            {"title": "Draft a stub", "command": INPUTS, "arguments": [{**argument, "how": "draft"}]},
-            {"title": "Record them from a program", "command": INPUTS, "arguments": [{**argument, "how": "record"}]},
-        ],
+        # A draft would be written into the library's file.
+        "choices": [*([] if is_of_library(snapshot) else drafts), recorded],
     }
 
 
-async def _offer(context: Context, needed: dict[str, Any]) -> None:
-    """The same choice for a client that shows none of its own."""
-    from kernel_assistant_lsp.commands import run_command
+async def _tried(context: Context, choice: dict[str, Any]) -> tuple[str, tuple[str, dict[str, Any]]]:
+    """Return the title of an answer that contains a tested draft, and the command behind it."""
+    argument = choice["arguments"][0]
+    draft = await drafted(context, *class_of(context, argument))
+    line = draft["text"].splitlines()[-1].removeprefix("# kernel-assistant: ")
+    title = f"Draft them, not run: {draft['problem']}" if draft["problem"] else f"Optimize with {line}"
+    return title, (choice["command"], {**argument, "text": draft["text"], "optimize": not draft["problem"]})
 
-    titles = [choice["title"] for choice in needed["choices"]]
-    params = types.ShowMessageRequestParams(
-        type=types.MessageType.Info,
-        message=f"{needed['message']}. {needed['nextStep']}",
-        actions=[types.MessageActionItem(title=title) for title in titles],
-    )
-    try:
-        chosen = await context.server.window_show_message_request_async(params)
-        for choice in needed["choices"]:
-            if chosen is not None and choice["title"] == chosen.title:
-                await run_command(context, choice["command"], tuple(choice["arguments"]))
-    except JsonRpcException as error:
-        context.tell(error.message, types.MessageType.Error)
+
+async def _offer(context: Context, needed: dict[str, Any]) -> None:
+    """Ask the user of a client without dialogs of its own how to get inputs. One of the choices is a draft that has
+    been run.
+    """
+    *drafts, record = needed["choices"]
+    with errors_shown(context):
+        choices = dict([await _tried(context, one) for one in drafts])
+        choices[record["title"]] = (record["command"], record["arguments"][0])
+        await ask(context, f"{needed['message']}. {needed['nextStep']}", choices)

@@ -10,5 +10,5 @@ from kernel_assistant_lsp.context import Context
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """`{"job"}`, or as `optimize` answers for a class without inputs."""
+    """Return `{"job"}`, or the answer of `optimize` for a class without inputs."""
     return await submit(context, argument, JobKind.lines)

@@ -1,22 +1,22 @@
-"""Run a program of the user's under the recorder, and rank its modules."""
+"""Run one of the user's programs under the recorder, and rank its modules by time."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any, cast
 
-from kernel_assistant.session.scan_process import ScanProcess
-from kernel_assistant_lsp.commands.arguments import text_of
+from kernel_assistant.session.scanning.scan_process import ScanProcess
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.documents import path_of
+from kernel_assistant_lsp.flows.arguments import text_of
 from kernel_assistant_lsp.names import SCAN
 from kernel_assistant_lsp.protocol import Protocol
+from kernel_assistant_lsp.text.documents import path_of
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """As `scan --json` prints it; without a `program` `{"scan": null, "needs": "program", …}` with choices.
+    """Return what `scan --json` prints, or `{"scan": null, "needs": "program", …}` with choices without a `program`.
 
-    A request that is cancelled ends the program and answers with what was recorded until then.
+    If the request is cancelled, the program is stopped and the answer has what was recorded until then.
     """
     return await scan(context, argument)
 
@@ -29,9 +29,9 @@ async def scan(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     folder = _folder(context, path)
     process = await ScanProcess.start(program, folder, path, context.settings(path))
     with cast("Protocol", context.server.protocol).ended_early_by(process.stop):
-        found = await process.answer()
+        answer = await process.answer()
     context.look_at_all()
-    return {"scan": found["id"], **found}
+    return {"scan": answer["id"], **answer}
 
 
 def _needed(argument: dict[str, Any], path: Path) -> dict[str, Any]:
@@ -47,5 +47,5 @@ def _needed(argument: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _folder(context: Context, path: Path) -> Path:
-    """Where the program runs: the workspace folder that holds the file, else the file's own."""
+    """Return the folder to run the program in: the workspace folder that contains the file, else the file's own."""
     return next((one for one in context.folders() if path.is_relative_to(one)), path.parent)

@@ -1,4 +1,4 @@
-"""Everything that is known of a job, for a report."""
+"""Return everything that is known of a job, for a report."""
 
 from __future__ import annotations
 
@@ -8,49 +8,69 @@ from typing import Any
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import to_builtins
+from kernel_assistant.session.edits import place_of
+from kernel_assistant.session.kinds.outcome import is_unconfirmed
+from kernel_assistant.session.reporting.class_state import staleness_of
+from kernel_assistant.session.reporting.words import verdicts
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobKind, JobRow
-from kernel_assistant_lsp.commands.arguments import class_of, text_of
 from kernel_assistant_lsp.commands.diff import SOURCES, texts
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.features.hover import about_job
 from kernel_assistant_lsp.features.words import duration
+from kernel_assistant_lsp.flows.arguments import class_of, text_of
 from kernel_assistant_lsp.shown import show_text
+from kernel_assistant_lsp.text.documents import from_disk, uri_of
 
 
 async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """The job's row and steps as `show --json` prints them, with the texts that it left: graph, sources, evaluation."""
+    """Return the job's row and steps as `show --json` prints them, with its graph, sources and evaluation."""
 
-    def look() -> tuple[dict[str, Any], JobRow]:
+    def read() -> tuple[dict[str, Any], JobRow]:
         store = context.history.store
         row = row_of(context, argument)
         files = row.result.artifacts if row.result is not None else {}
-        found = {
+        details = {
             **to_builtins(row),
             "steps": to_builtins(store.steps(row.id)),
             "sources": texts(files, SOURCES),
             "graph": "".join(texts(files, ("graph.txt",)).values()),
             "evaluation": _document(files, "evaluation.json"),
             "deviceFacts": _document(files, "device.json"),
+            "stale": _stale(context, row),
+            "verdicts": [] if row.result is None else verdicts(row.result),
+            "applicable": row.result is not None and row.result.applicable,
+            "unconfirmed": row.result is not None and is_unconfirmed(row.result),
         }
-        return found, row
+        return details, row
 
-    found, row = await in_thread(look)
-    show_text(context, f"job-{row.id}.md", _page(found, row))
-    return found
+    details, row = await in_thread(read)
+    show_text(context, f"job-{row.id}.md", _page(details, row))
+    return details
 
 
-def _page(found: dict[str, Any], row: JobRow) -> str:
-    """Markdown for clients without a page of their own: the result, then each candidate, then where the sources are."""
+def _page(details: dict[str, Any], row: JobRow) -> str:
+    """Return Markdown for clients without a page of their own: the result, each candidate, paths of the sources."""
     files = row.result.artifacts if row.result is not None else {}
     sources = [path for name, path in files.items() if name.endswith(SOURCES)]
     tried = [
         f"- turn {step['turn']}: {one['outcome'].replace('_', ' ')}{_time(one)}"
-        for step in found["steps"]
+        for step in details["steps"]
         for one in step["evaluations"]
     ]
-    parts = [*about_job(row), "\n".join(tried), "\n".join(f"- {path}" for path in sources)]
+    stale = f"**{details['stale']}**: what follows is of the text that it ran." if details["stale"] else ""
+    parts = [stale, *about_job(row), "\n".join(tried), "\n".join(f"- {path}" for path in sources)]
     return "\n\n".join(filter(None, parts)) + "\n"
+
+
+def _stale(context: Context, row: JobRow) -> str:
+    """Return why the result is stale for the class as it is now, "" if it is not or if the file is gone."""
+    selection = place_of(row.task, row.options)
+    try:
+        text = (context.documents.of_path(selection.path) or from_disk(uri_of(selection.path), "utf-16")).text
+    except UsageError:
+        return ""
+    return staleness_of(row, text)
 
 
 def _time(evaluation: dict[str, Any]) -> str:
@@ -59,7 +79,7 @@ def _time(evaluation: dict[str, Any]) -> str:
 
 
 def row_of(context: Context, argument: dict[str, Any]) -> JobRow:
-    """The job named, else the newest of the class. For a thread."""
+    """Return the job that `argument` names, else the newest of the class. Call it in a thread."""
     store = context.history.store
     if "job" in argument:
         return store.job(text_of(argument, "job"))

@@ -1,1 +1,1 @@
-"""One file a request: thin functions on a snapshot and on records. Nothing here waits for anything."""
+"""One file for each feature: functions of a snapshot and records, none of which waits for other processes."""

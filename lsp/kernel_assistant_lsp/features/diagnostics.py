@@ -9,7 +9,7 @@ from lsprotocol.types import CodeDescription, Diagnostic, DiagnosticSeverity, Po
 from kernel_assistant.source.lint import Hint, find_hints
 from kernel_assistant.source.lint.machine import machine_of
 from kernel_assistant.targets.base import DeviceFacts
-from kernel_assistant_lsp.snapshot import Snapshot, units
+from kernel_assistant_lsp.text.snapshot import Snapshot, units
 
 SOURCE = "kernel-assistant"
 
@@ -17,10 +17,15 @@ SOURCE = "kernel-assistant"
 def find(
     snapshot: Snapshot, facts: DeviceFacts | None, *, tf32_gain: str = "", ignore: Collection[str] = ()
 ) -> list[Diagnostic]:
-    """Hints of the document. `tf32_gain` is what `session.gains.tf32_gain` gives, `ignore` the codes that settings
-    turn off. Nothing is raised, whatever the text is."""
+    """Return the hints of a document. `tf32_gain` comes from `session.gains.tf32_gain`; `ignore` has the codes that
+    settings turn off. Raises nothing for any text."""
     hints = find_hints(snapshot.text, machine_of(facts, tf32_gain), ignore)
     return [_diagnostic(snapshot, hint) for hint in hints]
+
+
+def class_of(one: Diagnostic) -> str:
+    """Return the name of the class that a hint is about."""
+    return str((one.data or {}).get("class", ""))
 
 
 def _diagnostic(snapshot: Snapshot, hint: Hint) -> Diagnostic:
@@ -38,6 +43,6 @@ def _diagnostic(snapshot: Snapshot, hint: Hint) -> Diagnostic:
 
 
 def _position(snapshot: Snapshot, line: int, column: int) -> Position:
-    """Of a column that counts bytes of UTF-8, as those of syntax trees do."""
+    """Return the position of a column in UTF-8 bytes, which is how syntax trees count."""
     before = snapshot.line(line).encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore")
     return Position(line, units(before, snapshot.encoding))

@@ -1,4 +1,4 @@
-"""Quick fixes: a hint turned off where it stands, and labels taken away from a source that has passed. Pure."""
+"""Quick fixes: turn off one hint by a comment, and remove labels from a verified source. Pure."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ from collections.abc import Sequence
 
 from lsprotocol.types import CodeAction, CodeActionKind, Diagnostic, WorkspaceEdit
 
-from kernel_assistant_lsp.edits import workspace_edit
 from kernel_assistant_lsp.features.diagnostics import SOURCE
 from kernel_assistant_lsp.features.ghost import LABEL, without_labels
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.edits import workspace_edit
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
 KIND = CodeActionKind.QuickFix
 
 
 def of_hints(snapshot: Snapshot, diagnostics: Sequence[Diagnostic], *, versioned: bool) -> list[CodeAction]:
-    """For each of our hints the comment that turns it off, on a line of its own above. None where a comment cannot
-    stand there: behind a line that ends with a backslash."""
-    found = []
+    """Return a fix for each of our hints: the comment that turns it off, on a line above. None if a comment is not
+    possible there because the line before ends with a backslash."""
+    actions = []
     for hint in diagnostics:
         line = hint.range.start.line
         if hint.source == SOURCE and line < len(snapshot.starts) and not snapshot.line(line - 1).endswith("\\"):
@@ -29,12 +29,12 @@ def of_hints(snapshot: Snapshot, diagnostics: Sequence[Diagnostic], *, versioned
             edit = workspace_edit(
                 snapshot, snapshot.text[:start] + comment + snapshot.text[start:], versioned=versioned
             )
-            found.append(_fix(f"Ignore {hint.code} here", edit, [hint]))
-    return found
+            actions.append(_fix(f"Ignore {hint.code} here", edit, [hint]))
+    return actions
 
 
 def of_labels(snapshot: Snapshot, *, passed: bool, versioned: bool) -> list[CodeAction]:
-    """For a source with labels that the environment has passed."""
+    """Return the fix that removes the labels of a source if the environment found it correct."""
     if not passed or LABEL not in snapshot.text:
         return []
     edit = workspace_edit(snapshot, without_labels(snapshot.text), versioned=versioned)

@@ -1,4 +1,4 @@
-"""Inline completion: a verified result where its class is edited, and a model's continuation in CUDA files."""
+"""Inline completion: verified kernels above the class that is edited, and a model's continuation in CUDA files."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from pathlib import Path
 from lsprotocol.types import Command, InlineCompletionItem, Position, Range
 
 from kernel_assistant.apply.applied import is_same_class
-from kernel_assistant.apply.edit import IMPORT_LINE, decorator_line
+from kernel_assistant.apply.edit import decorator_line
 from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.client import ModelClient, Request
-from kernel_assistant.records import JobOutcome
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobRow
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
-#: Behind the first line of what a model wrote and nobody has checked.
+#: Comment after the first line of code that a model wrote and that was not evaluated.
 LABEL = "// kernel-assistant: unverified"
-#: What a person reads at a glance; more of it is more often wrong.
+#: Limits of one suggestion: longer ones are hard to read and more often wrong.
 MOST_LINES = 12
 MOST_TOKENS = 192
-#: Characters of the file around the cursor, and of the plan, that the model is shown.
+#: Characters before and after the cursor, and of the plan, that are in the prompt.
 BEFORE, AFTER, PLAN = 6000, 2000, 3000
 _CURSOR = "<CURSOR>"
 _CLASS = re.compile(r"class[ \t]+(\w+)")
@@ -36,44 +35,56 @@ no fence, nothing that stands there already. At most {MOST_LINES} lines."""
 
 
 def body(snapshot: Snapshot, position: Position, result: JobRow) -> list[InlineCompletionItem]:
-    """The lines that give a class its verified kernels, on the empty line right above it (or while they are being typed
-    there). Accepting them runs `kernelAssistant.apply`, which writes the package that they name.
+    """Suggest the decorator that applies verified kernels, on the empty line above a class or while it is typed there.
+    Accepting it runs `kernelAssistant.apply`, which writes the package and inserts the import among the imports; a
+    completion could insert it only here, between the class and the comments above it.
 
-    Nothing where the job confirmed no gain, where the class computes something else than what was verified, and where
-    it has its kernels already. Parses, so it is for a thread.
+    Return nothing if the job confirmed no gain, if the class no longer computes what was verified, or if the kernels
+    are applied already. Parses the text: call it in a thread.
     """
     typed = snapshot.line(position.line)
     below = snapshot.line(position.line + 1)
     named = _CLASS.match(below)
     if named is None or named[1] != result.task.class_name or (typed[:1] in (" ", "\t") and typed.strip()):
         return []
-    if result.result is None or result.result.outcome is not JobOutcome.improved:
+    if result.result is None or not result.result.applicable:
         return []
-    line = decorator_line(snapshot.path.stem, named[1])
+    line = decorator_line(named[1])
     if line in snapshot.text:
         return []
-    known = re.search(rf"^{re.escape(IMPORT_LINE)}\b", snapshot.text, re.MULTILINE) is not None
-    text = line if known else f"{IMPORT_LINE}\n\n\n{line}"
-    if not text.startswith(typed.strip()):
+    if not line.startswith(typed.strip()):
         return []
     if not is_same_class(_without(snapshot, position.line), result.task.content, named[1]):
         return []
     whole = snapshot.range(snapshot.starts[position.line], snapshot.line_end(position.line))
-    what = {"uri": snapshot.uri, "class": named[1]}
+    what = {"uri": snapshot.uri, "class": named[1], "job": result.id, "completed": True}
     command = Command("Apply the kernels", "kernelAssistant.apply", arguments=[what])
+    text = f"{_kept_line(snapshot, position.line)}{line}"
     return [InlineCompletionItem(insert_text=text, range=whole, command=command)]
 
 
+def _kept_line(snapshot: Snapshot, number: int) -> str:
+    """Return a line end if line `number` is the second of two empty lines above a class, else "". That empty line is
+    kept, so that undo restores the text. An empty line below a comment, or a third one, was opened for the completion
+    and is replaced.
+    """
+    above = [snapshot.line(number - back).strip() for back in range(3)]
+    is_second = not above[0] and not above[1] and bool(above[2])
+    return ("\r\n" if "\r\n" in snapshot.text else "\n") if is_second and number >= 2 else ""
+
+
+def is_cuda(path: Path) -> bool:
+    return path.suffix in (".cu", ".cuh")
+
+
 def in_workspace(path: Path) -> bool:
-    """Whether this file is a source of a candidate: plan.json lies beside it, or beside the folder `sources`."""
-    if path.suffix not in (".cu", ".cuh"):
-        return False
-    return any((folder / "plan.json").is_file() for folder in _folders(path))
+    """Return whether this file is a source of a candidate: plan.json is beside it, or beside the folder `sources`."""
+    return is_cuda(path) and any((folder / "plan.json").is_file() for folder in _folders(path))
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What the model is shown: the file up to and behind the cursor, and the plan of its workspace."""
+class CompletionContext:
+    """The content of the prompt: the file before and after the cursor, and the plan of its candidate."""
 
     before: str
     after: str
@@ -86,12 +97,14 @@ class Asked:
         return Request(messages=messages, max_tokens=MOST_TOKENS)
 
 
-def asked(snapshot: Snapshot, position: Position) -> Asked:
-    """Reads the workspace's plan from disk."""
+def asked(snapshot: Snapshot, position: Position) -> CompletionContext:
+    """Collect the prompt for a cursor position. Reads the plan from disk."""
     offset = snapshot.offset(position)
     plan = next((one / "plan.json" for one in _folders(snapshot.path) if (one / "plan.json").is_file()), None)
     text = plan.read_text(errors="replace")[:PLAN] if plan is not None else ""
-    return Asked(snapshot.text[max(0, offset - BEFORE) : offset], snapshot.text[offset : offset + AFTER], text)
+    return CompletionContext(
+        snapshot.text[max(0, offset - BEFORE) : offset], snapshot.text[offset : offset + AFTER], text
+    )
 
 
 async def continue_cuda(
@@ -100,10 +113,10 @@ async def continue_cuda(
     client: Callable[[], ModelClient],
     passed: Callable[[str], bool] = lambda _: False,
 ) -> list[InlineCompletionItem]:
-    """What the model would write at `position`, labelled unless `passed` knows the whole text that comes of it.
+    """Return the model's continuation at `position`, labelled unless `passed` accepts the whole resulting text.
 
-    `client`, the model and `passed` run in a thread. Cancelling this coroutine (typing went on) ends the model's
-    reply where it stands. Raises PolicyError and MissingError, for the log.
+    `client`, the model and `passed` run in a thread. Cancelling this coroutine (the user types on) stops the
+    model. Raises PolicyError and MissingError, for the log.
     """
     gone = threading.Event()
     offset = snapshot.offset(position)
@@ -113,10 +126,10 @@ async def continue_cuda(
         question = asked(snapshot, position).request()
         model = client()
         try:
-            said = model.complete(question, gone.is_set).content or ""
+            reply = model.complete(question, gone.is_set).content or ""
         finally:
             model.close()
-        code = continuation(said, before, after)
+        code = continuation(reply, before, after)
         return code if not code.strip() or passed(before + code + after) else labelled(code)
 
     try:
@@ -129,10 +142,10 @@ async def continue_cuda(
     return [InlineCompletionItem(insert_text=code, range=Range(position, position))] if code.strip() else []
 
 
-def continuation(said: str, before: str, after: str) -> str:
-    """The code of a reply: without fences, without what stands around the cursor already, and not too long."""
-    fence = re.search(r"```[\w+]*\n(.*?)(?:\n```|\Z)", said, re.DOTALL)
-    code = fence[1] if fence else said
+def continuation(reply: str, before: str, after: str) -> str:
+    """Extract the code of a reply: without fences, without text that is around the cursor already, cut to 12 lines."""
+    fence = re.search(r"```[\w+]*\n(.*?)(?:\n```|\Z)", reply, re.DOTALL)
+    code = fence[1] if fence else reply
     code = code.replace(_CURSOR, "").replace("\r\n", "\n")
     line = before.rpartition("\n")[2]
     if line.strip() and code.lstrip().startswith(line.strip()):
@@ -149,7 +162,7 @@ def continuation(said: str, before: str, after: str) -> str:
 
 
 def labelled(code: str) -> str:
-    """`code` with the label behind its first line that has code; a line that goes on in the next one stays whole."""
+    """Return `code` with the label after the first line of code that does not end with a backslash."""
     lines = code.split("\n")
     for number, line in enumerate(lines):
         if line.strip() and not line.rstrip().endswith("\\"):
@@ -159,7 +172,7 @@ def labelled(code: str) -> str:
 
 
 def without_labels(text: str) -> str:
-    """For a source that the environment has passed."""
+    """Remove all labels from `text`."""
     return re.sub(rf"[ \t]*{re.escape(LABEL)}", "", text)
 
 
@@ -168,6 +181,6 @@ def _folders(path: Path) -> tuple[Path, ...]:
 
 
 def _without(snapshot: Snapshot, number: int) -> str:
-    """The text without what is being typed on a line."""
+    """Return the text with line `number` emptied."""
     start = snapshot.starts[number]
     return snapshot.text[:start] + snapshot.text[snapshot.line_end(number) :]

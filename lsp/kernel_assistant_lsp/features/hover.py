@@ -1,4 +1,4 @@
-"""Hover: what a line costs and what ran for it; for a class, its last result with the figures that were confirmed."""
+"""Hover: the time and the kernels of a line; for a class, its last result with the confirmed measurements."""
 
 from __future__ import annotations
 
@@ -12,11 +12,12 @@ from kernel_assistant.apply.applied import is_same_class
 from kernel_assistant.records import Best, JobOutcome
 from kernel_assistant.records.free_win import best_free_win
 from kernel_assistant.records.line_profile import LineProfile, LineTime
-from kernel_assistant.session.class_state import ClassState
+from kernel_assistant.session.reporting.class_state import ClassState
+from kernel_assistant.session.reporting.words import counted, of_error, verdicts
 from kernel_assistant.store import JobKind, JobRow, JobState
 from kernel_assistant_lsp.features.places import is_edited, rows_at
 from kernel_assistant_lsp.features.words import amount, duration, interval, share
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
 _CLASS = re.compile(r"[ \t]*class[ \t]+(\w+)")
 _MOST_KERNELS = 5
@@ -24,7 +25,7 @@ _OUTCOMES = {
     JobOutcome.no_measurable_gain: "no gain was confirmed",
     JobOutcome.at_limit: "torch.compile reaches what the device allows",
     JobOutcome.no_candidate: "no correct candidate was found",
-    JobOutcome.inconclusive: "other work on the machine disturbed the measurement",
+    JobOutcome.inconclusive: "not clear whether it gains, or other work disturbed the measurement",
     JobOutcome.cancelled: "cancelled",
     JobOutcome.failed: "failed",
 }
@@ -37,8 +38,8 @@ def at(
     history: Sequence[JobRow],
     state: ClassState | None = None,
 ) -> Hover | None:
-    """On a `class` statement its newest job (`history`, newest first, of the file) and how its guard fares (`state`);
-    on a profiled line its cost. None elsewhere."""
+    """Return the hover at `position`: on a `class` statement its newest job (`history`: jobs of the file, newest first)
+    and how often its guard fell back (`state`); on a profiled line its time. None elsewhere."""
     named = _CLASS.match(snapshot.line(position.line))
     if named:
         text = about_class(snapshot, named[1], history, state)
@@ -52,7 +53,7 @@ def at(
 
 
 def about_line(row: LineTime, profile: LineProfile, *, edited: bool) -> str:
-    """Markdown for one line."""
+    """Return Markdown about one profiled line."""
     seconds = row.ms * 1e-3
     lines = [f"**{duration(row.ms)}**, {share(row.share)} of {duration(profile.ms)} a forward"]
     if row.calls > 1:
@@ -78,7 +79,7 @@ def about_line(row: LineTime, profile: LineProfile, *, edited: bool) -> str:
 
 
 def about_class(snapshot: Snapshot, name: str, history: Sequence[JobRow], state: ClassState | None) -> str:
-    """Markdown for a class, "" where there is nothing to say."""
+    """Return Markdown about a class, "" if nothing is known of it."""
     parts = []
     row = next((one for one in history if _is_result(one, name)), None)
     if row is not None:
@@ -94,7 +95,7 @@ def about_class(snapshot: Snapshot, name: str, history: Sequence[JobRow], state:
 
 
 def about_job(row: JobRow) -> list[str]:
-    """Paragraphs of Markdown on one job."""
+    """Return paragraphs of Markdown about one job."""
     if row.result is None:
         return [f"**{row.task.class_name}**: job {row.id} is {row.state.value}{f': {row.error}' if row.error else ''}"]
     return _result(row)
@@ -109,19 +110,20 @@ def _result(row: JobRow) -> list[str]:
     assert row.result is not None
     result, best = row.result, row.result.best
     when = datetime.fromtimestamp(row.ended, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M")
-    where = f"*job {row.id}, {when}, {result.device}, {result.evaluations} candidates*"
+    where = f"*job {row.id}, {when}, {result.device}, {counted(result.evaluations)}*"
     if result.outcome is not JobOutcome.improved or best is None:
-        found = [f"**{row.task.class_name}**: {_OUTCOMES.get(result.outcome, result.outcome.value)}"]
+        paragraphs = [f"**{row.task.class_name}**: {_OUTCOMES.get(result.outcome, result.outcome.value)}"]
+        paragraphs += [f"{name}: {words}" for name, words in verdicts(result)]
     else:
-        found = [f"**{row.task.class_name}**: {_speed(best)}", _accuracy(best)]
+        paragraphs = [f"**{row.task.class_name}**: {_speed(best)}", _accuracy(best)]
         if best.residual:
             ours = f"{share(best.share_in_our_kernels)} of the time is in generated kernels"
-            found.append(f"partial: {ours}; PyTorch still runs {', '.join(f'`{one}`' for one in best.residual)}")
+            paragraphs.append(f"partial: {ours}; PyTorch still runs {', '.join(f'`{one}`' for one in best.residual)}")
     free = best_free_win(result.free_wins)
     if free is not None:
         gain = f"{free.speedup_vs_compile:.2f}× torch.compile" if free.speedup_vs_compile else ""
-        found.append(f"without a kernel: `{free.write}` is {gain}{interval(free.speedup_vs_compile_ci)}")
-    return [*found, where]
+        paragraphs.append(f"without a kernel: `{free.write}` is {gain}{interval(free.speedup_vs_compile_ci)}")
+    return [*paragraphs, where]
 
 
 def _speed(best: Best) -> str:
@@ -134,4 +136,5 @@ def _speed(best: Best) -> str:
 
 def _accuracy(best: Best) -> str:
     roofline = f"; {best.roofline:.0%} of the roofline" if best.roofline else ""
-    return f"error against float64 {best.error_vs_fp64:.2g}, {best.error_ratio:.2g} times PyTorch's own{roofline}"
+    error = of_error(best.relative_error, best.error_vs_fp64)
+    return f"error {error}, {best.error_ratio:.2g} times PyTorch's own{roofline}"

@@ -8,18 +8,18 @@ from kernel_assistant.records.line_profile import LineProfile, LineTime
 from kernel_assistant_lsp.features.hover import about_line
 from kernel_assistant_lsp.features.places import is_edited, rows_at
 from kernel_assistant_lsp.features.words import duration, share
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 def hints(snapshot: Snapshot, profile: LineProfile, within: Range | None = None) -> list[InlayHint]:
-    """One for each statement that ran and that the text still has as it was. `within` is what the editor shows."""
+    """Return a hint for each profiled statement that was not edited since. `within` is the visible range."""
     edited = is_edited(snapshot, profile)
-    found = []
+    inlay_hints = []
     for line, row in sorted(rows_at(snapshot, profile).items()):
         end = line + row.end_line - row.line
         if within is not None and not within.start.line <= end <= within.end.line:
             continue
-        found.append(
+        inlay_hints.append(
             InlayHint(
                 position=snapshot.position(snapshot.line_end(end)),
                 label=_label(row),
@@ -27,7 +27,7 @@ def hints(snapshot: Snapshot, profile: LineProfile, within: Range | None = None)
                 tooltip=MarkupContent(MarkupKind.Markdown, about_line(row, profile, edited=edited)),
             )
         )
-    return found
+    return inlay_hints
 
 
 def _label(row: LineTime) -> str:

@@ -1,4 +1,4 @@
-"""Where the lines of a profile are in a text that was edited since. Pure."""
+"""Find the lines of a profile in a text that was edited since. Pure."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from collections.abc import Iterator
 from difflib import SequenceMatcher
 
 from kernel_assistant.records.line_profile import LineProfile, LineTime
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
 _NEXT = re.compile(r"\S")
 
 
 def rows_at(snapshot: Snapshot, profile: LineProfile) -> dict[int, LineTime]:
-    """Line of the document (from 0) on which a statement begins → its times. A statement that was edited has none."""
+    """Map first line of a statement in the document (from 0) → its times, without statements that were edited."""
     begins = class_line(snapshot, profile.class_name, profile.first_line - 1)
     if begins is None:
         return {}
@@ -24,17 +24,17 @@ def rows_at(snapshot: Snapshot, profile: LineProfile) -> dict[int, LineTime]:
     moved: dict[int, int] = {}
     for block in SequenceMatcher(None, old, new, autojunk=False).get_matching_blocks():
         moved |= {block.a + number: block.b + number for number in range(block.size)}
-    found = {}
+    rows = {}
     for row in profile.lines:
         first, last = row.line - profile.first_line, row.end_line - profile.first_line
         now = moved.get(first)
         if now is not None and all(moved.get(number) == now + number - first for number in range(first, last + 1)):
-            found[start + now] = row
-    return found
+            rows[start + now] = row
+    return rows
 
 
 def is_edited(snapshot: Snapshot, profile: LineProfile) -> bool:
-    """Whether the class differs from what was run."""
+    """Return whether the class differs from the text that was profiled."""
     begins = class_line(snapshot, profile.class_name, profile.first_line - 1)
     if begins is None:
         return True
@@ -45,7 +45,7 @@ def is_edited(snapshot: Snapshot, profile: LineProfile) -> bool:
 
 
 def class_line(snapshot: Snapshot, class_name: str, near: int) -> int | None:
-    """Line (from 0) of `class NAME`: of several the nearest to `near`."""
+    """Return the line (from 0) of `class NAME`; of several the nearest to line `near`."""
     pattern = re.compile(rf"^[ \t]*class[ \t]+{re.escape(class_name)}\b", re.MULTILINE)
     lines = [snapshot.position(match.end()).line for match in pattern.finditer(snapshot.text)]
     return min(lines, key=lambda line: abs(line - near), default=None)
@@ -56,7 +56,7 @@ def _is_class(line: str, class_name: str) -> bool:
 
 
 def _until_next(snapshot: Snapshot, start: int, begins: int) -> Iterator[str]:
-    """The class's lines, up to the next statement that is not indented deeper."""
+    """Yield the lines of the class, up to the next statement that is not indented deeper."""
     indent = len(snapshot.line(begins)) - len(snapshot.line(begins).lstrip())
     for number in range(start, len(snapshot.starts)):
         line = snapshot.line(number)

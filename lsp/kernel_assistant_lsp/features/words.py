@@ -1,10 +1,10 @@
-"""Figures in words, as they stand beside code: three digits, no more than was measured. Pure."""
+"""Format numbers as they are shown beside code, with about three digits. Pure."""
 
 from __future__ import annotations
 
 
 def duration(ms: float) -> str:
-    """`1.23 ms`, `45.6 µs`, `2.1 s`."""
+    """Format a time: `1.23 ms`, `45.6 µs`, `2.1 s`."""
     for factor, unit in ((1e-3, "s"), (1.0, "ms"), (1e3, "µs")):
         value = ms * factor
         if value >= 1.0 or unit == "µs":
@@ -13,18 +13,18 @@ def duration(ms: float) -> str:
 
 
 def share(part: float) -> str:
-    """`38%`; `<1%` rather than a zero that is none."""
+    """Format a fraction: `38%`, or `<1%` if it is small but not zero."""
     return "<1%" if 0 < part < 0.01 else f"{part:.0%}"
 
 
 def amount(count: float, unit: str) -> str:
-    """`3.2 GB`, `950 kB/s`: with the prefixes of powers of ten."""
+    """Format an amount with decimal prefixes: `3.2 GB`, `950 kB/s`."""
     for factor, prefix in ((1e12, "T"), (1e9, "G"), (1e6, "M"), (1e3, "k")):
         if count >= factor:
             return f"{count / factor:.3g} {prefix}{unit}"
     return f"{count:.3g} {unit}"
 
 
-def interval(found: tuple[float, float] | None) -> str:
-    """` (1.8 to 2.3)`, "" where there is none."""
-    return "" if found is None else f" ({found[0]:.2f} to {found[1]:.2f})"
+def interval(bounds: tuple[float, float] | None) -> str:
+    """Format a confidence interval: ` (1.8 to 2.3)`, "" for None."""
+    return "" if bounds is None else f" ({bounds[0]:.2f} to {bounds[1]:.2f})"

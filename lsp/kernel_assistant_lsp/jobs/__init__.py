@@ -1,1 +1,1 @@
-"""Jobs of the session host, as an editor follows them."""
+"""The jobs that an editor follows, as they are shown. Knows neither server nor client."""

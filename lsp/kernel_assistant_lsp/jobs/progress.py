@@ -1,4 +1,4 @@
-"""Jobs as work-done progress: with a cancel button, and the best so far in its text."""
+"""Show jobs as work-done progress of the protocol, with a cancel button and the best speed-up so far."""
 
 from __future__ import annotations
 
@@ -9,23 +9,24 @@ from lsprotocol.types import WorkDoneProgressBegin, WorkDoneProgressEnd, WorkDon
 from pygls.exceptions import JsonRpcException
 from pygls.progress import Progress
 
-from kernel_assistant_lsp.jobs.view import JobView, told
+from kernel_assistant.session.reporting.words import time_left
+from kernel_assistant_lsp.jobs.view import EditorJob, told
 
 _DOING = {"optimize": "Optimizing", "lines": "Profiling"}
 
 
 class WorkDone:
-    """One progress for each job, begun when the client has agreed to its token."""
+    """One progress display for each job; it begins when the client has accepted its token."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
         self._begun: set[str] = set()
         self._asked: set[str] = set()
-        self._latest: dict[str, JobView] = {}
+        self._latest: dict[str, EditorJob] = {}
         self._tasks: set[asyncio.Task[Any]] = set()
 
-    def show(self, view: JobView) -> None:
-        """Begin, report or end, whichever it is time for. In the loop."""
+    def show(self, view: EditorJob) -> None:
+        """Begin, update or end the progress of a job. Call it in the event loop."""
         self._latest[view.job] = view
         if view.job in self._begun:
             self._report(view)
@@ -52,7 +53,7 @@ class WorkDone:
         if not view.active:
             self._report(view)
 
-    def _report(self, view: JobView) -> None:
+    def _report(self, view: EditorJob) -> None:
         if view.active:
             self._progress.report(
                 _token(view.job),
@@ -65,11 +66,11 @@ class WorkDone:
         self._progress.end(_token(view.job), WorkDoneProgressEnd(message=view.message))
 
 
-def message(view: JobView) -> str:
-    """What happens, and the best so far where the former does not say it."""
-    if view.best is None or view.message.startswith("best so far"):
-        return view.message
-    return f"{view.message} · best {told(view.best)}"
+def message(view: EditorJob) -> str:
+    """Return the current message, the best candidate if the message does not name it, and the time left."""
+    best = "" if view.best is None or view.message.startswith("best so far") else f"best {told(view.best)}"
+    left = time_left(view.ends, view.now) if view.active else ""
+    return " · ".join(filter(None, (view.message, best, left)))
 
 
 def _token(job: str) -> str:

@@ -1,12 +1,10 @@
-"""A job as an editor shows it, advanced by its events. Pure."""
+"""The state of a job for an editor. Pure."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
 from typing import Any
 
 from kernel_assistant.events import (
-    AnyEvent,
     BaselineMeasured,
     BestImproved,
     CandidateEvaluated,
@@ -17,122 +15,131 @@ from kernel_assistant.events import (
     Progress,
     Warned,
 )
-from kernel_assistant.records import JobOutcome, OptimizeResult
-
-#: Where in a hundred each phase begins; the search's own share is by time.
-_PHASES = {"open": 2, "baseline": 8, "compile": 12, "search": 15, "confirm": 80, "apply": 92, "free": 95}
-
-
-@dataclass(frozen=True)
-class Figures:
-    """The best candidate so far. `compile_ms` and `speedup` are None where torch.compile could not be measured."""
-
-    ms: float
-    compile_ms: float | None
-    speedup: float | None
-    speedup_vs_eager: float
+from kernel_assistant.records import Gain, JobOutcome, OptimizeResult, StopReason
+from kernel_assistant.session.kinds.outcome import is_unconfirmed
+from kernel_assistant.session.reporting.job_view import JobView
+from kernel_assistant.session.reporting.words import verdicts, why_nothing
+from kernel_assistant.store import JobState
 
 
-@dataclass(frozen=True)
-class JobView:
-    """`state` is queued, running, finished, failed or cancelled; `budget` in seconds, `searching` when that began."""
+class EditorJob(JobView, frozen=True, kw_only=True):
+    """A job with the class in the editor that it is about. `budget` is in seconds."""
 
-    job: str
     uri: str
     class_name: str
     kind: str = "optimize"
-    state: str = "queued"
-    message: str = ""
-    next_step: str = ""
-    turn: int = 0
-    best: Figures | None = None
-    percent: int = 0
     budget: float = 120.0
-    searching: float = 0.0
-    compile_ms: float | None = None
-    result: OptimizeResult | None = None
 
     @property
     def active(self) -> bool:
-        return self.state in ("queued", "running")
+        return self.state.active
+
+    @property
+    def status(self) -> str:
+        """Return queued, running, finished, failed or cancelled."""
+        if self.state is not JobState.done:
+            return str(self.state.value)
+        return "failed" if self.result is not None and self.result.outcome is JobOutcome.failed else "finished"
+
+    @property
+    def message(self) -> str:
+        """Describe the newest event that people should know of."""
+        match self.newest(
+            JobQueued,
+            JobStarted,
+            Progress,
+            BaselineMeasured,
+            CandidateEvaluated,
+            BestImproved,
+            Warned,
+            JobFinished,
+            JobFailed,
+        ):
+            case JobQueued(position=position):
+                return f"waiting for {position} other job{'s' if position != 1 else ''}" if position else "queued"
+            case JobStarted(resumed=resumed):
+                return "going on" if resumed else "started"
+            case Progress(message=message) | Warned(message=message) | JobFailed(cause=message):
+                return message
+            case BaselineMeasured():
+                return "the original is measured"
+            case CandidateEvaluated(turn=turn, evaluation=evaluation):
+                return f"turn {turn}: {evaluation.outcome.value.replace('_', ' ')}"
+            case BestImproved() as best:
+                return f"best so far: {told(best)}"
+            case JobFinished(result=result):
+                return summary(result)
+            case _:
+                return ""
+
+    @property
+    def next_step(self) -> str:
+        """Return what to do about the failure of the job; "" without one."""
+        return "" if self.failure is None else self.failure.next_step
+
+    @property
+    def percent(self) -> int:
+        return self.percent_done(self.budget)
 
     def document(self) -> dict[str, Any]:
-        """What `kernelAssistant/job` says."""
-        best = self.best
+        """Return the content of the notification `kernelAssistant/job`."""
+        evaluated = self.newest(CandidateEvaluated)
         return {
             "job": self.job,
             "uri": self.uri,
             "class": self.class_name,
             "kind": self.kind,
-            "state": self.state,
+            "state": self.status,
             "message": self.message,
             "nextStep": self.next_step,
-            "turn": self.turn,
-            "best": best and {"ms": best.ms, "compile_ms": best.compile_ms, "speedup": best.speedup},
+            "turn": 0 if evaluated is None else evaluated.turn,
+            "best": self._best(),
             "percent": self.percent,
+            "left": max(0.0, self.ends - self.now) if self.ends and self.active else None,
             "outcome": self.result.outcome.value if self.result is not None else None,
+            "applicable": self.result is not None and self.result.applicable,
+            "unconfirmed": self.result is not None and is_unconfirmed(self.result),
+        }
+
+    def _best(self) -> dict[str, Any] | None:
+        best = self.best
+        if best is None:
+            return None
+        return {
+            "ms": best.candidate_ms,
+            "compile_ms": None if self.best_baseline is None else self.best_baseline.compile_ms,
+            "speedup": best.speedup_vs_compile,
+            "confirmed": best.confirmed,
         }
 
 
-def advanced(view: JobView, event: AnyEvent) -> JobView:
-    """`view` after one event."""
-    if isinstance(event, JobQueued):
-        waiting = f"waiting for {event.position} other job{'s' if event.position != 1 else ''}"
-        return replace(view, state="queued", message=waiting if event.position else "queued")
-    if isinstance(event, JobStarted):
-        return replace(view, state="running", message="going on" if event.resumed else "started")
-    if isinstance(event, (JobFinished, JobFailed)):
-        return _ended(view, event)
-    view = _noted(view, event)
-    return replace(view, percent=max(view.percent, _percent(view, event.time)))
+def told(best: BestImproved) -> str:
+    """Format a speed-up: `2.1× vs torch.compile`, or vs eager without it; unconfirmed ones are marked."""
+    state = "" if best.confirmed else ", not confirmed"
+    if best.speedup_vs_compile is None:
+        return f"{best.speedup_vs_eager:.2f}× vs eager{state}"
+    return f"{best.speedup_vs_compile:.2f}× vs torch.compile{state}"
 
 
-def _noted(view: JobView, event: AnyEvent) -> JobView:
-    if isinstance(event, Progress):
-        begun = event.time if event.phase == "search" and not view.searching else view.searching
-        percent = max(view.percent, _PHASES.get(event.phase, 0))
-        return replace(view, message=event.message, searching=begun, percent=percent)
-    if isinstance(event, BaselineMeasured):
-        return replace(view, compile_ms=event.compile_ms, message="the original is measured")
-    if isinstance(event, CandidateEvaluated):
-        verdict = event.evaluation.outcome.value.replace("_", " ")
-        return replace(view, turn=event.turn, message=f"turn {event.turn}: {verdict}")
-    if isinstance(event, BestImproved):
-        best = Figures(event.candidate_ms, view.compile_ms, event.speedup_vs_compile, event.speedup_vs_eager)
-        return replace(view, best=best, message=f"best so far: {told(best)}")
-    if isinstance(event, Warned):
-        return replace(view, message=event.message)
-    return view
-
-
-def told(best: Figures) -> str:
-    """`2.1× vs torch.compile`, or against eager where there is no other."""
-    if best.speedup is None:
-        return f"{best.speedup_vs_eager:.2f}× vs eager"
-    return f"{best.speedup:.2f}× vs torch.compile"
-
-
-def _percent(view: JobView, now: float) -> int:
-    if not view.searching or view.percent >= _PHASES["confirm"]:
-        return view.percent
-    share = max(0.0, now - view.searching) / max(view.budget, 1.0)
-    return int(_PHASES["search"] + min(share, 1.0) * (_PHASES["confirm"] - _PHASES["search"] - 1))
-
-
-def _ended(view: JobView, event: JobFinished | JobFailed) -> JobView:
-    if isinstance(event, JobFailed):
-        return replace(view, state="failed", message=event.cause, next_step=event.next_step, percent=100)
-    outcome = event.result.outcome
-    state = {JobOutcome.cancelled: "cancelled", JobOutcome.failed: "failed"}.get(outcome, "finished")
-    return replace(view, state=state, message=summary(event.result), percent=100, result=event.result)
+def at_its_end(view: EditorJob) -> str:
+    """Return a message about the end of a job: its class, how it ended, and the next step."""
+    improved = view.result is not None and view.result.outcome is JobOutcome.improved
+    next_step = "review or apply it with the code actions of the class" if improved else view.next_step
+    return f"{view.class_name}: {view.message}" + (f"; {next_step}" if next_step else "")
 
 
 def summary(result: OptimizeResult) -> str:
-    """One line on how a job ended."""
+    """Describe in one line how a job ended."""
     words = result.outcome.value.replace("_", " ")
     best = result.best
+    if best is None and result.outcome is JobOutcome.no_candidate:
+        return f"{words}: {why_nothing(result, budget='budget')}"
+    if result.stop_reason == StopReason.unverified.value:
+        return f"{words}: the budget ended before the best candidate was measured in full"
     if best is None:
         return words
+    if result.vs_eager is not Gain.unknown and result.outcome is not JobOutcome.improved:
+        return f"{words}: {'; '.join(f'{name} {verdict}' for name, verdict in verdicts(result))}"
     compared = best.speedup_vs_compile
     figure = f"{best.speedup_vs_eager:.2f}× vs eager" if compared is None else f"{compared:.2f}× vs torch.compile"
     return f"{words}: {figure}, verified"

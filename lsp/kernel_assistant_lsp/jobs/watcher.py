@@ -1,4 +1,4 @@
-"""Follows jobs in threads and tells the event loop each event."""
+"""Follow jobs in threads and pass each event to the event loop."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ import threading
 from collections.abc import Callable
 
 from kernel_assistant.events import AnyEvent
-from kernel_assistant.session.following import Batch, Source, follow
+from kernel_assistant.session.reporting.following import Batch, EventSource, follow
 from kernel_assistant.session.threads import tell
 
 
 def follow_in_thread(
-    source: Source,
+    source: EventSource,
     job: str,
     loop: asyncio.AbstractEventLoop,
     on_event: Callable[[AnyEvent], None],

@@ -1,4 +1,4 @@
-"""Requests and notifications of the protocol: one file each, a thin layer over functions that know no server."""
+"""Requests and notifications of the protocol: one file each, which calls functions that know no server."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ REQUESTS = (
     "did_change_configuration",
     "did_change_watched_files",
     "did_change_workspace_folders",
+    "will_rename_files",
     "code_lens",
     "code_action",
     "code_action_resolve",

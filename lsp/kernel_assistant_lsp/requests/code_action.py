@@ -1,4 +1,4 @@
-"""`textDocument/codeAction`."""
+"""Handles the request `textDocument/codeAction`."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from kernel_assistant.session.threads import in_thread
 from kernel_assistant_lsp.actions import KIND, actions
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.features import fixes, ghost
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 def register(context: Context) -> None:
@@ -23,14 +23,14 @@ def register(context: Context) -> None:
         only = params.context.only
         if snapshot is None or not context.trusted:
             return []
-        found = await _fixes(context, snapshot, params.context) if _wants(fixes.KIND, only) else []
+        offered = await _fixes(context, snapshot, params.context) if _wants(fixes.KIND, only) else []
         if not _wants(KIND, only):
-            return found
-        return found + actions(
+            return offered
+        return offered + actions(
             snapshot,
             params.range,
-            context.classes(snapshot),
-            context.history.of(snapshot.path).states,
+            context.outline(snapshot),
+            context.states(snapshot.path),
             context.jobs.running(snapshot.path),
             context.abilities,
         )
@@ -38,11 +38,11 @@ def register(context: Context) -> None:
 
 async def _fixes(context: Context, snapshot: Snapshot, about: types.CodeActionContext) -> list[types.CodeAction]:
     versioned = context.abilities.versioned_edits
-    found = fixes.of_hints(snapshot, about.diagnostics, versioned=versioned)
+    offered = fixes.of_hints(snapshot, about.diagnostics, versioned=versioned)
     if ghost.LABEL in snapshot.text and ghost.in_workspace(snapshot.path):
         passed = await in_thread(lambda: _passed(context, snapshot.text))
-        found += fixes.of_labels(snapshot, passed=passed, versioned=versioned)
-    return found
+        offered += fixes.of_labels(snapshot, passed=passed, versioned=versioned)
+    return offered
 
 
 def _passed(context: Context, text: str) -> bool:
@@ -51,6 +51,6 @@ def _passed(context: Context, text: str) -> bool:
 
 
 def _wants(kind: types.CodeActionKind, only: Sequence[types.CodeActionKind | str] | None) -> bool:
-    """Whether one of `only` is `kind` or one above it; no list wants all."""
+    """Return whether `only` contains `kind` or a parent of it, or is None."""
     names = [str(getattr(one, "value", one)) for one in only or ()]
     return only is None or any(name in ("", kind.value) or kind.value.startswith(f"{name}.") for name in names)

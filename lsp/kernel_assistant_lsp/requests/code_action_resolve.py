@@ -1,4 +1,4 @@
-"""`codeAction/resolve`: the edit of an action, worked out when it is needed."""
+"""`codeAction/resolve`: fills in the edit of a chosen action."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`textDocument/didChange`."""
+"""Handles the notification `textDocument/didChange`."""
 
 from __future__ import annotations
 

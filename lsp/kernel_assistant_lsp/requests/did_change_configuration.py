@@ -1,11 +1,11 @@
-"""`workspace/didChangeConfiguration`: settings are fetched again; trust is given or taken."""
+"""`workspace/didChangeConfiguration`: fetches the settings again, because the workspace may have become trusted."""
 
 from __future__ import annotations
 
 from lsprotocol import types
 
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.sections import fetch_sections
+from kernel_assistant_lsp.flows.sections import fetch_sections
 from kernel_assistant_lsp.settings import section_of
 
 

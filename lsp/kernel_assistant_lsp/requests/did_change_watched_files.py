@@ -1,12 +1,12 @@
-"""`workspace/didChangeWatchedFiles`."""
+"""Handles the notification `workspace/didChangeWatchedFiles`."""
 
 from __future__ import annotations
 
 from lsprotocol import types
 
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.documents import path_of
 from kernel_assistant_lsp.outside import changed_outside
+from kernel_assistant_lsp.text.documents import path_of
 
 
 def register(context: Context) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from lsprotocol import types
 
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.sections import fetch_sections
+from kernel_assistant_lsp.flows.sections import fetch_sections
 
 
 def register(context: Context) -> None:

@@ -1,11 +1,11 @@
-"""`textDocument/didClose`."""
+"""Handles the notification `textDocument/didClose`."""
 
 from __future__ import annotations
 
 from lsprotocol import types
 
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.documents import path_of
+from kernel_assistant_lsp.text.documents import path_of
 
 
 def register(context: Context) -> None:

@@ -1,4 +1,4 @@
-"""`textDocument/didOpen`."""
+"""Handles the notification `textDocument/didOpen`."""
 
 from __future__ import annotations
 

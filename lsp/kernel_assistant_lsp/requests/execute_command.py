@@ -1,11 +1,11 @@
-"""`workspace/executeCommand`: what `commands/` has, by name."""
+"""`workspace/executeCommand`: runs a command of `commands/` by name."""
 
 from __future__ import annotations
 
 from typing import Any
 
-from kernel_assistant_lsp.commands import COMMANDS, run_command
 from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.dispatch import COMMANDS, run_command
 
 
 def register(context: Context) -> None:

@@ -1,4 +1,4 @@
-"""`textDocument/hover`."""
+"""Handles the request `textDocument/hover`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`initialize`: what the client can do, and whether the workspace is trusted."""
+"""`initialize`: reads the capabilities of the client, and whether the workspace is trusted."""
 
 from __future__ import annotations
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 from lsprotocol import types
 
 from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.flows.sections import fetch_sections
+from kernel_assistant_lsp.following.rounds import rounds
 from kernel_assistant_lsp.outside import watch_outside
-from kernel_assistant_lsp.rounds import rounds
-from kernel_assistant_lsp.sections import fetch_sections
 
 
 def register(context: Context) -> None:

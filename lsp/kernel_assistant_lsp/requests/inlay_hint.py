@@ -1,4 +1,4 @@
-"""`textDocument/inlayHint`."""
+"""Handles the request `textDocument/inlayHint`."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ from typing import cast
 
 from lsprotocol import types
 
-from kernel_assistant_lsp.client import Abilities
+from kernel_assistant_lsp.client import ClientCapabilities
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.protocol import Protocol
 
@@ -14,6 +14,6 @@ from kernel_assistant_lsp.protocol import Protocol
 def register(context: Context) -> None:
     @context.server.feature(types.SHUTDOWN)
     def shutdown(params: None) -> None:
-        # A client that wants to end is told nothing more.
-        context.abilities = Abilities()
+        # A client that shuts down gets no more notifications.
+        context.abilities = ClientCapabilities()
         cast("Protocol", context.server.protocol).cancel_others()

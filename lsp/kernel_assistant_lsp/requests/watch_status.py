@@ -1,4 +1,4 @@
-"""`kernelAssistant/watchStatus`: what the device does, every two seconds while somebody looks."""
+"""`kernelAssistant/watchStatus`: reports the load of the device every two seconds while the client watches."""
 
 from __future__ import annotations
 
@@ -6,8 +6,9 @@ import asyncio
 from typing import Any
 
 from kernel_assistant.session.threads import in_thread
+from kernel_assistant.store import JobState
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.device import device_status
+from kernel_assistant_lsp.jobs.device import device_status
 from kernel_assistant_lsp.names import STATUS_NOTIFICATION, WATCH_STATUS
 
 _EVERY_S = 2.0
@@ -29,7 +30,7 @@ async def _send(context: Context) -> None:
     while True:
         if context.trusted:
             status = await in_thread(device_status)
-            running = next((view for view in context.jobs.active() if view.state == "running"), None)
+            running = next((view for view in context.jobs.active() if view.state is JobState.running), None)
             running_job = None if running is None else running.job
             context.server.protocol.notify(STATUS_NOTIFICATION, {**status, "running": running_job})
         await asyncio.sleep(_EVERY_S)

@@ -1,4 +1,4 @@
-"""`window/workDoneProgress/cancel`: the job behind a progress is cancelled."""
+"""`window/workDoneProgress/cancel`: cancels the job of a progress display."""
 
 from __future__ import annotations
 

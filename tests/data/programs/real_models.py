@@ -1,8 +1,8 @@
-"""Models of transformers and torchvision as they are, with random weights: a program whose classes are made faster.
+"""A program with unchanged models of transformers and torchvision and random weights, whose classes are optimized.
 
     python real_models.py --models llama,bert --device cpu --size small --passes 3
 
-Prints a checksum of what the models gave. `benches` builds them for a caller that wants to time them itself.
+Prints a checksum of the models' outputs. `benches` builds them for a caller that wants to time them itself.
 """
 
 import argparse
@@ -122,7 +122,9 @@ MODELS = {
 
 
 def built(names, device, big, dtype):
-    """(name, model, inputs) of each, in evaluation mode, one after another so that a caller may let go of them."""
+    """Yields (name, model, inputs) of each, in evaluation mode, one after another, so that a caller can free each
+    before the next.
+    """
     for name in names:
         torch.manual_seed(0)
         with torch.device(device):
@@ -135,7 +137,7 @@ def built(names, device, big, dtype):
 
 
 def first_tensor(value):
-    """Of an output in whatever container it comes."""
+    """The first tensor of an output, whatever container the output is."""
     while not isinstance(value, torch.Tensor):
         value = next(iter(value.values())) if hasattr(value, "values") else value[0]
     return value

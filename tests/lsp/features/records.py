@@ -1,4 +1,4 @@
-"""Records as jobs leave them, for the pure functions."""
+"""Records in the form in which jobs leave them, for the pure functions."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 from kernel_assistant.records import FreeWin, InputSource, JobOutcome, KernelTask, Workload
 from kernel_assistant.records.line_profile import LineKernel, LineProfile, LineTime
 from kernel_assistant.store import JobKind, JobOptions, JobRow, JobState
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.snapshot import Snapshot
 from tests.common import results
 
 TEXT = """\
@@ -34,6 +34,7 @@ def job(outcome: JobOutcome = JobOutcome.improved, *, content: str = TEXT, parti
         speedup_vs_compile=2.1,
         speedup_vs_compile_ci=(1.9, 2.3),
         error_vs_fp64=1.5e-7,
+        relative_error=2e-8,
         error_ratio=0.9,
         roofline=0.81,
         share_in_our_kernels=0.7 if partial else 1.0,

@@ -1,4 +1,4 @@
-"""Hints as diagnostics: places in the client's own units, codes, pages."""
+"""Hints as diagnostics: positions in the client's units, codes, pages."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from lsprotocol.types import DiagnosticSeverity
 
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_lsp.features import diagnostics
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.snapshot import Snapshot
 
 TEXT = """\
 from torch import nn
@@ -50,7 +50,7 @@ def test_settings_and_device() -> None:
 
 
 def test_what_was_seen_is_not_parsed_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of a file with many classes a keystroke costs the one that it is in."""
+    """In a file with many classes, a keystroke parses only the class that contains it."""
     many = "from torch import nn\n\n\n" + "\n\n".join(
         TEXT.partition("\n\n\n")[2].replace("Net", f"Net{number}") for number in range(300)
     )

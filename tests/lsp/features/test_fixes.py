@@ -1,4 +1,4 @@
-"""Quick fixes: the comment silences exactly the hint it was asked for, and the file still parses."""
+"""Quick fixes: the comment silences exactly the chosen hint, and the file can still be parsed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from lsprotocol.types import CodeActionKind
 
 from kernel_assistant_lsp.features import diagnostics, fixes
 from kernel_assistant_lsp.features.ghost import LABEL
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.snapshot import Snapshot
 from tests.lsp.features.records import snapshot
 
 SLOW = """\
@@ -25,7 +25,7 @@ class Net(nn.Module):
 
 
 def taken(here: Snapshot, number: int) -> str:
-    """The text with the fix of hint `number`."""
+    """The text after the fix of hint number `number`."""
     hints = diagnostics.find(here, None)
     (action,) = fixes.of_hints(here, [hints[number]], versioned=False)
     assert action.kind is CodeActionKind.QuickFix and action.diagnostics == [hints[number]]

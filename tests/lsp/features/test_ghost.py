@@ -1,4 +1,4 @@
-"""Ghost text: verified lines only where they are still verified, a model's only with its label."""
+"""Ghost text: verified lines appear only where they are still valid, and a model's lines only with a label."""
 
 from __future__ import annotations
 
@@ -9,12 +9,13 @@ from pathlib import Path
 import pytest
 from lsprotocol.types import Position
 
+from kernel_assistant.apply.edit import BLOCK
 from kernel_assistant.apply.takeback import decorated_classes
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
 from kernel_assistant.policy.client import PolicyError
 from kernel_assistant.records import JobOutcome
 from kernel_assistant_lsp.features import ghost
-from kernel_assistant_lsp.snapshot import Snapshot
+from kernel_assistant_lsp.text.snapshot import Snapshot
 from tests.lsp.features.records import TEXT, job, snapshot
 from tests.policy.endpoint import Handler, fails, says, served
 
@@ -22,7 +23,7 @@ ABOVE = Position(3, 0)
 
 
 def accepted(text: str, position: Position = ABOVE) -> str | None:
-    """The text with the first item taken."""
+    """The text after the first suggestion is accepted."""
     here = snapshot(text)
     items = ghost.body(here, position, job())
     if not items:
@@ -30,6 +31,7 @@ def accepted(text: str, position: Position = ABOVE) -> str | None:
     (item,) = items
     assert item.range is not None and isinstance(item.insert_text, str)
     assert item.range.start.line == item.range.end.line
+    assert "import" not in item.insert_text
     return text[: here.offset(item.range.start)] + item.insert_text + text[here.offset(item.range.end) :]
 
 
@@ -39,14 +41,17 @@ def test_body_above_the_class() -> None:
     compile(found, "net.py", "exec")
     (item,) = ghost.body(snapshot(), ABOVE, job())
     assert item.command is not None and item.command.command == "kernelAssistant.apply"
-    assert item.command.arguments == [{"uri": "file:///project/net.py", "class": "Net"}]
+    what = {"uri": "file:///project/net.py", "class": "Net", "job": "7", "completed": True}
+    assert item.command.arguments == [what]
 
 
 def test_body_goes_on_what_is_typed() -> None:
-    imported = TEXT.replace("import torch\n", "import torch\nfrom runpy import run_path as _run_path\n", 1)
-    found = accepted(imported.replace("\n\n\nclass", "\n\n@_ru\nclass"), Position(4, 4))
-    assert found is not None and decorated_classes(found) == ["Net"] and found.count("_run_path") == 2
-    assert accepted(imported.replace("\n\n\nclass", "\n\n@other\nclass"), Position(4, 6)) is None
+    block = TEXT.replace("import torch\n", f"import torch\n\n{BLOCK}\n", 1)
+    line = block[: block.index("\n\n\nclass")].count("\n") + 2
+    for text, number in ((block, line), (TEXT, 3)):
+        found = accepted(text.replace("\n\n\nclass", "\n\n@_wi\nclass"), Position(number, 4))
+        assert found is not None and decorated_classes(found) == ["Net"]
+    assert accepted(block.replace("\n\n\nclass", "\n\n@other\nclass"), Position(line, 6)) is None
 
 
 @pytest.mark.parametrize(
@@ -68,8 +73,20 @@ def test_no_body_without_a_gain_or_twice() -> None:
     assert ghost.body(snapshot(), ABOVE, job(JobOutcome.no_measurable_gain)) == []
     once = accepted(TEXT)
     assert once is not None
-    line = once[: once.index("@_run")].count("\n") - 1
+    line = once[: once.index("@_with")].count("\n") - 1
     assert accepted(once, Position(line, 0)) is None
+
+
+@pytest.mark.parametrize(
+    ("above", "kept"),
+    [("x = 1\n\n\n", True), ("x = 1\n\n\n\n", False), ("# about it\n\n", False), ("x = 1\n\n", False)],
+)
+def test_empty_lines_above_a_class_stay_two(above: str, kept: bool) -> None:
+    text = TEXT.replace("from torch import nn\n\n\n", f"from torch import nn\n{above}")
+    found = accepted(text, Position(text[: text.index("class Net")].count("\n") - 1, 0))
+    assert found is not None
+    before = found[: found.index("@_with")]
+    assert before == text[: text.index("class Net")].removesuffix("" if kept else "\n")
 
 
 CUDA = "__global__ void twice(float* x) {\n    int i = threadIdx.x;\n    \n}\n"
@@ -129,7 +146,7 @@ def test_typing_on_ends_the_reply(tmp_path: Path, endpoint) -> None:
 
     endpoint.answers.append(slow)
     asyncio.run(typing())
-    assert ended.wait(20)  # the server saw the connection go
+    assert ended.wait(60)  # the server saw the connection go
 
 
 def test_a_model_that_fails_is_said(tmp_path: Path, endpoint) -> None:

@@ -1,4 +1,4 @@
-"""Inlay hints and hover: figures beside the lines they are of, also when the text has moved on."""
+"""Inlay hints and hover: times appear beside their lines, also after the text has moved."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from lsprotocol.types import MarkupContent, Position, Range
 
 from kernel_assistant.records import JobOutcome
-from kernel_assistant.session.class_state import ClassState
+from kernel_assistant.session.reporting.class_state import ClassState
 from kernel_assistant_lsp.features import hover, inlay, words
 from tests.lsp.features.records import TEXT, job, profile, snapshot
 
@@ -61,7 +61,10 @@ def test_hover_of_a_line() -> None:
 def test_hover_of_a_class() -> None:
     text = shown(TEXT, 4, history=[job(partial=True)])
     assert "verified, **2.10× vs torch.compile (1.90 to 2.30)**, 3.41× vs eager" in text
-    assert "error against float64 1.5e-07, 0.9 times PyTorch's own; 81% of the roofline" in text
+    assert (
+        "error against float64: relative 2e-08, absolute 1.5e-07 at most, 0.9 times PyTorch's own; 81% of the roofline"
+        in text
+    )
     assert "partial: 70% of the time is in generated kernels; PyTorch still runs `aten::sort`" in text
     assert "`freezing = True` is 1.25× torch.compile (1.20 to 1.30)" in text and "job 7" in text
     assert "edited since" not in text

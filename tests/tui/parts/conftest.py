@@ -1,4 +1,4 @@
-"""Every test of a part sees a terminal with UTF-8, whatever the locale of the run; `utf8` may be replaced."""
+"""Every test of a part gets a terminal with UTF-8, whatever the locale of the run; tests may replace `utf8`."""
 
 from __future__ import annotations
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from kernel_assistant.events import AnyEvent, CandidateEvaluated, decode_event
 from kernel_assistant.records import Diagnostic, Evaluation, Outcome, Stage, Tier, Timing
 from kernel_assistant_tui.view.folding import fold
-from kernel_assistant_tui.view.job_view import JobView, empty
+from kernel_assistant_tui.view.search_view import SearchView
 from tests.common.results import accuracy_of
 
 #: `optimize` of examples/gated_rms_norm.py by the generator.
@@ -20,8 +20,8 @@ def events_of(log: Path) -> list[AnyEvent]:
     return [decode_event(line) for line in log.read_bytes().splitlines()]
 
 
-def folded(events: list[AnyEvent], job: str = "1") -> JobView:
-    return fold(empty(job), *events)
+def folded(events: list[AnyEvent], job: str = "1") -> SearchView:
+    return fold(SearchView(job=job), *events)
 
 
 def timing(ms: float, *, eager: float = 4.0, compiled: float | None = 2.0) -> Timing:

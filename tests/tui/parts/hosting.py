@@ -1,4 +1,4 @@
-"""A tiny application around one widget."""
+"""A tiny application with one widget."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Host(App[None]):
 
     @property
     def rows(self) -> list[str]:
-        """What is on the screen."""
+        """The text on the screen."""
         return [strip.text.rstrip() for strip in self.screen._compositor.render_strips()]
 
     @property
@@ -34,7 +34,7 @@ class Host(App[None]):
 
 
 async def until(pilot: Pilot[Any], ready: Callable[[], object], seconds: float = 20.0) -> None:
-    """Wait until `ready()`; what reads in threads takes as long as it takes."""
+    """Waits until `ready()`, because threads read files for an unknown time."""
     for _ in range(int(seconds / 0.05)):
         if ready():
             return

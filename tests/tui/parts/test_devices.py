@@ -1,4 +1,4 @@
-"""Devices: this machine for real, and a driver that refuses what drivers refuse."""
+"""Devices: this machine for real, and a driver that refuses calls as real drivers do."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ import pynvml
 import pytest
 
 from kernel_assistant.session.threads import in_thread
-from kernel_assistant_tui.devices.machine import KEPT, History, Machine
+from kernel_assistant_tui.devices.machine import KEPT, DeviceHistory, DeviceMonitor
 from kernel_assistant_tui.devices.names import name_of
 from kernel_assistant_tui.devices.nvml import NO_DRIVER, TRY_AGAIN_S, Nvml
-from kernel_assistant_tui.devices.reading import Cpu, Gpu, Process, Reading
+from kernel_assistant_tui.devices.reading import Cpu, DeviceSample, Gpu, Process
 from kernel_assistant_tui.widgets.devices import Devices
 from kernel_assistant_tui.widgets.gauges import NAMELESS, device_lines, sparkline
 from tests.tui.parts.hosting import driven, until
@@ -26,7 +26,7 @@ def error(code):
 
 
 def shown(*gpus):
-    lines = device_lines(Reading(gpus, Cpu((1.0,), 1, 2, 0.0)), History(), 100, 20)
+    lines = device_lines(DeviceSample(gpus, Cpu((1.0,), 1, 2, 0.0)), DeviceHistory(), 100, 20)
     return "\n".join(line.plain for line in lines)
 
 
@@ -36,7 +36,7 @@ class Info:
 
 
 class Driver:
-    """NVML as a machine with two GPUs has it; `refused` names calls that fail, and how."""
+    """NVML on a machine with two GPUs; `refused` names the calls that fail, and their errors."""
 
     NVMLError = pynvml.NVMLError
     NVMLLibraryMismatchError = pynvml.NVMLLibraryMismatchError
@@ -100,7 +100,7 @@ def test_what_the_driver_says():
 def test_what_it_does_not_say_is_left_out(call, field, code):
     gpus, trouble = Nvml(Driver(**{call: code})).read()
     assert trouble == "" and getattr(gpus[0], field) is None
-    lines = device_lines(Reading(gpus, Cpu((1.0,), 1, 2, 0.0)), History(), 100, 9)
+    lines = device_lines(DeviceSample(gpus, Cpu((1.0,), 1, 2, 0.0)), DeviceHistory(), 100, 9)
     assert "?" in lines[0].plain
 
 
@@ -230,9 +230,9 @@ def test_a_process_that_has_the_driver_has_its_name(tmp_path):
 
 
 def test_history_keeps_two_minutes():
-    history = History()
+    history = DeviceHistory()
     for busy in range(KEPT + 10):
-        history.add(Reading((Gpu(0, "A", busy=busy % 100),), Cpu((5.0, 15.0), 1, 4, 0.0)))
+        history.add(DeviceSample((Gpu(0, "A", busy=busy % 100),), Cpu((5.0, 15.0), 1, 4, 0.0)))
     assert len(history.of("0")) == KEPT and history.of("0")[-1] == (KEPT + 9) % 100
     assert history.of("cpu")[-1] == 10.0 and history.of("cpu memory")[-1] == 25.0
     assert history.of("1") == ()
@@ -247,14 +247,14 @@ def test_a_sparkline_is_as_wide_as_it_is_asked_to_be():
 @pytest.mark.parametrize("width", [0, 20, 40, 80, 200])
 def test_processes_get_the_lines_that_are_left(width):
     gpus = tuple(Gpu(n, "H200", processes=(Process(n, "python", 1 << 30),) * 3) for n in range(4))
-    reading = Reading(gpus, Cpu((1.0,), 1, 2, 0.0))
-    lines = [line.plain for line in device_lines(reading, History(), width, 9)]
+    reading = DeviceSample(gpus, Cpu((1.0,), 1, 2, 0.0))
+    lines = [line.plain for line in device_lines(reading, DeviceHistory(), width, 9)]
     assert len(lines) == 9 and lines[-1] == "  and 10 more processes"
-    assert len(device_lines(reading, History(), width, 40)) == 6 + 12
+    assert len(device_lines(reading, DeviceHistory(), width, 40)) == 6 + 12
 
 
 def test_this_machine():
-    reading = Machine().read()
+    reading = DeviceMonitor().read()
     assert reading.cpu.cores and 0 < reading.cpu.memory < reading.cpu.memory_total
     assert bool(reading.gpus) != bool(reading.trouble)
 
@@ -274,7 +274,7 @@ def test_while_it_is_not_seen_nothing_is_asked(monkeypatch):
     monkeypatch.setattr("kernel_assistant_tui.widgets.devices.EVERY_S", 0.02)
     asked = []
 
-    class Counting(Machine):
+    class Counting(DeviceMonitor):
         def read(self):
             asked.append(1)
             return super().read()
@@ -297,9 +297,9 @@ def test_a_driver_that_hangs_holds_nothing_up():
 
     stuck = threading.Event()
 
-    class Slow(Machine):
+    class Slow(DeviceMonitor):
         def read(self):
-            stuck.wait(20)
+            stuck.wait(60)
             return super().read()
 
     async def play(app, pilot):

@@ -1,4 +1,4 @@
-"""Charts, bars, gauges and the words of a result, as lines."""
+"""Charts, bars, gauges and the texts of a result, as lines."""
 
 from __future__ import annotations
 
@@ -11,10 +11,10 @@ from msgspec.structs import replace
 from kernel_assistant.cli.report import report
 from kernel_assistant.events import BaselineMeasured, BestImproved, JobFailed, JobFinished, Progress
 from kernel_assistant.records import JobOutcome, Tier
-from kernel_assistant.session.report import facts
-from kernel_assistant.session.words import NOT_CONFIRMED
+from kernel_assistant.session.reporting.report import facts
+from kernel_assistant.session.reporting.words import NOT_CONFIRMED
 from kernel_assistant_tui.view.folding import fold
-from kernel_assistant_tui.view.job_view import empty
+from kernel_assistant_tui.view.search_view import SearchView
 from kernel_assistant_tui.widgets import glyphs
 from kernel_assistant_tui.widgets.chart import Series, chart, plainly
 from kernel_assistant_tui.widgets.code import diff_lines, source_lines, sources_diff
@@ -96,7 +96,7 @@ def test_the_words_are_those_of_the_command_line(utf8):
 
 
 def test_before_anything_was_found_it_says_so():
-    assert headline(empty("1")).plain == "waiting for its turn"
+    assert headline(SearchView(job="1")).plain == "waiting for its turn"
     assert NOTHING_RIGHT in plain(best_lines(folded([wrong("a", 1)]), [], 60))
     failed = folded([JobFailed(cause="no inputs", next_step="draft them", exit_code=2)])
     assert plain(best_lines(failed, [], 60))[:2] == ["failed: no inputs", "next: draft them"]
@@ -149,7 +149,7 @@ def test_shares_of_the_roofline(utf8):
 @pytest.mark.parametrize("width", [10, 36, 120])
 @pytest.mark.parametrize("log", [GENERATOR, MODEL], ids=["generator", "model"])
 def test_every_state_of_a_real_job_can_be_drawn(log, width):
-    view = empty("1")
+    view = SearchView(job="1")
     for event in events_of(log):
         view = fold(view, event)
         assert best_lines(view, [], width)

@@ -1,13 +1,14 @@
-"""The transcript as a user meets it: on logs of real jobs, event by event."""
+"""The transcript as a user sees it, for the logs of real jobs, event by event."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
+from kernel_assistant.events import JobStarted, Progress
 from kernel_assistant_tui.view.folding import fold
-from kernel_assistant_tui.view.job_view import empty
-from kernel_assistant_tui.view.lines import Kind, Line
+from kernel_assistant_tui.view.lines import Line, LineKind
+from kernel_assistant_tui.view.search_view import SearchView
 from kernel_assistant_tui.widgets.episode import Episode
 from tests.tui.parts.events import GENERATOR, MODEL, events_of, folded
 from tests.tui.parts.hosting import driven
@@ -16,7 +17,7 @@ from tests.tui.parts.hosting import driven
 @pytest.mark.parametrize("size", [(80, 24), (40, 10), (160, 50)])
 def test_a_job_is_shown_as_it_goes_and_ends_at_its_end(size):
     async def play(app, pilot):
-        view = empty("1")
+        view = SearchView(job="1")
         assert "Nothing runs here" in app.shown
         for event in events_of(GENERATOR):
             view = fold(view, event)
@@ -26,6 +27,17 @@ def test_a_job_is_shown_as_it_goes_and_ends_at_its_end(size):
         assert app.widget.text.splitlines() == [line.text for line in view.lines]
 
     driven(Episode(), play, size)
+
+
+def test_the_time_that_is_left_is_shown():
+    async def play(app, pilot):
+        started = JobStarted(device="cpu:0", budget=100.0, time=10.0, seq=1)
+        searching = Progress(phase="search", message="searching", time=70.0, seq=2)
+        app.widget.show(fold(SearchView(job="1"), started, searching))
+        await pilot.pause()
+        assert "searching · 40 s left" in app.shown
+
+    driven(Episode(), play, (100, 24))
 
 
 def test_several_conversations_are_labelled_and_can_be_seen_alone():
@@ -47,7 +59,7 @@ def test_several_conversations_are_labelled_and_can_be_seen_alone():
 
 def test_a_first_conversation_is_labelled_when_a_second_one_comes():
     async def play(app, pilot):
-        view = empty("1")
+        view = SearchView(job="1")
         for event in events_of(MODEL):
             if getattr(event, "conversation", 1) == 1:
                 view = fold(view, event)
@@ -93,13 +105,13 @@ def test_another_job_takes_the_place_of_the_first_and_back():
 
 def test_ten_thousand_lines_and_one_more():
     async def play(app, pilot):
-        view = empty("1")
-        view = replace(view, lines=view.lines.plus(Line(Kind.said, f"line {n}") for n in range(10_000)))
+        view = SearchView(job="1")
+        view = replace(view, lines=view.lines.plus(Line(LineKind.said, f"line {n}") for n in range(10_000)))
         app.widget.show(view)
         laid_out = app.widget.lines._lay_out
         counts = []
         app.widget.lines._lay_out = lambda first: counts.append(first) or laid_out(first)
-        view = replace(view, lines=view.lines.plus([Line(Kind.said, "the last")]))
+        view = replace(view, lines=view.lines.plus([Line(LineKind.said, "the last")]))
         app.widget.show(view)
         app.widget.show(view)
         await pilot.pause()
@@ -110,8 +122,8 @@ def test_ten_thousand_lines_and_one_more():
 
 def test_what_a_kernel_prints_does_not_steer_the_terminal():
     async def play(app, pilot):
-        view = empty("1")
-        app.widget.show(replace(view, lines=view.lines.plus([Line(Kind.detail, "a\x1b]0;title\x07b\x1b[2J")])))
+        view = SearchView(job="1")
+        app.widget.show(replace(view, lines=view.lines.plus([Line(LineKind.detail, "a\x1b]0;title\x07b\x1b[2J")])))
         await pilot.pause()
         assert "\x1b" not in app.shown and "\x07" not in app.shown and "[2J" in app.shown
 

@@ -1,18 +1,18 @@
-"""A job as the terminal knows it, from real event logs."""
+"""The view of a job in the terminal, from real event logs."""
 
 from __future__ import annotations
 
 import pytest
 from msgspec.structs import replace
 
-from kernel_assistant.events import Called, JobFailed, JobQueued, ModelSaid, Progress, Warned
+from kernel_assistant.events import JobFailed, JobQueued, ModelReplied, Progress, RequestedTool, Warned
 from kernel_assistant.records import Tier
-from kernel_assistant.session.words import verdict
+from kernel_assistant.session.reporting.words import verdict
 from kernel_assistant.store import JobState
 from kernel_assistant_tui.view.folding import fold
-from kernel_assistant_tui.view.job_view import empty
-from kernel_assistant_tui.view.lines import Kind
+from kernel_assistant_tui.view.lines import LineKind
 from kernel_assistant_tui.view.messages import MOST_ANSWER
+from kernel_assistant_tui.view.search_view import SearchView
 from kernel_assistant_tui.view.telling import MOST_DIAGNOSTICS
 from tests.tui.parts.events import GENERATOR, MODEL, events_of, folded, right, wrong
 
@@ -25,26 +25,26 @@ def test_a_generators_job():
     events = events_of(GENERATOR)
     view = folded(events)
     result = events[-1].result
-    assert (view.state, view.result, view.task) == (JobState.done, result, result.task)
+    assert (view.state, view.result) == (JobState.done, result)
     assert len(view.candidates) == result.evaluations
     assert view.best is not None and view.best.confirmed
     assert view.shown is not None and view.shown.full is not None
     assert view.seq == len(events) and view.now - view.began == pytest.approx(events[-1].time - events[0].time)
     gains = [turn.vs_eager for turn in view.turns if turn.vs_eager is not None]
     assert gains == sorted(gains) and len(gains) == len(view.turns)
-    assert texts(view, Kind.end) == [f"ended: {verdict(result, view.shown.full.timing)}"]
+    assert texts(view, LineKind.end) == [f"ended: {verdict(result, view.shown.full.timing)}"]
 
 
 def test_a_models_job_has_its_conversations_and_says_nothing_twice():
     view = folded(events_of(MODEL))
     assert view.conversations == 8
-    spoken = {line.conversation for line in view.lines if line.kind is Kind.code}
+    spoken = {line.conversation for line in view.lines if line.kind is LineKind.code}
     assert spoken == set(range(1, 9))
     assert sum(text.startswith("the task:") for text in texts(view)) == 1
     assert all(before != after for before, after in zip(texts(view), texts(view)[1:], strict=False))
     assert texts(view).count("searching") == 1
-    assert next(line.text for line in view.lines if line.conversation == 4 and line.kind is Kind.code) == "```cpp"
-    assert len(texts(view, Kind.good)) == 3 and len(texts(view, Kind.bad)) == 7
+    assert next(line.text for line in view.lines if line.conversation == 4 and line.kind is LineKind.code) == "```cpp"
+    assert len(texts(view, LineKind.good)) == 3 and len(texts(view, LineKind.bad)) == 7
 
 
 def test_who_comes_late_sees_the_same():
@@ -60,7 +60,7 @@ def test_who_comes_late_sees_the_same():
 @pytest.mark.parametrize("log", [GENERATOR, MODEL], ids=["generator", "model"])
 def test_a_whole_log_at_once_is_the_same_as_event_by_event(log):
     events = events_of(log)
-    single = empty("1")
+    single = SearchView(job="1")
     for event in events:
         single = fold(single, event)
     assert list(folded(events).lines) == list(single.lines)
@@ -68,7 +68,7 @@ def test_a_whole_log_at_once_is_the_same_as_event_by_event(log):
 
 
 def test_views_that_part_do_not_see_each_others_lines():
-    start = fold(empty("1"), Progress(phase="open", message="open"))
+    start = fold(SearchView(job="1"), Progress(phase="open", message="open"))
     left = fold(start, Warned(message="left"))
     other = fold(start, Warned(message="right"))
     assert texts(start) == ["open"]
@@ -112,10 +112,10 @@ def test_a_message_that_comes_again_is_told_once():
 def test_what_a_conversation_tried_has_its_number():
     view = folded([replace(wrong("a", 1, errors=2), conversation=3), replace(right("b", 2, 1.0), conversation=1)])
     assert [(line.kind, line.conversation) for line in view.lines] == [
-        (Kind.bad, 3),
-        (Kind.detail, 3),
-        (Kind.detail, 3),
-        (Kind.good, 1),
+        (LineKind.bad, 3),
+        (LineKind.detail, 3),
+        (LineKind.detail, 3),
+        (LineKind.good, 1),
     ]
 
 
@@ -128,37 +128,37 @@ def test_a_job_that_fails_says_what_to_do():
 
 
 def told(role, text, calls=(), turn=2, **more):
-    event = ModelSaid(conversation=3, turn=turn, role=role, text=text, calls=calls, **more)
-    view = fold(empty("1"), event)
+    event = ModelReplied(conversation=3, turn=turn, role=role, text=text, calls=calls, **more)
+    view = fold(SearchView(job="1"), event)
     assert all(line.conversation == (3 if turn else 0) for line in view.lines)
     return [(line.kind, line.text) for line in view.lines]
 
 
 def test_a_call_shows_short_arguments_beside_and_a_file_below():
-    call = Called(name="write", arguments='{"path": "kernel.cu", "text": "int a;\\n  int b;\\n"}')
+    call = RequestedTool(name="write", arguments='{"path": "kernel.cu", "text": "int a;\\n  int b;\\n"}')
     assert told("assistant", "Try this.", (call,), tokens=12, seconds=0.51) == [
-        (Kind.phase, "model, turn 2, 12 tokens in 0.5 s"),
-        (Kind.said, "Try this."),
-        (Kind.call, "> write path=kernel.cu"),
-        (Kind.code, "  int a;"),
-        (Kind.code, "    int b;"),
+        (LineKind.phase, "model, turn 2, 12 tokens in 0.5 s"),
+        (LineKind.said, "Try this."),
+        (LineKind.call, "> write path=kernel.cu"),
+        (LineKind.code, "  int a;"),
+        (LineKind.code, "    int b;"),
     ]
 
 
 def test_code_in_what_is_said():
     kinds = [kind for kind, _ in told("assistant", "before\n```cpp\nint a;\n```\nafter")[1:]]
-    assert kinds == [Kind.said, Kind.code, Kind.code, Kind.code, Kind.said]
+    assert kinds == [LineKind.said, LineKind.code, LineKind.code, LineKind.code, LineKind.said]
 
 
 @pytest.mark.parametrize("arguments", ["{broken", "[1, 2]", '"text"', ""])
 def test_arguments_that_are_no_object_are_shown_as_they_are(arguments):
-    lines = told("assistant", "", (Called(name="edit", arguments=arguments),))
+    lines = told("assistant", "", (RequestedTool(name="edit", arguments=arguments),))
     assert lines[1][1] == "> edit"
     assert [text for _, text in lines[2:]] == [f"  {line}" for line in arguments.splitlines()]
 
 
 def test_long_answers_are_cut_and_what_they_report_on_is_named():
     lines = told("tool", "\n".join(f"line {n}" for n in range(MOST_ANSWER + 10)), candidate="0123456789abcdef")
-    assert lines[0] == (Kind.heard, "< 01234567 line 0")
+    assert lines[0] == (LineKind.heard, "< 01234567 line 0")
     assert len(lines) == MOST_ANSWER + 1 and lines[-1][1] == "  and 10 more lines"
-    assert told("user", "hurry\nup") == [(Kind.user, "to the model: hurry"), (Kind.user, "up")]
+    assert told("user", "hurry\nup") == [(LineKind.user, "to the model: hurry"), (LineKind.user, "up")]

@@ -1,4 +1,4 @@
-"""Lines: wrapping, following, searching, copying; ten thousand of them."""
+"""Lines: wrapping, following, searching, copying, with ten thousand of them."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from textual.geometry import Offset
 from textual.selection import Selection
 
 from kernel_assistant_tui.widgets.glyphs import ascii_of, clean
-from kernel_assistant_tui.widgets.line_view import LineView, Plain
+from kernel_assistant_tui.widgets.line_view import LineView, StyledText
 from kernel_assistant_tui.widgets.wrapping import wrapped
 
 
@@ -54,7 +54,7 @@ def test_rows_hold_every_character_once_and_fit(text, width):
 
 def test_words_are_wrapped_also_where_code_is_not():
     async def play(app, pilot):
-        app.view.replace([Plain("word " * 20, ""), Content("code " * 20)])
+        app.view.replace([StyledText("word " * 20, ""), Content("code " * 20)])
         await pilot.pause()
         assert app.seen[0].startswith("word") and app.seen[1].startswith("word")
         assert sum("code" in row for row in app.seen) == 1 and app.view.virtual_size.width == 100

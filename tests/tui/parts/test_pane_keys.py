@@ -1,4 +1,4 @@
-"""Keys inside panes: one table, and everything that is made of it."""
+"""Keys inside panes: one table, and everything that is made from it."""
 
 from __future__ import annotations
 

@@ -1,13 +1,14 @@
-"""Runs of several stages: folders as the pipeline writes them, found, read, and watched."""
+"""Runs with several stages: folders as the pipeline writes them are found, read and watched."""
 
 from __future__ import annotations
 
 import pytest
 
-from kernel_assistant.session.training_run import RunState, Wish, read_status, wish_of, write_status
+from kernel_assistant.session.training_run import RunState, TrainingCommand, read_status, wish_of, write_status
+from kernel_assistant.session.training_stages import clock
 from kernel_assistant_tui.runs.find import newest_runs
 from kernel_assistant_tui.runs.pipeline import is_pipeline, log_lines, metrics_of, read_stages
-from kernel_assistant_tui.widgets.stages import clock, stage_lines
+from kernel_assistant_tui.widgets.stages import stage_lines
 from kernel_assistant_tui.widgets.training import Training
 from tests.tui.parts.hosting import driven, until
 from tests.tui.recorded_run import STAGES, report, write_run
@@ -90,7 +91,7 @@ def test_a_run_is_watched_stage_by_stage_and_asked_as_a_whole(run, monkeypatch):
         await until(pilot, lambda: "pretrain figure  2.5" in app.shown)
         await pilot.press("z")
         await until(pilot, lambda: "asked to pause" in app.shown)
-        assert wish_of(run) is Wish.pause and wish_of(run / "04-ppo-single") is Wish.go_on
+        assert wish_of(run) is TrainingCommand.pause and wish_of(run / "04-ppo-single") is TrainingCommand.go_on
         write_status(run, "ppo-single", RunState.failed, 7, "stage ppo-single failed (exit code 4)")
         await until(pilot, lambda: "exit code 4" in app.shown)
 

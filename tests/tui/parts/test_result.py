@@ -1,4 +1,4 @@
-"""The result pane: a real job's figures, with candidates and a job folder that a real store has."""
+"""The result pane: the figures of a real job, with candidates and a job folder in a real store."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from msgspec.structs import replace
 from kernel_assistant.events import JobFinished
 from kernel_assistant.records import Candidate, InputSource, KernelTask, Plan, Step, Workload, decode
 from kernel_assistant.store import JobOptions, Store
-from kernel_assistant_tui.host.kept import Kept
+from kernel_assistant_tui.host.stored_jobs import StoredJobs
 from kernel_assistant_tui.view.folding import fold
-from kernel_assistant_tui.view.job_view import empty
+from kernel_assistant_tui.view.search_view import SearchView
 from kernel_assistant_tui.widgets.candidates import Candidates
 from kernel_assistant_tui.widgets.result import EMPTY, Result
 from tests.tui.parts.events import GENERATOR, events_of, folded, right, wrong
@@ -31,7 +31,7 @@ def made(text):
 
 @pytest.fixture
 def judged(tmp_path):
-    """Three candidates in a store, and the events that tell of them."""
+    """Three candidates in a store, and the events about them."""
     store = Store(tmp_path)
     job = store.add_job(TASK, JobOptions(), "cpu:0").id
     candidates = [made(f"int a = {n};\nint same;\n") for n in range(3)]
@@ -57,7 +57,7 @@ def cells(table, column):
 def test_nothing_is_said_before_there_is_something(tmp_path):
     async def play(app, pilot):
         assert EMPTY in app.shown
-        app.widget.show(empty("1"))
+        app.widget.show(SearchView(job="1"))
         app.widget.focus()
         for key, words in {
             "l": "There is no candidate that is right yet",
@@ -74,7 +74,7 @@ def test_nothing_is_said_before_there_is_something(tmp_path):
 
 def test_a_real_job_from_its_first_event_to_its_last(tmp_path):
     async def play(app, pilot):
-        view = empty("1")
+        view = SearchView(job="1")
         for event in events_of(GENERATOR):
             view = fold(view, event)
             app.widget.show(view)
@@ -142,7 +142,7 @@ def test_a_candidate_that_is_judged_again_stays_one_row(judged):
 
 def test_what_is_not_kept_is_called_that(judged):
     state, names, view = judged
-    kept = Kept(state)
+    kept = StoredJobs(state)
     assert kept.sources(names[0])["kernel.cpp"].startswith("int a = 0;")
     assert kept.sources("0123456789abcdef") == {}
     diff, notes = kept.diff("999")

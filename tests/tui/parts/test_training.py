@@ -1,4 +1,4 @@
-"""Training runs: files as they grow, and a loop that is paused and stopped from the terminal."""
+"""Training runs: files that grow, and a loop that is paused and stopped from the terminal."""
 
 from __future__ import annotations
 
@@ -13,17 +13,18 @@ from kernel_assistant.session.training_run import (
     CONTROL,
     METRICS,
     RunState,
-    Wish,
+    TrainingCommand,
     ask,
     read_status,
     wish_of,
     write_status,
 )
+from kernel_assistant.session.training_stages import FIRST, is_share
 from kernel_assistant_training import run_control
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_tui.runs.find import newest_runs
-from kernel_assistant_tui.runs.metrics import FIRST, Stage, Tail, thinned
-from kernel_assistant_tui.widgets.curves import curve_lines, is_share
+from kernel_assistant_tui.runs.metrics import MetricsTail, Stage, thinned
+from kernel_assistant_tui.widgets.curves import curve_lines
 from kernel_assistant_tui.widgets.training import EMPTY, NO_STATUS, Training
 from tests.tui.parts.hosting import driven, until
 
@@ -37,7 +38,7 @@ def add(run, step, stage="ppo", **figures):
 
 
 def test_a_file_is_read_as_it_grows(tmp_path):
-    tail = Tail(tmp_path)
+    tail = MetricsTail(tmp_path)
     with pytest.raises(FileNotFoundError):
         tail.read()
     add(tmp_path, 1, loss=3.0, note="text", big=float("inf"), flag=True)
@@ -57,7 +58,7 @@ def test_a_file_is_read_as_it_grows(tmp_path):
 def test_a_step_that_is_done_again_counts_as_it_was_last(tmp_path):
     for loss in (1.0, 2.0):
         add(tmp_path, 7, loss=loss)
-    tail = Tail(tmp_path)
+    tail = MetricsTail(tmp_path)
     tail.read()
     assert tail.stages["ppo"].curves["loss"] == {7.0: 2.0}
 
@@ -65,7 +66,7 @@ def test_a_step_that_is_done_again_counts_as_it_was_last(tmp_path):
 def test_a_file_that_became_shorter_is_read_anew(tmp_path):
     for step in range(10):
         add(tmp_path, step, loss=1.0)
-    tail = Tail(tmp_path)
+    tail = MetricsTail(tmp_path)
     tail.read()
     (tmp_path / METRICS).unlink()
     add(tmp_path, 0, stage="sft", loss=5.0)
@@ -122,7 +123,7 @@ def test_without_a_run_and_without_a_status_it_says_so(tmp_path):
         await until(pilot, lambda: "loss  2.5" in app.shown)
         assert NO_STATUS in app.shown
         await pilot.press("z", "j", "j")
-        assert wish_of(tmp_path) is Wish.go_on and not (tmp_path / CONTROL).exists()
+        assert wish_of(tmp_path) is TrainingCommand.go_on and not (tmp_path / CONTROL).exists()
         assert app.notes == ["no run is going on here"] * 2 + [NO_STATUS] * 3
 
     driven(Training(), play, SIZE)
@@ -182,15 +183,15 @@ def test_a_loop_is_paused_goes_on_and_is_stopped(tmp_path, monkeypatch):
         await pilot.press("z")
         await until(pilot, lambda: len(steps) > before + 3 and "running" in app.shown)
         await pilot.press("j")
-        assert wish_of(run_folder) is Wish.go_on and "the same key again" in app.notes[-1]
+        assert wish_of(run_folder) is TrainingCommand.go_on and "the same key again" in app.notes[-1]
         await pilot.press("j")
         await until(pilot, lambda: "stopped" in app.shown)
 
     try:
         driven(Training(), play, SIZE)
     finally:
-        ask(run_folder, Wish.stop)
-        loop.join(10)
+        ask(run_folder, TrainingCommand.stop)
+        loop.join(60)
     assert not loop.is_alive() and state() is RunState.stopped
 
 

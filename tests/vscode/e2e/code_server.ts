@@ -32,6 +32,10 @@ export interface Options {
     /** Settings of the machine, for those that name server and interpreter. */
     readonly machine?: Readonly<Record<string, unknown>>;
     readonly path?: string;
+    /** Folders of the workspace where Python finds what is installed. */
+    readonly pythonPath?: string;
+    /** Budget of a job that has to come to its end on a busy machine. */
+    readonly seconds?: number;
     /** Ask whether the folder is trusted, which the other tests leave out. */
     readonly trust?: boolean;
 }
@@ -75,7 +79,10 @@ export class CodeServer {
     get environment(): NodeJS.ProcessEnv {
         return {
             ...process.env,
+            // As a user has it: the model, where there is one, which tests steer.
+            KERNEL_ASSISTANT_POLICY: undefined,
             PATH: this.options.path ?? `${dirname(python)}:${process.env["PATH"]}`,
+            ...(this.options.pythonPath ? { PYTHONPATH: join(this.workspace, this.options.pythonPath) } : {}),
             XDG_CONFIG_HOME: join(this.home, "config"),
             XDG_DATA_HOME: join(this.home, "data"),
             KERNEL_ASSISTANT_HOME: join(this.home, "assistant"),
@@ -122,6 +129,15 @@ export class CodeServer {
         await this.ready();
     }
 
+    /** The language server dies, as it does where memory runs out. */
+    async killLanguageServer(): Promise<void> {
+        for (const pid of (await readdir("/proc")).filter((name) => /^\d+$/.test(name))) {
+            const read = (name: string): Promise<string> => readFile(join("/proc", pid, name), "utf8").catch(() => "");
+            const isServer = (await read("cmdline")).includes("\0kernel_assistant\0lsp");
+            if (isServer && (await read("environ")).includes(this.home)) process.kill(Number(pid), "SIGKILL");
+        }
+    }
+
     async stop(): Promise<void> {
         await this.browser?.close();
         if (this.process?.pid) {
@@ -158,8 +174,10 @@ export class CodeServer {
         const user = {
             "editor.formatOnSave": true,
             "files.autoSave": "off",
+            // Quick Open finds compiled files, whose names begin like those of the sources.
+            "files.exclude": { "**/__pycache__": true },
             "kernelAssistant.target": "cpu",
-            "kernelAssistant.budget.seconds": 20,
+            "kernelAssistant.budget.seconds": this.options.seconds ?? 90,
             "workbench.startupEditor": "none",
             "workbench.colorTheme": "Default Dark Modern",
             "workbench.secondarySideBar.defaultVisibility": "hidden",

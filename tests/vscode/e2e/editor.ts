@@ -15,12 +15,13 @@ export class Editor {
         this.page = page;
     }
 
-    /** The file, through Quick Open. */
+    /** The file, through Quick Open. Its row has no other words in its label: reports and diffs name the file, too. */
     async open(name: string): Promise<void> {
         const active = this.page.locator(".tab.active", { hasText: name });
+        const label = this.page.locator(".label-name").getByText(name, { exact: true });
         await this.again(`${name} was not opened`, async () => {
             await this.pick("Control+P", name);
-            await this.choose(name);
+            await this.picker.locator(".monaco-list-row").filter({ has: label }).first().click();
             return await shown(active);
         });
     }
@@ -39,6 +40,15 @@ export class Editor {
         return this.page.locator(".codelens-decoration a", { hasText: text }).first();
     }
 
+    /** Clicks a lens until another one is there: that of a document which has just got another name is still drawn for
+     * a moment, and is about a file that is gone. */
+    async follow(text: string, then: string): Promise<void> {
+        await this.again(`${text} led to no ${then}`, async () => {
+            if (await shown(this.lens(text))) await this.lens(text).click();
+            return await shown(this.lens(then));
+        });
+    }
+
     notification(text: string | RegExp): Locator {
         return this.page.locator(".notifications-toasts .notification-list-item", { hasText: text }).first();
     }
@@ -46,6 +56,25 @@ export class Editor {
     async press(notification: Locator, button: string): Promise<void> {
         await notification.hover();
         await notification.getByRole("button", { name: button }).first().click();
+    }
+
+    /** Types into the input box that is open. */
+    async say(words: string): Promise<void> {
+        const input = this.picker.locator("input");
+        await input.fill(words);
+        await input.press("Enter");
+    }
+
+    /** A file of the explorer gets another name. */
+    async rename(before: string, after: string): Promise<void> {
+        const input = this.page.locator(".explorer-folders-view input");
+        await this.again(`${before} does not take another name`, async () => {
+            await this.page.locator(".explorer-folders-view .monaco-list-row", { hasText: before }).click();
+            await this.page.keyboard.press("F2");
+            return await shown(input);
+        });
+        await input.fill(after);
+        await input.press("Enter");
     }
 
     /** Confirms what an input box proposes, once that is `text`. */
@@ -84,11 +113,24 @@ export class Editor {
 
     /** Has VS Code offer what it would put in here, until it does. */
     async suggest(): Promise<void> {
-        const ghost = this.page.locator(".ghost-text-decoration").first();
+        // On the line itself, or as lines of its own below it.
+        const ghost = this.page.locator(".ghost-text-decoration:visible, .ghost-text:visible").first();
         await this.again("nothing is suggested", async () => {
             await this.command("Trigger Inline Suggestion");
             return await shown(ghost);
         });
+    }
+
+    /** Has VS Code ask for a suggestion where there is none to give. */
+    async suggestNothing(): Promise<void> {
+        await this.command("Trigger Inline Suggestion");
+        await this.page.waitForTimeout(1000);
+    }
+
+    /** The file as it is on disk. */
+    async revert(): Promise<void> {
+        await this.command("File: Revert File");
+        await this.page.locator(".tab.active:not(.dirty)").waitFor();
     }
 
     /** Text of the page of a webview, once it has `text`. */
@@ -121,7 +163,21 @@ export class Editor {
         for (let tries = 0; tries < TRIES; tries += 1) {
             if (await holds()) return;
         }
-        throw new Error(what);
+        throw new Error(`${what}; ${await this.situation()}`);
+    }
+
+    /** What stands in the tabs, dialogs, pickers and messages: a failure far away has to be understood from text. */
+    private async situation(): Promise<string> {
+        const texts = async (what: string): Promise<string> =>
+            JSON.stringify(await this.page.locator(what).allInnerTexts());
+        const parts = [
+            ["tabs", ".tab"],
+            ["active", ".tab.active"],
+            ["dialog", ".monaco-dialog-box"],
+            ["picker", ".quick-input-widget:visible .monaco-list-row"],
+            ["messages", ".notifications-toasts .notification-list-item"],
+        ] as const;
+        return (await Promise.all(parts.map(async ([name, where]) => `${name} ${await texts(where)}`))).join(", ");
     }
 }
 

@@ -10,6 +10,7 @@ export const MODULE = "masked_cumsum.py";
 export const CLASS = "MaskedCumsum";
 export const original = example(MODULE);
 
+export const KERNEL = "kernel.cu";
 export const BARE = "bare.py";
 export const RECORDED = "recorded.py";
 export const PROGRAM = "run_recorded.py";
@@ -38,6 +39,7 @@ with torch.no_grad():
 
 export const files: Record<string, string> = {
     [MODULE]: original,
+    [KERNEL]: "__global__ void twice(float* x) {\n\n}\n",
     [BARE]: bare("Bare"),
     [RECORDED]: bare("Recorded"),
     [PROGRAM]: program,

@@ -4,7 +4,7 @@ import assert from "node:assert/strict";
 import { after, before, test } from "node:test";
 import { CodeServer } from "./code_server.ts";
 import { Editor } from "./editor.ts";
-import { BARE, CLASS, COMPARE, files, MODULE, original, PROGRAM, RECORDED } from "./files.ts";
+import { BARE, CLASS, COMPARE, files, KERNEL, MODULE, original, PROGRAM, RECORDED } from "./files.ts";
 
 /** The machine may be busy with other things: waiting long costs nothing where it goes fast. */
 const LONG = { timeout: 150_000 };
@@ -46,6 +46,8 @@ test("a job outlives the window: after a reload its notification is back, then i
     await editor.page.locator(".diff-editor, .monaco-diff-editor").first().waitFor();
     await editor.page.locator(".tab.active", { hasText: `kernels of ${CLASS}` }).waitFor();
     await editor.page.locator(".monaco-diff-editor .line-insert").first().waitFor();
+    // Below the lines of the file, the kernels that come with them.
+    await editor.page.locator(".multiDiffEntry", { hasText: ".cpp" }).locator(".line-insert").first().waitFor();
     await server.shot("diff");
 });
 
@@ -88,11 +90,27 @@ test("Undo takes the edit back", async () => {
     await server.until(async () => !(await server.names()).includes("masked_cumsum_kernels"));
 });
 
+test("the lens opens the kernels at the class, with their figures and what they replace", async () => {
+    await editor.lens("Kernels").click();
+    const peek = editor.page.locator(".peekview-widget");
+    await peek.locator(".view-line", { hasText: /verified,\s[\d.]+×\svs\storch\.compile/ }).waitFor();
+    await peek.locator(".view-line", { hasText: /replaces:.*cumsum/ }).waitFor();
+    await editor.page.locator(".tab.active", { hasText: MODULE }).waitFor();
+    await server.shot("kernels");
+    // Below the figures; only lines in view are there to be found.
+    await peek.locator(".view-lines").first().hover();
+    await editor.page.mouse.wheel(0, 300);
+    await peek.locator(".view-line", { hasText: "#include" }).first().waitFor();
+    await editor.page.keyboard.press("Escape");
+    await peek.waitFor({ state: "detached" });
+});
+
 test("ghost text offers the verified kernels above the class, and Tab puts them in", async () => {
     await editor.goTo(original.split("\n").findIndex((line) => line.startsWith("class ")));
     await editor.suggest();
     await server.shot("ghost");
     await editor.page.keyboard.press("Tab");
+    await editor.notification(`${CLASS}: applied`).waitFor();
     await editor.lens("Undo").waitFor();
     await editor.save();
     assert.match(await server.read(MODULE), /_kernels\/load\.py/);
@@ -118,21 +136,81 @@ test("after profiling, each line of forward shows its time", async () => {
 test("a class without inputs gets a draft, and is optimized with it", async () => {
     await editor.open(BARE);
     await editor.lens("Optimize with Kernel Assistant").click();
-    await editor.picker.getByText("Record them from a program").waitFor();
+    await editor.picker.getByText("It runs, and a job begins").waitFor(LONG);
     await server.shot("inputs");
     await editor.picker.getByText("Draft them").click();
-    const drafted = editor.notification("Inputs of Bare were drafted");
-    await drafted.waitFor();
-    await server.shot("drafted");
-    await editor.press(drafted, "Optimize");
     const job = editor.notification("Optimizing Bare");
     await job.waitFor();
     await editor.page.getByRole("tab", { name: "Kernel Assistant" }).click();
     await editor.page.locator(".pane-body", { hasText: "Utilisation" }).waitFor();
+    const row = editor.page.locator(".pane-body .monaco-list-row", { hasText: /job\s\d+.*turn/ }).first();
+    await row.hover();
+    await row.getByRole("button", { name: "Show Transcript" }).click();
+    await editor.page.locator(".tab.active", { hasText: "Transcript of Bare" }).waitFor();
+    // It grows while the job runs, and its end stays in view.
+    await editor.page
+        .locator(".view-line", { hasText: /turn\s\d+:\s\w/ })
+        .first()
+        .waitFor(LONG);
+    await server.shot("transcript");
+    await editor.page.locator(".editor-actions").getByRole("button", { name: "Say to the Model" }).click();
+    await editor.say("use one pass");
+    await editor.page.locator(".statusbar-item", { hasText: "is told: the model reads it" }).waitFor();
+    await editor.close("Transcript of Bare");
     await editor.notification(/Optimizing Bare.*best [\d.]+ (ms|µs)/).waitFor(LONG);
     await server.shot("views");
     await editor.press(job, "Cancel");
     await editor.notification("Bare: cancelled").waitFor();
+});
+
+test("a language server that dies is followed by one that tells of device and jobs again", async () => {
+    const device = editor.page.locator(".pane-body .monaco-list-row", { hasText: "Utilisation" });
+    await device.waitFor();
+    await server.killLanguageServer();
+    await device.waitFor({ state: "detached" });
+    await device.waitFor();
+    await editor.page.locator(".statusbar-item", { hasText: /%/ }).waitFor();
+    await editor.page.locator(".pane-body .monaco-list-row", { hasText: MODULE }).waitFor();
+});
+
+test("a job whose kernels the file takes is applied from the list of jobs", async () => {
+    await editor.open(MODULE);
+    const rows = editor.page.locator(".pane-body .monaco-list-row", { hasText: /job\s\d+.*vs\storch\.compile/ });
+    await rows.first().hover();
+    await rows.first().getByRole("button", { name: "Apply" }).click();
+    await editor.lens("Undo").waitFor();
+    await server.shot("jobs");
+    // Once they are in the file, no job of the class offers them.
+    await rows.first().hover();
+    await rows.first().getByRole("button", { name: "Apply" }).waitFor({ state: "detached" });
+    await editor.save();
+});
+
+test("a file that is renamed takes its kernels along", async () => {
+    await editor.page.getByRole("tab", { name: "Explorer" }).first().click();
+    await editor.rename(MODULE, "renamed.py");
+    // VS Code asks before an extension changes other files with it.
+    await editor.page.locator(".monaco-dialog-box").getByRole("button", { name: "OK" }).click();
+    await server.until(async () => (await server.names()).includes("renamed_kernels"));
+    assert.ok(!(await server.names()).includes("masked_cumsum_kernels"));
+    await editor.follow("Undo", "Optimize");
+    await editor.save();
+    await server.until(async () => !(await server.names()).includes("renamed_kernels"));
+    await editor.page.getByRole("tab", { name: "Kernel Assistant" }).click();
+});
+
+test("in a CUDA file without a model that could continue it, the reason is said once", async () => {
+    const said = editor.notification("nothing is suggested in CUDA files");
+    await editor.open(KERNEL);
+    await editor.goTo(2);
+    await editor.page.keyboard.type("float y");
+    await said.waitFor();
+    await server.shot("cuda");
+    await editor.page.keyboard.press("Escape");
+    await said.waitFor({ state: "detached" });
+    await editor.suggestNothing();
+    assert.equal(await said.count(), 0);
+    await editor.revert();
 });
 
 test("a class without inputs has them recorded from a program, and is led to a first result", async () => {

@@ -1,34 +1,40 @@
 import assert from "node:assert/strict";
 import { test } from "node:test";
 import { bytes, milliseconds, scientific } from "../../../extensions/vscode/src/format.ts";
-import { after, ending, type JobView, line, title } from "../../../extensions/vscode/src/jobs/state.ts";
-import type { JobEvent } from "../../../extensions/vscode/src/protocol.ts";
-import { statusText } from "../../../extensions/vscode/src/views/text.ts";
+import { ending, line, title } from "../../../extensions/vscode/src/jobs/state.ts";
+import type { Best, JobView } from "../../../extensions/vscode/src/protocol.ts";
+import { grouped, label, state } from "../../../extensions/vscode/src/views/rows.ts";
+import { seen, statusText } from "../../../extensions/vscode/src/views/text.ts";
 import { quoted, words } from "../../../extensions/vscode/src/words.ts";
 
-const event = (change: Partial<JobEvent>): JobEvent => ({
+const view = (change: Partial<JobView>): JobView => ({
     job: "1",
     uri: "file:///a.py",
     class: "Block",
+    kind: "optimize",
     state: "running",
     message: "",
-    turn: null,
+    nextStep: "",
+    turn: 0,
     best: null,
-    percent: null,
+    percent: 0,
+    left: null,
+    outcome: null,
+    applicable: false,
+    unconfirmed: false,
     ...change,
 });
-const view = (...changes: Partial<JobEvent>[]): JobView => {
-    const [first, ...rest] = changes.map(event);
-    return rest.reduce(after, after(undefined, first ?? event({})));
-};
+const best = (change: Partial<Best>): Best => ({
+    ms: 1.7,
+    compile_ms: null,
+    speedup: null,
+    confirmed: false,
+    ...change,
+});
 
-test("what an event leaves out stays as it was, and progress never goes back", () => {
-    const now = view(
-        { turn: 3, percent: 40, best: { ms: 1.7, compile_ms: 2.6, speedup: 1.5 } },
-        { percent: 20, message: "confirming" },
-    );
-    assert.equal(now.percent, 40);
-    assert.equal(line(now), "best 1.70 ms, 1.50× vs torch.compile · turn 3 · confirming");
+test("the best so far comes first, then the turn and what is done", () => {
+    const now = view({ turn: 3, message: "confirming", best: best({ compile_ms: 2.6, speedup: 1.5 }) });
+    assert.equal(line(now), "best 1.70 ms, 1.50× vs torch.compile, not confirmed · turn 3 · confirming");
 });
 
 test("long paths are cut in front, what is no path is left alone", () => {
@@ -37,7 +43,7 @@ test("long paths are cut in front, what is no path is left alone", () => {
 });
 
 test("without a time of torch.compile the best is compared with eager", () => {
-    assert.match(line(view({ best: { ms: 1, compile_ms: null, speedup: 2 } })), /2\.00× vs eager/);
+    assert.match(line(view({ best: best({ ms: 1, speedup: 2 }) })), /2\.00× vs eager/);
 });
 
 test("only an improved job offers its changes", () => {
@@ -46,6 +52,18 @@ test("only an improved job offers its changes", () => {
     assert.deepEqual([ending(improved, false).review, ending(improved, false).choices[0]], [false, "Review Changes"]);
     const none = ending(view({ state: "finished", outcome: "no_measurable_gain" }), true);
     assert.deepEqual([none.review, none.text, none.choices], [false, "Block: no measurable gain", ["Show Report"]]);
+});
+
+test("a gain over eager alone is offered too, and what is not known is verified in full", () => {
+    const message = "no measurable gain: over eager a gain, 1.87×";
+    const eager = ending(view({ state: "finished", outcome: "no_measurable_gain", message, applicable: true }), true);
+    assert.deepEqual([eager.review, eager.choices], [true, ["Apply", "Show Report", "Discard"]]);
+    const open = ending(view({ state: "finished", outcome: "inconclusive", unconfirmed: true }), true);
+    assert.deepEqual([open.review, open.choices], [false, ["Verify in Full", "Show Report"]]);
+    const found = best({ compile_ms: 2, speedup: 1.2 });
+    const cut = ending(view({ best: found, state: "cancelled", unconfirmed: true }), true);
+    assert.deepEqual(cut.choices, ["Verify in Full", "Show Report"]);
+    assert.equal(line(view({ best: { ...found, confirmed: true } })), "best 1.70 ms, 1.20× vs torch.compile");
 });
 
 test("a job that looked for no kernels offers none", () => {
@@ -60,8 +78,8 @@ test("a job that looked for no kernels offers none", () => {
 });
 
 test("a cancelled job says what is kept, a failed one why and what next", () => {
-    const kept = ending(view({ best: { ms: 1.7, compile_ms: null, speedup: null } }, { state: "cancelled" }), true);
-    assert.match(kept.text, /cancelled; the best so far is kept \(best 1\.70 ms\)/);
+    const kept = ending(view({ best: best({}), state: "cancelled" }), true);
+    assert.match(kept.text, /cancelled; the best so far is kept \(best 1\.70 ms, not confirmed\)/);
     const failed = ending(view({ state: "failed", message: "Block has no inputs" }), true);
     assert.deepEqual([failed.kind, failed.choices[0]], ["error", "Give It Inputs"]);
     assert.deepEqual(ending(view({ kind: "lines", state: "failed", message: "compiled" }), true).choices, ["Show Log"]);
@@ -79,9 +97,11 @@ test("the status item names device, load and job, and what is wrong", () => {
         memory_total: 2 ** 37,
         running: null,
     };
-    const busy = statusText("running", null, status, [view({ best: { ms: 0.0233, compile_ms: null, speedup: null } })]);
+    const busy = statusText("running", null, status, [view({ best: best({ ms: 0.0233 }) })]);
     assert.equal(busy.text, "$(sync~spin) Block 23.3 µs · H200 87%");
     assert.match(busy.tooltip, /8\.00 GiB of 128 GiB/);
+    assert.equal(statusText("running", null, seen(status, false), []).text, "$(rocket) H200");
+    assert.equal(statusText("running", null, seen(status, true), []).text, "$(rocket) H200 87%");
     assert.deepEqual(statusText("failed", "no Python", null, []).tooltip, "no Python");
     assert.equal(
         statusText("running", null, { ...status, device: "AMD EPYC", utilisation: null }, []).text,
@@ -114,4 +134,42 @@ test("command lines are split as a shell would, and quoting is undone by it", ()
         "e f",
     ]);
     assert.deepEqual(words(quoted("it's a path.py")), ["it's a path.py"]);
+});
+
+test("jobs are grouped by class, those that run first, and say whether their file takes them", () => {
+    const stored = (job: string, name: string, more: object): object => ({
+        job,
+        uri: `file:///my%20models/${name.toLowerCase()}.py`,
+        class: name,
+        kind: "optimize",
+        state: "done",
+        ended: 0,
+        result: { outcome: "improved", best: { speedup_vs_compile: 2, speedup_vs_eager: 3 } },
+        ...more,
+    });
+    const running = view({ job: "5", uri: "file:///my%20models/block.py", message: "turn 2" });
+    const groups = grouped(
+        [running],
+        [
+            stored("5", "Block", { state: "running", result: null }),
+            stored("4", "Gate", { result: null, state: "failed" }),
+            stored("3", "Block", { appliable: true }),
+            stored("2", "Block", { kind: "lines", result: { outcome: "profiled", best: null } }),
+        ],
+    );
+    assert.deepEqual(
+        groups.map((group) => [group.class, group.file, group.jobs.map((job) => [label(job), job.text, state(job)])]),
+        [
+            [
+                "Block",
+                "block.py",
+                [
+                    ["job 5", "turn 2", "active"],
+                    ["job 3", "2.00× vs torch.compile", "appliable"],
+                    ["job 2, line by line", "profiled", "ended"],
+                ],
+            ],
+            ["Gate", "gate.py", [["job 4", "failed", "ended"]]],
+        ],
+    );
 });

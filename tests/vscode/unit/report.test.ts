@@ -102,6 +102,23 @@ test("a report takes figures, candidates and the user's own sources from the rec
     assert.equal(report.stop, "no progress");
 });
 
+test("both verdicts are told, a gain over eager alone can be applied, and a search's figures are said to be such", () => {
+    const verdicts = [
+        ["over torch.compile", "no gain, 1.00× (0.99–1.01)"],
+        ["over eager", "a gain, 1.87× (1.81–1.93)"],
+    ];
+    const result = { ...row.result, outcome: "no_measurable_gain", gain_over: "eager", best: { policy: "generator" } };
+    const eager = pageOf(reportOf({ ...answer, result, verdicts, applicable: true }, null));
+    assert.match(eager, /Apply \(gains over eager alone\)/);
+    assert.match(eager, /no gain, 1\.00× \(0\.99–1\.01\)/);
+    assert.doesNotMatch(eager, /not confirmed/);
+    const cut = { ...row.result, outcome: "cancelled", best: null };
+    const page = pageOf(reportOf({ ...answer, result: cut, unconfirmed: true }, null));
+    assert.match(page, /Figures of the search, not confirmed/);
+    assert.match(page, /data-command="confirm">Verify in Full/);
+    assert.doesNotMatch(page, /data-command="apply"/);
+});
+
 test("nothing of a job but its number is enough for a page", () => {
     const page = pageOf(
         reportOf(
@@ -111,6 +128,13 @@ test("nothing of a job but its number is enough for a page", () => {
     );
     assert.match(page, /no GPU/);
     assert.doesNotMatch(page, /NaN|undefined|null/);
+});
+
+test("the report of an earlier version of the class says so and offers nothing to apply", () => {
+    const page = pageOf(reportOf({ ...answer, stale: "Gate was edited since job 9" }, null));
+    assert.match(page, /Gate was edited since job 9: what follows is of the text that it ran/);
+    assert.doesNotMatch(page, /data-command="apply"/);
+    assert.match(pageOf(reportOf(answer, null)), /data-command="apply"/);
 });
 
 test("the page has every part, and nothing that its content policy forbids", () => {

@@ -1,4 +1,4 @@
-"""TeacherClient: a language model for the loop that says what a lesson intends."""
+"""TeacherClient: stands in for a language model and sends a lesson's replies."""
 
 from __future__ import annotations
 
@@ -8,42 +8,43 @@ from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.client import Request
 from kernel_assistant.policy.embedded import CONTEXT_TOKENS
 from kernel_assistant.records.transcript import Message
-from kernel_assistant_training.episodes.lesson import Kind, Lesson, Saying
+from kernel_assistant_training.lessons.lesson import Lesson, ReplyKind, TeacherReply
 
 
 class LessonFailed(Exception):
-    """What was heard contradicts the lesson: a fault has no consequence, or what should be right is `refused`."""
+    """The observation contradicts the lesson. `refused`: a reply that should be right was judged wrong; otherwise a
+    fault had no effect, or a slow version was not slower."""
 
-    def __init__(self, saying: Saying, observation: str) -> None:
+    def __init__(self, reply: TeacherReply, observation: str) -> None:
         super().__init__(observation)
-        self.saying, self.observation = saying, observation
-        self.refused = saying.kind is not Kind.fault and not observation.startswith(("ok ", "not slower"))
+        self.saying, self.observation = reply, observation
+        self.refused = reply.kind is not ReplyKind.fault and not observation.startswith(("ok ", "not slower"))
 
 
 class TeacherClient:
-    """See `ModelClient`. `said` are the sayings of the replies so far, in order."""
+    """See `ModelClient`. `said` are the replies so far, in order."""
 
     name, context_tokens = "teacher", CONTEXT_TOKENS
 
     def __init__(self, lesson: Lesson) -> None:
         self._lesson = lesson
-        self.said: list[Saying] = []
+        self.said: list[TeacherReply] = []
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
-        """The next saying. Raises LessonFailed, and Cancelled."""
+        """The lesson's next reply. Raises LessonFailed, and Cancelled."""
         if cancelled():
             raise Cancelled("cancelled")
-        saying = self._next(request.messages[-1].content)
-        self.said.append(saying)
-        return Message(role="assistant", content=saying.text, finish_reason="stop")
+        reply = self._next(request.messages[-1].content)
+        self.said.append(reply)
+        return Message(role="assistant", content=reply.text, finish_reason="stop")
 
-    def _next(self, heard: str) -> Saying:
+    def _next(self, observation: str) -> TeacherReply:
         if not self.said:
             return self._lesson.sayings[0]
-        found = self._lesson.next(len(self.said) - 1, heard)
-        if found is None:
-            raise LessonFailed(self.said[-1], heard)
-        return found
+        reply = self._lesson.next(len(self.said) - 1, observation)
+        if reply is None:
+            raise LessonFailed(self.said[-1], observation)
+        return reply
 
     def close(self) -> None:
-        """Nothing to give back."""
+        """Does nothing: there is nothing to release."""

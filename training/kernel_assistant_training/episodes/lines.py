@@ -1,4 +1,4 @@
-"""Files of JSON lines that survive a crash: episodes, and what contradicted its lesson."""
+"""Files of JSON lines that survive a crash: episodes, and lessons that failed."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ import msgspec
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.transcript import Message
 
-R = TypeVar("R", bound=msgspec.Struct)
+R = TypeVar("R")
 
 
 class Episode(Record, frozen=True, kw_only=True):
-    """One conversation. Times in milliseconds; `number` is that of the task in its stream.
+    """One conversation. Times are in milliseconds; `number` is that of the task in its stream.
 
-    `seconds` by stage: what a task's lessons share counts in its first line, what was judged before does not count
-    again. `playing` has all from the first write on; `waiting`, for the device, is part of `baseline` and `profile`;
-    `failed` is what lessons without a line took.
+    `seconds` are by stage. Work that the lessons of a task share counts in the task's first line, and a repeated
+    evaluation counts as 0. `playing` is the conversation itself; `waiting`, for the device, is part of `baseline` and
+    `profile`; `failed` is the time of lessons that were not stored.
 
-    `messages` are dictionaries with role, content, tool_call_id where there is one, and `loss` for what an assistant
-    says. `compile` says where `compile_ms` is from: "estimated", or "none".
+    `messages` are dictionaries with role, content, tool_call_id if there is one, and `loss` (whether to learn it) for
+    the assistant's. `compile` is the origin of `compile_ms`: "estimated", or "none".
     """
 
     number: int
@@ -45,10 +45,10 @@ class Episode(Record, frozen=True, kw_only=True):
 
 
 class Failure(Record, frozen=True, kw_only=True):
-    """What contradicted its lesson. `what` is "harmless" (a fault), "answer" (a right one that fails), "full" (at other
-    inputs and sizes), "graph" (traced
-    otherwise than it was written), "open" (the task cannot be judged), "teacher" (it failed), "stopped" (the
-    conversation got too long) or "worker" (it was lost)."""
+    """A lesson or task that failed. `what` is "harmless" (a fault has no effect), "answer" (a right reply is judged
+    wrong), "full" (wrong for other inputs or sizes), "graph" (the traced graph differs from the written one), "open"
+    (the task cannot be opened), "teacher" (the teacher raised an error), "stopped" (the conversation got too long) or
+    "worker" (the worker was lost)."""
 
     number: int
     key: str
@@ -60,15 +60,15 @@ class Failure(Record, frozen=True, kw_only=True):
     task: str = ""
 
 
-class Lines:
-    """Appends records to a file; what a crash cut off is dropped when it is opened. One writer for a file."""
+class EpisodeFile:
+    """Appends records to a file. Opening it drops a line that a crash cut off. One writer for each file."""
 
     def __init__(self, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         self._file = path.open("ab")
         self._file.truncate(len(_whole(path)))
 
-    def add(self, record: Record) -> None:
+    def add(self, record: Record | dict[str, Any]) -> None:
         self._file.write(msgspec.json.encode(record) + b"\n")
         self._file.flush()
 
@@ -77,7 +77,7 @@ class Lines:
 
 
 def read_lines(path: Path, kind: type[R]) -> Iterator[R]:
-    """The records of a file that somebody may be writing."""
+    """The records of a file, which another process may be writing."""
     for line in _whole(path).splitlines():
         yield msgspec.json.decode(line, type=kind)
 
@@ -88,5 +88,5 @@ def _whole(path: Path) -> bytes:
 
 
 def as_document(message: Message, loss: bool | None = None) -> dict[str, Any]:
-    """A message as training takes it; `loss` for what an assistant says."""
+    """A message in the form that training reads; `loss` for the assistant's messages."""
     return message.openai() if loss is None else {**message.openai(), "loss": loss}

@@ -1,20 +1,20 @@
-"""What a run of episodes is asked for."""
+"""The options of a run of episodes."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernel_assistant_training.episodes.lesson import FAULTS
+from kernel_assistant_training.lessons.lesson import FAULTS
 from kernel_assistant_training.synth.narrow import Narrow
 
 
 @dataclass(frozen=True)
-class Options:
-    """`part` of `parts` processes, `builders` compilers at a time in each, on `builder_cores` where there are any. Each
-    ends at `until`, a time of `time.monotonic`, or after `tasks`, of which each has `lessons` at most; `cache` has the
-    device's bandwidths. With `own_device` no other process measures there. Tasks are those of `narrow`; with the
-    `clock` "nominal" conversations name times that nobody measured."""
+class EpisodeOptions:
+    """This is process `part` of `parts`, each with `builders` compilers at a time, on `builder_cores` if given. It ends
+    at `until`, a time of `time.monotonic`, or after `tasks`, with at most `lessons` of each; `cache` has the device's
+    bandwidths. `own_device`: no other process measures on this process's cores. `narrow` restricts the tasks; on the
+    `clock` "nominal" conversations contain computed instead of measured times."""
 
     target: str
     out: Path

@@ -1,4 +1,4 @@
-"""One conversation of a teacher with the real environment, as the compact profile plays it."""
+"""One conversation between the teacher and the real environment, in the compact profile."""
 
 from __future__ import annotations
 
@@ -7,75 +7,81 @@ import time
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_assistant.agent.model_policy import Limits, ModelPolicy
+from kernel_assistant.agent.evaluated import EvaluatedCandidates
+from kernel_assistant.agent.model_policy import ConversationLimits, ModelPolicy
 from kernel_assistant.agent.profiles import CompactProfile
-from kernel_assistant.agent.tools import World
-from kernel_assistant.agent.tried import Tried
-from kernel_assistant.agent.workspace import Workspace
-from kernel_assistant.policy.base import EpisodeView
-from kernel_assistant.records import Baseline, Candidate, Evaluation, Step
+from kernel_assistant.agent.stops import Stop
+from kernel_assistant.agent.tools import ToolContext
+from kernel_assistant.agent.tools.workspace import Workspace
+from kernel_assistant.agent.turns import TurnLoop
+from kernel_assistant.records import Baseline, Candidate, Evaluation, Step, StopReason
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.episodes.client import LessonFailed, TeacherClient
-from kernel_assistant_training.episodes.judged import Judged
-from kernel_assistant_training.episodes.lesson import Kind, Lesson, Saying
+from kernel_assistant_training.evaluation.evaluation_cache import EvaluationCache
+from kernel_assistant_training.lessons.lesson import Lesson, ReplyKind, TeacherReply
 
-LIMITS = Limits(turns=12)
-#: A turn that is this much slower than the best of the conversation is nothing to learn.
+LIMITS = ConversationLimits(turns=12)
+#: A turn that is slower than the best of the conversation by more than this factor is not learned.
 SLOWER = 1.03
 
 
 @dataclass(frozen=True)
-class Played:
-    """A conversation that went as intended. `turns` are (saying, its evaluation; None where there was none), `best` is
-    the fastest right candidate."""
+class PlayedLesson:
+    """A conversation that went as planned. `turns` are (reply, its evaluation or None), `best` is the fastest right
+    candidate."""
 
     messages: tuple[Message, ...]
-    turns: tuple[tuple[Saying, Evaluation | None], ...]
+    turns: tuple[tuple[TeacherReply, Evaluation | None], ...]
     baseline: Baseline
     best: Candidate
 
     @property
     def best_ms(self) -> float:
-        """Of the right candidates; a lesson has one."""
-        return min(ms for _, found in self.turns if (ms := _ms(found)) is not None)
+        """The time of the fastest right candidate; every lesson has one."""
+        return min(ms for _, evaluation in self.turns if (ms := _ms(evaluation)) is not None)
 
     @property
     def best_source(self) -> str:
         key = self.best.hash()
-        return next(saying.source for saying, found in self.turns if found is not None and found.candidate == key)
+        return next(
+            reply.source for reply, evaluation in self.turns if evaluation is not None and evaluation.candidate == key
+        )
 
     def check(self) -> None:
-        """Raises LessonFailed for a turn that was made slow and is not."""
-        for saying, found in self.turns:
-            ms = _ms(found) if saying.kind is Kind.slow and saying.fault else None
+        """Raises LessonFailed if a version that was slowed on purpose is not slower."""
+        for reply, evaluation in self.turns:
+            ms = _ms(evaluation) if reply.kind is ReplyKind.slow and reply.fault else None
             if ms is not None and ms <= SLOWER * self.best_ms:
-                raise LessonFailed(saying, f"not slower: {ms:.4g} ms, best {self.best_ms:.4g}")
+                raise LessonFailed(reply, f"not slower: {ms:.4g} ms, best {self.best_ms:.4g}")
 
     def losses(self) -> list[bool]:
-        """For each reply whether it is to be learned."""
+        """For each reply, whether training includes it in the loss."""
         best = self.best_ms
         return [
-            saying.kind is Kind.finish or ((ms := _ms(found)) is not None and ms <= SLOWER * best and not saying.fault)
-            for saying, found in self.turns
+            reply.kind is ReplyKind.finish
+            or ((ms := _ms(evaluation)) is not None and ms <= SLOWER * best and not reply.fault)
+            for reply, evaluation in self.turns
         ]
 
     def seconds(self) -> dict[str, float]:
-        """Of judging, by stage, without what was judged in an earlier conversation."""
+        """Seconds of the evaluations by stage, without those that came from the cache."""
         spent: dict[str, float] = {}
-        for _, found in self.turns:
-            for stage, seconds in found.seconds.items() if found else ():
+        for _, evaluation in self.turns:
+            for stage, seconds in evaluation.seconds.items() if evaluation else ():
                 spent[stage] = spent.get(stage, 0.0) + seconds
         return spent
 
 
-def play(judged: Judged, lesson: Lesson, baseline: Baseline, folder: Path, seconds: float = 300.0) -> Played:
-    """Play a lesson to its `finish`; `baseline` is what the prompt says, `folder` an empty workspace.
+def play(
+    judged: EvaluationCache, lesson: Lesson, baseline: Baseline, folder: Path, seconds: float = 300.0
+) -> PlayedLesson:
+    """Play a lesson to its `finish`. `baseline` is stated in the prompt, `folder` is an empty workspace.
 
-    No other stop counts: a conversation ends when the teacher ends it. Raises LessonFailed where it contradicts the
-    lesson, Stop, Cancelled, WorkerError and DeviceError.
+    The teacher alone ends the conversation. Raises LessonFailed if an observation contradicts the lesson, and Stop,
+    Cancelled, WorkerError and DeviceError.
     """
     client, environment = TeacherClient(lesson), judged.environment
-    world = World(
+    world = ToolContext(
         workspace=Workspace(folder),
         graph=environment.graph,
         device=environment.device,
@@ -86,42 +92,31 @@ def play(judged: Judged, lesson: Lesson, baseline: Baseline, folder: Path, secon
     )
     profile = CompactProfile(world.workspace, environment.device.target)
     policy = ModelPolicy(client, profile, world, LIMITS, lambda event: None)
-    deadline = time.monotonic() + seconds
-    steps: list[Step] = []
-    while True:
-        view = EpisodeView(
-            graph=environment.graph,
-            target=environment.device.target,
-            device=environment.device,
-            baseline=baseline,
-            steps=tuple(steps),
-            remaining=deadline - time.monotonic(),
-        )
-        move = policy.step(view)
-        if move.finished:
-            return _played(client, policy, steps, baseline)
-        evaluations = judged.evaluate(move.candidates, move.tier)
-        steps.append(
-            Step(
-                turn=len(steps) + 1,
-                message=move.message,
-                candidates=move.candidates,
-                evaluations=evaluations,
-                started=0.0,
-                ended=0.0,
-            )
-        )
+    began, steps = time.monotonic(), list[Step]()
+    reason = TurnLoop(
+        task=environment,
+        policy=policy.step,
+        judge=lambda action, _: zip(action.candidates, judged.evaluate(action.candidates, action.tier), strict=True),
+        stop_rule=lambda: None,
+        baseline=lambda: baseline,
+        steps=steps,
+        seconds=seconds,
+        now=lambda: time.monotonic() - began,
+    ).run()
+    if reason is not StopReason.finished:
+        raise Stop(reason)
+    return _played(client, policy, steps, baseline)
 
 
-def _played(client: TeacherClient, policy: ModelPolicy, steps: list[Step], baseline: Baseline) -> Played:
-    """Replies joined with what came of them: the observation behind a reply names the candidate."""
-    found = {evaluation.candidate: evaluation for step in steps for evaluation in step.evaluations}
+def _played(client: TeacherClient, policy: ModelPolicy, steps: list[Step], baseline: Baseline) -> PlayedLesson:
+    """Pairs replies with their evaluations: the observation after a reply names its candidate."""
+    evaluations = {evaluation.candidate: evaluation for step in steps for evaluation in step.evaluations}
     messages = policy.transcript().messages
-    replies = [place for place, message in enumerate(messages) if message.role == "assistant"]
-    behind = [messages[place + 1].candidate if place + 1 < len(messages) else "" for place in replies]
-    turns = tuple((saying, found.get(key)) for saying, key in zip(client.said, behind, strict=True))
-    best = Tried(tuple(steps)).finalists()[0]
-    played = Played(messages, turns, baseline, best)
+    indices = [index for index, message in enumerate(messages) if message.role == "assistant"]
+    behind = [messages[index + 1].candidate if index + 1 < len(messages) else "" for index in indices]
+    turns = tuple((reply, evaluations.get(key)) for reply, key in zip(client.said, behind, strict=True))
+    best = EvaluatedCandidates(tuple(steps)).finalists()[0]
+    played = PlayedLesson(messages, turns, baseline, best)
     played.check()
     return played
 

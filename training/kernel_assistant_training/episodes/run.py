@@ -1,4 +1,4 @@
-"""Several players side by side, and what they came to."""
+"""Runs several players side by side and summarises their results."""
 
 from __future__ import annotations
 
@@ -7,34 +7,32 @@ import os
 import time
 from collections import Counter
 from dataclasses import replace
-from multiprocessing import get_context
-from multiprocessing.connection import wait
-from multiprocessing.context import SpawnProcess
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant_training.episodes.lines import Episode, Failure, read_lines
-from kernel_assistant_training.episodes.options import Options
-from kernel_assistant_training.episodes.player import Player
-from kernel_assistant_training.interrupts import Interrupted, belong_to_parent
+from kernel_assistant_training.episodes.options import EpisodeOptions
+from kernel_assistant_training.episodes.player import LessonRunner
+from kernel_assistant_training.evaluation.processes import side_by_side
 
-#: Seconds of a process that it takes to begin another in its place, and that must be left.
+#: A failed process is replaced if it ran longer than this, and this many seconds are left.
 LIVED = 30.0
 
 
-def run(options: Options, cores: int = 0) -> dict[str, Any]:
-    """Play with `options.parts` processes until the time is over; the summary, which is also written to the folder.
+def run(options: EpisodeOptions, cores: int = 0) -> dict[str, Any]:
+    """Play with `options.parts` processes until the time is up. Returns the summary, which is also written to the
+    folder.
 
-    With `cores`, each process measures on so many of this process's cores, which nobody else uses, and all build on the
-    rest. A process that fails is named by its exit code, and another one goes on in its place.
+    With `cores`, each process measures on `cores` cores of its own, and all processes compile on the remaining cores.
+    The summary lists the exit codes of processes that failed; each is replaced by a new one.
     """
     options.out.mkdir(parents=True, exist_ok=True)
     before = _count(options)
     began = time.monotonic()
     if cores:
-        # The bandwidth is measured while the machine is quiet: before the first lesson of anybody.
+        # Measure the bandwidth while the machine is quiet, before any lesson begins.
         parts = shares(options, cores)
         failed = _side_by_side([(replace(parts[0][0], until=began), parts[0][1])]) or _side_by_side(parts)
     elif options.parts == 1:
@@ -46,15 +44,15 @@ def run(options: Options, cores: int = 0) -> dict[str, Any]:
     summary = {**summarise(options.out, options.target), "seconds": round(seconds, 1), "failed_processes": failed}
     played = _count(options) - before
     summary["episodes_per_second"] = round(played / seconds, 3)
-    # Of this run: workers, runners and compilers are children, and their own children count with them.
+    # The time of children covers workers, runners, compilers and their own children.
     used = [getrusage(whose) for whose in (RUSAGE_SELF, RUSAGE_CHILDREN)]
     summary["cpu_seconds_per_episode"] = round(sum(one.ru_utime + one.ru_stime for one in used) / max(played, 1), 2)
     (options.out / f"summary-{options.target}.json").write_text(json.dumps(summary, indent=2), encoding="utf-8")
     return summary
 
 
-def shares(options: Options, cores: int) -> list[tuple[Options, tuple[int, ...]]]:
-    """The options of each process, with the cores that it measures on. Raises UsageError where there are too few."""
+def shares(options: EpisodeOptions, cores: int) -> list[tuple[EpisodeOptions, tuple[int, ...]]]:
+    """The options of each process, and the cores that it measures on. Raises UsageError if there are too few cores."""
     all_cores = tuple(sorted(os.sched_getaffinity(0)))
     rest = all_cores[options.parts * cores :]
     if not rest:
@@ -70,7 +68,8 @@ def shares(options: Options, cores: int) -> list[tuple[Options, tuple[int, ...]]
 
 
 def summarise(out: Path, target: str) -> dict[str, Any]:
-    """Of all lines of a target: how many, of which behaviours, families, levels and endings; characters; stages."""
+    """Statistics over all lines of a target: counts by behaviour, family, level and first observation; characters;
+    seconds by stage."""
     behaviours: Counter[str] = Counter()
     families: Counter[str] = Counter()
     levels: Counter[int] = Counter()
@@ -107,57 +106,29 @@ def summarise(out: Path, target: str) -> dict[str, Any]:
     }
 
 
-def _count(options: Options) -> int:
+def _count(options: EpisodeOptions) -> int:
     paths = sorted(options.out.glob(f"episodes-{options.target}-*.jsonl"))
     return sum(1 for path in paths for _ in read_lines(path, Episode))
 
 
-def _side_by_side(parts: list[tuple[Options, tuple[int, ...]]]) -> list[int]:
-    """A process for each, on its cores where it has any; exit codes of those that failed.
+def _side_by_side(parts: list[tuple[EpisodeOptions, tuple[int, ...]]]) -> list[int]:
+    """Run a process for each part, on its cores if it has any. Returns the exit codes of those that failed.
 
-    Another one goes on in its place, with the task behind the last: one task is lost. Not where it failed at once.
+    A failed process is replaced and continues after its last task, which is lost. A process that failed within `LIVED`
+    seconds is not replaced.
     """
-    context, failed = get_context("spawn"), list[int]()
-
-    def begin(part: tuple[Options, tuple[int, ...]]) -> tuple[SpawnProcess, float]:
-        process = context.Process(target=_part, args=part)
-        process.start()
-        return process, time.monotonic()
-
-    running = {part[0].part: (*begin(part), part) for part in parts}
-    try:
-        while running:
-            wait([process.sentinel for process, _, _ in running.values()])
-            for name, (process, began, part) in list(running.items()):
-                if process.is_alive():
-                    continue
-                process.join()
-                del running[name]
-                if process.exitcode:
-                    failed.append(process.exitcode)
-                    now = time.monotonic()
-                    if now - began > LIVED and part[0].until - now > LIVED:
-                        running[name] = (*begin(part), part)
-    finally:
-        for process, _, _ in running.values():
-            process.terminate()
-    return failed
+    return side_by_side(
+        _play,
+        parts,
+        again=lambda part, lived: lived > LIVED and part[0].until - time.monotonic() > LIVED,
+    )
 
 
-def _part(options: Options, cores: tuple[int, ...]) -> None:
-    """A process of its own, which leaves nothing behind when it is ended."""
-    belong_to_parent()
-    try:
-        _play(options, cores)
-    except Interrupted as error:
-        raise SystemExit(error.exit_code) from error
-
-
-def _play(options: Options, cores: tuple[int, ...] = ()) -> None:
-    """In a process of its own, or in this one."""
+def _play(options: EpisodeOptions, cores: tuple[int, ...] = ()) -> None:
+    """Play in the current process, on `cores` if there are any."""
     if cores:
         os.sched_setaffinity(0, cores)
-    player = Player(options)
+    player = LessonRunner(options)
     try:
         player.run()
     finally:

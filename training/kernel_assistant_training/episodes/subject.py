@@ -1,4 +1,4 @@
-"""Tasks with answers: an endless stream, the same for everybody who has the seed."""
+"""Tasks with answers: an endless stream that depends on the seed alone."""
 
 from __future__ import annotations
 
@@ -10,23 +10,23 @@ from random import Random
 from kernel_assistant.agent.directives import DirectiveError, candidate_from
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.canonical import Canonical, canonical
-from kernel_assistant_training.episodes.lesson import Lesson, candidate_file
+from kernel_assistant_training.lessons.lesson import Lesson, candidate_file
 from kernel_assistant_training.synth import fitted, split
 from kernel_assistant_training.synth.memory import traffic
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.teacher import Answer, answers
 
-#: How often tasks of one to five operators are drawn.
+#: Probabilities of tasks with one to five operators.
 LEVELS = {1: 0.3, 2: 0.25, 3: 0.2, 4: 0.15, 5: 0.1}
-#: Different schedules that a lesson may use.
+#: Number of schedules that a lesson may use.
 MOST_ANSWERS = 4
-#: Bytes of inputs and outputs together at most, so that a task is opened quickly; `fitted` gives the least.
+#: Largest sum of input and output bytes, so that a task opens quickly; `fitted` sets the smallest.
 MOST_BYTES = {"cpu": 16 << 20, "cuda": 128 << 20}
 
 
 @dataclass(frozen=True)
-class Subject:
-    """A task of the training split, number `number` of its stream, and right answers, the best guess first."""
+class LessonTask:
+    """Task `number` of its stream, from the training split, with right answers, the best guess first."""
 
     number: int
     level: int
@@ -36,15 +36,15 @@ class Subject:
     answers: tuple[Answer, ...]
 
     def candidates(self, lesson: Lesson, target: str) -> list[Candidate]:
-        """What a lesson's sayings come to; without those whose plan cannot be read."""
-        found = []
-        for saying in lesson.sayings:
-            files = {candidate_file(target): saying.source.rstrip() + "\n"}
+        """The candidates of a lesson's replies, without those whose plan cannot be read."""
+        candidates = []
+        for reply in lesson.sayings:
+            files = {candidate_file(target): reply.source.rstrip() + "\n"}
             try:
-                found.append(candidate_from(files, self.graph, target, self.task))
+                candidates.append(candidate_from(files, self.graph, target, self.task))
             except DirectiveError:
                 continue
-        return found
+        return candidates
 
 
 def subjects(
@@ -56,10 +56,10 @@ def subjects(
     parts: int = 1,
     narrow: Narrow | None = None,
     broken: Callable[[int, str, str], None] | None = None,
-) -> Iterator[Subject]:
-    """Tasks from number `first` on. Of `parts` streams, which share no key, this is number `part`.
+) -> Iterator[LessonTask]:
+    """Tasks from number `first` on. The stream is divided into `parts` without common keys; this is number `part`.
 
-    `broken` is told of tasks (number, key) at which the teacher fails, and how; without it that is raised.
+    If the teacher fails at a task, `broken` is called with (number, key, error); without it the error is raised.
     """
     levels, weights, kind = list(LEVELS), list(LEVELS.values()), narrow or Narrow()
     for number in count(first):
@@ -73,11 +73,11 @@ def subjects(
         if int(key[:8], 16) % parts != part or split(task) != "train":
             continue
         try:
-            found = answers(task, target, random, MOST_ANSWERS)
+            right_answers = answers(task, target, random, MOST_ANSWERS)
         except Exception as error:
             if broken is None:
                 raise
             broken(number, key, f"{type(error).__name__}: {error}")
             continue
-        if found:
-            yield Subject(number, level, graph, task, key, tuple(found))
+        if right_answers:
+            yield LessonTask(number, level, graph, task, key, tuple(right_answers))

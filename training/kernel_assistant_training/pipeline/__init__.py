@@ -1,1 +1,1 @@
-"""All stages of training, one after another, from a recipe: docs/training_recipes.md. Loads no torch."""
+"""Runs all stages of training in order, from a recipe: docs/training_recipes.md. Does not import torch."""

@@ -1,119 +1,74 @@
-"""What there is to know of each kind of stage: its command, what it starts from, where it leaves its model."""
+"""The kinds of stages: the command of each, what it starts from, and where it leaves its model."""
 
 from __future__ import annotations
 
-import re
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any, Literal
 
-_CHECKPOINT = re.compile(r"checkpoint-\d{6}")
-
-
-def _no_model(_: Path) -> Path | None:
-    return None
-
-
-def _itself(folder: Path) -> Path | None:
-    return _folder(folder)
-
-
-def _inside(folder: Path) -> Path | None:
-    return _folder(folder / "model")
-
-
-def _newest(folder: Path) -> Path | None:
-    """Checkpoints are renamed to their name when they are whole."""
-    return max((path for path in folder.glob("checkpoint-*") if _CHECKPOINT.fullmatch(path.name)), default=None)
-
-
-def _folder(path: Path) -> Path | None:
-    return path if (path / "config.json").is_file() else None
+from kernel_assistant_training.options.commands import COMMANDS
 
 
 @dataclass(frozen=True)
-class Kind:
-    """`command` stands behind `python -m`, `parser` is where its options can be read (module:name). `takes` are the
-    options that the pipeline sets, `needs` those of them without which it cannot begin; `words` are always given.
-    `model` finds what a folder of this kind has come to, if anything. Figures and control lie in its `watched`. One
-    that `spreads` can be launched on several GPUs; of one that `grows` counts what it has, whenever it ends."""
+class StageKind:
+    """`command` follows `python -m`; `options` is the dataclass of its options. `takes` are the options that the
+    pipeline sets, `needs` those of them that it cannot start without, `arguments` those that are words without a name;
+    `words` are always passed. `model` matches a file of the models that a stage leaves in its folder, "" if it leaves
+    none. Metrics and control files are in the subfolder `watched`. `spreads` says that the stage can be launched on
+    several GPUs, `grows` that its output is usable even if the stage ends early. `timed` says whether its option
+    `seconds` covers all starts of the stage or each start alone (those get what is left of the limit).
+    """
 
     command: tuple[str, ...]
-    parser: str
+    options: type[Any]
     takes: tuple[str, ...]
     needs: tuple[str, ...] = ()
+    arguments: tuple[str, ...] = ()
     words: tuple[str, ...] = ()
-    model: Callable[[Path], Path | None] = field(default=_no_model)
+    model: str = ""
     watched: str = "."
     spreads: bool = False
     grows: bool = False
+    timed: Literal["", "all starts", "each start"] = ""
 
-    @property
-    def learns(self) -> bool:
-        return self.model is not _no_model
-
-
-def _stage(module: str, *takes: str, **rest: object) -> Kind:
-    where = f"kernel_assistant_training.{module}:parser"
-    return Kind(("kernel_assistant_training", module), where, ("out", "seed", *takes), **rest)  # type: ignore[arg-type]
+    def model_in(self, folder: Path) -> Path | None:
+        """The newest model in the folder of a stage; None if there is none."""
+        return max((file.parent for file in folder.glob(self.model)), default=None) if self.model else None
 
 
-_PLAYS = ("base", "target", "shards", "known")
-KINDS: Mapping[str, Kind] = {
-    "synth": Kind(
-        ("kernel_assistant_training", "synth"),
-        "kernel_assistant_training.tasks.command:synth",
-        ("out", "seed", "target"),
-        grows=True,
-    ),
-    "label": Kind(
-        ("kernel_assistant_training", "label"),
-        "kernel_assistant_training.tasks.label:label",
-        ("out", "target", "tasks"),
-        ("tasks",),
-        watched="labels",
-        grows=True,
-    ),
-    "pretrain": _stage("pretrain", "base", words=("--resume",), model=_inside),
-    "episodes": Kind(
-        ("kernel_assistant_training", "episodes"),
-        "kernel_assistant_training.episodes.__main__:episodes",
-        ("out", "seed", "target"),
-        grows=True,
-    ),
-    "sft": _stage("sft", "base", "episodes", needs=("base", "episodes"), model=_itself),
-    "ppo-single": _stage("ppo_single", *_PLAYS, needs=("base",), model=_newest, spreads=True),
-    "rft": _stage("rft", *_PLAYS, needs=("base",), model=_inside),
-    "critic": _stage("critic", *_PLAYS, "trajectories", needs=("base",), model=_newest),
-    "ppo-agent": _stage("ppo_agent", *_PLAYS, needs=("base",), model=_newest, spreads=True),
-    "eval": Kind(
-        ("kernel_assistant_training", "eval"),
-        "kernel_assistant_training.evaluate:parser",
-        ("out", "base", "target", "seed"),
-        ("base",),
-        grows=True,
-    ),
-    "export": Kind(
-        ("kernel_assistant_training", "export"),
-        "kernel_assistant_training.export:parser",
-        (),
-        ("base",),
-    ),
+def _stage(name: str, *takes: str, **rest: Any) -> StageKind:
+    return StageKind(("kernel_assistant_training", name), COMMANDS[name].options, takes, **rest)
+
+
+_TUNES = ("out", "seed", "base")
+_PLAYS = (*_TUNES, "target", "shards", "known")
+_INSIDE = "model/config.json"
+#: A checkpoint gets this name only when it is complete.
+_CHECKPOINT = f"checkpoint-{'[0-9]' * 6}/*"
+_DATA: dict[str, Any] = {"grows": True, "timed": "each start"}
+KINDS: Mapping[str, StageKind] = {
+    "synth": _stage("synth", "out", "seed", "target", **_DATA),
+    "label": _stage("label", "out", "target", "tasks", needs=("tasks",), watched="labels", **_DATA),
+    "pretrain": _stage("pretrain", *_TUNES, words=("--resume",), model=_INSIDE, timed="all starts"),
+    "episodes": _stage("episodes", "out", "seed", "target", **_DATA),
+    "sft": _stage("sft", *_TUNES, "episodes", needs=("base", "episodes"), model="config.json", timed="all starts"),
+    "ppo-single": _stage("ppo_single", *_PLAYS, needs=("base",), model=_CHECKPOINT, spreads=True),
+    "rft": _stage("rft", *_PLAYS, needs=("base",), model=_INSIDE, timed="all starts"),
+    "critic": _stage("critic", *_PLAYS, "trajectories", needs=("base",), model=_CHECKPOINT),
+    "ppo-agent": _stage("ppo_agent", *_PLAYS, needs=("base",), model=_CHECKPOINT, spreads=True),
+    "eval": _stage("eval", "out", "base", "target", "seed", needs=("base",), grows=True),
+    "export": _stage("export", "base", "file", needs=("base",), arguments=("base", "file")),
 }
-#: With a clock of their own: `seconds` counts all starts together, or one start (they take what is left of the limit).
-TIMED = ("pretrain", "sft", "rft", "synth", "label", "episodes")
-TIMED_EACH_START = ("synth", "label", "episodes")
 
 
 def words(options: Mapping[str, object]) -> list[str]:
-    """Options as a person would type them; False and None are left out."""
-    found: list[str] = []
+    """Options as command-line arguments; False and None are left out."""
+    arguments: list[str] = []
     for name, value in options.items():
-        word = f"--{name.replace('_', '-')}"
-        if value is True:
-            found.append(word)
-        elif isinstance(value, Sequence) and not isinstance(value, str):
-            found += [word, *map(str, value)] if value else []
-        elif value is not None and value is not False:
-            found += [word, str(value)]
-    return found
+        if value is None or value is False or value == []:
+            continue
+        several = isinstance(value, Sequence) and not isinstance(value, str)
+        values = value if several else [] if value is True else [value]
+        arguments += [f"--{name.replace('_', '-')}", *map(str, values)]  # type: ignore[call-overload]
+    return arguments

@@ -1,151 +1,78 @@
-"""What a recipe or a stage will take, before anything runs: `--dry-run`."""
+"""The estimate, before anything runs, of the time and resources that a recipe or a stage will take: `--dry-run`."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Sequence
 from typing import Any
 
-from kernel_assistant.errors import UsageError
+from kernel_assistant.session.training_stages import clock
 from kernel_assistant.targets import cuda
-from kernel_assistant_training.pipeline.board import clock
-from kernel_assistant_training.pipeline.estimate import Cost, cost, parameters_of
-from kernel_assistant_training.pipeline.kinds import KINDS, TIMED_EACH_START, words
-from kernel_assistant_training.pipeline.reading import Asked, read
-from kernel_assistant_training.pipeline.recipe import Recipe, Stage
-from kernel_assistant_training.pipeline.starts import clock_of
-
-_HEAD = ("stage", "time", "limit", "{}-hours", "disk", "evaluations", "tokens")
+from kernel_assistant_training.options.stages import PretrainOptions
+from kernel_assistant_training.pipeline.estimate import StageCost, cost, parameters_of
+from kernel_assistant_training.pipeline.inputs import parsed_options
+from kernel_assistant_training.pipeline.recipe import Recipe
 
 
-def checked(recipe: Recipe) -> list[dict[str, Any]]:
-    """The options of each stage, defaults too. Raises UsageError where a stage would not understand them."""
-    found = read([Asked(parser=KINDS[one.of_kind].parser, words=_words(recipe, one)) for one in recipe.stage])
-    for stage, one in zip(recipe.stage, found, strict=True):
-        if one.error:
-            step = f"kernel-assistant train {stage.of_kind} --help has its options"
-            raise UsageError(f"stage {stage.name}: {one.error}", step)
-    return [one.options for one in found]
-
-
-def plan(recipe: Recipe) -> str:
-    """A row for each stage, all of them, and by which rates. Raises UsageError."""
-    options = checked(recipe)
-    shape = next((one.get("shape") for one in options if one.get("shape")), None)
+def plan(recipe: Recipe, options: Sequence[Any]) -> str:
+    """A table with a row for each stage and their sum, and the rates used. `options` are those of each stage."""
+    shape = next((one.shape for one in options if isinstance(one, PretrainOptions)), None)
     parameters = parameters_of(recipe.base, shape)
-    costs = _costs(recipe, options, parameters)
-    rows = [_row(stage.name, one, recipe.target, stage.limit) for stage, one in zip(recipe.stage, costs, strict=True)]
-    bounded = [_bounded(one, stage.limit) for stage, one in zip(recipe.stage, costs, strict=True)]
-    rows.append(_row("all", _sum(bounded), recipe.target, recipe.limit))
-    head = [f"{recipe.about}".strip(), f"from {recipe.base}, {parameters / 1e6:,.1f} M parameters, on {recipe.target}"]
-    return "\n".join([*filter(None, head), "", *_table(recipe.target, rows), "", *_sources(costs)])
-
-
-def _costs(recipe: Recipe, options: Sequence[Mapping[str, Any]], parameters: float) -> list[Cost]:
-    """Of each stage; those that learn from episodes are given those of the stages before them."""
-    lora = any(one.get("lora") for one in options)
-    found: list[Cost] = []
+    lora = any(getattr(one, "lora", 0) for one in options)
+    costs: list[StageCost] = []
+    #: Episodes that the stages so far produce, by kind.
     made: dict[str, float] = {}
     for stage, one in zip(recipe.stage, options, strict=True):
-        given = made.get({"sft": "episodes", "critic": "rft"}.get(stage.of_kind, ""), 0.0)
-        device = _device(one) or recipe.target
-        found.append(cost(stage.of_kind, one, device, parameters, lora=lora, given=given))
-        made[stage.of_kind] = made.get(stage.of_kind, 0.0) + _bounded(found[-1], stage.limit).episodes
-    return found
+        given = made.get({"sft": "episodes", "critic": "rft"}.get(stage.kind, ""), 0.0)
+        costs.append(cost(stage.kind, one, _device(one) or recipe.target, parameters, lora=lora, given=given))
+        made[stage.kind] = made.get(stage.kind, 0.0) + costs[-1].within(stage.limit).episodes
+    rows = [(stage.name, one, stage.limit) for stage, one in zip(recipe.stage, costs, strict=True)]
+    bounded = [one.within(limit) for _, one, limit in rows]
+    names = ("seconds", "disk", "evaluations", "tokens")
+    rows.append(("all", StageCost(*(sum(getattr(one, name) for one in bounded) for name in names)), recipe.limit))
+    about = [recipe.about] if recipe.about else []
+    return "\n".join([*about, f"from {recipe.base}, {_text(parameters, recipe.target, rows)}"])
 
 
 def single(kind: str, given: Sequence[str]) -> str:
-    """Of one stage with these words. Raises UsageError for words that it does not know."""
-    (found,) = read([Asked(parser=KINDS[kind].parser, words=list(given))])
-    if found.error:
-        raise UsageError(f"{kind}: {found.error}", f"kernel-assistant train {kind} --help")
-    options = found.options
+    """The estimate for one stage with these command-line options. Raises UsageError for options that it does not
+    know."""
+    options = parsed_options(kind, given, kind)
     target = _device(options) or ("cuda" if cuda.gpus() else "cpu")
-    base = str(options.get("base") or "scratch")
-    parameters = parameters_of(base, options.get("shape"))
-    one = cost(kind, options, target, parameters)
-    about = f"{parameters / 1e6:,.1f} M parameters, on {target}"
-    return "\n".join([about, "", *_table(target, [_row(kind, one, target, None)]), "", *_sources([one])])
+    base = getattr(options, "base", None) or "scratch"
+    parameters = parameters_of(str(base[0] if isinstance(base, tuple) else base), getattr(options, "shape", None))
+    return _text(parameters, target, [(kind, cost(kind, options, target, parameters), None)])
 
 
-def _device(options: Mapping[str, Any]) -> str:
-    """Where it runs, "" where its options do not say: those of fine-tuning say whose kernels it learns."""
-    said = options.get("target")
-    return said if said in ("cpu", "cuda") else ""
+def _device(options: object) -> str:
+    """The device of a stage, "" if its options do not say: for fine-tuning, `target` is that of the learned kernels."""
+    target = getattr(options, "target", None)
+    return target if target in ("cpu", "cuda") else ""
 
 
-def _words(recipe: Recipe, stage: Stage) -> list[str]:
-    """With folders in the places of what is not there yet."""
-    kind = KINDS[stage.of_kind]
-    if stage.of_kind == "export":
-        return [".", "model", *words(stage.options)]
-    places = dict.fromkeys(kind.takes, ".")
-    fixed = {"seed": recipe.seed, "target": recipe.target}
-    found: dict[str, Any] = {**places, **{name: one for name, one in fixed.items() if name in kind.takes}}
-    if stage.models:
-        found["base"] = ["."] * len(stage.models)
-    if stage.of_kind in TIMED_EACH_START:
-        found["seconds"] = clock_of(stage)
-    return [*kind.words, *words({**found, **stage.options})]
+def _text(parameters: float, target: str, rows: Sequence[tuple[str, StageCost, float | None]]) -> str:
+    head = ("stage", "time", "limit", f"{'GPU' if target == 'cuda' else 'CPU'}-hours", "disk", "evaluations", "tokens")
+    cells = [head, *(_cells(*row) for row in rows)]
+    widths = [max(map(len, column)) for column in zip(*cells, strict=True)]
+    lines = [f"{parameters / 1e6:,.1f} M parameters, on {target}", ""]
+    for name, *row in cells:
+        aligned = (cell.rjust(width) for cell, width in zip(row, widths[1:], strict=True))
+        lines.append("  ".join([name.ljust(widths[0]), *aligned]).rstrip())
+    lines += ["", "by these rates; numbers in brackets are experiments of docs/experiments.md:"]
+    rates = dict.fromkeys(rate for _, one, _ in rows for rate in one.rates)
+    for rate in sorted(rates, key=lambda one: not one.measured):
+        word = "measured" if rate.measured else "assumed"
+        lines.append(f"  {word}  {rate.value:>12,.4g} a second  {rate.where}")
+    lines.append("time is computed, limit is what the stage gets; hours, disk, evaluations and tokens within the limit")
+    return "\n".join(lines)
 
 
-def _bounded(one: Cost, limit: float) -> Cost:
-    """As much of it as fits into the limit."""
-    share = min(1.0, limit / one.seconds) if one.seconds else 1.0
-    counted = {name: getattr(one, name) * share for name in ("seconds", "evaluations", "tokens", "episodes")}
-    return replace(one, **counted)
-
-
-def _sum(costs: Sequence[Cost]) -> Cost:
-    return Cost(
-        sum(one.seconds for one in costs),
-        sum(one.disk for one in costs),
-        sum(one.evaluations for one in costs),
-        sum(one.tokens for one in costs),
-    )
-
-
-def _row(name: str, one: Cost, target: str, limit: float | None) -> tuple[str, ...]:
-    """Hours are those of the limit where it takes longer."""
-    shown = one if limit is None else _bounded(one, limit)
-    late = " (ended there)" if limit is not None and one.seconds > limit else ""
-    return (
-        name,
-        clock(one.seconds),
-        "" if limit is None else clock(limit) + late,
-        f"{shown.seconds / 3600:.3f}",
-        f"{shown.disk / 1e6:,.0f} MB",
-        _count(shown.evaluations),
-        _count(shown.tokens),
-    )
+def _cells(name: str, one: StageCost, limit: float | None) -> tuple[str, ...]:
+    """One row of the table; hours are those up to the limit."""
+    shown = one if limit is None else one.within(limit)
+    end = "" if limit is None else clock(limit) + (" (ended there)" if one.seconds > limit else "")
+    disk, numbers = f"{shown.disk / 1e6:,.0f} MB", (shown.evaluations, shown.tokens)
+    return (name, clock(one.seconds), end, f"{shown.seconds / 3600:.3f}", disk, *map(_count, numbers))
 
 
 def _count(value: float) -> str:
-    if value >= 1e6:
-        return f"{value / 1e6:,.1f} M"
-    return f"{value:,.0f}" if value else ""
-
-
-def _table(target: str, rows: Sequence[tuple[str, ...]]) -> list[str]:
-    head = tuple(name.format("GPU" if target == "cuda" else "CPU") for name in _HEAD)
-    widths = [max(len(row[column]) for row in (head, *rows)) for column in range(len(head))]
-    lines = [
-        "  ".join(
-            cell.ljust(width) if column == 0 else cell.rjust(width)
-            for column, (cell, width) in enumerate(zip(row, widths, strict=True))
-        )
-        for row in (head, *rows)
-    ]
-    return [line.rstrip() for line in lines]
-
-
-def _sources(costs: Sequence[Cost]) -> list[str]:
-    rates = list(dict.fromkeys(found for one in costs for found in one.rates))
-    lines = ["by these rates; numbers in brackets are experiments of docs/experiments.md:"]
-    for found in sorted(rates, key=lambda one: not one.measured):
-        word = "measured" if found.measured else "assumed"
-        lines.append(f"  {word}  {found.value:>12,.4g} a second  {found.where}")
-    return [
-        *lines,
-        "time is computed, limit is what the stage gets; hours, disk, evaluations and tokens within the limit",
-    ]
+    return f"{value / 1e6:,.1f} M" if value >= 1e6 else f"{value:,.0f}" if value else ""

@@ -5,64 +5,58 @@ from __future__ import annotations
 import re
 import tomllib
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import msgspec
 
 from kernel_assistant.config import did_you_mean
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import Record
-from kernel_assistant_training.pipeline.kinds import KINDS, TIMED
+from kernel_assistant_training.pipeline.kinds import KINDS
 
-#: Those that come with the package.
+#: The folder of the recipes in this package.
 RECIPES = Path(__file__).parent.parent / "recipes"
 START = "start"
-Value = bool | int | float | str | list[str]
 
 
-class Stage(Record, frozen=True, kw_only=True):
-    """`limit` in seconds, its starts included. `of` names the stage whose model it starts from, or `start`; "" the
-    nearest before it. `models` are those that an `eval` stage evaluates instead of that one, named in the same way.
-    `choose` is a figure of `eval` stages: it starts from the model that this is best for. One that is `optional` is
-    passed over where it comes to its limit without a model. `options` are the stage's own, with `_` for `-`."""
+class RecipeStage(Record, frozen=True, kw_only=True):
+    """`limit` is in seconds, over all starts. `kind` is the name unless it is given. `of` names the stage whose model
+    this one starts from, or is `start`; "" means the nearest earlier one. `models` names, in the same way, what an
+    `eval` stage evaluates instead. `choose` is a metric of earlier `eval` stages: the stage starts from the model for
+    which it is highest. An `optional` stage is skipped if it reaches its limit without a model. `options` are the
+    stage's own, with `_` for `-`."""
 
     name: str
-    limit: float
+    limit: Annotated[float, msgspec.Meta(gt=0)]
     kind: str = ""
     of: str = ""
     choose: str = ""
     models: tuple[str, ...] = ()
     optional: bool = False
-    options: dict[str, Value] = {}
+    options: dict[str, bool | int | float | str | list[str]] = {}
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[a-z0-9][a-z0-9-]*", self.name) or self.name == START:
             raise ValueError(f"{self.name!r} is no name of a stage: small letters, digits and hyphens, not `{START}`")
-        kind = self.kind or self.name
-        if kind not in KINDS:
-            raise ValueError(f"stage {self.name}: no kind {kind!r}{did_you_mean(kind, KINDS)}")
-        if self.limit <= 0:
-            raise ValueError(f"stage {self.name}: limit is {self.limit:g}, not above 0")
-        if self.models and kind != "eval":
-            raise ValueError(f"stage {self.name}: `models` are for eval stages; this is {kind}")
+        msgspec.structs.force_setattr(self, "kind", self.kind or self.name)
         seconds = self.options.get("seconds", 0)
-        bounded = "steps" in self.options
-        if kind in TIMED and not bounded and isinstance(seconds, (int, float)) and seconds >= self.limit:
-            raise ValueError(
-                f"stage {self.name}: its clock of {seconds:g} s does not end before its limit of {self.limit:g} s"
-            )
-
-    @property
-    def of_kind(self) -> str:
-        return self.kind or self.name
+        if self.kind not in KINDS:
+            problem = f"no kind {self.kind!r}{did_you_mean(self.kind, KINDS)}"
+        elif self.models and self.kind != "eval":
+            problem = f"`models` are for eval stages; this is {self.kind}"
+        elif KINDS[self.kind].timed and "steps" not in self.options and float(seconds) >= self.limit:  # type: ignore[arg-type]
+            problem = f"its clock of {seconds:g} s does not end before its limit of {self.limit:g} s"
+        else:
+            return
+        raise ValueError(f"stage {self.name}: {problem}")
 
 
 class Recipe(Record, frozen=True, kw_only=True):
-    """`base` is `scratch`, `shipped`, a folder, a GGUF file or OWNER/NAME; `gpus` are those that PPO updates on,
-    `threads` those of each process of a stage, 0 for as many as libraries take."""
+    """`base` is `scratch`, `shipped`, a folder, a GGUF file or OWNER/NAME. `gpus` is the number that PPO trains on,
+    `threads` that of each process of a stage; 0 leaves it to the libraries."""
 
-    target: str
-    stage: tuple[Stage, ...]
+    target: Literal["cpu", "cuda"]
+    stage: tuple[RecipeStage, ...]
     about: str = ""
     base: str = "scratch"
     seed: int = 0
@@ -70,18 +64,16 @@ class Recipe(Record, frozen=True, kw_only=True):
     threads: int = 0
 
     def __post_init__(self) -> None:
-        if self.target not in ("cpu", "cuda"):
-            raise ValueError(f"target is {self.target!r}, not cpu or cuda")
         names = [one.name for one in self.stage]
         if not names or len(set(names)) < len(names):
             raise ValueError("a recipe has one or more [[stage]] tables, each of another name")
         for number, one in enumerate(self.stage):
-            for name in (*([one.of] if one.of else []), *one.models):
-                if name not in (START, *names[:number]):
+            for name in (one.of, *one.models):
+                if name not in ("", START, *names[:number]):
                     raise ValueError(f"stage {one.name}: {name!r} is no stage before it, and not `{START}`")
 
-    def place(self, name: str) -> int:
-        """Of a stage, from 0. Raises UsageError."""
+    def index(self, name: str) -> int:
+        """The index of a stage, from 0. Raises UsageError."""
         names = [one.name for one in self.stage]
         if name not in names:
             raise UsageError(
@@ -94,9 +86,18 @@ class Recipe(Record, frozen=True, kw_only=True):
         """Seconds of all stages together."""
         return sum(one.limit for one in self.stage)
 
+    def settings(self) -> dict[str, str]:
+        """What a run must keep when it is started again, as text, without empty values: all but limits and `about`."""
+        settings: dict[str, Any] = {name: getattr(self, name) for name in ("target", "base", "seed", "gpus", "threads")}
+        settings["stages"] = ", ".join(one.name for one in self.stage)
+        for one in self.stage:
+            own = {name: getattr(one, name) for name in ("kind", "of", "choose")} | {"models": ", ".join(one.models)}
+            settings |= {f"{one.name}.{name}": value for name, value in {**own, **one.options}.items()}
+        return {name: repr(value) for name, value in settings.items() if value != ""}
+
 
 def load(word: str) -> Recipe:
-    """By the name of one that comes with the package, or a TOML file. Raises UsageError."""
+    """A recipe of this package by its name, or one from a TOML file. Raises UsageError."""
     known = sorted(path.stem for path in RECIPES.glob("*.toml"))
     path = RECIPES / f"{word}.toml" if word in known else Path(word)
     if not path.is_file():
@@ -107,15 +108,3 @@ def load(word: str) -> Recipe:
         return msgspec.convert(tomllib.loads(path.read_text(encoding="utf-8")), type=Recipe)
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError, msgspec.ValidationError) as error:
         raise UsageError(f"{path}: {error}", "docs/training_recipes.md says what a recipe has") from error
-
-
-def held(recipe: Recipe) -> dict[str, Any]:
-    """What a second start is held to, one level deep: limits and `about` are free."""
-    found: dict[str, Any] = {"target": recipe.target, "base": recipe.base, "seed": recipe.seed, "gpus": recipe.gpus}
-    found["threads"] = recipe.threads
-    found["stages"] = ", ".join(one.name for one in recipe.stage)
-    for one in recipe.stage:
-        found |= {f"{one.name}.kind": one.of_kind, f"{one.name}.of": one.of, f"{one.name}.choose": one.choose}
-        found[f"{one.name}.models"] = ", ".join(one.models)
-        found |= {f"{one.name}.{name}": value for name, value in one.options.items()}
-    return found

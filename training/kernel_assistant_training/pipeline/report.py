@@ -1,210 +1,143 @@
-"""`report.md` of a run: every stage's figures against its start, what data came to, time, machine."""
+"""`report.md` of a run: metrics of each stage at its start and its end, data, times and machine."""
 
 from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from kernel_assistant.errors import MissingError, StoreError, UsageError
-from kernel_assistant_training.pipeline.board import clock
-from kernel_assistant_training.pipeline.figures import lines, numbers, said
+from kernel_assistant.session.training_run import replace_file
+from kernel_assistant.session.training_stages import FIRST, StageProgress, clock
+from kernel_assistant.targets.machine import describe
 from kernel_assistant_training.pipeline.finish import exported
-from kernel_assistant_training.pipeline.machine import describe
-from kernel_assistant_training.pipeline.process import Ending
-from kernel_assistant_training.pipeline.starts import evaluated, figures_of
-from kernel_assistant_training.pipeline.state import RunFolder, write_whole
+from kernel_assistant_training.pipeline.inputs import evaluated, figures_of
+from kernel_assistant_training.pipeline.kinds import KINDS
+from kernel_assistant_training.pipeline.process import StopCause
+from kernel_assistant_training.pipeline.run_folder import PipelineFolder
+from kernel_assistant_training.tracking.metrics import as_text, numbers, read_metrics
 
+Row = tuple[str, ...]
 REPORT = "report.md"
-#: Of a stage's figures those that say whether it learned, and what it was fed with.
-_TOLD = (
-    "loss",
-    "answer_loss",
-    "answer_right",
-    "reward",
-    "held_out_reward",
-    "pass_rate",
-    "held_out_pass_rate",
-    "faster_eager_rate",
-    "faster_compile_rate",
-    "held_out_faster_compile_rate",
-    "kl_reference",
-    "entropy",
-    "explained_variance",
-    "value_loss",
-    "episode_turns",
-    "episode_tokens",
-    "tokens_per_s",
-    "generated_tokens_per_s",
-    "evaluations_per_s",
-)
-#: Counts: what there was at the end, and what each line has its own of.
+_PACKAGES = ("torch", "transformers", "trl", "accelerate", "peft")
+#: Counts: those of the newest line of metrics, and those that are summed over all lines.
 _COUNTED = ("tasks", "kept_rate", "kept", "rows")
 _SUMMED = ("episodes", "evaluations", "evaluations_repeated", "evaluations_void")
-_LEFT_OUT = "left_out_"
+_SPEED = ("faster_eager_rate", "episode_turns", "episode_tokens", "generated_tokens_per_s", "evaluations_per_s")
 
 
-def write_report(run: RunFolder) -> Path:
-    """Written whole, with the plots beside it where they can be drawn. Raises StoreError."""
-    plots, why = _plots(run.path)
-    text = "\n".join(
-        [*_head(run), *_stages(run), *_figures(run), *_data(run), *_evaluations(run), *_drawn(run, plots, why)]
+def write_report(run: PipelineFolder) -> Path:
+    """Write the report, and plots if they can be drawn. Returns its path. Raises StoreError."""
+    parts = (
+        _head(run),
+        _table("Stages", ["stage", "state", ":time", ":limit", ":starts", "from", "left"], _stages(run)),
+        _table("Figures", ["stage", "figure", ":first", ":last", ":points"], _each(run, _figures)),
+        _table("Data", ["stage", "at its end"], _each(run, _data)),
+        _evaluations(run),
+        _plots(run.path),
     )
-    write_whole(run.path / REPORT, (text.rstrip() + "\n").encode())
+    text = "\n\n".join(part for part in parts if part)
+    replace_file(run.path / REPORT, (text + "\n").encode(), durable=True)
     return run.path / REPORT
 
 
-def _head(run: RunFolder) -> Iterator[str]:
-    recipe = run.recipe
-    yield from [f"# Training run {run.path.name}", "", recipe.about, ""]
-    yield from ["| | |", "|---|---|"]
-    model = exported(run)
-    facts = {"base": recipe.base, "target": recipe.target, "seed": str(recipe.seed), **describe(recipe.target)}
-    facts |= {"model": _relative(model, run.path) if model else "none yet"}
-    yield from (f"| {name} | {value} |" for name, value in facts.items())
-    yield ""
-
-
-def _stages(run: RunFolder) -> Iterator[str]:
-    yield from [
-        "## Stages",
-        "",
-        "| stage | state | time | limit | starts | from | left |",
-        "|---|---|---:|---:|---:|---|---|",
+def _each(run: PipelineFolder, rows: Callable[[list[dict[str, Any]], Path], Iterable[Row]]) -> list[Row]:
+    """Rows of each stage's metrics, with its name before them."""
+    return [
+        (stage.name, *row)
+        for index, stage in enumerate(run.recipe.stage)
+        for row in rows(read_metrics(run.watched(index)), run.folder(index))
     ]
-    total = 0.0
-    for place, stage in enumerate(run.recipe.stage):
-        done, begun = run.done(place), run.progress(place)
-        state = (
-            {Ending.limit.value: "done, at its limit"}.get(done.how, "done")
-            if done
-            else "begun"
-            if begun
-            else "waiting"
-        )
-        seconds = done.seconds if done else begun.seconds if begun else 0.0
-        starts = done.starts if done else begun.starts if begun else 0
-        total += seconds
-        cells = (
-            stage.name,
-            state,
-            clock(seconds) if begun else "",
-            clock(stage.limit),
-            str(starts or ""),
-            _from(run, place) if begun else "",
-            done.model if done else "",
-        )
-        yield f"| {' | '.join(cells)} |"
-    yield from [f"| all | | {clock(total)} | {clock(run.recipe.limit)} | | | |", ""]
 
 
-def _from(run: RunFolder, place: int) -> str:
-    """What its last command was given as a base."""
-    log = run.folder(place) / "output.log"
-    found = ""
-    for line in log.read_text(encoding="utf-8", errors="replace").splitlines() if log.is_file() else ():
-        if line.startswith('{"command"'):
-            command = json.loads(line)["command"]
-            kind = run.recipe.stage[place].of_kind
-            found = command[4] if kind == "export" else _behind(command, "--base")
-    return _relative(Path(found), run.path) if found else ""
+def _table(title: str, head: Sequence[str], rows: Sequence[Row]) -> str:
+    """A section with a table; "" without rows. Columns whose name begins with a colon are numbers."""
+    rule = "|".join("---:" if name.startswith(":") else "---" for name in head)
+    lines = [f"| {' | '.join(row)} |" for row in ([name.removeprefix(":") for name in head], *rows)]
+    return "\n".join([f"## {title}", "", lines[0], f"|{rule}|", *lines[1:]]) if rows else ""
 
 
-def _behind(words: Sequence[str], name: str) -> str:
-    return words[words.index(name) + 1] if name in words else ""
+def _head(run: PipelineFolder) -> str:
+    recipe, model = run.recipe, exported(run)
+    facts = {"base": recipe.base, "target": recipe.target, "seed": str(recipe.seed)}
+    facts |= describe(recipe.target, _PACKAGES)
+    facts |= {"model": _relative(model, run.path) if model else "none yet"}
+    rows = [f"| {name} | {value} |" for name, value in facts.items()]
+    return "\n".join([f"# Training run {run.path.name}", "", recipe.about, "", "| | |", "|---|---|", *rows])
 
 
-def _figures(run: RunFolder) -> Iterator[str]:
-    rows: list[str] = []
-    for place, stage in enumerate(run.recipe.stage):
-        by_stage: dict[str, list[dict[str, Any]]] = {}
-        for one in lines(run.watched(place)):
-            by_stage.setdefault(str(one["stage"]), []).append(one)
-        for found in by_stage.values():
-            for name in _TOLD:
-                curve = [each[name] for each in map(numbers, found) if name in each]
-                if curve:
-                    cells = (stage.name, name, said(name, curve[0]), said(name, curve[-1]), str(len(curve)))
-                    rows.append(f"| {' | '.join(cells)} |")
-    if rows:
-        yield from [
-            "## Figures",
-            "",
-            "| stage | figure | first | last | points |",
-            "|---|---|---:|---:|---:|",
-            *rows,
-            "",
-        ]
+def _stages(run: PipelineFolder) -> list[Row]:
+    rows, total = list[Row](), 0.0
+    for index, stage in enumerate(run.recipe.stage):
+        done, begun = run.done(index), run.progress(index)
+        known, left = done or begun or StageProgress(), done.model if done else ""
+        state = "begun" if begun else "waiting"
+        if done:
+            state = "done, at its limit" if done.how == StopCause.limit.value else "done"
+        total += known.seconds
+        starts = evaluated(run, index) if begun and "base" in KINDS[stage.kind].takes else []
+        start = ", ".join(_relative(one, run.path) for one in starts)
+        spent = clock(known.seconds) if begun else ""
+        rows.append((stage.name, state, spent, clock(stage.limit), str(known.starts or ""), start, left))
+    return [*rows, ("all", "", clock(total), clock(run.recipe.limit), "", "", "")]
 
 
-def _data(run: RunFolder) -> Iterator[str]:
-    """What was made to learn from, and why some of it was not taken."""
-    rows: list[str] = []
-    for place, stage in enumerate(run.recipe.stage):
-        newest, sums = dict[str, float](), Counter[str]()
-        for one in map(numbers, lines(run.watched(place))):
-            newest |= one
-            sums.update({name: int(one[name]) for name in _SUMMED if name in one})
-        counts = [f"{name} {said(name, newest[name])}" for name in _COUNTED if name in newest]
-        counts += [f"{name} {count:,}" for name, count in sums.items()]
-        counts += [f"{name} {said(name, one)}" for name, one in newest.items() if name.startswith(_LEFT_OUT)]
-        summary = sorted(run.folder(place).glob("summary-*.json"))
-        counts += [text for file in summary for text in _episodes(file)]
-        if counts:
-            rows.append(f"| {stage.name} | {', '.join(counts).replace('_', ' ')} |")
-    if rows:
-        yield from ["## Data", "", "| stage | at its end |", "|---|---|", *rows, ""]
+def _figures(metrics: list[dict[str, Any]], _: Path) -> Iterator[Row]:
+    """The first and the last value of each figure of a stage, and of each of its parts."""
+    for part in dict.fromkeys(str(line["stage"]) for line in metrics):
+        lines = [numbers(line) for line in metrics if str(line["stage"]) == part]
+        for name in (*FIRST, *_SPEED):
+            curve = [line[name] for line in lines if name in line]
+            if curve:
+                yield name, as_text(name, curve[0]), as_text(name, curve[-1]), str(len(curve))
 
 
-def _episodes(file: Path) -> Iterator[str]:
-    document = json.loads(file.read_text(encoding="utf-8"))
-    yield f"episodes {document['episodes']:,} of {document['tasks']:,} tasks"
-    yield from (f"failures {name} {count}" for name, count in document.get("failures", {}).items())
+def _data(metrics: list[dict[str, Any]], folder: Path) -> Iterator[Row]:
+    """The training data that a stage produced, and the reasons why some was left out."""
+    newest, sums = dict[str, float](), Counter[str]()
+    for line in map(numbers, metrics):
+        newest |= line
+        sums.update({name: int(line[name]) for name in _SUMMED if name in line})
+    counts = [f"{name} {as_text(name, newest[name])}" for name in _COUNTED if name in newest]
+    counts += [f"{name} {count:,}" for name, count in sums.items()]
+    counts += [f"{name} {as_text(name, one)}" for name, one in newest.items() if name.startswith("left_out_")]
+    for file in sorted(folder.glob("summary-*.json")):
+        document = json.loads(file.read_text(encoding="utf-8"))
+        counts.append(f"episodes {document['episodes']:,} of {document['tasks']:,} tasks")
+        counts += [f"failures {name} {count}" for name, count in document.get("failures", {}).items()]
+    if counts:
+        yield (", ".join(counts).replace("_", " "),)
 
 
-def _evaluations(run: RunFolder) -> Iterator[str]:
-    """Held-out tasks, model by model."""
-    found: list[tuple[str, str, dict[str, float]]] = []
-    for place, stage in enumerate(run.recipe.stage):
-        if stage.of_kind == "eval" and run.done(place) is not None:
-            models = evaluated(run, place)
-            for which, figures in sorted(figures_of(run, place).items()):
-                found.append((stage.name, _relative(Path(models[which]), run.path), numbers(figures)))
-    if not found:
-        return
-    names = list(dict.fromkeys(name for _, _, figures in found for name in figures if name != "checkpoint"))
-    yield from ["## Held-out tasks", ""]
-    yield f"| stage | model | {' | '.join(name.replace('_', ' ') for name in names)} |"
-    yield f"|---|---|{'---:|' * len(names)}"
-    for name, model, figures in found:
-        cells = [said(each, figures[each]) if each in figures else "" for each in names]
-        yield f"| {name} | {model} | {' | '.join(cells)} |"
-    yield ""
-    if any(one.choose for one in run.recipe.stage):
-        yield "The exported model is the best of these by the same tasks, so its own figure is a little too good."
-        yield ""
+def _evaluations(run: PipelineFolder) -> str:
+    """Results on held-out tasks, a row for each model."""
+    results = []
+    for index in (index for index in range(len(run.recipe.stage)) if run.done(index)):
+        for which, row in sorted(figures_of(run, index).items()):
+            model = _relative(evaluated(run, index)[which], run.path)
+            results.append((run.recipe.stage[index].name, model, numbers(row)))
+    names = list(dict.fromkeys(name for *_, row in results for name in row if name != "checkpoint"))
+    cells = [(*key, *(as_text(name, row[name]) if name in row else "" for name in names)) for *key, row in results]
+    head = ["stage", "model", *(f":{name.replace('_', ' ')}" for name in names)]
+    text = _table("Held-out tasks", head, cells)
+    if text and any(one.choose for one in run.recipe.stage):
+        text += "\n\nThe exported model is the best of these by the same tasks, so its own figure is a little too good."
+    return text
 
 
-def _drawn(run: RunFolder, plots: Sequence[Path], why: str) -> Iterator[str]:
-    pictures = [path for path in plots if path.suffix == ".png"]
-    if pictures:
-        yield from ["## Plots", ""]
-        yield from (f"![{path.stem}]({_relative(path, run.path)})" for path in pictures)
-    elif why:
-        yield f"No plots: {why}."
-
-
-def _plots(run: Path) -> tuple[list[Path], str]:
-    """Those that can be drawn, and why there are none."""
-    from kernel_assistant_training.tracking.report import write_plots
-
+def _plots(run: Path) -> str:
+    """The plots; if none can be drawn, the reason."""
     try:
-        return write_plots(run), ""
+        from kernel_assistant_training.tracking.plot import write_plots
+
+        pictures = [path for path in write_plots(run) if path.suffix == ".png"]
     except (MissingError, StoreError, UsageError) as error:
-        return [], f"{error.cause} ({error.next_step})"
+        return f"No plots: {error.cause} ({error.next_step})."
+    return "\n".join(["## Plots", "", *(f"![{path.stem}]({_relative(path, run)})" for path in pictures)])
 
 
-def _relative(path: Path, folder: Path) -> str:
+def _relative(path: Path | str, folder: Path) -> str:
+    path = Path(path)
     return str(path.relative_to(folder)) if path.is_relative_to(folder) else str(path)

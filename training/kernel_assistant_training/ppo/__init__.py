@@ -1,1 +1,1 @@
-"""Learning by reward: PPO over conversations with the real environment. See docs/training.md."""
+"""Reinforcement learning: PPO on conversations with the real environment. See docs/training.md."""

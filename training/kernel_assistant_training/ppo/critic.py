@@ -1,4 +1,5 @@
-"""Critic pre-training: the value head learns what episodes of the actor are worth, before the actor moves."""
+"""Critic pre-training: the value head learns to predict the rewards of the actor's episodes, before the actor is
+trained."""
 
 from __future__ import annotations
 
@@ -10,17 +11,19 @@ import torch
 from torch import Tensor
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.advantages import explained_variance, gae
-from kernel_assistant_training.ppo.batches import Rows, pieces
-from kernel_assistant_training.ppo.losses import value_loss
+from kernel_assistant_training.ppo.model.actor import Actor
 from kernel_assistant_training.ppo.trajectory import Trajectory
-from kernel_assistant_training.ppo.update import Metrics, NotFiniteError, last_action_rewards
+from kernel_assistant_training.ppo.updates.advantages import explained_variance, gae
+from kernel_assistant_training.ppo.updates.batches import PaddedBatch, pieces
+from kernel_assistant_training.ppo.updates.losses import value_loss
+from kernel_assistant_training.ppo.updates.update import Metrics, NotFiniteError, last_action_rewards
 
 
 @dataclass(frozen=True)
 class CriticOptions:
-    """`epochs` over the trajectories, of which `share` is kept aside; `lam` of the targets, as the critic's in PPO."""
+    """`epochs` is the number of passes over the trajectories, of which the share `share` is held out. `lam` is the λ of
+    the GAE targets, as for the critic in PPO.
+    """
 
     epochs: int = 10
     rate: float = 1e-3
@@ -32,27 +35,28 @@ class CriticOptions:
 
 
 @dataclass(frozen=True)
-class _Part:
-    rows: Rows
+class _CriticBatch:
+    rows: PaddedBatch
     rewards: Tensor
 
 
 def pretrain(
     actor: Actor,
-    found: Sequence[Trajectory],
+    trajectories: Sequence[Trajectory],
     options: CriticOptions,
     report: Callable[[int, Metrics], bool] = lambda epoch, figures: True,
     *,
     first: int = 0,
 ) -> list[Metrics]:
-    """Figures before the first epoch and after each; `report` is told them and may end it. Only the head changes.
+    """Train the head alone. Returns metrics before the first epoch and after each; `report` gets them and returns
+    whether to continue.
 
-    Of `options.epochs` the first so many were done before. Tasks are kept aside whole, so that the head cannot know
-    them. Raises UsageError where there are too few, and NotFiniteError.
+    The first `first` of `options.epochs` were done before. Trajectories are held out by whole tasks, so that the head
+    has seen none of their prompts. Raises UsageError if there are too few tasks, and NotFiniteError.
     """
-    aside, rest = apart(found, options.share, options.seed)
+    aside, rest = apart(trajectories, options.share, options.seed)
     if not aside or not rest:
-        raise UsageError(f"{len(found)} trajectories of too few tasks", "play more before the critic is trained")
+        raise UsageError(f"{len(trajectories)} trajectories of too few tasks", "play more before the critic is trained")
     learned, held_out = (_parts(some, actor, options.budget) for some in (rest, aside))
     optimiser = torch.optim.AdamW(actor.head.parameters(), lr=options.rate, weight_decay=0.0)
     figures = [_figures(actor, learned, held_out, options)]
@@ -66,23 +70,27 @@ def pretrain(
     return figures
 
 
-def apart(found: Sequence[Trajectory], share: float, seed: int) -> tuple[list[Trajectory], list[Trajectory]]:
-    """Those of a `share` of the tasks, and the others."""
-    keys = sorted({one.key for one in found})
+def apart(trajectories: Sequence[Trajectory], share: float, seed: int) -> tuple[list[Trajectory], list[Trajectory]]:
+    """The trajectories of a random `share` of the tasks, and the others."""
+    keys = sorted({one.key for one in trajectories})
     aside = set(Random(seed).sample(keys, round(share * len(keys))))
-    return [one for one in found if one.key in aside], [one for one in found if one.key not in aside]
+    return [one for one in trajectories if one.key in aside], [one for one in trajectories if one.key not in aside]
 
 
-def _parts(found: Sequence[Trajectory], actor: Actor, budget: int) -> list[_Part]:
-    said = [one.said() for one in found]
+def _parts(trajectories: Sequence[Trajectory], actor: Actor, budget: int) -> list[_CriticBatch]:
+    reply_spans = [one.said() for one in trajectories]
     parts = []
-    for numbers in pieces([len(one.ids) for one in said], budget):
-        rows = Rows.of(said, numbers, actor.device)
-        parts.append(_Part(rows, last_action_rewards([found[number].reward.value for number in numbers], rows.actions)))
+    for numbers in pieces([len(one.ids) for one in reply_spans], budget):
+        rows = PaddedBatch.of(reply_spans, numbers, actor.device)
+        parts.append(
+            _CriticBatch(
+                rows, last_action_rewards([trajectories[number].reward.value for number in numbers], rows.actions)
+            )
+        )
     return parts
 
 
-def _step(actor: Actor, optimiser: torch.optim.Optimizer, part: _Part, options: CriticOptions) -> None:
+def _step(actor: Actor, optimiser: torch.optim.Optimizer, part: _CriticBatch, options: CriticOptions) -> None:
     values = actor(part.rows.ids, part.rows.actions, trunk=False).values
     aim = gae(part.rewards, values.detach(), part.rows.actions, gamma=options.gamma, lam=options.lam).returns
     loss = value_loss(values, aim, part.rows.actions, old=values.detach()) / part.rows.actions.sum()
@@ -95,8 +103,10 @@ def _step(actor: Actor, optimiser: torch.optim.Optimizer, part: _Part, options: 
 
 
 @torch.no_grad()
-def _figures(actor: Actor, learned: Sequence[_Part], held_out: Sequence[_Part], options: CriticOptions) -> Metrics:
-    found: Metrics = {}
+def _figures(
+    actor: Actor, learned: Sequence[_CriticBatch], held_out: Sequence[_CriticBatch], options: CriticOptions
+) -> Metrics:
+    figures: Metrics = {}
     for name, parts in (("train_", learned), ("", held_out)):
         values, returns = [], []
         for part in parts:
@@ -107,6 +117,6 @@ def _figures(actor: Actor, learned: Sequence[_Part], held_out: Sequence[_Part], 
             returns.append(aim[mask])
         together, aims = torch.cat(values), torch.cat(returns)
         every = torch.ones_like(together, dtype=torch.bool)
-        found[f"{name}explained_variance"] = explained_variance(together, aims, every)
-        found[f"{name}value_loss"] = float(value_loss(together, aims, every, old=together)) / len(together)
-    return found
+        figures[f"{name}explained_variance"] = explained_variance(together, aims, every)
+        figures[f"{name}value_loss"] = float(value_loss(together, aims, every, old=together)) / len(together)
+    return figures

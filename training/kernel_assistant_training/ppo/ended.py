@@ -1,4 +1,4 @@
-"""How an episode ended, in one word: what a log says of why a reward is what it is. Pure."""
+"""How an episode ended, in one word for the log. Pure."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping
 from kernel_assistant.records import Outcome, StopReason
 from kernel_assistant_training.ppo.trajectory import Trajectory
 
-#: Of what was judged last, where nothing was right. What was right and earned nothing was wrong in the full protocol.
+#: Words for the outcome of the last candidate, if the episode was not right. A `correct` one that earned nothing was
+#: wrong in the full tier.
 _OF_OUTCOME: Mapping[str, str] = {
     Outcome.refused.value: "refused",
     Outcome.compile_error.value: "not_compiled",
@@ -22,10 +23,10 @@ WORDS = ("right", *(word for word in dict.fromkeys(_OF_OUTCOME.values()) if word
 
 
 def ended(one: Trajectory) -> str:
-    """One of `WORDS`: "void" (the judge was lost, or other work disturbed every measurement); "right" (it earned
-    something); "cut_off" (the last reply was as long as one may be, or the conversation full); what became of the last
-    candidate; "unread" (its last reply asked for something that could not be read); "nothing" (it asked for nothing, or
-    finished without a candidate)."""
+    """One of `WORDS`: "void" (the judge was lost, or other work disturbed every measurement); "right" (a right
+    candidate); "cut_off" (the last reply reached its limit, or the conversation the context's); the outcome of the last
+    candidate; "unread" (the last reply's call could not be parsed); "nothing" (no call, or finished without a
+    candidate)."""
     if one.void:
         return "void"
     if one.reward.correct:
@@ -37,7 +38,7 @@ def ended(one: Trajectory) -> str:
     return "unread" if one.calls[-1:] == ("schema",) else "nothing"
 
 
-def endings(found: Iterable[Trajectory]) -> dict[str, int]:
-    """`ended_WORD` of each word; together as many as there are episodes."""
-    counted = Counter(map(ended, found))
+def endings(trajectories: Iterable[Trajectory]) -> dict[str, int]:
+    """`ended_WORD` for each word; the counts add up to the number of episodes."""
+    counted = Counter(map(ended, trajectories))
     return {f"ended_{word}": counted[word] for word in WORDS}

@@ -1,4 +1,4 @@
-"""What models come to on held-out tasks: one greedy attempt, and the best of several."""
+"""Evaluates models on held-out tasks: one greedy attempt, and the best of several."""
 
 from __future__ import annotations
 
@@ -16,27 +16,27 @@ import torch
 
 from kernel_assistant.records.codec import Record
 from kernel_assistant_training.nominal import unbounded
-from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.base import folder_of
-from kernel_assistant_training.ppo.engine import Engine, EngineOptions, engine
+from kernel_assistant_training.ppo.chat.chat_format import ChatFormat, speech_of
+from kernel_assistant_training.ppo.engines.engine import Engine, engine
+from kernel_assistant_training.ppo.engines.engine_options import EngineOptions
+from kernel_assistant_training.ppo.model.actor import Actor
+from kernel_assistant_training.ppo.model.base import folder_of
 from kernel_assistant_training.ppo.play import PlayOptions
-from kernel_assistant_training.ppo.pool import Pool, PoolOptions
-from kernel_assistant_training.ppo.rewards import FASTER, faster_than_compile, needs_full
+from kernel_assistant_training.ppo.pool.pool import EvaluationPool, PoolOptions
+from kernel_assistant_training.ppo.rewards import FASTER, faster_than_compile, highest_tier
 from kernel_assistant_training.ppo.rollouts import Rollouts, builders
-from kernel_assistant_training.ppo.sources import SourceOptions, Sources
-from kernel_assistant_training.ppo.speech import Speech, speech_of
+from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.trajectory import Trajectory
 
-#: Numbers of the stores' files: the greedy attempts, and those that are sampled.
+#: Iteration numbers in the store: greedy attempts, and sampled ones.
 GREEDY, SAMPLED = 1, 2
 
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """`models` by the number that their lines have. `attempts` at each of `tasks` held-out tasks: the first greedy, the
-    others as the policy samples. Episodes, evaluations and logs lie in `out`; what is in the files `known` is not
-    judged again."""
+    """`models` by the number of their output lines. Each of `tasks` held-out tasks gets `attempts`: the first greedy,
+    the others sampled. Episodes, evaluations and logs go to `out`; evaluations in the files `known` are reused."""
 
     models: Mapping[int, Path]
     out: Path
@@ -55,16 +55,20 @@ class EvaluateOptions:
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     def kind(self) -> str:
-        """Of the episodes that can be compared: what was played otherwise lies elsewhere."""
+        """A hash of the settings that make episodes comparable; episodes with other settings are stored in another
+        folder.
+        """
         asked = {"play": asdict(self.play), "target": self.target, "seed": self.seed, "sources": self.sources.asked()}
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
 
 
-class Evaluated(Record, frozen=True, kw_only=True):
-    """A model on `tasks` held-out tasks, of `asked_tasks`: the others could not be judged. Rates are shares of tasks,
-    rewards means: `pass_rate` and `reward` are of the first, greedy attempt, `best_…` and the rates of being 5% faster
-    of the best of `attempts`, None where the reward leaves `torch.compile` unmeasured; `sampled_pass_rate` is the share
-    of the other attempts. An attempt whose judge was lost counts as none, `void` is the number of these."""
+class ModelScore(Record, frozen=True, kw_only=True):
+    """The result of a model on `tasks` of `asked_tasks` held-out tasks; the others could not be evaluated. Rates are
+    shares of tasks, and rewards are means. `pass_rate` and `reward` are of the greedy attempt; `best_…` and the rates
+    of being 5% faster are of the best of `attempts`, None if the reward does not measure `torch.compile`;
+    `sampled_pass_rate` is the share of sampled attempts that are right. Attempts during which the judge was lost do not
+    count; `void` is the number of these attempts.
+    """
 
     checkpoint: int
     model: str
@@ -86,10 +90,10 @@ class Evaluated(Record, frozen=True, kw_only=True):
     time: float
 
 
-def evaluate(options: EvaluateOptions) -> Iterator[Evaluated]:
-    """Each model's, as it is done. What was played before is not played again, what was judged before is looked up,
-    also across models. Raises the project's errors."""
-    chosen = Sources(options.target, options.sources).tasks(
+def evaluate(options: EvaluateOptions) -> Iterator[ModelScore]:
+    """Yields the score of each model when it is done. Stored episodes are not played again, and known evaluations are
+    reused, also across models. Raises the project's errors."""
+    chosen = MixedSource(options.target, options.sources).tasks(
         options.tasks, Random(f"evaluation {options.seed}"), wanted="held_out"
     )
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -103,12 +107,13 @@ def evaluate(options: EvaluateOptions) -> Iterator[Evaluated]:
         workers=options.workers,
         pool=options.pool,
         builders=builders(),
-        quick_only=not needs_full(options.play.scheme),
+        most=highest_tier(options.play.scheme, options.play.clock),
+        throughput=options.play.profile == "compact",
         known=options.known,
     )
     most = max(len(chosen) * max(options.attempts - 1, 1), 1)
     replies, shape = None, None
-    with Pool(pool) as judges, ExitStack() as generating:
+    with EvaluationPool(pool) as judges, ExitStack() as generating:
         for number, named in options.models.items():
             began, model = time.monotonic(), folder_of(named)
             actor = Actor.load(model, device)
@@ -125,7 +130,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Evaluated]:
             more = rollouts.play(chosen, options.attempts - 1, SAMPLED, options.play, store)
             store.close()
             figures = figures_of(first.trajectories, more.trajectories)
-            yield Evaluated(
+            yield ModelScore(
                 checkpoint=number,
                 model=named.name,
                 kind=options.kind(),
@@ -139,7 +144,7 @@ def evaluate(options: EvaluateOptions) -> Iterator[Evaluated]:
             )
 
 
-def _engine(options: EvaluateOptions, actor: Actor, model: Path, rows: int, speech: Speech) -> Engine:
+def _engine(options: EvaluateOptions, actor: Actor, model: Path, rows: int, speech: ChatFormat) -> Engine:
     return engine(
         actor,
         speech.ends,
@@ -152,7 +157,8 @@ def _engine(options: EvaluateOptions, actor: Actor, model: Path, rows: int, spee
 
 
 def figures_of(first: Sequence[Trajectory], more: Sequence[Trajectory]) -> dict[str, Any]:
-    """Of the greedy attempts and the others, those of `Evaluated`. A task counts whose judge was there for one."""
+    """The metrics of `ModelScore` from the greedy attempts and the others. A task counts if at least one attempt is not
+    void."""
     played: dict[str, list[Trajectory]] = {}
     for one in (*first, *more):
         if not one.void:
@@ -174,9 +180,9 @@ def figures_of(first: Sequence[Trajectory], more: Sequence[Trajectory]) -> dict[
 
 
 def _shape(actor: Actor) -> dict[str, Any]:
-    """Of the model: weights of the same shape need no new decoder."""
-    found: dict[str, Any] = actor.model.config.to_dict()
-    return {name: value for name, value in found.items() if name != "_name_or_path"}
+    """The model's configuration: models with equal configurations can share an engine."""
+    config: dict[str, Any] = actor.model.config.to_dict()
+    return {name: value for name, value in config.items() if name != "_name_or_path"}
 
 
 def _mean(values: Sequence[float]) -> float:

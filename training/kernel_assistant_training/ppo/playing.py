@@ -1,8 +1,7 @@
-"""Episodes of one model, played and stored, without learning."""
+"""Plays and stores episodes of one model, without learning."""
 
 from __future__ import annotations
 
-import argparse
 import sys
 from contextlib import closing
 from pathlib import Path
@@ -11,21 +10,22 @@ from random import Random
 import torch
 
 from kernel_assistant_training.nominal import unbounded
-from kernel_assistant_training.ppo.actor import Actor
-from kernel_assistant_training.ppo.arguments import play_of, sources_of
-from kernel_assistant_training.ppo.base import ModelOptions, folder_of
-from kernel_assistant_training.ppo.engine import EngineOptions, engine
-from kernel_assistant_training.ppo.model_arguments import engine_of, model_of
+from kernel_assistant_training.options.stages import CriticArguments, RftArguments
+from kernel_assistant_training.ppo.arguments import engine_of, model_of, play_of, sources_of
+from kernel_assistant_training.ppo.chat.chat_format import speech_of
+from kernel_assistant_training.ppo.engines.engine import engine
+from kernel_assistant_training.ppo.engines.engine_options import EngineOptions
+from kernel_assistant_training.ppo.model.actor import Actor
+from kernel_assistant_training.ppo.model.base import PolicyModelOptions, folder_of
 from kernel_assistant_training.ppo.play import PlayOptions
-from kernel_assistant_training.ppo.pool import Pool, PoolOptions
-from kernel_assistant_training.ppo.rewards import needs_full
+from kernel_assistant_training.ppo.pool.pool import EvaluationPool, PoolOptions
+from kernel_assistant_training.ppo.rewards import highest_tier
 from kernel_assistant_training.ppo.rollouts import Rollouts, builders
-from kernel_assistant_training.ppo.sources import SourceOptions, Sources
-from kernel_assistant_training.ppo.speech import speech_of
+from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.trajectory import Trajectory
 
-#: Its number in the store.
+#: The iteration number of these episodes in the store.
 ITERATION = 1
 
 
@@ -46,12 +46,13 @@ def play_once(
     sources: SourceOptions | None = None,
     cache: Path | None = None,
     python: str = sys.executable,
-    model: ModelOptions | None = None,
+    model: PolicyModelOptions | None = None,
     engine_options: EngineOptions | None = None,
 ) -> list[Trajectory]:
-    """`episodes` of each of `tasks` tasks, or of the `prompts` that other stages play; those that `out` has are not
-    played again."""
-    there = Sources(target, sources or SourceOptions())
+    """Plays `episodes` episodes of each of `tasks` tasks, or of the `prompts` that other stages play. Episodes stored
+    in `out` are not played again.
+    """
+    there = MixedSource(target, sources or SourceOptions())
     chosen = there.prompts(prompts, seed) if prompts else there.tasks(tasks, Random(f"play {seed}"))
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     base, store = folder_of(base), TrajectoryStore(out)
@@ -68,17 +69,18 @@ def play_once(
         workers=workers,
         pool=pool,
         builders=builders(),
-        quick_only=not needs_full(play.scheme),
+        most=highest_tier(play.scheme, play.clock),
+        throughput=play.profile == "compact",
         known=known,
     )
-    with Pool(options) as judges, closing(replies):
+    with EvaluationPool(options) as judges, closing(replies):
         played = Rollouts(judges, replies, speech, seed).play(chosen, episodes, ITERATION, play, store)
     store.close()
     return played.trajectories
 
 
-def episodes_of(options: argparse.Namespace) -> list[Trajectory]:
-    """Those of the folders that `trajectories` names, else played, as `add_play` was answered."""
+def episodes_of(options: CriticArguments | RftArguments) -> list[Trajectory]:
+    """The episodes in the folders `trajectories`; without any, play them with these options."""
     if options.trajectories:
         return [one for folder in options.trajectories for one in TrajectoryStore(folder).all()]
     return play_once(
@@ -90,8 +92,8 @@ def episodes_of(options: argparse.Namespace) -> list[Trajectory]:
         play=play_of(options),
         seed=options.seed,
         workers=options.workers,
-        pool=tuple(options.pool),
-        known=tuple(options.known),
+        pool=options.pool,
+        known=options.known,
         prompts=options.prompts,
         rows=options.rows,
         sources=sources_of(options),

@@ -1,4 +1,4 @@
-"""N tasks × K episodes: from an actor to trajectories with rewards."""
+"""Plays episodes: from an actor and tasks to trajectories with rewards."""
 
 from __future__ import annotations
 
@@ -9,32 +9,34 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
-from kernel_assistant_training.ppo.choosing import loops
+from kernel_assistant_training.evaluation.tasks import Task
+from kernel_assistant_training.ppo.chat.chat_format import ChatFormat
 from kernel_assistant_training.ppo.ended import endings
-from kernel_assistant_training.ppo.engine import Engine
-from kernel_assistant_training.ppo.play import PlayOptions, Setting, play
-from kernel_assistant_training.ppo.pool import Pool
+from kernel_assistant_training.ppo.engines.engine import Engine
+from kernel_assistant_training.ppo.play import IterationContext, PlayOptions, play
+from kernel_assistant_training.ppo.pool.pool import EvaluationPool
 from kernel_assistant_training.ppo.rewards import FASTER, faster_than_compile
-from kernel_assistant_training.ppo.speech import Speech
+from kernel_assistant_training.ppo.rounds import ConversationSlot, RoundScheduler
 from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.table import Seat, Table
-from kernel_assistant_training.ppo.tasks import Task
 from kernel_assistant_training.ppo.trajectory import Trajectory
-from kernel_assistant_training.ppo.update import Metrics
+from kernel_assistant_training.ppo.updates.selection import loops
+from kernel_assistant_training.ppo.updates.update import Metrics
 
 
 @dataclass(frozen=True)
-class Played:
-    """`trajectories` in the order of tasks and episodes, those that were there before too; `figures` of the playing."""
+class RolloutBatch:
+    """`trajectories` in the order of tasks and episodes, including trajectories that were stored earlier; `figures` are
+    metrics of the playing.
+    """
 
     trajectories: list[Trajectory]
     figures: Metrics
 
 
 class Rollouts:
-    """A pool, an engine and a vocabulary together. Generating and judging alternate."""
+    """A pool, an engine and a chat format. Generation and evaluation alternate."""
 
-    def __init__(self, pool: Pool, engine: Engine, speech: Speech, run_seed: int) -> None:
+    def __init__(self, pool: EvaluationPool, engine: Engine, speech: ChatFormat, run_seed: int) -> None:
         self._pool, self._engine, self._speech, self._run_seed = pool, engine, speech, run_seed
 
     def play(
@@ -44,15 +46,17 @@ class Rollouts:
         iteration: int,
         options: PlayOptions,
         store: TrajectoryStore | None = None,
-    ) -> Played:
-        """`episodes` of each task that can be judged. Each is stored as it ends; those in the store are not played."""
+    ) -> RolloutBatch:
+        """Plays `episodes` episodes of each task that can be evaluated. Each episode is stored when it ends; episodes
+        that are already in the store are not played again.
+        """
         known = {(one.key, one.seed): one for one in store.read(iteration)} if store else {}
         wanted = [(task, number) for task in tasks for number in range(episodes)]
         missing = [(task, number) for task, number in wanted if (task.key, number) not in known]
         began = time.monotonic()
         opened = self._pool.open({task.key: task for task, _ in missing}.values())
         open_seconds = time.monotonic() - began
-        setting = Setting(self._speech, self._pool.sandbox, options, iteration, self._run_seed)
+        setting = IterationContext(self._speech, self._pool.sandbox, options, iteration, self._run_seed)
         playable = [(task, number) for task, number in missing if task.key in opened]
 
         def ended(_: int, trajectory: Trajectory) -> None:
@@ -60,15 +64,15 @@ class Rollouts:
             if store is not None:
                 store.add(trajectory)
 
-        def converse(task: Task, number: int, seat: Seat) -> Trajectory:
-            return play(seat, task, opened[task.key], number, setting)
+        def converse(task: Task, number: int, slot: ConversationSlot) -> Trajectory:
+            return play(slot, task, opened[task.key], number, setting)
 
         before = Counter(judged=self._pool.judged, repeated=self._pool.repeated, void=self._pool.void)
-        table = Table[Trajectory](self._engine.decode, self._pool.judge)
-        table.play([partial(converse, task, number) for task, number in playable], ended)
+        scheduler = RoundScheduler[Trajectory](self._engine.decode, self._pool.judge)
+        scheduler.play([partial(converse, task, number) for task, number in playable], ended)
         after = Counter(judged=self._pool.judged, repeated=self._pool.repeated, void=self._pool.void)
-        spent = table.spent
-        return Played(
+        spent = scheduler.spent
+        return RolloutBatch(
             [known[task.key, number] for task, number in wanted if (task.key, number) in known],
             {
                 "open_seconds": open_seconds,
@@ -86,29 +90,30 @@ class Rollouts:
 
 
 def builders() -> int:
-    """Compilers at once on this machine."""
+    """Number of concurrent compilers on this machine."""
     return max(1, len(os.sched_getaffinity(0)))
 
 
-def figures_of(found: Sequence[Trajectory]) -> Metrics:
-    """What episodes came to, and how many ended in which way. Rates are shares of episodes; a speed-up counts from 5%
-    on. There is no share faster than `torch.compile` where the reward leaves it unmeasured."""
-    count = max(len(found), 1)
-    rewards = [one.reward.value for one in found]
+def figures_of(trajectories: Sequence[Trajectory]) -> Metrics:
+    """Metrics of episodes: means, rates, and counts by ending. Rates are shares of episodes; a speed-up counts from 5%
+    on. `faster_compile_rate` is missing if the reward does not measure `torch.compile`."""
+    count = max(len(trajectories), 1)
+    rewards = [one.reward.value for one in trajectories]
     mean = sum(rewards) / count
-    fast = faster_than_compile([one.reward for one in found])
+    fast = faster_than_compile([one.reward for one in trajectories])
     return {
-        "episodes": len(found),
+        "episodes": len(trajectories),
         "reward": mean,
         "reward_std": (sum((one - mean) ** 2 for one in rewards) / count) ** 0.5,
-        "pass_rate": sum(one.reward.correct for one in found) / count,
-        "faster_eager_rate": sum(one.reward.correct and one.reward.speedup_vs_eager >= FASTER for one in found) / count,
+        "pass_rate": sum(one.reward.correct for one in trajectories) / count,
+        "faster_eager_rate": sum(one.reward.correct and one.reward.speedup_vs_eager >= FASTER for one in trajectories)
+        / count,
         **({} if fast is None else {"faster_compile_rate": fast}),
-        "episode_turns": sum(one.turns for one in found) / count,
-        "episode_tokens": sum(one.length for one in found) / count,
-        "episode_actions": sum(one.actions for one in found) / count,
-        "void_rate": sum(one.void for one in found) / count,
-        "loop_share": sum(map(loops, found)) / count,
-        "schema_share": sum("schema" in one.calls for one in found) / count,
-        **endings(found),
+        "episode_turns": sum(one.turns for one in trajectories) / count,
+        "episode_tokens": sum(one.length for one in trajectories) / count,
+        "episode_actions": sum(one.actions for one in trajectories) / count,
+        "void_rate": sum(one.void for one in trajectories) / count,
+        "loop_share": sum(map(loops, trajectories)) / count,
+        "schema_share": sum("schema" in one.calls for one in trajectories) / count,
+        **endings(trajectories),
     }

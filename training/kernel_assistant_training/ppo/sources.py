@@ -1,4 +1,4 @@
-"""Where tasks to play come from: the synthesis, shards of `train synth`, or both by weights; docs/training.md."""
+"""Sources of tasks: synthesis, shards of `train synth`, or a weighted mix; docs/training.md."""
 
 from __future__ import annotations
 
@@ -13,26 +13,28 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.records import Numerics
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.source.build import build_task
-from kernel_assistant_training.ppo.tasks import Task, synthesised
+from kernel_assistant_training.evaluation.tasks import Task, synthesised
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.tasks.shards import graph_of, read_rows
 
-#: How often tasks with a number of operators are drawn, by that number.
+#: Relative weights of tasks, by their number of operators.
 Weights = Mapping[int, float]
 
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """`synthesis` is the weight of the programmatic one, of which `narrow` is a part; `shards` are folders with
-    theirs. Weights are relative."""
+    """`synthesis` is the weight of tasks that are made while training runs; `narrow` restricts these; `shards` are
+    folders with their weights. Weights are relative.
+    """
 
     synthesis: float = 1.0
     shards: tuple[tuple[Path, float], ...] = ()
     narrow: Narrow = field(default_factory=Narrow)
 
     def asked(self) -> dict[str, Any]:
-        """What a second start is held to. Folders may lie elsewhere on another machine."""
+        """The settings that a run must keep when it is started again. Folders may move, so their paths are not
+        included."""
         weights = [weight for _, weight in self.shards]
         return {
             "synthesis": self.synthesis,
@@ -42,15 +44,15 @@ class SourceOptions:
         }
 
 
-class Source(Protocol):
+class TaskSource(Protocol):
     def levels(self, wanted: str) -> Sequence[int]:
-        """Numbers of operators that its tasks of split `wanted` have, ascending."""
+        """The numbers of operators of its tasks in split `wanted`, ascending."""
 
     def draw(self, random: Random, weights: Weights, wanted: str, seen: set[str]) -> Task | None:
-        """One of split `wanted` that is not among the keys `seen`; None where there is none left."""
+        """A task of split `wanted` whose key is not in `seen`; None if no such task is left."""
 
 
-class Synthesis:
+class SynthesisSource:
     def __init__(self, target: str, narrow: Narrow) -> None:
         self._target, self._narrow = target, narrow
 
@@ -66,9 +68,10 @@ class Synthesis:
         return synthesised(self._target, random, level, wanted, seen, self._narrow) if own else None
 
 
-class Shards:
-    """Rows of the folder's Parquet files. `refused` counts rows that are no task after all, by the reason: a damaged
-    or foreign file costs those. Raises UsageError where the folder has no shards of this target, MissingError."""
+class ShardSource:
+    """Rows of the folder's Parquet files. `refused` counts invalid rows by reason; only these rows of a file are left
+    out. Raises UsageError if the folder has no shards for this target, MissingError.
+    """
 
     def __init__(self, folder: Path, target: str) -> None:
         self.refused: Counter[str] = Counter()
@@ -103,7 +106,8 @@ class Shards:
         return None
 
     def _task(self, row: dict[str, Any]) -> Task | None:
-        """None where it is not what it says: the split is recomputed, so that no shard brings in what is held out."""
+        """The row's task; None if it contradicts its own fields. The split is recomputed, so that no shard can bring in
+        held-out tasks."""
         try:
             graph = graph_of(row)
             task = canonical(graph)
@@ -119,12 +123,13 @@ class Shards:
         return Task(row["key"], row["operator_count"], graph, task, described)
 
 
-class Sources:
-    """All that are asked for. Raises UsageError where nothing is, MissingError without pyarrow where it is needed."""
+class MixedSource:
+    """A weighted mix of all configured sources. Raises UsageError if there is none, MissingError without pyarrow for
+    shards."""
 
     def __init__(self, target: str, options: SourceOptions) -> None:
-        weighted: list[tuple[Source, float]] = [(Synthesis(target, options.narrow), options.synthesis)]
-        self._shards = [Shards(folder, target) for folder, weight in options.shards if weight > 0]
+        weighted: list[tuple[TaskSource, float]] = [(SynthesisSource(target, options.narrow), options.synthesis)]
+        self._shards = [ShardSource(folder, target) for folder, weight in options.shards if weight > 0]
         weighted += zip(self._shards, (weight for _, weight in options.shards if weight > 0), strict=True)
         self._weighted = [(source, weight) for source, weight in weighted if weight > 0]
         if not self._weighted:
@@ -132,14 +137,16 @@ class Sources:
 
     @property
     def refused(self) -> int:
-        """Rows so far."""
+        """Number of rows refused so far."""
         return sum(shards.refused.total() for shards in self._shards)
 
     def levels(self, wanted: str = "train") -> list[int]:
         return sorted({level for source, _ in self._weighted for level in source.levels(wanted)})
 
     def prompts(self, count: int, seed: int) -> list[Task]:
-        """The same `count` of the training split in every stage of a run. Raises UsageError as `tasks`."""
+        """The same `count` tasks of the training split in every stage of a run. Raises UsageError if the sources have
+        no task to train on.
+        """
         return self.tasks(count, Random(f"prompts {seed}"))
 
     def tasks(
@@ -150,19 +157,20 @@ class Sources:
         weights: Callable[[Sequence[int]], Weights] | None = None,
         wanted: str = "train",
     ) -> list[Task]:
-        """`count` different ones of a split, the same for the same random numbers; fewer where the sources have no
-        more. `weights` say how often a number of operators is drawn, all alike without. Raises UsageError where there
-        is none to train on."""
+        """`count` different tasks of a split, determined by `random`; fewer if the sources have no more. `weights`
+        gives the weight of each number of operators, equal by default. Raises UsageError if the sources have no task to
+        train on.
+        """
         levels = self.levels(wanted)
         chosen = weights(levels) if weights else dict.fromkeys(levels, 1.0)
-        left, seen, found = list(self._weighted), set[str](), list[Task]()
-        while left and len(found) < count:
-            (place,) = random.choices(range(len(left)), [weight for _, weight in left])
-            task = left[place][0].draw(random, chosen, wanted, seen)
+        left, seen, tasks = list(self._weighted), set[str](), list[Task]()
+        while left and len(tasks) < count:
+            (index,) = random.choices(range(len(left)), [weight for _, weight in left])
+            task = left[index][0].draw(random, chosen, wanted, seen)
             if task is None:
-                del left[place]
+                del left[index]
             else:
-                found.append(task)
-        if not found and wanted == "train":
+                tasks.append(task)
+        if not tasks and wanted == "train":
             raise UsageError("the sources have no task to train on", "make more shards, or use --synthesis 1")
-        return found
+        return tasks

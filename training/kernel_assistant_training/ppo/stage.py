@@ -1,4 +1,4 @@
-"""A stage of PPO, from its first iteration or from where it stopped to its last."""
+"""A stage of PPO: runs its iterations, from the first one or from where an earlier run of the stage stopped."""
 
 from __future__ import annotations
 
@@ -15,38 +15,40 @@ from typing import Any
 import torch
 
 from kernel_assistant.errors import InternalError
+from kernel_assistant_training.evaluation.tasks import Task
 from kernel_assistant_training.nominal import unbounded
-from kernel_assistant_training.ppo.base import ModelOptions, folder_of
-from kernel_assistant_training.ppo.curriculum import Progress
-from kernel_assistant_training.ppo.engine import EngineOptions
-from kernel_assistant_training.ppo.kl import KlControl
+from kernel_assistant_training.ppo.curriculum import CurriculumProgress
+from kernel_assistant_training.ppo.engines.engine_options import EngineOptions
+from kernel_assistant_training.ppo.model.base import PolicyModelOptions, folder_of
+from kernel_assistant_training.ppo.model.policy_model import BEGIN, PolicyModel, PolicyModelSettings, follow
+from kernel_assistant_training.ppo.model.process_group import ProcessGroup
 from kernel_assistant_training.ppo.play import PlayOptions
-from kernel_assistant_training.ppo.pool import Pool, PoolOptions
-from kernel_assistant_training.ppo.rewards import needs_full
+from kernel_assistant_training.ppo.pool.pool import EvaluationPool, PoolOptions
+from kernel_assistant_training.ppo.rewards import highest_tier
 from kernel_assistant_training.ppo.rollouts import Rollouts, builders, figures_of
-from kernel_assistant_training.ppo.run_folder import RunFolder, State
-from kernel_assistant_training.ppo.sources import SourceOptions, Sources
+from kernel_assistant_training.ppo.run_folder import PpoRunFolder, PpoState
+from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
 from kernel_assistant_training.ppo.store import TrajectoryStore
-from kernel_assistant_training.ppo.tasks import Task
-from kernel_assistant_training.ppo.together import Together
-from kernel_assistant_training.ppo.trainee import BEGIN, Trainee, TraineeOptions, follow
 from kernel_assistant_training.ppo.trajectory import Trajectory
-from kernel_assistant_training.ppo.update import Learner, Metrics, UpdateOptions
+from kernel_assistant_training.ppo.updates.kl import KlControl
+from kernel_assistant_training.ppo.updates.update import Learner, Metrics, UpdateOptions
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.saving import naming
 
-#: What changes how a model is trained, and not what it learns.
+#: Settings that change how a model is trained, but not what it learns.
 _HOW = ("model", "engine", "shard", "pool", "known")
 
 
 @dataclass(frozen=True)
 class StageOptions:
-    """`base` is the folder that the stage begins with, `tasks` × `episodes` are played an iteration: other tasks each,
-    or with `prompts` always the same so many. With `held_out` tasks, those are played before the first iteration and
-    each `evaluate_every`, greedily, or `held_out_episodes` of each are sampled. `curriculum` is the pass rate
-    at which tasks of one more operator open, 0 for all at once. `rows` conversations are decoded at once, each
-    `keep_every` iterations' checkpoint stays. `given` tasks are played instead of those of `sources`. What the files
-    `known` have is not judged again."""
+    """`base` is the model that the stage begins with. Each iteration plays `episodes` episodes of each of `tasks`
+    tasks. The tasks are new in each iteration, unless `prompts` is set: then every iteration plays the same `prompts`
+    tasks. `held_out` tasks are played before the first iteration and after every `evaluate_every` iterations: one
+    greedy episode of each, or `held_out_episodes` sampled episodes of each. `curriculum` is the pass rate from which on
+    tasks with one more operator are drawn; with 0, tasks of all sizes are drawn from the beginning. `rows`
+    conversations are decoded together; a checkpoint is kept for every `keep_every` iterations. Evaluations in the files
+    `known` are reused.
+    """
 
     stage: str
     base: Path
@@ -72,54 +74,56 @@ class StageOptions:
     play: PlayOptions = field(default_factory=PlayOptions)
     update: UpdateOptions = field(default_factory=UpdateOptions)
     kl: KlControl = field(default_factory=KlControl)
-    model: ModelOptions = field(default_factory=ModelOptions)
+    model: PolicyModelOptions = field(default_factory=PolicyModelOptions)
     engine: EngineOptions = field(default_factory=EngineOptions)
     shard: bool = False
 
     def asked(self) -> dict[str, Any]:
-        """What a second start is held to: all that changes what is learned. The base is its first checkpoint."""
+        """The settings that a run must keep when it is started again: all that changes what is learned. The base is not
+        among them: it is the first checkpoint."""
         free = ("base", "out", "iterations", "workers", "rows", "python", "cache", "evaluate_every", "keep_every")
-        found: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str)) | {"sources": self.sources.asked()}
-        found["lora"] = self.model.lora
-        return {name: value for name, value in found.items() if name not in (*free, *_HOW)}
+        settings: dict[str, Any] = json.loads(json.dumps(asdict(self), default=str)) | {"sources": self.sources.asked()}
+        settings["lora"] = self.model.lora
+        return {name: value for name, value in settings.items() if name not in (*free, *_HOW)}
 
 
 def run(options: StageOptions, given: Sequence[Task] = (), device: torch.device | None = None) -> Path:
-    """The newest checkpoint. `given` tasks are played instead of sampled ones. Raises the project's errors, each naming
-    where training can go on. Of several processes the first does so, and the others help it with updates."""
-    together = Together.begin() if device is None else Together(device=device)
+    """Run the stage; returns the newest checkpoint. `given` tasks are played instead of drawn ones. Raises the
+    project's errors, each naming where training can continue. With several processes, the first runs the stage and the
+    others take part in updates."""
+    together = ProcessGroup.begin() if device is None else ProcessGroup(device=device)
     newest = options.out
     if together.main:
         newest = _first(options, given, together)
         together.end()
     else:
-        follow(_trainee(options, len(given)), together)
-    # Not after an error: the others may wait in the middle of an update, and whoever launched all ends them.
+        follow(_policy_settings(options, len(given)), together)
+    # Not after an error: the others may be in the middle of an update, and the launcher ends them.
     together.close()
     return newest
 
 
-def _first(options: StageOptions, given: Sequence[Task], together: Together) -> Path:
-    folder = RunFolder(options.out, options.asked(), options.keep_every)
+def _first(options: StageOptions, given: Sequence[Task], together: ProcessGroup) -> Path:
+    folder = PpoRunFolder(options.out, options.asked(), options.keep_every)
     with RunControl(options.out, options.stage, at_once=True) as control, naming(folder.named):
         return _run(options, folder, control, given, together)
 
 
 def _run(
-    options: StageOptions, folder: RunFolder, control: RunControl, given: Sequence[Task], together: Together
+    options: StageOptions, folder: PpoRunFolder, control: RunControl, given: Sequence[Task], together: ProcessGroup
 ) -> Path:
-    sources, found = Sources(options.target, options.sources), folder.latest()
+    sources, latest = MixedSource(options.target, options.sources), folder.latest()
     aside = sources.tasks(options.held_out, Random(f"held out {options.seed}"), wanted="held_out")
-    newest, state = found or (folder_of(options.base), State(kl_coefficient=options.kl.coefficient))
+    newest, state = latest or (folder_of(options.base), PpoState(kl_coefficient=options.kl.coefficient))
     given = given or (sources.prompts(options.prompts, options.seed) if options.prompts else ())
     begun = (newest, folder.first() or newest, replace(options.kl, coefficient=state.kl_coefficient))
     together.tell(BEGIN, *begun)
-    trainee = Trainee.make(_trainee(options, len(given)), *begun, together)
-    actor, learner, replies, store = trainee.actor, trainee.learner, trainee.replies, TrajectoryStore(options.out)
+    policy = PolicyModel.make(_policy_settings(options, len(given)), *begun, together)
+    actor, learner, replies, store = policy.actor, policy.learner, policy.replies, TrajectoryStore(options.out)
     assert replies is not None
-    with Pool(_pool(options)) as pool, closing(replies):
-        rollouts = Rollouts(pool, replies, trainee.speech, options.seed)
-        if found is None:
+    with EvaluationPool(_pool(options)) as pool, closing(replies):
+        rollouts = Rollouts(pool, replies, policy.speech, options.seed)
+        if latest is None:
             control.report(0, _held_out(options, aside, rollouts, 0))
             newest = folder.save(actor, newest, state)
         while state.iteration < options.iterations and control.goes_on(state.iteration):
@@ -127,7 +131,7 @@ def _run(
             random = Random(f"{options.stage} {options.seed} {number}")
             learning = state.curriculum
             if options.curriculum and not learning.operators:
-                learning = Progress(operators=sources.levels()[0])
+                learning = CurriculumProgress(operators=sources.levels()[0])
             refused = sources.refused
             chosen = given or sources.tasks(options.tasks, random, weights=learning.weights)
             played = rollouts.play(chosen, options.episodes, number, options.play, store)
@@ -135,7 +139,7 @@ def _run(
             learned = _learned(learner, played.trajectories, random)
             replies.load(actor)
             learning = learning.after(_solved(chosen, played.trajectories))
-            state = State(
+            state = PpoState(
                 iteration=number,
                 kl_coefficient=learner.control.coefficient,
                 optimiser_steps=state.optimiser_steps + int(learned["optimiser_steps"]),
@@ -148,16 +152,17 @@ def _run(
             figures |= {"tasks_refused": sources.refused - refused, **_figures_of(learning)}
             if number % options.evaluate_every == 0 or number == options.iterations:
                 figures |= _held_out(options, aside, rollouts, number)
-            # Before the checkpoint: whoever is killed between them does both again, and no line is missing.
+            # Before the checkpoint: if the process is killed in between, the iteration is repeated and no line is
+            # missing.
             control.report(number, {**figures, "seconds": time.monotonic() - began})
             newest = folder.save(actor, newest, state)
     store.close()
     return newest
 
 
-def _learned(learner: Learner, found: Sequence[Trajectory], random: Random) -> Metrics:
-    """An update on what can be learned from. Raises InternalError where nothing can."""
-    usable = [one for one in found if one.actions and not one.void]
+def _learned(learner: Learner, trajectories: Sequence[Trajectory], random: Random) -> Metrics:
+    """Update on the episodes that can be learned from; returns metrics. Raises InternalError if there are none."""
+    usable = [one for one in trajectories if one.actions and not one.void]
     if not usable:
         raise InternalError("no episode of the iteration can be learned from", "see worker-00.log in the run's folder")
     began = time.monotonic()
@@ -166,13 +171,13 @@ def _learned(learner: Learner, found: Sequence[Trajectory], random: Random) -> M
     return {**metrics, "update_seconds": seconds, "tokens_per_s": metrics["tokens"] / max(seconds, 1e-9)}
 
 
-def _solved(chosen: Sequence[Task], found: Sequence[Trajectory]) -> list[tuple[int, bool]]:
-    """Of each episode that says something, the operators of its task and whether a candidate was right."""
+def _solved(chosen: Sequence[Task], trajectories: Sequence[Trajectory]) -> list[tuple[int, bool]]:
+    """For each episode that is not void: its task's number of operators, and whether a candidate was right."""
     levels = {task.key: task.level for task in chosen}
-    return [(levels[one.key], one.reward.correct) for one in found if not one.void]
+    return [(levels[one.key], one.reward.correct) for one in trajectories if not one.void]
 
 
-def _figures_of(learning: Progress) -> Metrics:
+def _figures_of(learning: CurriculumProgress) -> Metrics:
     if not learning.operators:
         return {}
     rate = {} if learning.pass_rate is None else {"curriculum_pass_rate": learning.pass_rate}
@@ -180,8 +185,9 @@ def _figures_of(learning: Progress) -> Metrics:
 
 
 def _held_out(options: StageOptions, aside: Sequence[Task], rollouts: Rollouts, iteration: int) -> Metrics:
-    """Episodes on tasks that no iteration plays, the same ones with the same random numbers each time: what the policy
-    still writes as before was judged before."""
+    """Metrics on tasks that no iteration plays. The random numbers are the same each time, so that replies that did not
+    change need no new evaluation.
+    """
     if not aside:
         return {}
     began = time.monotonic()
@@ -204,15 +210,16 @@ def _pool(options: StageOptions) -> PoolOptions:
         workers=options.workers,
         pool=options.pool,
         builders=builders(),
-        quick_only=not needs_full(options.play.scheme),
+        most=highest_tier(options.play.scheme, options.play.clock),
+        throughput=options.play.profile == "compact",
         known=options.known,
     )
 
 
-def _trainee(options: StageOptions, given: int) -> TraineeOptions:
+def _policy_settings(options: StageOptions, given: int) -> PolicyModelSettings:
     played = (given or options.prompts or options.tasks) * options.episodes
     most = max(played, options.held_out * max(options.held_out_episodes, 1))
-    return TraineeOptions(
+    return PolicyModelSettings(
         out=options.out,
         rows=min(options.rows, most),
         context=options.play.context,

@@ -1,4 +1,4 @@
-"""Trajectories on disk: a file of JSON lines for each iteration, appended to, each line whole or not there."""
+"""Trajectories on disk: a file of JSON lines for each iteration, appended to; each line is complete or absent."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from kernel_assistant.errors import StoreError, boundary
-from kernel_assistant_training.episodes.lines import Lines, read_lines
+from kernel_assistant_training.episodes.lines import EpisodeFile, read_lines
 from kernel_assistant_training.ppo.trajectory import Trajectory
 
 _NAME = "trajectories-{:06}.jsonl"
@@ -15,34 +15,35 @@ _NUMBER = re.compile(r"trajectories-(\d{6})\.jsonl")
 
 
 class TrajectoryStore:
-    """One writer for a folder. What is written stays, also when the process is killed; a line that was cut off is
-    dropped when its file is opened again."""
+    """One writer per folder. Lines survive if the process is killed; an incomplete line is dropped when its file is
+    opened again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
-        self._lines: Lines | None = None
+        self._lines: EpisodeFile | None = None
         self._open = -1
 
     def add(self, trajectory: Trajectory) -> None:
-        """Raises StoreError where the disk is full."""
+        """Append a trajectory to the file of its iteration. Raises StoreError if the disk is full."""
         with boundary(StoreError, f"{self._folder}: a trajectory could not be written"):
             if trajectory.iteration != self._open:
                 self.close()
-                self._lines = Lines(self._folder / _NAME.format(trajectory.iteration))
+                self._lines = EpisodeFile(self._folder / _NAME.format(trajectory.iteration))
                 self._open = trajectory.iteration
             assert self._lines is not None
             self._lines.add(trajectory)
 
     def read(self, iteration: int) -> Iterator[Trajectory]:
-        """Those of an iteration, in the order in which they ended; nothing where it has no file."""
+        """The trajectories of an iteration, none if it has no file. Their order is that of tasks and seeds, so that
+        learning does not depend on which thread ended first."""
         path = self._folder / _NAME.format(iteration)
         if path.is_file():
-            yield from read_lines(path, Trajectory)
+            yield from sorted(read_lines(path, Trajectory), key=lambda one: (one.key, one.seed))
 
     def iterations(self) -> list[int]:
-        """Those with a file, in order."""
-        found = (_NUMBER.fullmatch(path.name) for path in self._folder.glob("trajectories-*.jsonl"))
-        return sorted(int(match[1]) for match in found if match)
+        """The iterations that have a file, ascending."""
+        matches = (_NUMBER.fullmatch(path.name) for path in self._folder.glob("trajectories-*.jsonl"))
+        return sorted(int(match[1]) for match in matches if match)
 
     def all(self) -> Iterator[Trajectory]:
         for iteration in self.iterations():

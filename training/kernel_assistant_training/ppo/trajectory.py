@@ -1,7 +1,7 @@
-"""A trajectory: one episode as the tokens that were sampled and read, for training.
+"""A trajectory: the tokens of one episode, sampled and read, for training.
 
-What the model said goes in as the ids that it sampled, everything else as the engine read it (`speech.py`); nothing is
-cut into tokens twice.
+The model's replies are kept as the sampled ids, everything else as the ids that the engine read (`chat_format.py`);
+nothing is tokenised again.
 """
 
 from __future__ import annotations
@@ -16,9 +16,9 @@ from kernel_assistant_training.ppo.rewards import Reward
 
 
 @dataclass(frozen=True)
-class Said:
-    """`ids` of a whole conversation; each of `spans` is (begin, count) of the tokens of one reply, in order, and
-    `logprobs` has one number for each of these tokens."""
+class ReplySpans:
+    """`ids` of a whole conversation; each of `spans` is (begin, count) of one reply's tokens, in order, and `logprobs`
+    has a number for each of these tokens."""
 
     ids: tuple[int, ...]
     spans: tuple[tuple[int, int], ...]
@@ -26,12 +26,13 @@ class Said:
 
 
 class Trajectory(Record, frozen=True, kw_only=True):
-    """One episode. `ids` are little-endian int32, `logprobs` float32 of the actions alone, which are the tokens in
-    `spans` (begin, count): the policy's own, before temperature. `key` is the canonical graph's, `seed` the episode's.
+    """One episode. `ids` are little-endian int32; `spans` gives (begin, count) of each reply's tokens, which are the
+    actions. `logprobs` are the policy's log-probabilities of the actions before temperature, as float32. `key` is that
+    of the canonical graph, `seed` the episode's.
 
-    `calls` says for each reply what it asked for: "evaluate", "finish", "idle" (nothing) or "schema" (something that
-    could not be read). `candidates` are the hashes of what was judged, in order. `stop` is how it ended; `void` that
-    the judge was lost in it, so that its reward says nothing; `cut_off` that its last reply came to no end of its own.
+    `calls` is, for each reply, "evaluate", "finish", "idle" (no call), "schema" (a call that could not be parsed) or
+    "tool". `candidates` are the hashes of the evaluated candidates, in order. `stop` is the stop reason; `void`: the
+    judge was lost, so the reward is meaningless; `cut_off`: the last reply reached its limit.
     """
 
     key: str
@@ -63,24 +64,24 @@ class Trajectory(Record, frozen=True, kw_only=True):
             raise ValueError("one log-probability for each action")
 
     @classmethod
-    def of(cls, said: Said, **fields: Any) -> Self:
-        ids, logprobs = np.asarray(said.ids, "<i4").tobytes(), np.asarray(said.logprobs, "<f4").tobytes()
-        return cls(ids=ids, spans=said.spans, logprobs=logprobs, **fields)
+    def of(cls, reply_spans: ReplySpans, **fields: Any) -> Self:
+        ids, logprobs = np.asarray(reply_spans.ids, "<i4").tobytes(), np.asarray(reply_spans.logprobs, "<f4").tobytes()
+        return cls(ids=ids, spans=reply_spans.spans, logprobs=logprobs, **fields)
 
     @property
     def length(self) -> int:
-        """Tokens."""
+        """Number of tokens."""
         return len(self.ids) // 4
 
     @property
     def actions(self) -> int:
-        """Tokens that the model wrote."""
+        """Number of tokens that the model wrote."""
         return sum(count for _, count in self.spans)
 
     @property
     def turns(self) -> int:
         return len(self.spans)
 
-    def said(self) -> Said:
+    def said(self) -> ReplySpans:
         ids, logprobs = np.frombuffer(self.ids, "<i4").tolist(), np.frombuffer(self.logprobs, "<f4").tolist()
-        return Said(tuple(ids), self.spans, tuple(logprobs))
+        return ReplySpans(tuple(ids), self.spans, tuple(logprobs))

@@ -1,4 +1,5 @@
-"""Tasks to learn from, made without torch: random graphs, their modules, the split, conversations about them."""
+"""Makes training tasks without torch: random graphs, their modules, the split of the data, and conversations about
+them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m kernel_assistant_training.synth`: what a stream of pairs consists of."""
+"""`python -m kernel_assistant_training.synth`: prints what a stream of pairs consists of."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from kernel_assistant_training.synth.features import features
 @click.option("--count", type=int, default=10_000, show_default=True)
 @click.option("--seed", type=int, default=0, show_default=True)
 def main(target: str, count: int, seed: int) -> None:
-    """Counts of what was drawn, left out and kept, as tables of Markdown."""
+    """Print how many tasks were drawn, left out and kept, and of which kinds, as Markdown tables."""
     yields, begun = Counter[str](), time.process_time()
     kept = list(islice(drawn(seed, target, yields), count))
     rate = count / (time.process_time() - begun)
@@ -34,7 +34,7 @@ def main(target: str, count: int, seed: int) -> None:
 
 
 def _operators(kept: list[Pair]) -> Counter[str]:
-    """In how many pairs an operator is."""
+    """The number of pairs that contain each operator."""
     return Counter(name for pair in kept for name in {node.op.partition(".")[0] for node in pair.graph.nodes})
 
 

@@ -1,4 +1,4 @@
-"""Figures for the line of a prompt whose task is not run: from bytes and bandwidth, with noise."""
+"""Invented baseline times for prompts of tasks that are not run: from bytes and bandwidth, with noise."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kernel_assistant_training.synth.memory import spec_bytes, traffic
 
 
 @dataclass(frozen=True)
-class Machine:
-    """Bytes a second that it copies (from, to) and milliseconds that an operator takes at least."""
+class DeviceSpeed:
+    """Ranges (low, high) of the copy bandwidth in bytes a second and of the launch time of one operator in ms."""
 
     archs: tuple[str, ...]
     bandwidth: tuple[float, float]
@@ -21,13 +21,13 @@ class Machine:
 
 
 MACHINES = {
-    "cuda": Machine(("sm_90", "sm_90", "sm_90", "sm_80", "sm_89"), (3.9e12, 4.4e12), (0.004, 0.007)),
-    "cpu": Machine(("x86-64-avx512", "x86-64-avx2"), (8e9, 40e9), (0.003, 0.012)),
+    "cuda": DeviceSpeed(("sm_90", "sm_90", "sm_90", "sm_80", "sm_89"), (3.9e12, 4.4e12), (0.004, 0.007)),
+    "cpu": DeviceSpeed(("x86-64-avx512", "x86-64-avx2"), (8e9, 40e9), (0.003, 0.012)),
 }
 
 
 def invented(graph: OpGraph, target: str, random: Random) -> tuple[str, Baseline]:
-    """An architecture and times. Half of them know `torch.compile`'s, as real prompts do."""
+    """A random architecture and baseline times. Half include a time of `torch.compile`, as real prompts do."""
     machine = MACHINES[target]
     bandwidth, launch = random.uniform(*machine.bandwidth), random.uniform(*machine.launch)
     specs = specs_of(graph)

@@ -8,24 +8,24 @@ from random import Random
 from typing import Any
 
 from kernel_assistant.records import Node, OpGraph, TensorSpec
-from kernel_assistant.records.graph import Operand, Value, references
+from kernel_assistant.records.graph import GraphInput, Operand, references
 from kernel_assistant_training.synth.layouts import elementwise_strides, is_contiguous
 from kernel_assistant_training.synth.sizes import Shape, Strides, size_text
 
-#: Operators of several results, which `getitem` picks.
+#: Operators with several results, from which `getitem` picks one.
 SEVERAL = ("max.dim", "min.dim", "cummax", "cummin", "split.Tensor", "_native_batch_norm_legit_no_training")
-#: Operators whose results are below 0.
+#: Operators whose results are negative.
 _NEGATIVE = ("log_softmax.int", "log_sigmoid")
 HALVES = ("bf16", "f16")
 FLOATS = ("f32", *HALVES)
-#: How often the inputs of a task come in another order than that in which they are read.
+#: Probability that a task's inputs are listed in another order than that in which they are first used.
 SHUFFLED = 0.35
 
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A value. `strides` is None where it is contiguous, `most` a rough bound of its magnitude. `raw` values are known
-    exactly (inputs), so that an operator with jumps may read them."""
+    """A value of the graph. `strides` is None if it is contiguous; `most` is a rough bound of its magnitude. `raw`
+    values have no rounding error (inputs), so discontinuous operators may read them."""
 
     name: str
     dtype: str
@@ -42,7 +42,7 @@ class Tensor:
 
     @property
     def last(self) -> int:
-        """Size of the last dimension; 1 for a number."""
+        """Size of the last dimension; 1 for a scalar."""
         return self.shape[-1] if self.shape else 1
 
     @property
@@ -51,21 +51,21 @@ class Tensor:
 
 
 class Unfit(Exception):
-    """The step does not fit the value at hand."""
+    """The step cannot be applied to the current value."""
 
 
 @dataclass
 class Builder:
-    """Inputs, operators and values so far.
+    """The inputs, operators and values so far.
 
-    `dtype` is that of the task's floating tensors, `extra` are inputs that other steps may read too, `results` values
-    that are returned whatever follows.
+    `dtype` is that of the task's floating tensors, `extra` are inputs that later steps may read too, `results` are
+    values that are returned in any case.
     """
 
     random: Random
     dtype: str
-    inputs: list[Value] = field(default_factory=list)
-    held: list[Value] = field(default_factory=list)
+    inputs: list[GraphInput] = field(default_factory=list)
+    held: list[GraphInput] = field(default_factory=list)
     nodes: list[Node] = field(default_factory=list)
     values: list[Tensor] = field(default_factory=list)
     extra: list[Tensor] = field(default_factory=list)
@@ -73,21 +73,21 @@ class Builder:
     _calls: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
 
     def input(self, shape: Shape, dtype: str = "") -> Tensor:
-        """A new tensor of the user's."""
+        """Add an input."""
         return self._given(self.inputs, "x", "input", shape, dtype)
 
     def param(self, shape: Shape, dtype: str = "") -> Tensor:
         return self._given(self.held, "p", "param", shape, dtype)
 
     def buffer(self, shape: Shape, dtype: str = "", positive: bool = False) -> Tensor:
-        found = self._given(self.held, "b", "buffer", shape, dtype)
-        return Tensor(found.name, found.dtype, found.shape, positive=positive)
+        value = self._given(self.held, "b", "buffer", shape, dtype)
+        return Tensor(value.name, value.dtype, value.shape, positive=positive)
 
-    def _given(self, kept: list[Value], letter: str, kind: str, shape: Shape, dtype: str) -> Tensor:
+    def _given(self, kept: list[GraphInput], letter: str, kind: str, shape: Shape, dtype: str) -> Tensor:
         name = f"{letter}{sum(value.name[0] == letter for value in kept)}"
         dtype = dtype or self.dtype
         kept.append(
-            Value(name=name, spec=spec_of(dtype, shape, None), kind=kind, path=name if kept is self.held else "")
+            GraphInput(name=name, spec=spec_of(dtype, shape, None), kind=kind, path=name if kept is self.held else "")
         )
         return Tensor(name, dtype, shape, raw=True)
 
@@ -102,10 +102,10 @@ class Builder:
         positive: bool = False,
         more: dict[str, Operand] | None = None,
     ) -> Tensor:
-        """An operator; its result is contiguous and like the first operand unless the call says otherwise.
+        """Add an operator. By default its result is contiguous, with shape and dtype of the first operand.
 
-        Operands are tensors, numbers, lists of them, None, and in `more` those with a keyword. Equal calls give one
-        value, as in an exported graph.
+        Operands are tensors, numbers, None or lists of these; `more` has the keyword operands. Equal calls give the
+        same value, as in an exported graph.
         """
         kwargs = more or {}
         first = next(_tensors(args))
@@ -119,13 +119,13 @@ class Builder:
             name = f"n{len(self.nodes)}"
             negative = op in _NEGATIVE or (op == "neg" and first.positive)
             largest = first.most if most is None else most
-            found = Tensor(name, dtype, shape, strides, largest, positive, negative=negative)
+            value = Tensor(name, dtype, shape, strides, largest, positive, negative=negative)
             self.nodes.append(
                 Node(name=name, op=op, args=tuple(written), kwargs=kwargs, spec=spec_of(dtype, shape, strides))
             )
             if op not in SEVERAL:
-                self.values.append(found)
-            self._calls[call] = found
+                self.values.append(value)
+            self._calls[call] = value
         return self._calls[call]
 
     def each(
@@ -137,7 +137,7 @@ class Builder:
         positive: bool = False,
         more: dict[str, Operand] | None = None,
     ) -> Tensor:
-        """An elementwise operator: shapes broadcast, dtypes are promoted, strides follow the operands."""
+        """Adds an elementwise operator: shapes broadcast, dtypes are promoted, and strides follow the operands."""
         operands = list(_tensors(args))
         shape, strides = elementwise_strides([(one.shape, one.strides) for one in operands])
         return self.add(
@@ -156,19 +156,19 @@ class Builder:
         return self.add("_to_copy", x, dtype=dtype, strides=x.strides, positive=x.positive, more={"dtype": dtype})
 
     def view(self, op: str, value: Tensor, *args: object, shape: Shape, strides: Strides = None) -> Tensor:
-        """The same elements under another shape."""
+        """Add an operator whose result is a view of `value` with another shape."""
         return self.add(op, value, *args, shape=shape, strides=strides, most=value.most, positive=value.positive)
 
     def arange(self, start: int, end: int, dtype: str) -> Tensor:
-        """Whole numbers, `end` left out."""
+        """The whole numbers from `start` to `end`, `end` excluded."""
         call = ("arange", start, end, dtype)
         if call not in self._calls:
-            found = Tensor(f"n{len(self.nodes)}", dtype, (end - start,), most=float(end), positive=start > 0)
-            spec = spec_of(dtype, found.shape, None)
+            value = Tensor(f"n{len(self.nodes)}", dtype, (end - start,), most=float(end), positive=start > 0)
+            spec = spec_of(dtype, value.shape, None)
             self.nodes.append(
-                Node(name=found.name, op="arange.start", args=(start, end), kwargs={"dtype": dtype}, spec=spec)
+                Node(name=value.name, op="arange.start", args=(start, end), kwargs={"dtype": dtype}, spec=spec)
             )
-            self._calls[call] = found
+            self._calls[call] = value
         return self._calls[call]
 
     def dense(self, value: Tensor) -> Tensor:
@@ -176,11 +176,11 @@ class Builder:
         return value if value.strides is None else self.view("clone", value, shape=value.shape)
 
     def mark(self) -> tuple[int, ...]:
-        """Where the graph stands, for `back`."""
+        """The current state of the graph, for `back`."""
         return tuple(map(len, self._grown()))
 
     def back(self, mark: tuple[int, ...]) -> None:
-        """Forget what was added since `mark`."""
+        """Remove everything that was added since `mark`."""
         for grown, length in zip(self._grown(), mark, strict=True):
             if isinstance(grown, dict):
                 while len(grown) > length:
@@ -192,18 +192,18 @@ class Builder:
         return self.inputs, self.held, self.nodes, self.values, self.extra, self.results, self._calls
 
     def finish(self, outputs: list[Tensor], free: int) -> OpGraph:
-        """The graph with B = `free`. Parameters, buffers and operators are named by first use, what is not read is left
-        out; inputs come in the order in which they were made, or in any other. Raises Unfit if an input is not read, or
-        an output is an input or a constant."""
+        """The graph with B = `free`. Parameters, buffers and operators are named in order of first use, unused ones are
+        left out; inputs keep their order or are shuffled. Raises Unfit if an input is unused, or an output is an input
+        or a constant."""
         live = self._live(outputs)
         if any(value.name not in live for value in self.inputs):
             raise Unfit
         given = [*self.inputs]
         if self.random.random() < SHUFFLED:
             self.random.shuffle(given)
-        names = {value.name: f"x{place}" for place, value in enumerate(given)}
+        names = {value.name: f"x{index}" for index, value in enumerate(given)}
         held = {value.name: value for value in self.held}
-        kept: dict[str, list[Value]] = {"p": [], "b": []}
+        kept: dict[str, list[GraphInput]] = {"p": [], "b": []}
         nodes: list[Node] = []
 
         def name_of(operand: str) -> str:
@@ -211,7 +211,7 @@ class Builder:
             if name not in names:
                 group = kept[name[0]]
                 names[name] = f"{name[0]}{len(group)}"
-                group.append(Value(name=names[name], spec=held[name].spec, kind=held[name].kind, path=names[name]))
+                group.append(GraphInput(name=names[name], spec=held[name].spec, kind=held[name].kind, path=names[name]))
             return f"%{names[name]}"
 
         def renamed(operand: Operand) -> Operand:
@@ -227,7 +227,7 @@ class Builder:
                 kwargs = {key: renamed(operand) for key, operand in node.kwargs.items()}
                 names[node.name] = f"n{len(nodes)}"
                 nodes.append(Node(name=names[node.name], op=node.op, args=args, kwargs=kwargs, spec=node.spec))
-        first = tuple(Value(name=names[one.name], spec=one.spec, kind=one.kind) for one in given)
+        first = tuple(GraphInput(name=names[one.name], spec=one.spec, kind=one.kind) for one in given)
         inputs = (*first, *kept["p"], *kept["b"])
         return OpGraph(
             dims={"B": free}, inputs=inputs, nodes=tuple(nodes), outputs=tuple(names[output.name] for output in outputs)
@@ -253,12 +253,12 @@ def spec_of(dtype: str, shape: Shape, strides: Strides) -> TensorSpec:
 
 
 def promoted(operands: list[Tensor]) -> str:
-    """The dtype of an elementwise result: the widest floating one, else the widest integer, else bool."""
-    found = {one.dtype for one in operands if one.rank} or {one.dtype for one in operands}
-    floats = found & set(FLOATS)
+    """The dtype of an elementwise result: the widest floating dtype, else the widest integer, else bool."""
+    dtypes = {one.dtype for one in operands if one.rank} or {one.dtype for one in operands}
+    floats = dtypes & set(FLOATS)
     if floats:
         return floats.pop() if len(floats) == 1 else "f32"
-    return next(dtype for dtype in ("i64", "i32", "b1") if dtype in found)
+    return next(dtype for dtype in ("i64", "i32", "b1") if dtype in dtypes)
 
 
 def _tensors(args: tuple[object, ...]) -> Iterator[Tensor]:

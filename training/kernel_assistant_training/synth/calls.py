@@ -1,4 +1,4 @@
-"""One operator of a graph as a call that people write, and the plain name that such a call is known by."""
+"""Writes one operator of a graph as a call that people would write, and gives the plain name of the operator."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ Written = Callable[[Operand], str]
 
 
 class Unwritten(Exception):
-    """An operator, or a use of it, that has no text here; the message is its name."""
+    """This operator, or this use of it, cannot be written here; the message is its name."""
 
 
 BATCH_NORM = "_native_batch_norm_legit_no_training"
@@ -32,7 +32,7 @@ _METHODS = (
 ).split()
 _TORCH_PATHS = {"linalg_vector_norm": "linalg.vector_norm"}
 _FUNCTIONAL_PATHS = {"log_sigmoid": "logsigmoid"}
-#: Nothing is computed by them; nobody would name them among a task's operators.
+#: Operators that compute nothing, so that nobody would name them among a task's operators.
 _UNNAMED = frozenset(
     "_to_copy arange cat clone expand flip getitem permute repeat repeat_interleave roll select slice split squeeze "
     "stack transpose unsqueeze view".split()
@@ -41,18 +41,18 @@ _NAMES = {BATCH_NORM: "batch_norm", "rsub": "sub"}
 
 
 def name_of(node: Node) -> str:
-    """Its plain name; "" for what only moves values."""
+    """The operator's plain name; "" if it only moves values."""
     base = node.op.partition(".")[0]
     return "" if base in _UNNAMED else _NAMES.get(base, base)
 
 
 def call(node: Node, written: Written) -> str:
-    """Raises Unwritten."""
+    """The source of the call. Raises Unwritten."""
     base = node.op.partition(".")[0]
     if base in _SPECIAL:
         return _SPECIAL[base](node, written)
     if (base in ("std", "var") and "correction" not in node.kwargs) or (base == "hardtanh" and len(node.args) < 3):
-        raise Unwritten(node.op)  # what is left out here is written in the graph of such a call
+        raise Unwritten(node.op)  # the graph of the readable call would contain the operands that are missing here
     args = [written(one) for one in node.args]
     words = [f"{key}={written(one)}" for key, one in node.kwargs.items()]
     if base in _BINARY and not words and len(args) == 2:

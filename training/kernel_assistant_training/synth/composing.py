@@ -1,4 +1,4 @@
-"""Conversations in which a model composes a task, and the questions that a small model is asked for one."""
+"""Conversations in which a model composes a task, and the questions that ask a small model for one."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from kernel_assistant_training.synth.split import split_of
 
 SYSTEM = "Compose a PyTorch task of these operators. Answer: one fenced file with Model, get_inputs, get_init_inputs."
 LEAST, MOST = 2, 5
-#: Operators of the graph (views and casts too), and characters of a text: what is longer is left out, so that an answer
-#: has at most 400 tokens of the shipped vocabulary.
+#: Most operators of a graph (views and casts included) and most characters of a text. Longer tasks are left out, so
+#: that an answer has at most 400 tokens of the shipped vocabulary.
 NODES, CHARACTERS = 12, 700
-#: How often tasks of one to four steps are drawn.
+#: Weights of tasks with one to four steps.
 LEVELS = (0.2, 0.4, 0.3, 0.1)
-#: Tasks of one canonical key in one stream.
+#: Most tasks with the same canonical key in one stream.
 CAP = 4
 _DTYPES = {"f32": 0.7, "bf16": 0.2, "f16": 0.1}
-#: Asked for where they fit: dimensions of the first input, the batch among them.
+#: Operators that are asked for only with certain ranks of the first input, the batch dimension included.
 _RANKS = {
     **dict.fromkeys(("avg_pool2d", "max_pool2d", "adaptive_avg_pool2d"), (4,)),
     **dict.fromkeys(("avg_pool3d", "max_pool3d"), (5,)),
     **dict.fromkeys(("group_norm", "instance_norm"), (3, 4, 5)),
     "batch_norm": (2, 3, 4, 5),
 }
-#: What questions name, and how often: nearly as the stream's tasks have them.
+#: Operators that questions name, with weights that nearly match their frequencies in the stream's tasks.
 _ASKED = {
     "mul": 8, "add": 8, "sub": 4, "div": 2, "mean": 4, "pow": 2, "sigmoid": 4, "tanh": 4, "softmax": 5, "abs": 3,
     "gelu": 4, "layer_norm": 4, "where": 2, "sum": 3, "cumsum": 3, "relu": 4, "amax": 2, "batch_norm": 3,
@@ -46,13 +46,13 @@ _ASKED = {
 
 
 def question(names: Sequence[str], shape: Sequence[str], dtype: str) -> list[Message]:
-    """System and user message. `shape` is the largest input's, with B for the batch."""
+    """The system and the user message. `shape` is the shape of the largest input, with B for the batch size."""
     asked = f"{', '.join(names)}\n[{','.join(shape)}] {dtype}"
     return [Message(role="system", content=SYSTEM), Message(role="user", content=asked)]
 
 
 def asked(random: Random) -> list[Message]:
-    """A question for operators that need not have been seen together."""
+    """A question for random operators, also for combinations that the training tasks do not have."""
     shape = input_shape(random)
     fitting = [name for name in _ASKED if len(shape) in _RANKS.get(name, (len(shape),))]
     names: list[str] = []
@@ -65,7 +65,7 @@ def asked(random: Random) -> list[Message]:
 
 
 def compositions(seed: int) -> Iterator[list[Message]]:
-    """System, user and assistant, without end, about training tasks."""
+    """An endless stream of conversations (system, user, assistant) about training tasks."""
     random = Random(f"compositions {seed}")
     for graph, text in drawn(random, Counter()):
         names = list(operators(graph))
@@ -78,7 +78,8 @@ def compositions(seed: int) -> Iterator[list[Message]]:
 
 
 def drawn(random: Random, yields: Counter[str]) -> Iterator[tuple[OpGraph, str]]:
-    """Graphs with their texts, without end. `yields` counts what was drawn and what left it out."""
+    """An endless stream of graphs with their texts. `yields` counts the drawn tasks, and the reasons why some are left
+    out."""
     seen = Counter[str]()
     while True:
         (level,) = random.choices(range(1, 1 + len(LEVELS)), LEVELS)
@@ -95,7 +96,7 @@ def drawn(random: Random, yields: Counter[str]) -> Iterator[tuple[OpGraph, str]]
 
 
 class _LeftOut(Exception):
-    """The message is why."""
+    """The task is left out; the message is the reason."""
 
 
 def _text(graph: OpGraph) -> str:

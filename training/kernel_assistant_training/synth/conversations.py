@@ -1,4 +1,4 @@
-"""Conversations of one question and one answer about training tasks, in the compact profile, without end."""
+"""An endless stream of conversations, one question and one answer about a training task, in the compact profile."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from kernel_assistant.agent.prompts import compact_system, compact_task
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.records.transcript import Message
-from kernel_assistant_training.episodes.lesson import fence
+from kernel_assistant_training.lessons.lesson import fence
 from kernel_assistant_training.synth.baselines import invented
-from kernel_assistant_training.synth.mistakes import Mistakes
+from kernel_assistant_training.synth.mistakes import FaultRates
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.synth.steps import Step
 from kernel_assistant_training.teacher import answers
 
-#: How often tasks of one to five operators are drawn: at the beginning of a stream, and from pair number `RAMP` on.
+#: Weights of tasks with one to five steps: at the beginning of a stream, and from pair number `RAMP` on.
 EASY, LEVELS = (0.5, 0.3, 0.15, 0.05, 0.0), (0.18, 0.25, 0.25, 0.2, 0.12)
 RAMP = 5_000
-#: How often a task returns values from on the way: more often than tasks of users do, because names of results are what
-#: a small model mistakes.
+#: Probability that a task also returns intermediate values: higher than for tasks of users, because a small model often
+#: gets the names of results wrong.
 MORE = 0.45
-#: Tasks of one canonical key in one stream.
+#: Most tasks with the same canonical key in one stream.
 CAP = 48
-#: How often an answer is another schedule than the best guess.
+#: Probability that an answer may be another schedule than the best guess.
 NEIGHBOUR = 0.1
 
 
@@ -42,9 +42,9 @@ class Pair:
 
 
 def pairs(
-    seed: int, target: str, narrow: Narrow | None = None, mistakes: Mistakes | None = None
+    seed: int, target: str, narrow: Narrow | None = None, mistakes: FaultRates | None = None
 ) -> Iterator[list[Message]]:
-    """System, user and assistant."""
+    """An endless stream of conversations: system, user and assistant message."""
     random = Random(f"figures {seed} {target}")
     for pair in drawn(seed, target, Counter(), narrow):
         source = mistakes.put(pair.source, random) if mistakes else pair.source
@@ -53,7 +53,9 @@ def pairs(
 
 
 def drawn(seed: int, target: str, yields: Counter[str], narrow: Narrow | None = None) -> Iterator[Pair]:
-    """`yields` counts what was drawn and what left it out. Narrow tasks come again and again."""
+    """An endless stream of training tasks with answers. `yields` counts the drawn tasks, and the reasons why some are
+    left out. Tasks of a `narrow` synthesis may repeat without limit.
+    """
     random, seen = Random(f"pairs {seed} {target}"), Counter[str]()
     kind = narrow or Narrow()
     while True:
@@ -83,20 +85,21 @@ def drawn(seed: int, target: str, yields: Counter[str], narrow: Narrow | None = 
 
 
 def level_weights(made: int) -> list[float]:
-    """How often each level is drawn when a stream has given `made` pairs."""
+    """Weights of the levels after a stream has given `made` pairs."""
     share = min(made / RAMP, 1.0)
     return [(1 - share) * easy + share * usual for easy, usual in zip(EASY, LEVELS, strict=True)]
 
 
 def prompt(task: Canonical, target: str, random: Random) -> list[Message]:
-    """System and user message of a task that is not run."""
+    """The system and the user message for a task that is not run."""
     return _prompt(task, task.concrete(), target, random)
 
 
 def answer(task: Canonical, target: str, random: Random) -> str | None:
-    """What the teacher writes: mostly its best guess, at times another of its schedules. None where it has no form."""
-    found = answers(task, target, random, 4 if random.random() < NEIGHBOUR else 1)
-    return random.choice(found).source if found else None
+    """An answer of the teacher: usually its best guess, sometimes another schedule. None if it cannot write the
+    task."""
+    programs = answers(task, target, random, 4 if random.random() < NEIGHBOUR else 1)
+    return random.choice(programs).source if programs else None
 
 
 def _prompt(task: Canonical, graph: OpGraph, target: str, random: Random) -> list[Message]:

@@ -1,7 +1,7 @@
-"""`python -m kernel_assistant_training.synth.digest_kernelbench FOLDER`: make `kernelbench.json` again.
+"""`python -m kernel_assistant_training.synth.digest_kernelbench FOLDER`: writes `kernelbench.json` anew.
 
-FOLDER is a checkout of KernelBench's problems (with level1, level2, level3 in it). Every problem is traced by the
-worker's exporter on the meta device, so that nothing is computed or allocated; only digests are kept.
+FOLDER is a checkout of KernelBench's problems (with level1, level2, level3 in it). The worker's exporter traces every
+problem on the meta device, so that nothing is computed or allocated; only digests are kept.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant_training.synth.digests import FILE, write
 
-#: Modules that are something else in eval mode.
+#: Modules that compute something else in eval mode.
 _MODAL = (nn.modules.batchnorm._NormBase, nn.modules.dropout._DropoutNd)
 LEVELS = ("level1", "level2", "level3")
 
@@ -33,7 +33,7 @@ LEVELS = ("level1", "level2", "level3")
 @click.option("--seconds", type=int, default=30, show_default=True, help="Longest that one problem is traced.")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), default=FILE, show_default=True)
 def main(folder: Path, seconds: int, out: Path) -> None:
-    """Digests of the problems in FOLDER."""
+    """Write the digests of the problems in FOLDER."""
     files = [file for level in LEVELS for file in sorted((folder / level).glob("*.py"))]
     graphs, missed = [], 0
     for file in files:
@@ -50,11 +50,11 @@ def main(folder: Path, seconds: int, out: Path) -> None:
 
 
 class _Late(BaseException):
-    """Not an Exception: the exporter tries again after those."""
+    """The time is over. This class is no Exception, because the exporter catches those and tries again."""
 
 
 def traces(text: str, name: str) -> Iterator[OpGraph]:
-    """The problem's graph as it is built, and in eval mode where that may be another one."""
+    """The problem's graph in train mode, and also in eval mode if it may differ."""
     graph, changes = _traced(text, name, training=True)
     yield graph
     if changes:
@@ -62,7 +62,7 @@ def traces(text: str, name: str) -> Iterator[OpGraph]:
 
 
 def _traced(text: str, name: str, training: bool) -> tuple[OpGraph, bool]:
-    """The graph, and whether the model has parts that do something else in eval mode."""
+    """The graph, and whether the model has modules that compute something else in eval mode."""
     try:
         return _traced_on("meta", text, name, training)
     except RuntimeError as error:
@@ -81,7 +81,7 @@ def _traced_on(device: str, text: str, name: str, training: bool) -> tuple[OpGra
 
 
 def exporter() -> Any:
-    """`export_graph` of the worker's folder, loaded as the worker loads itself."""
+    """The worker's `export_graph`, imported in the same way as in the worker."""
     name = "kernel_assistant_worker"
     if name not in sys.modules:
         import kernel_assistant
@@ -94,12 +94,12 @@ def exporter() -> Any:
         module = importlib.util.module_from_spec(spec)
         sys.modules[name] = module
         spec.loader.exec_module(module)
-    return importlib.import_module(f"{name}.export").export_graph
+    return importlib.import_module(f"{name}.graph.export").export_graph
 
 
 @contextlib.contextmanager
 def _at_most(seconds: int) -> Iterator[None]:
-    """Raises _Late in this thread: a loop over hundreds of time steps is traced step by step."""
+    """Raises _Late in this thread after `seconds`: tracing a loop over hundreds of time steps takes long."""
 
     def late(number: int, frame: object) -> None:
         raise _Late(f"longer than {seconds} s")

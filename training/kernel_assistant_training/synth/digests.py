@@ -1,4 +1,4 @@
-"""What of a graph is compared with KernelBench: digests of operators with shapes, and of sequences of operators."""
+"""Digests by which a graph is compared with KernelBench: of operators with shapes, and of sequences of operators."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import Operand, references
 
 FILE = Path(__file__).with_name("kernelbench.json")
-#: Above this share of common operators two graphs are the same work.
+#: Two graphs are the same work if they share more than this part of their operators.
 ALIKE = 0.9
-#: Longer sequences cannot be alike a task's.
+#: Longer sequences cannot be similar to that of a task.
 MOST_OPERATORS = 80
 _NUMBERS = (int, float)
 #: Operators that compute nothing.
@@ -24,12 +24,12 @@ _VIEWS = frozenset(
     "alias clone contiguous detach expand expand_as flatten getitem movedim permute reshape select slice split "
     "split_with_sizes squeeze t transpose unbind unflatten unsqueeze view chunk narrow".split()
 )
-#: Operators whose list is a shape.
+#: Operators that take a shape as a list.
 _SHAPED = ("layer_norm", "rms_norm")
 
 
 def combinations(graph: OpGraph) -> Iterator[str]:
-    """A digest for each operator: its name, shapes of its operands, attributes. Dims count from the front."""
+    """A digest for each operator: its name, operand shapes and attributes. Negative dimensions are made positive."""
     shapes = {name: spec.shape for name, spec in specs_of(graph).items()}
     for node in computing(graph):
         yield _digest(_combination(node, shapes))
@@ -51,12 +51,12 @@ def specs_of(graph: OpGraph) -> dict[str, TensorSpec]:
 
 
 def likeness(left: Sequence[str], right: Sequence[str]) -> float:
-    """Twice the longest common subsequence over both lengths: 1 for equal sequences."""
+    """Twice the length of the longest common subsequence, divided by the sum of both lengths: 1 for equal sequences."""
     row = [0] * (len(right) + 1)
     for one in left:
         before = 0
-        for place, other in enumerate(right, 1):
-            before, row[place] = row[place], before + 1 if one == other else max(row[place], row[place - 1])
+        for index, other in enumerate(right, 1):
+            before, row[index] = row[index], before + 1 if one == other else max(row[index], row[index - 1])
     return 2 * row[-1] / (len(left) + len(right))
 
 
@@ -74,7 +74,8 @@ class Benchmark:
                 self._holding.setdefault(token, []).append(one)
 
     def repeats(self, graph: OpGraph) -> bool:
-        """Whether an operator of the graph, or its sequence of several, is there."""
+        """Whether the benchmark has an operator of this graph with the same shapes, or a similar sequence of
+        operators."""
         if any(one in self.combinations for one in combinations(graph)):
             return True
         own = sequence(graph)
@@ -82,7 +83,7 @@ class Benchmark:
 
     def _alike(self, own: tuple[str, ...]) -> bool:
         counts = Counter(own)
-        # More than nine tenths in common means that the rarest operator or its neighbours are: any of them will do.
+        # Sequences that share more than nine tenths have an operator in common: only those are compared.
         near = {other for token in counts for other in self._holding.get(token, ())}
         for other in near:
             together = len(own) + len(other)
@@ -94,17 +95,19 @@ class Benchmark:
 
 
 def read(text: str) -> Benchmark:
-    found = json.loads(text)
-    return Benchmark(frozenset(found["combinations"]), frozenset(tuple(one.split()) for one in found["sequences"]))
+    document = json.loads(text)
+    return Benchmark(
+        frozenset(document["combinations"]), frozenset(tuple(one.split()) for one in document["sequences"])
+    )
 
 
 def write(graphs: Iterable[OpGraph], about: dict[str, object]) -> str:
-    """The file's text; sorted, so that it says nothing of which belong together."""
-    found = list(graphs)
-    sequences = {sequence(graph) for graph in found}
+    """The file's text. It is sorted, so that it does not show which digests belong to one problem."""
+    every = list(graphs)
+    sequences = {sequence(graph) for graph in every}
     content = {
         **about,
-        "combinations": sorted({one for graph in found for one in combinations(graph)}),
+        "combinations": sorted({one for graph in every for one in combinations(graph)}),
         "sequences": sorted(" ".join(one) for one in sequences if 1 < len(one) <= MOST_OPERATORS),
     }
     return json.dumps(content, indent=0) + "\n"
@@ -157,7 +160,7 @@ def _literal(operand: Operand, rank: int) -> str:
 
 
 def _free(size: str) -> str:
-    """All free dimensions are one, whatever they are called."""
+    """Replaces the names of free dimensions in a size by one common name."""
     return size if size.isdigit() else "B"
 
 

@@ -1,4 +1,4 @@
-"""What a graph's structure is like, beside its operators: inputs, branches, operands that are broadcast, results."""
+"""Features of a graph's structure, apart from its operators: inputs, branches, broadcast operands, results."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import references
 from kernel_assistant_training.synth.digests import specs_of
 
-#: Operators after which a value is another one's size.
+#: Operators that reduce the size of a value.
 _REDUCING = ("mean", "sum", "amax", "amin", "argmax", "argmin", "logsumexp", "prod", "max", "min", "var", "std")
 _INDEXING = ("gather", "index_select", "embedding")
 
 
 def features(graph: OpGraph) -> frozenset[str]:
-    """Names of what holds for it."""
+    """The names of the features that the graph has."""
     return frozenset((*_of_inputs(graph), *_of_shapes(graph), *_of_flow(graph), *_of_results(graph)))
 
 
@@ -37,7 +37,7 @@ def _sizes_differ(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 
 def _of_shapes(graph: OpGraph) -> Iterator[str]:
-    """An operand is broadcast in inner dimensions where a 1 in it, not in front, meets another size."""
+    """Finds operands that are broadcast in inner dimensions: a size 1, not in dimension 0, meets another size."""
     specs = specs_of(graph)
     read = {name for node in graph.nodes for name in references(node)}
     for value in graph.inputs:
@@ -52,7 +52,7 @@ def _of_shapes(graph: OpGraph) -> Iterator[str]:
 
 
 def _of_flow(graph: OpGraph) -> Iterator[str]:
-    """A branch is an input with an operator of its own, before anything of another input comes to it."""
+    """Finds branches: inputs to which an operator is applied before they are combined with another input."""
     given = {value.name for value in graph.inputs if value.kind == "input"}
     origins: dict[str, frozenset[str]] = {name: frozenset((name,)) for name in given}
     own, readers = set[str](), dict[str, int]()

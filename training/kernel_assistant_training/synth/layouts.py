@@ -1,4 +1,4 @@
-"""Strides as torch gives them: of contiguous tensors, of views, of results of elementwise operators."""
+"""Strides as torch computes them: of contiguous tensors, of views, of results of elementwise operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def contiguous(shape: Shape) -> tuple[int, ...]:
 
 
 def is_contiguous(shape: Shape, strides: tuple[int, ...]) -> bool:
-    """Torch's meaning: the stride of a dimension of size 1 does not count."""
+    """As torch defines it: the stride of a dimension of size 1 does not matter."""
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size != 1:
@@ -25,29 +25,29 @@ def is_contiguous(shape: Shape, strides: tuple[int, ...]) -> bool:
 
 
 def permuted(shape: Shape, strides: Strides, order: tuple[int, ...]) -> tuple[Shape, tuple[int, ...]]:
-    """Shape and strides with dimensions in another order."""
+    """Shape and strides with the dimensions in another order."""
     steps = strides or contiguous(shape)
     return tuple(shape[dim] for dim in order), tuple(steps[dim] for dim in order)
 
 
 def broadcast(shapes: list[Shape]) -> Shape:
-    """Raises ValueError where shapes do not go together."""
+    """The broadcast shape. Raises ValueError if the shapes do not broadcast."""
     rank = max(map(len, shapes))
     result = [1] * rank
     for shape in shapes:
-        for place, size in enumerate(shape, rank - len(shape)):
+        for index, size in enumerate(shape, rank - len(shape)):
             if size != 1:
-                if result[place] not in (1, size):
+                if result[index] not in (1, size):
                     raise ValueError(f"{shapes} do not broadcast")
-                result[place] = size
+                result[index] = size
     return tuple(result)
 
 
 def elementwise_strides(operands: list[tuple[Shape, Strides]]) -> tuple[Shape, Strides]:
     """Shape and strides (None: contiguous) of an elementwise operator's result.
 
-    As in torch's TensorIterator: strides that all operands share are kept where they leave no gap; otherwise dimensions
-    are sorted by the operands' strides, the first operand first, and packed in this order.
+    As in torch's TensorIterator: if all operands have the same dense strides, the result has them too; otherwise
+    dimensions are sorted by the operands' strides, the first operand first, and packed in this order.
     """
     shape = broadcast([one[0] for one in operands])
     if all(strides is None for _, strides in operands):
@@ -61,11 +61,11 @@ def elementwise_strides(operands: list[tuple[Shape, Strides]]) -> tuple[Shape, S
     order = list(reversed(range(len(shape))))
     for last in range(1, len(shape)):
         moving = last
-        for place in reversed(range(last)):
-            swap = _swaps(shape, steps, order[place], order[moving])
+        for index in reversed(range(last)):
+            swap = _swaps(shape, steps, order[index], order[moving])
             if swap > 0:
-                order[place], order[moving] = order[moving], order[place]
-                moving = place
+                order[index], order[moving] = order[moving], order[index]
+                moving = index
             elif swap < 0:
                 break
     packed, step = [0] * len(shape), 1

@@ -1,4 +1,4 @@
-"""How much memory a task moves, and base sizes with which it suits a machine."""
+"""The memory traffic of a task, and base sizes with which it suits a device."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ import msgspec
 from kernel_assistant.records import OpGraph, TensorSpec
 from kernel_assistant.records.graph import DTYPE_BYTES
 
-#: Bytes of inputs and outputs together of tasks that are run: enough to be timed, little enough to be opened quickly.
+#: Bytes of a task's inputs and outputs, least and most: enough to be timed, few enough to be opened quickly.
 WINDOW = {"cpu": (1 << 20, 64 << 20), "cuda": (8 << 20, 512 << 20)}
-#: Bytes of any value of the graph. Those in between count in no traffic, and eager PyTorch writes them all the same: of
-#: 4,000 tasks for a GPU 17 had one above 1 GiB, the largest 94 GiB.
+#: Most bytes of any value of the graph. Intermediate values are not part of the traffic, but eager PyTorch writes them:
+#: of 4,000 tasks for a GPU 17 had one above 1 GiB, the largest 94 GiB.
 LARGEST = {target: 2 * most for target, (_, most) in WINDOW.items()}
 
 
 def elements(spec: TensorSpec, dims: dict[str, int]) -> int:
-    """Of a value whose sizes are products, which is all that the sampler makes."""
+    """The number of elements. Each size is a product, which is all that the sampler makes."""
     return math.prod(size_at(size, dims) for size in spec.shape)
 
 
@@ -38,8 +38,9 @@ def largest(graph: OpGraph) -> int:
 
 
 def fitted(graph: OpGraph, target: str, random: Random) -> OpGraph | None:
-    """The graph with a size of B that puts its traffic into the target's window and no value above the largest; None
-    where there is none."""
+    """The graph with a value of B for which its memory traffic lies in the target's range and every value is smaller
+    than the limit. None if there is no such size.
+    """
     low, high = WINDOW[target]
     at = {size: traffic(msgspec.structs.replace(graph, dims={"B": size})) for size in (1, 2)}
     each = at[2] - at[1]
@@ -51,20 +52,21 @@ def fitted(graph: OpGraph, target: str, random: Random) -> OpGraph | None:
         return None
     wanted = round(2.0 ** random.uniform(math.log2(least), math.log2(most)))
     power = 1 << round(math.log2(wanted))
-    found = power if least <= power <= most and random.random() < 0.7 else wanted
-    return msgspec.structs.replace(graph, dims={"B": found})
+    batch = power if least <= power <= most and random.random() < 0.7 else wanted
+    return msgspec.structs.replace(graph, dims={"B": batch})
 
 
 def _most_with_room(graph: OpGraph, room: int) -> int:
-    """The largest B with which every value has `room` bytes at most: each grows with B, or not at all. 0 for none."""
-    found = 1 << 62
+    """The largest B for which every value has at most `room` bytes; 0 if there is none. Values grow linearly with B, or
+    not at all."""
+    batch = 1 << 62
     for spec in _specs(graph):
         first, second = (spec_bytes(spec, {"B": size}) for size in (1, 2))
         if second > first:
-            found = min(found, (room - first) // (second - first) + 1)
+            batch = min(batch, (room - first) // (second - first) + 1)
         elif first > room:
             return 0
-    return max(found, 0)
+    return max(batch, 0)
 
 
 def _specs(graph: OpGraph) -> list[TensorSpec]:
@@ -72,7 +74,7 @@ def _specs(graph: OpGraph) -> list[TensorSpec]:
 
 
 def size_at(text: str, dims: dict[str, int]) -> int:
-    """Value of a product of numbers and free dimensions."""
+    """The value of a product of numbers and free dimensions."""
     if text.isdigit():
         return int(text)
     return math.prod(int(one) if one.isdigit() else dims[one] for one in text.split("*"))

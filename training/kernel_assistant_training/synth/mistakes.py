@@ -1,5 +1,5 @@
-"""Mistakes put into answers that nobody ran, in known shares: a narrow slice without them is so soon learned by heart
-that later stages have nothing to learn from."""
+"""Mistakes put into answers on purpose, at known rates: without them a small model learns a narrow part of the
+synthesis by heart so soon that later stages have nothing to learn."""
 
 from __future__ import annotations
 
@@ -8,34 +8,34 @@ from random import Random
 from typing import Self
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant_training.episodes.faults import FAULTS
+from kernel_assistant_training.lessons.faults import FAULTS
 
 
 @dataclass(frozen=True)
-class Mistakes:
-    """How often an answer has a fault, by the fault's name: one at most. Others are as the teacher wrote them."""
+class FaultRates:
+    """The probability of each fault, by its name. An answer gets at most one fault; without one it is the teacher's."""
 
     shares: tuple[tuple[str, float], ...] = ()
 
     @classmethod
     def of(cls, text: str) -> Self:
-        """From NAME=SHARE with commas between them. Raises UsageError."""
+        """Parse NAME=SHARE pairs separated by commas. Raises UsageError."""
         known = {name for table in FAULTS.values() for name in table}
-        found = []
+        shares = []
         for word in text.split(",") if text else ():
             name, _, share = word.partition("=")
             if name not in known:
                 raise UsageError(f"no fault is called {name!r}", f"faults: {', '.join(sorted(known))}")
             try:
-                found.append((name, float(share)))
+                shares.append((name, float(share)))
             except ValueError as error:
                 raise UsageError(f"{word}: {share!r} is no share", f"write {name}=0.2") from error
-        if sum(share for _, share in found) > 1 or any(share < 0 for _, share in found):
+        if sum(share for _, share in shares) > 1 or any(share < 0 for _, share in shares):
             raise UsageError(f"{text}: shares are 0 to 1, and not more than 1 together", "lower them")
-        return cls(tuple(found))
+        return cls(tuple(shares))
 
     def put(self, source: str, random: Random) -> str:
-        """The source, with a fault as often as asked for; unchanged where that fault has no place in it."""
+        """The source with a random fault, or unchanged; also unchanged if the chosen fault does not apply to it."""
         left = random.random()
         for name, share in self.shares:
             left -= share

@@ -1,13 +1,13 @@
-"""A graph as a Python file with the module that computes it."""
+"""Writes a graph as a Python file with the module that computes it."""
 
 from __future__ import annotations
 
 import keyword
 from collections.abc import Callable, Iterator, Mapping
 
-from kernel_assistant.generator.literals import decoded
+from kernel_assistant.generator.ir.literals import decoded
 from kernel_assistant.records import Node, OpGraph
-from kernel_assistant.records.graph import Operand, Value
+from kernel_assistant.records.graph import GraphInput, Operand
 from kernel_assistant_training.synth.memory import size_at
 
 TORCH = {
@@ -22,11 +22,11 @@ TORCH = {
     "u8": "uint8",
     "b1": "bool",
 }
-#: What the exporter makes of a batch norm in eval mode; modules call what it was made of.
+#: The exporter's operator for a batch norm in eval mode; the module calls `batch_norm` instead.
 _BATCH_NORM = "_native_batch_norm_legit_no_training"
 _MAKING = ("arange", "zeros", "ones", "full", "eye", "empty")
-#: Operators that take class or row numbers: which operand has them, which operand they count along, and the dimension
-#: of that operand (a number, or the place of the operand that says it).
+#: Operators that take indices: the position of the index operand, of the operand that is indexed, and the dimension of
+#: the latter (a number, or as text the position of the operand that gives it).
 _INDEXED: dict[str, tuple[int, int, int | str]] = {
     "embedding": (1, 0, 0),
     "gather": (2, 0, "1"),
@@ -36,10 +36,10 @@ _INDEXED: dict[str, tuple[int, int, int | str]] = {
 
 
 def module_text(graph: OpGraph) -> str:
-    """A file with `Model`, `get_inputs` and `get_init_inputs`; traced by the worker it gives `graph`.
+    """A file with `Model`, `get_inputs` and `get_init_inputs`; the worker traces it to `graph`.
 
-    Every operator is called as it stands in the graph, through `torch.ops.aten`. Parameters are drawn around 1, indices
-    below the size that they index.
+    Every operator is called as in the graph, through `torch.ops.aten`. Parameters are drawn around 1, indices below the
+    size of the dimension that they index.
     """
     below = limits(graph)
     held = [value for value in graph.inputs if value.kind != "input"]
@@ -60,12 +60,12 @@ def module_text(graph: OpGraph) -> str:
 
 def _body(graph: OpGraph, names: dict[str, str]) -> Iterator[str]:
     for dim in graph.dims:
-        name, place = next(
+        name, index = next(
             (value.name, value.spec.shape.index(dim))
             for value in graph.inputs
             if value.kind == "input" and dim in value.spec.shape
         )
-        yield f"{dim} = {name}.size({place})"
+        yield f"{dim} = {name}.size({index})"
     first = next(value.name for value in graph.inputs if value.kind == "input")
     for node in graph.nodes:
         names[node.name] = node.name
@@ -95,7 +95,8 @@ def _call(node: Node, names: dict[str, str], graph: OpGraph, first: str) -> str:
 
 
 def operand_text(names: Mapping[str, str], size: Callable[[str], str | None]) -> Callable[[Operand], str]:
-    """How an operand is written: values by `names`, and as `size` says what it takes for one; None: a word."""
+    """Returns a function that writes an operand. `names` has the source of each value; `size` turns a text that is a
+    size into source, or returns None for any other word."""
 
     def written(operand: Operand) -> str:
         if isinstance(operand, list):
@@ -116,13 +117,13 @@ def _has_dim(text: str, graph: OpGraph) -> bool:
     return any(part in graph.dims for part in text.replace("*", " ").replace("//", " ").split())
 
 
-def _made(value: Value, graph: OpGraph, limits: dict[str, int]) -> str:
+def _made(value: GraphInput, graph: OpGraph, limits: dict[str, int]) -> str:
     if value.kind == "param":
         return f"self.{value.name} = nn.Parameter({_drawn(value, graph, limits)})"
     return f'self.register_buffer("{value.name}", {_drawn(value, graph, limits)})'
 
 
-def _drawn(value: Value, graph: OpGraph, limits: dict[str, int]) -> str:
+def _drawn(value: GraphInput, graph: OpGraph, limits: dict[str, int]) -> str:
     sizes = [size_at(size, graph.dims) for size in value.spec.shape]
     shape = ", ".join(map(str, sizes))
     dtype = TORCH[value.spec.dtype]
@@ -138,16 +139,16 @@ def _drawn(value: Value, graph: OpGraph, limits: dict[str, int]) -> str:
 
 
 def limits(graph: OpGraph) -> dict[str, int]:
-    """Below which number the indices in an integer input are."""
-    found: dict[str, int] = {}
+    """The exclusive upper bound of the indices in each integer input."""
+    bounds: dict[str, int] = {}
     for node in graph.nodes:
-        places = _INDEXED.get(node.op.partition(".")[0])
-        if places is None:
+        positions = _INDEXED.get(node.op.partition(".")[0])
+        if positions is None:
             continue
-        index, table = node.args[places[0]], node.args[places[1]]
-        along = places[2]
+        index, table = node.args[positions[0]], node.args[positions[1]]
+        along = positions[2]
         dim = along if isinstance(along, int) else node.args[int(along)]
         if isinstance(index, str) and isinstance(table, str) and isinstance(dim, int):
             size = size_at(graph.spec(table[1:]).shape[dim], graph.dims)
-            found[index[1:]] = min(size, found.get(index[1:], size))
-    return found
+            bounds[index[1:]] = min(size, bounds.get(index[1:], size))
+    return bounds

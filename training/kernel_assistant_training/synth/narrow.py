@@ -1,8 +1,7 @@
-"""A narrow part of the synthesis: tasks of a few kinds of steps, that a small model learns within minutes."""
+"""A narrow part of the synthesis: tasks of a few kinds of steps, which a small model learns within minutes."""
 
 from __future__ import annotations
 
-import argparse
 from dataclasses import dataclass
 from random import Random
 from typing import Self
@@ -15,15 +14,15 @@ from kernel_assistant_training.synth.steps import STEPS, Step
 
 @dataclass(frozen=True)
 class Narrow:
-    """`only` has names of families and steps, none for all; a task has up to `most` steps."""
+    """`only` names families and steps, all if it is empty; a task has at most `most` steps."""
 
     only: frozenset[str] = frozenset()
     most: int = LEVELS[-1]
 
     @classmethod
     def of(cls, names: str, most: int) -> Self:
-        """From names with commas between them. Raises UsageError for one that is not known, and where `most` is no
-        number of steps."""
+        """Parse names separated by commas. Raises UsageError if a name is unknown or `most` is no valid number of
+        steps."""
         only = frozenset(names.split(",")) if names else frozenset()
         known = {one.name for steps in STEPS.values() for one in steps} | STEPS.keys()
         unknown = sorted(only - known)
@@ -38,19 +37,9 @@ class Narrow:
         return self == Narrow()
 
     def sample(self, random: Random, level: int) -> OpGraph:
-        """A task of `level` steps, of fewer where that is more than `most`."""
+        """A task of `level` steps, but at most `most`."""
         return self.sampled(random, level)[0]
 
     def sampled(self, random: Random, level: int, **more: float) -> tuple[OpGraph, tuple[Step, ...]]:
-        """The same with the steps that made it; `more` as of the sampler."""
+        """A task and the steps that made it; `more` is passed to the sampler."""
         return sampled(random, min(level, self.most), **more, only=self.only)
-
-
-def add_narrow(parser: argparse.ArgumentParser) -> None:
-    parser.add_argument("--only", default="", metavar="NAME,...", help="tasks of these steps or families alone")
-    parser.add_argument("--level", type=int, default=LEVELS[-1], help="most steps of a task")
-
-
-def narrow_of(found: argparse.Namespace) -> Narrow:
-    """Raises UsageError."""
-    return Narrow.of(found.only, found.level)

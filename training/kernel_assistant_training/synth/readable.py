@@ -1,20 +1,21 @@
-"""A graph as a task that people could have written: `F.softmax(n0, -1)`, `n1 * self.p0`; and its operators' names."""
+"""Writes a graph as a task that people could have written: `F.softmax(n0, -1)`, `n1 * self.p0`; and lists its
+operators."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 from kernel_assistant.records import OpGraph
-from kernel_assistant.records.graph import Value
+from kernel_assistant.records.graph import GraphInput
 from kernel_assistant_training.synth.calls import BATCH_NORM, Unwritten, call, name_of
 from kernel_assistant_training.synth.module_text import TORCH, limits, operand_text
 
-#: The size that a text begins with; who runs it fits it to a time.
+#: The batch size in a new text; whoever runs the text changes it to reach a certain time.
 BATCH = 16
 
 
 def operators(graph: OpGraph) -> tuple[str, ...]:
-    """Plain names of what is computed, in order of first use. Raises Unwritten for an operator without a text."""
+    """The plain names of operators that compute something, in order of first use. Raises Unwritten."""
     return tuple(dict.fromkeys(name for node in graph.nodes if (name := name_of(node))))
 
 
@@ -40,31 +41,31 @@ def readable(graph: OpGraph) -> str:
 def _body(graph: OpGraph) -> Iterator[str]:
     names = {value.name: value.name if value.kind == "input" else f"self.{value.name}" for value in graph.inputs}
     names |= {node.name: node.name for node in graph.nodes}
-    first, place = next(
+    first, index = next(
         (value.name, value.spec.shape.index("B"))
         for value in graph.inputs
         if value.kind == "input" and "B" in value.spec.shape
     )
-    batch = f"{first}.size({place})"
+    batch = f"{first}.size({index})"
     written = operand_text(names, lambda text: text.replace("B", batch) if "B" in text.split("*") else None)
     whole = {node.name for node in graph.nodes if node.op == BATCH_NORM}
     for node in graph.nodes:
         if node.op == "getitem" and str(node.args[0])[1:] in whole:
-            # Of its three results people see the first alone.
+            # The readable call returns only the first of the three results.
             names[node.name] = str(node.args[0])[1:]
         else:
             yield f"{node.name} = {call(node, written)}"
     yield f"return {', '.join(names[name] for name in graph.outputs)}"
 
 
-def _made(value: Value, below: dict[str, int]) -> str:
+def _made(value: GraphInput, below: dict[str, int]) -> str:
     if value.kind == "param":
         return f"self.{value.name} = nn.Parameter({_drawn(value, below)})"
     return f'self.register_buffer("{value.name}", {_drawn(value, below)})'
 
 
-def _drawn(value: Value, below: dict[str, int]) -> str:
-    """Sizes with BATCH, values as `module_text` draws them."""
+def _drawn(value: GraphInput, below: dict[str, int]) -> str:
+    """The source that draws a value, as in `module_text`, but with BATCH for the batch size."""
     sizes = ["*".join("BATCH" if one == "B" else one for one in size.split("*")) for size in value.spec.shape]
     shape, dtype = ", ".join(sizes) or "()", TORCH[value.spec.dtype]
     tail = "" if dtype == "float32" else f", dtype=torch.{dtype}"

@@ -1,4 +1,4 @@
-"""Random tasks: an input, steps one after another, outputs, a size."""
+"""Makes random tasks: an input, steps one after another, outputs, and a batch size."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from functools import lru_cache
 from random import Random
 
 from kernel_assistant.records import OpGraph
-from kernel_assistant_training.synth import (  # noqa: F401 - each registers its steps
+from kernel_assistant_training.synth.builder import Builder, Tensor, Unfit
+from kernel_assistant_training.synth.operations import (  # noqa: F401 - each registers its steps
     branches,
     broadcasting,
     elementwise,
@@ -25,12 +26,11 @@ from kernel_assistant_training.synth import (  # noqa: F401 - each registers its
     strided,
     windows,
 )
-from kernel_assistant_training.synth.builder import Builder, Tensor, Unfit
 from kernel_assistant_training.synth.sizes import FREE, Shape
 from kernel_assistant_training.synth.steps import STEPS, Step
 
 LEVELS = (1, 2, 3, 4, 5)
-#: How often a family is drawn, where it fits.
+#: Weight of each family.
 FAMILIES = {
     "activation": 10,
     "function": 4,
@@ -65,7 +65,7 @@ FAMILIES = {
     "several": 8,
 }
 _RETURNED = next(one for one in STEPS["cast"] if one.name == "returned")
-#: How often the next step casts back to the half type, behind what was computed in float.
+#: Probability that a float32 value is cast back to the task's half type in the next step.
 BACK = 0.4
 _WIDTHS = (
     (1024, 2048, 4096, 512, 256, 768, 8192, 128, 64, 1000, 16384, 3072, 1280, 5120, 32),
@@ -94,31 +94,31 @@ _WIDTHS = (
     ),
 )
 _FEATURES = (64, 128, 256, 512, 768, 1024, 96, 33, 2048, 80, 320)
-#: Rows that no vector fits, of classes, coordinates, colours, words.
+#: Row lengths that vectors do not divide: numbers of classes, coordinates, colours, words.
 _ODD = (3, 7, 5, 17, 21, 65, 77, 127, 333, 1001, 50257)
 _LENGTHS = (128, 256, 512, 64, 197, 1024, 49, 77, 2048, 100, 33, 300)
 _CHANNELS = (64, 32, 128, 16, 3, 256, 96, 24, 512, 48, 8, 12)
 _SIDES = (32, 56, 28, 64, 14, 112, 7, 31, 33, 128, 224, 16, 24, 65)
-#: How often a task returns values from on the way, and how often two of them.
+#: Probability that a task also returns intermediate values, and that it then returns two of them.
 MORE, TWO = 0.12, 0.2
-#: How often a batch is small whatever its items are.
+#: Probability that the batch is small whatever the size of an item.
 SMALL_BATCH = 0.08
-#: Elements of one item (of B) at most.
+#: Most elements of one item of the batch.
 _MOST = 1 << 22
-#: Elements of the first input, powers of two.
+#: Number of elements of the first input, as a range of powers of two.
 _ELEMENTS = (14.0, 26.0)
 
 
 def sample(random: Random, level: int) -> OpGraph:
-    """A task of `level` steps (1 to 5), named and written as the worker's exporter would."""
+    """A task of `level` steps (1 to 5), with the names that the worker's exporter would give."""
     return sampled(random, level)[0]
 
 
 def sampled(
     random: Random, level: int, more: float = MORE, only: frozenset[str] = frozenset()
 ) -> tuple[OpGraph, tuple[Step, ...]]:
-    """A task, and the steps that made it. `more` is how often it returns values from on the way; `only` names the
-    families and steps that it is made of, all where there is none."""
+    """A task, and the steps that made it. `more` is the probability that it returns intermediate values; `only` names
+    the families and steps to use, all if it is empty."""
     while True:
         make = Builder(random, random.choices(("f32", "bf16", "f16"), (70, 20, 10))[0])
         try:
@@ -136,20 +136,20 @@ def _steps(make: Builder, level: int, only: frozenset[str]) -> tuple[Tensor, tup
         step = _drawn(make, x, taken, only)
         mark = make.mark()
         try:
-            found = step.write(make, x)
-            _fits(found, last=len(taken) + 1 == level)
+            result = step.write(make, x)
+            _fits(result, last=len(taken) + 1 == level)
         except Unfit:
             make.back(mark)
             failures += 1
             if failures > 60:
                 raise
             continue
-        x, taken = found, (*taken, step)
+        x, taken = result, (*taken, step)
     return x, taken
 
 
 def _drawn(make: Builder, x: Tensor, taken: tuple[Step, ...], only: frozenset[str]) -> Step:
-    """What is computed in float is often cast back in modules of half types."""
+    """A random step. In a task of a half type, a float32 value is often cast back."""
     if x.dtype == "f32" != make.dtype and taken[-1].family != "cast" and make.random.random() < BACK:
         return _RETURNED
     families, weights, steps = _choices(only)
@@ -160,14 +160,14 @@ def _drawn(make: Builder, x: Tensor, taken: tuple[Step, ...], only: frozenset[st
 
 @lru_cache
 def _choices(only: frozenset[str]) -> tuple[list[str], list[float], dict[str, tuple[list[Step], list[float]]]]:
-    """Families with their weights, and the steps of each with theirs."""
-    found = {family: [one for one in STEPS[family] if not only or {family, one.name} & only] for family in FAMILIES}
-    there = {family: (steps, [one.weight for one in steps]) for family, steps in found.items() if steps}
+    """The families, their weights, and for each family its steps with their weights."""
+    fitting = {family: [one for one in STEPS[family] if not only or {family, one.name} & only] for family in FAMILIES}
+    there = {family: (steps, [one.weight for one in steps]) for family, steps in fitting.items() if steps}
     return list(there), [FAMILIES[family] for family in there], there
 
 
 def _fits(x: Tensor, last: bool) -> None:
-    """Raises Unfit for what is too large, and for positions and totals that something would follow."""
+    """Raises Unfit for a value that is too large, and for a position or a total unless it is the last value."""
     if math.prod(size for size in x.shape if size < FREE) > 4 * _MOST or x.most > 1e12:
         raise Unfit
     if not last and not (x.floating and x.rank):
@@ -188,7 +188,9 @@ _EMBEDDED = Step("gather", "embedding", 0.0, lambda make, x: x)
 
 
 def input_shape(random: Random) -> Shape:
-    """B and the sizes of one item, as modules of users have them."""
+    """The shape of the first input: B and the sizes of one item, chosen from those that are common in users'
+    modules.
+    """
     while True:
         shape = (FREE, *_item(random))
         if math.prod(shape[1:]) <= _MOST:
@@ -220,7 +222,7 @@ def _width(random: Random) -> int:
 
 
 def _outputs(make: Builder, x: Tensor, more: float) -> list[Tensor]:
-    """The last value, what must be returned, and at times one or two from on the way."""
+    """The last value, values that must be returned, and sometimes one or two intermediate ones."""
     outputs = [x, *(one for one in make.results if one.name != x.name)]
     if make.random.random() < more:
         others = [one for one in make.values if one.floating and one.strides is None and one not in outputs]
@@ -229,7 +231,7 @@ def _outputs(make: Builder, x: Tensor, more: float) -> list[Tensor]:
 
 
 def free_size(random: Random, shape: tuple[str, ...]) -> int:
-    """A size for B with which a tensor of `shape` has a usual number of elements."""
+    """A value for B with which a tensor of `shape` has a number of elements that is common in practice."""
     item = math.prod(int(size) for size in shape if size.isdigit())
     wanted = 2.0 ** random.uniform(*_ELEMENTS) / item
     exact = max(2, min(int(wanted), 65536))

@@ -1,8 +1,8 @@
-"""Sizes while a graph is built: plain integers, multiples of a large prime where they are free."""
+"""Sizes while a graph is built: plain integers, in which a large prime number represents the free dimension B."""
 
 from __future__ import annotations
 
-#: Stands for the free dimension: a prime, so that a size is a multiple of it only where it is one of B.
+#: Stands for the free dimension B. It is a prime so large that only sizes which contain B are multiples of it.
 FREE = (1 << 61) - 1
 Shape = tuple[int, ...]
 Strides = tuple[int, ...] | None
@@ -11,16 +11,16 @@ _TEXTS: dict[int, str] = {}
 
 def size_text(size: int) -> str:
     """A size as the exporter writes it: `768`, `B`, `B*16`."""
-    found = _TEXTS.get(size)
-    if found is None:
+    text = _TEXTS.get(size)
+    if text is None:
         times, rest = divmod(size, FREE)
-        found = str(size) if rest or not times else "B" if times == 1 else f"B*{times}"
-        _TEXTS[size] = found
-    return found
+        text = str(size) if rest or not times else "B" if times == 1 else f"B*{times}"
+        _TEXTS[size] = text
+    return text
 
 
 def literal(size: int) -> int | str:
-    """A size as an operand: a number, or an expression where it is free."""
+    """A size as an operand: a number, or an expression if it contains B."""
     return size if size < FREE else size_text(size)
 
 

@@ -1,4 +1,4 @@
-"""Which part of the data a task belongs to: a function of the task alone."""
+"""Which part of the data a task belongs to, as a function of the task alone."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ from kernel_assistant.records.graph import references
 from kernel_assistant_training.synth.digests import kernelbench
 
 Split = Literal["train", "held_out", "held_pairs", "held_families", "excluded"]
-#: Of canonical keys.
+#: The share of canonical keys that are held out.
 HELD_OUT = 0.02
-#: Operators of the families that are withheld: running products, windows of one dimension.
+#: Operators that are withheld from training: running products, pooling in one dimension.
 FAMILIES = frozenset({"cumprod", "max_pool1d", "avg_pool1d"})
-#: Producer and consumer, next to each other.
+#: Pairs of producer and direct consumer that are withheld from training.
 PAIRS = frozenset(
     {
         ("gelu", "softmax"),
@@ -37,12 +37,12 @@ PAIRS = frozenset(
 
 
 def split(task: Canonical) -> Split:
-    """The first that fits, in the order excluded, held_families, held_pairs, held_out, train."""
+    """The first part that applies, in the order excluded, held_families, held_pairs, held_out, train."""
     return split_of(task.concrete(), task.key())
 
 
 def split_of(graph: OpGraph, key: str) -> Split:
-    """The same of a graph with its numbers and its canonical key."""
+    """As `split`, for a graph with concrete sizes and its canonical key."""
     if kernelbench().repeats(graph):
         return "excluded"
     names = {node.name: node.op.partition(".")[0] for node in graph.nodes}

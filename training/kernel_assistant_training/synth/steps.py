@@ -1,4 +1,4 @@
-"""What a step is, and the table of all of them."""
+"""The class of a step, and the table of all steps."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 from kernel_assistant_training.synth.builder import Builder, Tensor, Unfit
 
-#: Reads a value and gives the next one. Raises Unfit where the value does not suit it.
+#: Adds operators to the graph: takes the current value and returns the next one. Raises Unfit if the value does not
+#: fit.
 Write = Callable[[Builder, Tensor], Tensor]
 
 
@@ -25,7 +26,7 @@ STEPS: dict[str, list[Step]] = {}
 
 
 def step(family: str, weight: float = 1.0, name: str = "") -> Callable[[Write], Write]:
-    """Register a function as a step."""
+    """Register the decorated function as a step."""
 
     def register(write: Write) -> Write:
         STEPS.setdefault(family, []).append(Step(family, name or write.__name__.strip("_"), weight, write))

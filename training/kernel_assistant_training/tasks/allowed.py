@@ -1,7 +1,8 @@
-"""What the text of a language model may do, decided before it runs: compute with tensors, and nothing else.
+"""Checks the text of a language model before it runs: it may compute with tensors, and nothing else.
 
-Lists of what is allowed, over the syntax tree. Attributes are the way from a tensor or a module to the rest of Python,
-so their names are a closed set; the module's own are reached behind `self` alone, which only a method's call binds.
+Works on the syntax tree with lists of what is allowed. Attributes lead from a tensor or a module to the rest of Python,
+so their names are a closed set; the module's own attributes are allowed only after `self`, which only a method call
+binds.
 """
 
 from __future__ import annotations
@@ -25,14 +26,14 @@ _IMPORTS = {
     "math": set(),
     "__future__": {"annotations"},
 }
-#: Parts of torch that hold operators.
+#: Submodules of torch that hold operators.
 _PARTS = ("nn", "functional", "linalg", "special", "fft")
 _MAKERS = (
     "arange cat concat empty eye full full_like linspace ones ones_like outer rand rand_like randint randn randn_like "
     "stack tensor where zeros zeros_like einsum meshgrid Tensor"
 ).split()
 _OWN_METHODS = ("register_buffer", "register_parameter", "append", "extend", "items")
-#: Of tensors and of `functional`: what leads to memory, files, other libraries, or takes functions.
+#: Attributes of tensors and of `functional` that reach memory, files or other libraries, or that take functions.
 _NEVER = frozenset(
     "apply_ map_ map2_ numpy storage untyped_storage typed_storage data_ptr share_memory_ register_hook module_load "
     "register_post_accumulate_grad_hook backward set_ resize_ boolean_dispatch handle_torch_function grad_fn".split()
@@ -52,7 +53,7 @@ _NODES = (
 
 
 class NotAllowed(Exception):
-    """`kind` can be counted, the message has the name as well."""
+    """The text does something that is not allowed. `kind` says what, for counts; the message also has the name."""
 
     def __init__(self, kind: str, name: str = "") -> None:
         super().__init__(f"{kind} {name}".strip())
@@ -60,7 +61,7 @@ class NotAllowed(Exception):
 
 
 def check(text: str) -> None:
-    """Raises NotAllowed."""
+    """Raises NotAllowed if the text does anything but compute with tensors."""
     if len(text) > MOST_CHARACTERS:
         raise NotAllowed("is too long")
     try:
@@ -87,7 +88,7 @@ def check(text: str) -> None:
 
 
 def _own_names(tree: ast.Module) -> set[str]:
-    """What is assigned behind `self`, and methods."""
+    """Names of the module's own attributes, buffers and methods."""
     stored = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _of_self(node)}
     kinds = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     buffers = {
@@ -116,14 +117,14 @@ def _check_import(node: ast.Import | ast.ImportFrom) -> None:
 
 
 def _check_class(node: ast.ClassDef) -> None:
-    """Derived from nn.Module, with methods alone: a method as a value could be given another `self`."""
+    """The class derives from nn.Module and contains only methods: a class variable could hold a function."""
     bases = [ast.unparse(one) for one in node.bases]
     if bases not in (["nn.Module"], ["torch.nn.Module"]) or node.keywords or node.decorator_list:
         raise NotAllowed("has a class that is no plain nn.Module")
     _check_bound(node.name)
     for one in node.body:
-        told = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
-        if not (isinstance(one, (ast.FunctionDef, ast.Pass)) or told):
+        is_docstring = isinstance(one, ast.Expr) and isinstance(one.value, ast.Constant)
+        if not (isinstance(one, (ast.FunctionDef, ast.Pass)) or is_docstring):
             raise NotAllowed("has a class with more than methods")
 
 
@@ -155,7 +156,7 @@ def _every(arguments: ast.arguments) -> Iterator[ast.arg]:
 
 
 def _check_bound(name: str) -> None:
-    """A name that the text binds: of no builtin, not `self`, nothing hidden."""
+    """Checks a name that the text assigns: it is no builtin's name, is not `self`, and has no leading underscore."""
     if name == "self" or name.startswith("_") or (hasattr(builtins, name) and name not in _BUILTINS):
         raise NotAllowed("binds", name)
 
@@ -187,17 +188,17 @@ def _check_attribute(node: ast.Attribute, own: set[str]) -> None:
 
 @cache
 def attributes() -> frozenset[str]:
-    """Names behind a dot, whatever stands before it."""
+    """Names that are allowed as attributes of any object."""
     layers = {name for name, one in vars(nn).items() if inspect.isclass(one) and issubclass(one, nn.Module)}
     functions = {name for name, one in vars(nn.functional).items() if inspect.isroutine(one)}
     inside = {name for part in _PARTS[2:] for name in dir(getattr(torch, part))}
     dtypes = {name for name, one in vars(torch).items() if isinstance(one, torch.dtype)}
     named = {*dir(torch.Tensor), *dir(math), *layers, *functions, *inside, *dtypes}
     named |= {*_PARTS, *_MAKERS, *_OWN_METHODS, "Parameter", "training"}
-    found = {name for name in named if not name.startswith("_") and name not in _NEVER}
-    # The same name may be a module elsewhere: `torch.storage` is one.
-    places = (torch, nn, nn.functional, torch.functional, math, *(getattr(torch, part) for part in _PARTS[2:]))
-    reached = {name: [getattr(place, name) for place in places if hasattr(place, name)] for name in found}
+    candidates = {name for name in named if not name.startswith("_") and name not in _NEVER}
+    # A name may be a module on another object: `torch.storage` is one.
+    owners = (torch, nn, nn.functional, torch.functional, math, *(getattr(torch, part) for part in _PARTS[2:]))
+    reached = {name: [getattr(owner, name) for owner in owners if hasattr(owner, name)] for name in candidates}
     return frozenset(
         name for name, ones in reached.items() if name in _PARTS or not any(isinstance(one, ModuleType) for one in ones)
     )

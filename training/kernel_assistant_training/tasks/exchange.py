@@ -1,7 +1,8 @@
-"""What filter and probe say to each other about one candidate. What can be told without running it is told here.
+"""The messages that filter and probe exchange about one candidate. Whatever can be checked without running it is
+checked here.
 
-The probe's process runs the candidate, so a line of it is believed only as far as it must be: it has the word that came
-with the request, its turn is kept, and of a graph nothing counts but the graph itself.
+The probe's process runs the candidate, which could write messages itself. So each message must have the secret word of
+the request and come in its turn, and the filter computes everything else from the graph that the process sends.
 """
 
 from __future__ import annotations
@@ -17,26 +18,28 @@ from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant_training.synth.digests import computing
 from kernel_assistant_training.synth.split import split_of
+from kernel_assistant_training.tasks.candidates.writing import batch_of, with_batch
 from kernel_assistant_training.tasks.records import Reason, Rules, TaskText
-from kernel_assistant_training.tasks.writing import batch_of, with_batch
 
-#: Of a candidate, and `tidy` behind the one before.
+#: The stages of judging a candidate; `tidy` is the cleaning up after the candidate before.
 STAGES = ("tidy", "build", "values", "turn", "fit", "graph", "compile")
-#: A probe takes the median of a few calls: so many of them at least took the time that it says.
+#: The probe reports the median time of several calls, so at least this many calls took that long.
 _SLOW_CALLS = 2
 
 
 class Pipe(Protocol):
-    """Lines to a probe and from it."""
+    """A line-based connection to a probe."""
 
     def say(self, message: dict[str, Any]) -> None: ...
 
     def hear(self, until: float) -> dict[str, Any]:
-        """Raises TimeoutError, EOFError, and ValueError for what is no line of JSON."""
+        """The next message. Raises TimeoutError, EOFError, and ValueError for a line that is not JSON."""
 
 
 class Exchange:
-    """About one candidate. `timing` is held while the probe times; `taken` says whether a key was kept before."""
+    """The exchange about one candidate. `timing` is a lock that is held while the probe measures times; `taken` says
+    whether a key is kept already.
+    """
 
     def __init__(
         self,
@@ -51,29 +54,30 @@ class Exchange:
         self._until = time.monotonic() + rules.seconds
 
     def run(self) -> dict[str, Any]:
-        """Fields of the verdict. Raises what the pipe raises, and ValueError, KeyError or TypeError for what the
-        probe would not say."""
+        """The fields of the FilterResult. Raises the errors of the pipe, and ValueError, KeyError or TypeError for a
+        message that the probe would not send.
+        """
         self._ask()
-        said = self._heard("times", "reason")
-        if "reason" in said:
-            return self._refused(said)
+        message = self._heard("times", "reason")
+        if "reason" in message:
+            return self._refused(message)
         asked = time.monotonic()
         with self._timing:
             self._until += (began := time.monotonic()) - asked
             self._go()
-            said = self._heard("timed", "reason")
-        if "reason" in said:
-            return self._refused(said)
-        found = self._timed(said, time.monotonic() - began)
+            message = self._heard("timed", "reason")
+        if "reason" in message:
+            return self._refused(message)
+        fields = self._timed(message, time.monotonic() - began)
         self._go()
-        said = self._heard("graph", "reason")
-        if "reason" in said:
-            return found | self._refused(said)
-        found |= self._of_graph(said)
-        self._go(found["reason"] is Reason.passed)
-        if found["reason"] is Reason.passed:
-            found |= _ended(self._heard("reason"))
-        return found
+        message = self._heard("graph", "reason")
+        if "reason" in message:
+            return fields | self._refused(message)
+        fields |= self._of_graph(message)
+        self._go(fields["reason"] is Reason.passed)
+        if fields["reason"] is Reason.passed:
+            fields |= _ended(self._heard("reason"))
+        return fields
 
     def _ask(self) -> None:
         task, rules = self._task, self._rules
@@ -86,49 +90,50 @@ class Exchange:
         self._pipe.say({"go": go})
 
     def _heard(self, *kinds: str) -> dict[str, Any]:
-        said = self._pipe.hear(self._until)
-        if said["word"] != self._word or sum(kind in said for kind in kinds) != 1:
+        message = self._pipe.hear(self._until)
+        if message["word"] != self._word or sum(kind in message for kind in kinds) != 1:
             raise ValueError("not the probe's turn")
-        return said
+        return message
 
-    def _refused(self, said: dict[str, Any]) -> dict[str, Any]:
-        """Before there is a graph nothing passes."""
-        reason = Reason(said["reason"])
+    def _refused(self, message: dict[str, Any]) -> dict[str, Any]:
+        """The fields for a candidate that was rejected before its graph was sent; it cannot have passed."""
+        reason = Reason(message["reason"])
         if reason is Reason.passed:
             raise ValueError("passed without a graph")
-        return _ended(said)
+        return _ended(message)
 
-    def _timed(self, said: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """The time is in the window and was there; the text is the one that was asked, with another batch size."""
+    def _timed(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
+        """Checks that the time lies in the window and really passed; the text is the requested one with the new batch
+        size."""
         low, high = self._rules.window
-        found, batch, text = float(said["timed"]), said["batch"], self._task.text
-        if not (low <= found <= high and _SLOW_CALLS * found <= 1e3 * seconds):
-            raise ValueError(f"{found} ms cannot be")
+        milliseconds, batch, text = float(message["timed"]), message["batch"], self._task.text
+        if not (low <= milliseconds <= high and _SLOW_CALLS * milliseconds <= 1e3 * seconds):
+            raise ValueError(f"{milliseconds} ms cannot be")
         if batch is not None and batch_of(text) is not None:
             text = with_batch(text, int(batch))
-        return {"text": text, "eager_ms": found}
+        return {"text": text, "eager_ms": milliseconds}
 
-    def _of_graph(self, said: dict[str, Any]) -> dict[str, Any]:
-        graph = from_builtins(said["graph"], OpGraph)
+    def _of_graph(self, message: dict[str, Any]) -> dict[str, Any]:
+        graph = from_builtins(message["graph"], OpGraph)
         if not any(computing(graph)):
             return {"reason": Reason.copy, "message": "values are moved only"}
-        if said["unused"]:
-            return {"reason": Reason.unused_operator, "message": ", ".join(map(str, said["unused"]))}
+        if message["unused"]:
+            return {"reason": Reason.unused_operator, "message": ", ".join(map(str, message["unused"]))}
         try:
             key = canonical(graph).key()
-            found = {"graph": graph, "key": key, "split": split_of(graph, key), "reason": Reason.passed}
+            fields = {"graph": graph, "key": key, "split": split_of(graph, key), "reason": Reason.passed}
         except Exception as error:
             raise ValueError("a graph that nothing was traced to") from error
-        if found["split"] == "excluded":
-            return found | {"reason": Reason.kernelbench}
-        return found | ({"reason": Reason.duplicate} if self._taken(key) else {})
+        if fields["split"] == "excluded":
+            return fields | {"reason": Reason.kernelbench}
+        return fields | ({"reason": Reason.duplicate} if self._taken(key) else {})
 
 
-def _ended(said: dict[str, Any]) -> dict[str, Any]:
-    """The probe's last line. Its seconds decide nothing."""
-    spent = said.get("spent", {})
+def _ended(message: dict[str, Any]) -> dict[str, Any]:
+    """The fields of the probe's last message. Its seconds are stored but not trusted."""
+    spent = message.get("spent", {})
     return {
-        "reason": Reason(said["reason"]),
-        "message": str(said.get("message", "")),
+        "reason": Reason(message["reason"]),
+        "message": str(message.get("message", "")),
         "spent": {name: float(spent[name]) for name in STAGES if name in spent},
     }

@@ -1,4 +1,4 @@
-"""The filter: candidates run in a probe, which is started anew when it dies or does not answer."""
+"""The filter runs candidates in a probe process, which is restarted when it dies or does not answer."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from pathlib import Path
 from typing import Any, Self
 
 from kernel_assistant.errors import DeviceError
-from kernel_assistant.sandbox.contract import GIB, Limits, Sandbox, SandboxSpec
+from kernel_assistant.sandbox.contract import GIB, Sandbox, SandboxLimits, SandboxSpec
 from kernel_assistant.sandbox.run import kill_tree
 from kernel_assistant_training.tasks.exchange import Exchange
-from kernel_assistant_training.tasks.records import Reason, Rules, TaskText, Verdict
+from kernel_assistant_training.tasks.records import FilterResult, Reason, Rules, TaskText
 
-#: Milliseconds of eager PyTorch on a GPU.
+#: Accepted times of eager PyTorch on a GPU, in milliseconds, by recipe.
 WINDOWS = {"base": (1.0, 100.0), "small": (0.05, 2.0), "smoke": (0.05, 2.0)}
 CPU_SCALE = 10.0
 START_SECONDS = 180.0
-#: Candidates that a probe judges before another takes its place: compilers keep memory.
+#: Candidates that a probe judges before it is replaced: compilers keep memory.
 LIFE = 1000
-#: Of our environment, what the probe sees: which GPUs there are, and where CUDA lies.
+#: Environment variables that the probe gets: which GPUs there are, and where CUDA is.
 PASSED = ("CUDA_VISIBLE_DEVICES", "CUDA_HOME", "LD_LIBRARY_PATH")
-#: In messages with which a process loses its GPU.
+#: Texts in error messages after which a process can no longer use its GPU.
 LOST = ("AcceleratorError", "CUDA error")
-#: A long life: the bound is on a candidate's time, not on the probe's.
+#: CPU seconds of a probe. Practically unlimited, because the limit applies to a candidate's time.
 CPU_SECONDS = 1 << 24
 
 
@@ -41,8 +41,9 @@ def window(recipe: str, target: str) -> tuple[float, float]:
 
 
 class Filter:
-    """A context manager with one probe; `taken` says whether a key was kept before, `timing` is held while something
-    is timed: the probes of a device share it. For one thread."""
+    """A context manager that owns one probe. `taken` says whether a key is kept already; `timing` is a lock that is
+    held during a measurement; all probes of a device share it. For one thread.
+    """
 
     def __init__(
         self,
@@ -66,21 +67,21 @@ class Filter:
         self._end()
         shutil.rmtree(self._folder, ignore_errors=True)
 
-    def judge(self, task: TaskText) -> Verdict:
-        """Whatever the candidate does. Raises DeviceError where no probe can be started."""
+    def judge(self, task: TaskText) -> FilterResult:
+        """Judges a candidate, whatever it does. Raises DeviceError if no probe can be started."""
         if self._process is None:
             self._start()
         began = time.monotonic()
         try:
-            found = Exchange(task, self._rules, self, self._timing, self._taken).run()
-            verdict = _verdict(task, found, time.monotonic() - began)
+            fields = Exchange(task, self._rules, self, self._timing, self._taken).run()
+            verdict = _verdict(task, fields, time.monotonic() - began)
         except TimeoutError:
             message = f"longer than {self._rules.seconds:g} s"
             verdict = self._lost(task, Reason.late, message, time.monotonic() - began)
         except (BrokenPipeError, EOFError):
             verdict = self._lost(task, Reason.crashed, self._death(), time.monotonic() - began)
         except (ValueError, KeyError, TypeError):
-            # A line that is none of the probe's is the candidate's, which then has the process.
+            # The probe did not send this message, so the candidate controls the process.
             message = "the candidate speaks for the probe"
             verdict = self._lost(task, Reason.crashed, message, time.monotonic() - began)
         self._judged += 1
@@ -88,7 +89,7 @@ class Filter:
             self._end()
         return verdict
 
-    def _lost(self, task: TaskText, reason: Reason, message: str, seconds: float) -> Verdict:
+    def _lost(self, task: TaskText, reason: Reason, message: str, seconds: float) -> FilterResult:
         self._end()
         return _verdict(task, {"reason": reason, "message": message}, seconds)
 
@@ -100,7 +101,7 @@ class Filter:
             "HOME": str(self._folder),
             "TMPDIR": str(self._folder),
             "TORCHINDUCTOR_CACHE_DIR": str(self._folder / "inductor"),
-            "USER": "nobody",  # torch 2.11 asks who it runs for, and finds no list of users in a sandbox
+            "USER": "nobody",  # torch 2.11 asks for the user's name, and a sandbox has no list of users
             "TRITON_CACHE_DIR": str(self._folder / "triton"),
             "TORCHINDUCTOR_COMPILE_THREADS": "1",
             "OMP_NUM_THREADS": str(rules.threads),
@@ -117,7 +118,7 @@ class Filter:
                 gpu=rules.device != "cpu",
                 env=env,
                 allow_fork=True,
-                limits=Limits(memory_bytes=rules.memory, cpu_seconds=CPU_SECONDS, tmp_bytes=4 * GIB),
+                limits=SandboxLimits(memory_bytes=rules.memory, cpu_seconds=CPU_SECONDS, tmp_bytes=4 * GIB),
             )
         )
         with self._log.open("ab") as log:
@@ -144,7 +145,8 @@ class Filter:
         self._process.stdin.flush()
 
     def hear(self, until: float) -> dict[str, Any]:
-        """The next line. Raises TimeoutError, EOFError where the probe is gone, and ValueError for no line of JSON."""
+        """The next message. Raises TimeoutError, EOFError if the probe has ended, and ValueError for a line that is not
+        JSON."""
         assert self._process is not None and self._process.stdout is not None
         stream = self._process.stdout.fileno()
         while b"\n" not in self._rest:
@@ -156,8 +158,8 @@ class Filter:
                 raise EOFError
             self._rest += data
         line, _, self._rest = self._rest.partition(b"\n")
-        found: dict[str, Any] = json.loads(line)
-        return found
+        message: dict[str, Any] = json.loads(line)
+        return message
 
     def _death(self) -> str:
         assert self._process is not None
@@ -173,13 +175,13 @@ class Filter:
 
 
 def _lost_device(message: str) -> bool:
-    """After a failed assertion of a kernel all that a process asks of the GPU fails, whatever it is."""
+    """Whether the process has lost its GPU: after a failed assertion in a kernel every later call fails."""
     return any(mark in message for mark in LOST)
 
 
-def _verdict(task: TaskText, found: dict[str, Any], seconds: float) -> Verdict:
-    graph = found["graph"] if found["reason"] is Reason.passed else None
-    about = {"text": task.text, **found, "graph": graph, "seconds": round(seconds, 3)}
-    return Verdict(
+def _verdict(task: TaskText, fields: dict[str, Any], seconds: float) -> FilterResult:
+    graph = fields["graph"] if fields["reason"] is Reason.passed else None
+    about = {"text": task.text, **fields, "graph": graph, "seconds": round(seconds, 3)}
+    return FilterResult(
         number=task.number, source=task.source, operators=task.operators, attribution=task.attribution, **about
     )

@@ -1,4 +1,4 @@
-"""Rows of labels: what became of the candidates of a task, as lines of JSON."""
+"""Rows of labels: the results of a task's candidates, as lines of JSON."""
 
 from __future__ import annotations
 
@@ -15,21 +15,22 @@ from kernel_assistant.records.codec import Record
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_training.episodes.lines import read_lines
 
-#: What an evaluation calls its seconds, and a row.
+#: Names of an evaluation's seconds → names in a row.
 _SPENT = {"compile": "build", "verify": "verify", "profile": "profile"}
 
 
 class Label(Record, frozen=True, kw_only=True):
-    """A candidate and what became of it. `outcome` is the evaluation's, `lost` where the judge died at it,
-    `unsupported` where the generator has none for the task, `unopened` where the task cannot be judged, `failed` where
-    the generator or the judge did something with it that nobody foresaw: `message` says what. A task with a row
-    without a candidate is not tried again.
+    """A candidate and its result. `outcome` is that of the evaluation, or one of: `lost` (the judge died),
+    `unsupported` (the generator has no candidate for the task), `unopened` (the task cannot be judged), `failed` (an
+    unexpected error of the generator or the judge, see `message`). A task with a row without a candidate is not tried
+    again.
 
-    `candidate_ms` is the median of `samples` blocks, whose relative spread is `noise`. Memory in bytes; registers and
-    static shared memory are the largest of its kernels', `launches` says grid, block and dynamic shared memory.
+    `candidate_ms` is the median of `samples` blocks, whose relative spread is `noise`. Memory is in bytes; registers
+    and static shared memory are the maximum over the kernels; `launches` has grid, block and dynamic shared memory.
 
-    Seconds are those that the judge waited: for the build, and for its turns on the device. What opening a task took,
-    with eager PyTorch's time, is said of its first candidate."""
+    Seconds are those that the judge waited: for the build, and for its turns on the device. `open_seconds`, for opening
+    the task and timing eager PyTorch, is set for its first candidate only.
+    """
 
     task: str
     number: int
@@ -60,8 +61,8 @@ class Label(Record, frozen=True, kw_only=True):
         return {name: getattr(self, name) for name in self.__struct_fields__}
 
 
-class Known(msgspec.Struct, frozen=True):
-    """Of a row what tells that there is one."""
+class LabelKey(msgspec.Struct, frozen=True):
+    """The fields of a row that identify it."""
 
     task: str
     candidate: str = ""
@@ -73,11 +74,11 @@ def read_labels(folder: Path) -> Iterator[Label]:
 
 
 def rows_of(folder: Path) -> tuple[Counter[str], set[str]]:
-    """How many candidates each task has, of whichever part's: with another number of parts tasks are dealt otherwise.
-    And the tasks with a row without one."""
+    """The number of candidates with a row for each task, and the tasks with a row without a candidate. Reads the rows
+    of all parts, because another number of parts distributes the tasks differently."""
     done, without = Counter[str](), set[str]()
     for path in sorted(folder.glob("labels-*.jsonl")):
-        for one in read_lines(path, Known):
+        for one in read_lines(path, LabelKey):
             if one.candidate:
                 done[one.task] += 1
             else:
@@ -86,24 +87,29 @@ def rows_of(folder: Path) -> tuple[Counter[str], set[str]]:
 
 
 def label_of(
-    key: str, number: int, candidate: Candidate, found: Evaluation | None, device: DeviceFacts, opened: float | None
+    key: str,
+    number: int,
+    candidate: Candidate,
+    evaluation: Evaluation | None,
+    device: DeviceFacts,
+    opened: float | None,
 ) -> Label:
-    timing = found.timing if found else None
-    resources = found.resources if found else ()
+    timing = evaluation.timing if evaluation else None
+    resources = evaluation.resources if evaluation else ()
     plan = candidate.plan
-    spent = {_SPENT[name]: taken for name, taken in found.seconds.items()} if found else {}
+    spent = {_SPENT[name]: taken for name, taken in evaluation.seconds.items()} if evaluation else {}
     launches = [[one.symbol, one.grid, one.block, one.shared] for one in plan.launches]
     return Label(
         task=key,
         number=number,
         target=plan.target,
         device=device.arch,
-        outcome=found.outcome.value if found else "lost",
-        message=found.message if found else "",
+        outcome=evaluation.outcome.value if evaluation else "lost",
+        message=evaluation.message if evaluation else "",
         candidate=candidate.hash(),
         schedule=plan.schedule,
         source=candidate.sources[SOURCE[plan.target]],
-        stage=found.stage.value if found else "",
+        stage=evaluation.stage.value if evaluation else "",
         launches=msgspec.json.encode(launches).decode(),
         candidate_ms=timing.candidate_ms if timing else None,
         noise=timing.noise if timing else None,
@@ -113,7 +119,7 @@ def label_of(
         registers=max((one.registers for one in resources), default=None),
         shared_bytes=max((one.shared_bytes for one in resources), default=None),
         spill_bytes=max((one.spill_bytes for one in resources), default=None),
-        seconds=round(sum(found.seconds.values()), 4) if found else None,
+        seconds=round(sum(evaluation.seconds.values()), 4) if evaluation else None,
         open_seconds=opened,
         **{f"{name}_seconds": round(taken, 4) for name, taken in spent.items()},
     )

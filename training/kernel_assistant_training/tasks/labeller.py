@@ -1,55 +1,45 @@
-"""One process that judges the generator's candidates for tasks: a warm worker, and builders ahead of it."""
+"""A process that judges the generator's candidates for tasks: a warm worker, and builders that compile ahead of it."""
 
 from __future__ import annotations
 
 import errno
-import shutil
-import tempfile
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice
+from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Self
 
-from kernel_assistant.environment.device_locks import alone, lock_of
-from kernel_assistant.errors import InternalError, KernelAssistantError, MissingError, UsageError
+from kernel_assistant.errors import InternalError, KernelAssistantError, UsageError
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.search import initial, neighbours
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.records import Candidate, Numerics, OpGraph, Tier
 from kernel_assistant.records.canonical import canonical
-from kernel_assistant.sandbox.choose import choose
-from kernel_assistant.session.training_run import Wish, wish_of
+from kernel_assistant.session.training_run import TrainingCommand, wish_of
 from kernel_assistant.source.build import build_task
-from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
-from kernel_assistant.targets.detect import detect
-from kernel_assistant_training.bandwidth import folder_with_bandwidth
-from kernel_assistant_training.episodes.ahead import AheadCompiler
-from kernel_assistant_training.episodes.lines import Lines
-from kernel_assistant_training.episodes.threads import part_of_gpu
-from kernel_assistant_training.ppo.pool_worker import Job, PoolWorker
-from kernel_assistant_training.ppo.tasks import Task
+from kernel_assistant_training.episodes.lines import EpisodeFile
+from kernel_assistant_training.evaluation.options import WorkerOptions
+from kernel_assistant_training.evaluation.tasks import Task
+from kernel_assistant_training.evaluation.worker import EvaluationJob
+from kernel_assistant_training.evaluation.workers import EvaluationWorkers
 from kernel_assistant_training.tasks.label_rows import Label, label_of, rows_of
 from kernel_assistant_training.tasks.shards import graph_of, read_rows
 
-#: Tasks whose candidates are built before their turn comes.
-AHEAD = 4
 LOOK_SECONDS = 0.5
-#: So many in a row that fail are not those tasks' fault.
+#: If this many tasks fail in a row, the cause is not the tasks.
 MOST_FAILED = 20
-#: What the system says for want of something that other tasks want, too.
+#: Error numbers of exhausted resources, which would fail other tasks as well.
 _SCARCE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EROFS})
 
 
 @dataclass(frozen=True)
 class LabelOptions:
-    """`candidates` of a task at most, of the first `tasks_most` tasks; part by part in `parts` processes with
-    `builders` compilers each. With `rows_most` rows in the folder no task is begun."""
+    """At most `candidates` of each of the first `tasks_most` tasks, divided among `parts` processes with `builders`
+    compilers each. No task is started once the folder has `rows_most` rows."""
 
     out: Path
     tasks: Path
@@ -66,8 +56,8 @@ class LabelOptions:
 
 
 @dataclass(frozen=True)
-class Waiting:
-    """A task whose candidates from `first` on are being built."""
+class PendingTask:
+    """A task whose candidates, from number `first` on, are being built."""
 
     task: Task
     number: int
@@ -76,81 +66,53 @@ class Waiting:
 
 
 class Labeller:
-    """A context manager; part `part` of the tasks."""
+    """A context manager that judges part `part` of the tasks."""
 
     def __init__(self, options: LabelOptions, part: int) -> None:
         self._options, self._part, self._ready = options, part, False
         self._failed = 0
         folder = options.out / "labels"
-        self._lines = Lines(folder / f"labels-{part:02}.jsonl")
+        self._lines = EpisodeFile(folder / f"labels-{part:02}.jsonl")
         self._done, self._without = rows_of(folder)
-        self._device = _device(options.target, part)
-        self._folder = Path(tempfile.mkdtemp(prefix="kernel-assistant-labels-"))
-        self._cancel = threading.Event()
-        self._compiler = AheadCompiler(
-            self._device,
-            choose(options.sandbox),
-            self._folder,
-            self._cancel,
-            threads=options.builders,
-            lock=lock_of(self._device) if options.target == "cpu" else None,
+        self._workers = EvaluationWorkers(
+            WorkerOptions(
+                target=options.target,
+                python=options.python,
+                logs=folder,
+                cache=options.cache,
+                first=part,
+                total=options.parts,
+                builders=options.builders,
+                sandbox=options.sandbox,
+            )
         )
-        self._worker = PoolWorker(
-            self._device,
-            python=options.python,
-            log=folder / f"worker-{part:02}.log",
-            cache=options.cache,
-            sandbox=options.sandbox,
-            compiler=self._compiler,
-            quick_only=True,
-            throughput=True,
-            cancel=self._cancel,
-            env=part_of_gpu(options.parts, len(cuda.gpus())) if options.target == "cuda" else None,
-        )
+        self._worker, self._device = self._workers.workers[0], self._workers.device
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *ended: object) -> None:
-        self._cancel.set()
-        self._compiler.close()
-        self._worker.close()
+        self._workers.close()
         self._lines.close()
-        shutil.rmtree(self._folder, ignore_errors=True)
 
     def run(self) -> None:
-        """All tasks of this part, or until the time is over or no worker can be started."""
+        """Judges all tasks of this part, until the time is over or a stop is requested. Raises MissingError if no
+        worker can be started."""
         until = time.monotonic() + self._options.seconds
-        waiting: deque[Waiting] = deque()
-        for one in self._tasks():
-            waiting.append(one)
-            self._compiler.begin(one.candidates)
-            if len(waiting) > AHEAD:
-                self._judge(waiting.popleft())
-            if time.monotonic() >= until or not self._goes_on():
+        for one in self._workers.ahead(takewhile(lambda one: self._goes_on(until), self._tasks())):
+            if not self._goes_on(until):
                 return
-        while waiting and time.monotonic() < until and self._goes_on():
-            self._judge(waiting.popleft())
+            self._judge(one)
 
-    def _goes_on(self) -> bool:
-        """False where somebody wants an end; waits while they want a pause."""
+    def _goes_on(self, until: float) -> bool:
+        """Whether to continue: waits during a pause, False after `until` or if a stop is requested."""
         folder = self._options.out / "labels"
-        while (wish := wish_of(folder)) is Wish.pause:
+        while (command := wish_of(folder)) is TrainingCommand.pause:
             time.sleep(LOOK_SECONDS)
-        return wish is not Wish.stop
+        return command is not TrainingCommand.stop and time.monotonic() < until
 
-    def _measure_bandwidth(self) -> None:
-        """Evaluations name the floor."""
-        options, worker = self._options, self._worker
-        # All at once, and not one behind another under the lock.
-        worker.process.start(self._cancel)
-        with alone(self._device, self._cancel):
-            own = options.out / "labels"
-            worker.cache = folder_with_bandwidth(self._device, worker.process, options.cache, own, self._cancel)
-        self._ready = True
-
-    def _tasks(self) -> Iterator[Waiting]:
-        """Of the training split and this part, with the candidates that have no row."""
+    def _tasks(self) -> Iterator[PendingTask]:
+        """The tasks of the training split in this part, with those candidates that have no row."""
         options = self._options
         for row in read_rows(options.tasks)[: options.tasks_most]:
             if row["split"] != "train" or int(row["key"][:8], 16) % options.parts != self._part:
@@ -158,17 +120,19 @@ class Labeller:
             done = self._done[row["key"]]
             if done >= options.candidates or row["key"] in self._without:
                 continue
-            one: Waiting | None = None
+            one: PendingTask | None = None
             with self._outlived(row["key"]):
-                found = tuple(islice(candidates(graph_of(row), self._device), options.candidates))
-                if done < len(found):
-                    one = Waiting(task_of(row, options.target), row["number"], done, found[done:])
+                every = tuple(islice(candidates(graph_of(row), self._device), options.candidates))
+                if done < len(every):
+                    one = PendingTask(task_of(row, options.target), row["number"], done, every[done:])
             if one is not None:
                 yield one
 
     @contextmanager
     def _outlived(self, key: str) -> Iterator[None]:
-        """What goes wrong with a task costs that task, which has a row that says so. Raises what is the machine's."""
+        """A context manager that turns an error of one task into a row for this task. Errors of the machine are
+        raised.
+        """
         try:
             yield
         except Unsupported as why:
@@ -182,28 +146,24 @@ class Labeller:
                 cause = f"{MOST_FAILED} tasks in a row failed, the last with {type(error).__name__}: {error}"
                 raise InternalError(cause, "their rows have the messages") from error
 
-    def _judge(self, one: Waiting) -> None:
+    def _judge(self, one: PendingTask) -> None:
         if not self._ready:
-            self._measure_bandwidth()
-        job = Job(one.task, tuple((candidate, Tier.quick) for candidate in one.candidates))
+            self._device, self._ready = self._workers.start(), True
+        job = EvaluationJob(one.task, tuple((candidate, Tier.quick) for candidate in one.candidates))
         began, known, judged = time.monotonic(), list[float](), False
         with self._outlived(one.task.key):
             self._worker.do(job, lambda: known.append(time.monotonic()))
             judged, self._failed = True, 0
-        self._compiler.forget(one.candidates)
         if not judged:
             self._worker.renew()
         elif job.opened is None and not any(job.found):
             self._add(one.task.key, "unopened", job.why)
         else:
             opened: float | None = round(known[0] - began, 4)
-            for number, (candidate, found) in enumerate(zip(one.candidates, job.found, strict=True), one.first):
-                self._lines.add(label_of(one.task.key, number, candidate, found, self._device, opened))
+            for number, (candidate, evaluation) in enumerate(zip(one.candidates, job.found, strict=True), one.first):
+                self._lines.add(label_of(one.task.key, number, candidate, evaluation, self._device, opened))
                 opened = None
-        if self._worker.lost:
-            raise MissingError(
-                f"no worker could be started: {self._worker.lost}", f"see worker-{self._part:02}.log beside the labels"
-            )
+        self._worker.require()
 
     def _add(self, key: str, outcome: str, message: str) -> None:
         self._lines.add(
@@ -219,7 +179,9 @@ class Labeller:
 
 
 def candidates(graph: OpGraph, device: DeviceFacts) -> Iterator[Candidate]:
-    """The generator's: its first schedules, then their neighbours, and theirs, each text once. Raises Unsupported."""
+    """The generator's candidates: its initial schedules, then their neighbours, then the neighbours of these and so on.
+    Candidates with equal text are given once. Raises Unsupported.
+    """
     schedules = dict.fromkeys(initial(graph, device.target, device))
     texts = set[str]()
     waiting, known = deque(schedules), deque(schedules)
@@ -229,7 +191,7 @@ def candidates(graph: OpGraph, device: DeviceFacts) -> Iterator[Candidate]:
             if candidate.hash() not in texts:
                 texts.add(candidate.hash())
                 yield candidate
-        # Only now: each neighbour is written once to see whether it fits, and most are never asked for.
+        # Neighbours are computed late: each is emitted once to check that it fits, and most are never asked for.
         fresh = [other for other in neighbours(graph, known.popleft(), device) if other not in schedules]
         schedules |= dict.fromkeys(fresh)
         waiting.extend(fresh)
@@ -237,21 +199,15 @@ def candidates(graph: OpGraph, device: DeviceFacts) -> Iterator[Candidate]:
 
 
 def of_machine(error: Exception) -> bool:
-    """Whether the next task would meet it, too. A UsageError is about what was asked, which is the task."""
+    """Whether the next task would fail in the same way. A UsageError concerns the task."""
     if isinstance(error, KernelAssistantError):
         return not isinstance(error, UsageError)
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SCARCE)
 
 
 def task_of(row: dict[str, Any], target: str) -> Task:
-    """A row of the shards as the pool of training by reward takes it."""
+    """A row of the shards as a Task of reinforcement learning."""
     path = f"/nowhere/task_{row['key']}.py"
     described = build_task(path, target=target, numerics=Numerics.kernelbench, text=row["text"])
     graph = graph_of(row)
     return Task(row["key"], row["operator_count"], graph, canonical(graph), described)
-
-
-def _device(target: str, part: int) -> DeviceFacts:
-    """Of several GPUs the parts have one each in turn. Raises MissingError where there is none."""
-    gpus = cuda.gpus() if target == "cuda" else []
-    return gpus[part % len(gpus)] if gpus else detect(target)

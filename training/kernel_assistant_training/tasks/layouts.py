@@ -1,12 +1,12 @@
-"""Values that tasks begin with: layout, sizes, dtype, and how they are drawn."""
+"""The first value of a task: layout, sizes, dtype, and how it is drawn."""
 
 from __future__ import annotations
 
 from random import Random
 
-from kernel_assistant_training.tasks.arguments import Value
+from kernel_assistant_training.tasks.candidates.arguments import Value
 
-#: Sizes behind the batch, by rank.
+#: Sizes after the batch dimension, by rank.
 _SIZES: dict[int, tuple[tuple[int, ...], ...]] = {
     2: ((64, 128, 200, 256, 512, 768, 1000, 1024, 2048, 3000, 4096),),
     3: ((32, 64, 96, 128, 197), (64, 128, 256, 384, 512, 1024)),
@@ -15,13 +15,13 @@ _SIZES: dict[int, tuple[tuple[int, ...], ...]] = {
 }
 _RANKS = {2: 0.3, 3: 0.35, 4: 0.3, 5: 0.05}
 _DTYPES = {"float32": 0.8, "bfloat16": 0.12, "float16": 0.08}
-#: Half of the inputs are within (0, 1): logarithms, roots and inverse functions want them.
+#: The second gives values within (0, 1), which logarithms, roots and inverse functions need.
 _DRAWS = ("torch.randn({shape}%s)", "torch.rand({shape}%s) * 0.9 + 0.05")
 START_BATCH = 8
 
 
 def value(random: Random, target: str, rank: int = 0) -> Value:
-    """A random one; of a rank, where there is one."""
+    """A random value; of rank `rank` unless that is 0."""
     drawn = rank or random.choices(list(_RANKS), list(_RANKS.values()))[0]
     sizes = tuple(random.choice(choices) for choices in _SIZES[drawn])
     dtype = random.choices(list(_DTYPES), list(_DTYPES.values()))[0] if target == "cuda" else "float32"

@@ -1,10 +1,10 @@
-"""The process that runs candidates, one line of JSON in, one out; started by filter.py in a sandbox.
+"""The process that runs candidates, started by filter.py in a sandbox; it reads and writes lines of JSON.
 
-A candidate comes as {text, operators, number, low, high, most_bytes, compile, word}. Before it times something the
-probe says {"times"} and waits for {"go"}: others may be timing on the device; {"timed", "batch"} ends that. What comes
-with {"graph", "unused"} is for the other side to judge; where it says {"go": false} nothing follows. Last comes
-{"reason", "spent", …}, at any place where there is one; `spent` are seconds by stage, and what tidying behind the
-candidate before took. All have the word.
+A candidate comes as {text, operators, number, low, high, most_bytes, compile, word}. Before the probe times something
+it sends {"times"} and waits for {"go"}, because others may be timing on the device; {"timed", "batch"} ends that. It
+sends the graph as {"graph", "unused"}; if the filter answers {"go": false}, the exchange is over. The last message is
+{"reason", "spent", …}, which may come at any point; `spent` has the seconds of each stage, and the seconds that
+cleaning up after the previous candidate took. All messages have the word.
 """
 
 from __future__ import annotations
@@ -22,18 +22,18 @@ from typing import IO, Any
 import torch
 
 from kernel_assistant_training.synth.digest_kernelbench import exporter
+from kernel_assistant_training.tasks.candidates.writing import batch_of
 from kernel_assistant_training.tasks.records import Reason
 from kernel_assistant_training.tasks.running import Rejected, Running, first_line, guarded
 from kernel_assistant_training.tasks.used import plain, used
 from kernel_assistant_training.tasks.values import ROUNDED, alike, check_finite, check_values
-from kernel_assistant_training.tasks.writing import batch_of
 
-#: Of a GPU, what a probe keeps for its next candidate: to ask the driver for memory takes longer than most tasks.
+#: GPU memory that a probe keeps for its next candidate: allocating it anew takes longer than most tasks.
 KEPT_BYTES = 2 << 30
 Ask = Callable[[dict[str, Any]], bool]
 
 
-class Spent(dict[str, float]):
+class ProbeTimes(dict[str, float]):
     """Seconds by stage."""
 
     @contextlib.contextmanager
@@ -45,15 +45,15 @@ class Spent(dict[str, float]):
             self[stage] = round(time.perf_counter() - began, 4)
 
 
-def judge(asked: dict[str, Any], device: str, ask: Ask, spent: Spent) -> dict[str, Any] | None:
-    """The last line about a candidate; None where whoever asked has seen enough."""
+def judge(asked: dict[str, Any], device: str, ask: Ask, spent: ProbeTimes) -> dict[str, Any] | None:
+    """The last message about a candidate; None if the filter needs none."""
     try:
         return _judged(asked, device, ask, spent)
     except Rejected as rejected:
         return {"reason": rejected.reason.value, "message": rejected.message, "spent": spent}
 
 
-def _judged(asked: dict[str, Any], device: str, ask: Ask, spent: Spent) -> dict[str, Any] | None:
+def _judged(asked: dict[str, Any], device: str, ask: Ask, spent: ProbeTimes) -> dict[str, Any] | None:
     with spent.on("build"):
         running = Running(asked["text"], device)
     with spent.on("values"), guarded():
@@ -61,12 +61,12 @@ def _judged(asked: dict[str, Any], device: str, ask: Ask, spent: Spent) -> dict[
     with spent.on("turn"):
         ask({"times": True})
     with spent.on("fit"):
-        found = running.fit(asked["low"], asked["high"], asked["most_bytes"], Random(asked["number"]))
-    ask({"timed": found, "batch": batch_of(running.text)})
+        milliseconds = running.fit(asked["low"], asked["high"], asked["most_bytes"], Random(asked["number"]))
+    ask({"timed": milliseconds, "batch": batch_of(running.text)})
     with spent.on("graph"):
         inputs = running.inputs(1)
         want = running.outputs(inputs)
-        # More values were drawn than for the first batch: one of them may be next to a pole.
+        # These inputs have more values than those of the first batch size, and one may be close to a pole.
         check_finite(want)
         try:
             document = exporter()(running.model, tuple(inputs), {})
@@ -83,7 +83,7 @@ def _judged(asked: dict[str, Any], device: str, ask: Ask, spent: Spent) -> dict[
 
 
 def _check_compiled(running: Running, inputs: list[Any], want: list[torch.Tensor], backend: str) -> None:
-    """Runs under torch.compile and gives what eager gives."""
+    """Raises Rejected unless the module runs under torch.compile with the results of eager mode."""
     try:
         with torch.no_grad():
             got = torch.compile(running.model, backend=backend, dynamic=False)(*inputs)
@@ -97,7 +97,7 @@ def _check_compiled(running: Running, inputs: list[Any], want: list[torch.Tensor
 
 
 def _import_tracers() -> None:
-    """What torch imports when it traces and compiles for the first time."""
+    """Import what torch loads when it traces and compiles for the first time."""
     model, inputs = torch.nn.Softplus(), (torch.ones(2, 3),)
     exporter()(model, inputs, {})
     torch.compile(model, backend="aot_eager", dynamic=False)(*inputs)
@@ -105,9 +105,9 @@ def _import_tracers() -> None:
 
 
 def serve(device: str, answers: IO[str]) -> None:
-    """Until the input ends."""
+    """Judge candidates until the input ends."""
     _import_tracers()
-    # What torch consists of is never garbage: looking through it behind each candidate took half of the time.
+    # Torch's own objects are never garbage: scanning them after each candidate took half of the time.
     gc.collect()
     gc.freeze()
 
@@ -116,7 +116,7 @@ def serve(device: str, answers: IO[str]) -> None:
         answers.flush()
 
     say({"ready": torch.__version__})
-    spent = Spent()
+    spent = ProbeTimes()
     for line in sys.stdin:
         asked = json.loads(line)
         word = {"word": asked.pop("word")}
@@ -125,24 +125,26 @@ def serve(device: str, answers: IO[str]) -> None:
             say({**question, **word})
             return bool(json.loads(sys.stdin.readline())["go"])
 
-        found = judge(asked, device, ask, spent)
-        if found is not None:
-            say({**found, **word})
-        spent = Spent()
+        reply = judge(asked, device, ask, spent)
+        if reply is not None:
+            say({**reply, **word})
+        spent = ProbeTimes()
         with spent.on("tidy"):
             gc.collect()
-            # What is left belongs to torch: some of its caches grow with each candidate.
+            # The remaining objects are torch's: some of its caches grow with each candidate.
             gc.freeze()
             if device != "cpu" and torch.cuda.memory_reserved(device) > KEPT_BYTES:
                 torch.cuda.empty_cache()
 
 
 def main() -> None:
-    """`probe DEVICE THREADS BYTES SHARE`; bytes are for a GPU's memory, 0 for no bound, as is the share of it."""
+    """`probe DEVICE THREADS BYTES SHARE`: judges candidates on DEVICE with at most BYTES of GPU memory (0: no limit),
+    and at most the share SHARE of it.
+    """
     # As in worker/boot.py.
     gc.set_threshold(100_000)
     device, threads, most, share = sys.argv[1], int(sys.argv[2]), int(sys.argv[3]), float(sys.argv[4])
-    # What candidates print is no answer.
+    # Standard output carries the messages, so what candidates print goes to standard error.
     answers = os.fdopen(os.dup(1), "w", encoding="utf-8")
     os.dup2(2, 1)
     torch.set_num_threads(threads)

@@ -1,4 +1,4 @@
-"""What passes between crawl, filter and shards."""
+"""The records that crawl, filter and shards exchange."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import Record
 from kernel_assistant.sandbox.contract import GIB
 
-#: Where an operator or a task is from.
+#: The origin of an operator or a task.
 Source = Literal["torch.nn", "torch.nn.functional", "torch.Tensor", "transformers", "composed", "model"]
-#: The text's only free number.
+#: The only number of a text that may be changed.
 BATCH_LINE = r"^BATCH = (\d+)$"
 
 
 class Reason(str, Enum):
-    """Why a candidate was left out, in the order in which it is looked for; docs/tasks.md says what each means."""
+    """Why a candidate was left out, in the order of the checks; docs/tasks.md says what each means."""
 
     broken = "broken"
     crashed = "crashed"
@@ -41,9 +41,9 @@ class Reason(str, Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """What the filter asks for. `window` in milliseconds, `seconds` for a candidate, `most_bytes` of its inputs,
-    `memory` in bytes of the process (CPU) or on its GPU, of which it is not to take more than `share` either. `compile`
-    is a backend of torch.compile."""
+    """The filter's limits: `window` in milliseconds, `seconds` for a candidate, `most_bytes` of its inputs, `memory` in
+    bytes of the process (CPU) or on the GPU, of which it may not take more than `share`. `compile` is a backend of
+    torch.compile."""
 
     device: str
     window: tuple[float, float]
@@ -56,8 +56,8 @@ class Rules:
 
 
 class TaskText(Record, frozen=True, kw_only=True):
-    """A candidate: number `number` of its stream. `operators` are the names that it declares, `attribution` says where
-    they are from (one line each: name, package, version, licence)."""
+    """Candidate number `number` of its stream. `operators` are the names that it declares; `attribution` has a line for
+    the origin of each (name, package, version, licence)."""
 
     number: int
     source: Source
@@ -66,10 +66,11 @@ class TaskText(Record, frozen=True, kw_only=True):
     text: str
 
 
-class Verdict(Record, frozen=True, kw_only=True):
-    """What became of a candidate. From `key` on only where it came so far; `text` is with the batch size that was
-    fitted, `eager_ms` is eager PyTorch's time with it, `seconds` is what judging took, `spent` what the probe says
-    of it by stage."""
+class FilterResult(Record, frozen=True, kw_only=True):
+    """The filter's result for a candidate. The fields from `key` on are set only if the candidate got to this check.
+    `text` has the fitted batch size and `eager_ms` is eager PyTorch's time with it; `seconds` is how long judging took,
+    and `spent` how long each of its stages took, as the probe reports it.
+    """
 
     number: int
     source: Source

@@ -12,18 +12,18 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from kernel_assistant_training.tasks.candidates.writing import batch_of, with_batch
 from kernel_assistant_training.tasks.records import Reason
-from kernel_assistant_training.tasks.writing import batch_of, with_batch
 
-#: Times that the batch size is changed to come into the window.
+#: Most changes of the batch size to reach the window.
 FITS = 6
 CALLS = 5
-#: The target lies up to so many times above the window's lower end.
+#: The target time is at most this many times the lower end of the window.
 SPAN = 12.0
 
 
 class Rejected(Exception):
-    """The candidate has been found out."""
+    """The candidate is rejected, for `reason`."""
 
     def __init__(self, reason: Reason, message: str = "") -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class Rejected(Exception):
 
 
 class Running:
-    """A text that was built on a device. Raises Rejected (broken, memory) where it cannot be."""
+    """The module of a text, built on a device. Raises Rejected (broken, memory) if that fails."""
 
     def __init__(self, text: str, device: str) -> None:
         self.text, self.device = text, device
@@ -51,34 +51,36 @@ class Running:
             return list(self._get_inputs())
 
     def outputs(self, inputs: list[Any], seed: int = 0) -> list[torch.Tensor]:
-        """Tensors, flat. `seed` is for what is random inside."""
+        """The output tensors as a flat list. `seed` is for random operators inside the module."""
         torch.manual_seed(seed)
         with guarded(), torch.no_grad():
             return [leaf for leaf in tree_leaves(self.model(*inputs)) if isinstance(leaf, torch.Tensor)]
 
     def fit(self, low: float, high: float, most_bytes: int, random: Random) -> float:
-        """Changes the batch size until a call takes `low` to `high` milliseconds; the time. Raises Rejected."""
+        """Changes the batch size until a call takes `low` to `high` milliseconds; returns the time. Raises Rejected."""
         target = math.exp(random.uniform(math.log(1.6 * low), math.log(min(0.7 * high, SPAN * low))))
-        found = 0.0
+        milliseconds = 0.0
         for _ in range(FITS):
             inputs = self.inputs(1)
-            found = self.milliseconds(inputs, low, high)
-            if low <= found <= high:
-                return found
+            milliseconds = self.milliseconds(inputs, low, high)
+            if low <= milliseconds <= high:
+                return milliseconds
             batch = batch_of(self.text)
             if batch is None:
                 break
             held = sum(leaf.nbytes for leaf in tree_leaves(inputs) if isinstance(leaf, torch.Tensor))
             most = max(2, batch * most_bytes // max(held, 1))
-            wanted = min(most, max(2, math.ceil(batch * target / found)))
+            wanted = min(most, max(2, math.ceil(batch * target / milliseconds)))
             if wanted == batch:
                 break
             self.text = with_batch(self.text, wanted)
             self._build()
-        raise Rejected(Reason.too_fast if found < low else Reason.too_slow, f"{found:.3g} ms")
+        raise Rejected(Reason.too_fast if milliseconds < low else Reason.too_slow, f"{milliseconds:.3g} ms")
 
     def milliseconds(self, inputs: list[Any], low: float, high: float) -> float:
-        """Median of a few calls; of one that is far outside of the window, that. Others wait meanwhile."""
+        """The median time of a few calls; only one call is measured if its time is far outside of the range from `low`
+        to `high`, because other probes wait.
+        """
         times: list[float] = []
         with guarded(), torch.no_grad():
             for _ in range(CALLS + 1):
@@ -97,7 +99,7 @@ class Running:
 
 
 class guarded:  # noqa: N801 - used as a with statement, as contextlib's are
-    """Names what user code raises: memory, or broken."""
+    """Turns exceptions of user code into Rejected: memory or broken."""
 
     def __enter__(self) -> None:
         self._warnings = warnings.catch_warnings()

@@ -1,4 +1,4 @@
-"""Verdicts as Parquet shards with a data card."""
+"""Results of the filter as Parquet shards with a data card."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from typing import Any
 from kernel_assistant.errors import MissingError, StoreError, boundary
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import from_builtins, to_builtins
-from kernel_assistant_training.tasks.records import Reason, Verdict
+from kernel_assistant_training.tasks.records import FilterResult, Reason
 
 ROWS = 2000
 CARD = "DATA_CARD.md"
@@ -21,7 +21,7 @@ _NO_PYARROW = "pip install 'kernel-assistant[train]'"
 
 
 def arrow() -> Any:
-    """pyarrow with its Parquet part. Raises MissingError."""
+    """Imports pyarrow with its Parquet part. Raises MissingError."""
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -30,7 +30,8 @@ def arrow() -> Any:
 
 
 def task_schema() -> Any:
-    """Of a row. `operators` are as declared, `graph` is the OpGraph as JSON, `eager_ms` milliseconds a call."""
+    """The columns of a task. `operators` are the declared ones, `graph` is the OpGraph as JSON, `eager_ms` is the time
+    of a call."""
     pa = arrow()
     words = pa.list_(pa.string())
     return pa.schema(
@@ -51,8 +52,8 @@ def task_schema() -> Any:
     )
 
 
-def write_tasks(out: Path, verdicts: Iterable[Verdict], target: str, seed: int) -> list[Path]:
-    """Shards of what passed, by number; each key once."""
+def write_tasks(out: Path, verdicts: Iterable[FilterResult], target: str, seed: int) -> list[Path]:
+    """Writes the tasks that passed as shards, ordered by number; each key once."""
     import msgspec
 
     rows: dict[str, dict[str, Any]] = {}
@@ -67,7 +68,9 @@ def write_tasks(out: Path, verdicts: Iterable[Verdict], target: str, seed: int) 
 
 
 def write_shards(out: Path, name: str, rows: Sequence[dict[str, Any]], schema: Any) -> list[Path]:
-    """`NAME-00000.parquet`, …: written beside and renamed; shards of an earlier and longer set are removed."""
+    """Writes `NAME-00000.parquet`, …, each under a temporary name first. Removes further shards of an earlier, longer
+    set.
+    """
     pa, paths = arrow(), list[Path]()
     with boundary(StoreError, f"{out}: shards could not be written"):
         for number, start in enumerate(range(0, len(rows), ROWS)):
@@ -84,12 +87,12 @@ def write_shards(out: Path, name: str, rows: Sequence[dict[str, Any]], schema: A
 
 
 def read_rows(folder: Path, name: str = "tasks") -> list[dict[str, Any]]:
-    """Of all shards, in order."""
+    """The rows of all shards, in order."""
     pa = arrow()
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob(f"{name}-*.parquet")):
-        found += pa.parquet.read_table(path).to_pylist()
-    return found
+        rows += pa.parquet.read_table(path).to_pylist()
+    return rows
 
 
 def graph_of(row: dict[str, Any]) -> OpGraph:
@@ -98,10 +101,10 @@ def graph_of(row: dict[str, Any]) -> OpGraph:
     return from_builtins(msgspec.json.decode(row["graph"]), OpGraph)
 
 
-def card(verdicts: Sequence[Verdict], about: dict[str, object], missing: dict[str, Counter[str]]) -> str:
-    """The data card: what there is of which source, what became of the rest, and with what it was made.
+def card(verdicts: Sequence[FilterResult], about: dict[str, object], missing: dict[str, Counter[str]]) -> str:
+    """The data card: how many tasks come from each source, why the others were left out, and the versions used.
 
-    `missing` are counts of what no text came of, by reason, under a heading each.
+    `missing` counts operators and answers that gave no text, by heading and reason.
     """
     sources = sorted({one.source for one in verdicts})
     tried, passed = Counter(one.source for one in verdicts), [one for one in verdicts if one.reason is Reason.passed]
@@ -136,20 +139,20 @@ def card(verdicts: Sequence[Verdict], about: dict[str, object], missing: dict[st
     )
     splits = Counter(one.split for one in passed)
     lines += _table("split", ("tasks",), sorted(splits.items()))
-    for heading, found in missing.items():
-        lines += _table(heading, ("count",), found.most_common(25))
+    for heading, by_reason in missing.items():
+        lines += _table(heading, ("count",), by_reason.most_common(25))
     return "\n".join(lines)
 
 
 def versions() -> dict[str, str]:
-    """Of what tasks are made with."""
-    found = {"python": platform.python_version()}
+    """Versions of the packages that made the tasks."""
+    installed = {"python": platform.python_version()}
     for package in ("torch", "transformers", "pyarrow", "kernel-assistant"):
         try:
-            found[package] = version(package)
+            installed[package] = version(package)
         except PackageNotFoundError:
-            found[package] = "not installed"
-    return found
+            installed[package] = "not installed"
+    return installed
 
 
 def write_card(out: Path, text: str) -> None:

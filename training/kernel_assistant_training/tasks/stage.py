@@ -1,4 +1,4 @@
-"""`synth`: candidates through the filter until there are enough, then shards and card."""
+"""The stage `synth`: sends candidates through the filter until there are enough tasks, then writes shards and card."""
 
 from __future__ import annotations
 
@@ -11,28 +11,28 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kernel_assistant.sandbox.choose import choose
-from kernel_assistant_training.episodes.lines import Lines, read_lines
-from kernel_assistant_training.episodes.threads import share_of_gpu
-from kernel_assistant_training.ppo.run_folder import RunFolder
+from kernel_assistant_training.episodes.lines import EpisodeFile, read_lines
+from kernel_assistant_training.evaluation.threads import share_of_gpu
 from kernel_assistant_training.run_control import RunControl
-from kernel_assistant_training.tasks.composer import Composer, asked
+from kernel_assistant_training.run_settings import claim_run
+from kernel_assistant_training.tasks.candidates.composer import Composer, asked
+from kernel_assistant_training.tasks.candidates.operators import Operator
+from kernel_assistant_training.tasks.candidates.writers import Writers
 from kernel_assistant_training.tasks.filter import Filter, window
-from kernel_assistant_training.tasks.operators import Operator
-from kernel_assistant_training.tasks.records import Reason, Rules, TaskText, Verdict
+from kernel_assistant_training.tasks.records import FilterResult, Reason, Rules, TaskText
 from kernel_assistant_training.tasks.shards import arrow, card, write_card, write_tasks
-from kernel_assistant_training.tasks.stream import ASKED, Source, Texts
-from kernel_assistant_training.tasks.writers import Writers
+from kernel_assistant_training.tasks.stream import ASKED, StreamSource, Texts
 
 VERDICTS, ANSWERS = "verdicts.jsonl", "answers.jsonl"
 REPORT_EVERY = 10
-#: Probes for which one process writes.
+#: Probes for which one writing process suffices.
 SERVED = 8
 
 
 @dataclass(frozen=True)
-class Asked:
-    """What a folder is held to. `blocks` of transformers' classes (-1: all), `variants` texts of a crawled operator,
-    `answers` of a language model."""
+class SynthesisSettings:
+    """The settings that may not change within a folder: `blocks` classes of transformers (-1: all), `variants` texts of
+    each crawled operator, `answers` of a language model."""
 
     target: str
     recipe: str
@@ -44,11 +44,11 @@ class Asked:
 
 
 @dataclass(frozen=True)
-class Options:
-    """`count` tasks, or what `most` candidates give; `devices` are the workers' (cpu, cuda:0, …), one each."""
+class SynthesisOptions:
+    """Stops after `count` tasks or `most` candidates; `devices` has one entry (cpu, cuda:0, …) for each worker."""
 
     out: Path
-    asked: Asked
+    asked: SynthesisSettings
     count: int
     devices: tuple[str, ...]
     sandbox: str = "auto"
@@ -56,14 +56,14 @@ class Options:
     until: float = float("inf")
 
 
-class Synthesis:
-    """One run of the stage. `composer` answers where `asked.answers` are wanted."""
+class SynthesisRun:
+    """One run of the stage. `composer` is needed if `asked.answers` is not 0."""
 
-    def __init__(self, options: Options, control: RunControl, composer: Composer | None) -> None:
+    def __init__(self, options: SynthesisOptions, control: RunControl, composer: Composer | None) -> None:
         self._options, self._control, self._composer = options, control, composer
         path = options.out / VERDICTS
-        self._lines = Lines(path)
-        self.verdicts = list(read_lines(path, Verdict))
+        self._lines = EpisodeFile(path)
+        self.verdicts = list(read_lines(path, FilterResult))
         self._keys = {one.key for one in self.verdicts if one.reason is Reason.passed}
         self._lock = threading.Lock()
         self._timing = {device: threading.Lock() for device in options.devices}
@@ -71,15 +71,15 @@ class Synthesis:
         self.unbuilt: Counter[str] = Counter()
         self.unfit: Counter[str] = Counter()
         self.unreadable: Counter[str] = Counter()
-        self._answers = Lines(options.out / ANSWERS)
+        self._answers = EpisodeFile(options.out / ANSWERS)
         wanted = options.asked
-        source = Source(wanted.seed, wanted.target, wanted.blocks, wanted.variants)
+        source = StreamSource(wanted.seed, wanted.target, wanted.blocks, wanted.variants)
         self._writers = Writers(source, len(options.devices) // SERVED)
         self._stream = self._candidates(Texts(source))
         self._began, self._before = time.monotonic(), len(self.verdicts)
 
     def run(self) -> None:
-        """Until there are enough, somebody stops it, or no probe can be started."""
+        """Runs until there are enough tasks, somebody stops it, or no probe can be started."""
         with ThreadPoolExecutor(len(self._options.devices), "probe") as pool:
             ends = [pool.submit(self._work, number) for number in range(len(self._options.devices))]
             for end in ends:
@@ -104,12 +104,12 @@ class Synthesis:
                 self.unbuilt[one.reason] += 1
 
     def _asked(self, operators: list[Operator], done: set[int]) -> Iterator[TaskText]:
-        """Answers that were given before are not asked for again."""
+        """The model's answers; those of an earlier run are read from the file."""
         known = list(read_lines(self._options.out / ANSWERS, TaskText))
         yield from (one for one in known if one.number not in done)
         assert self._composer is not None
         numbers = range(max((one.number - ASKED + 1 for one in known), default=0), self._options.asked.answers)
-        found = asked(
+        answers = asked(
             self._composer,
             operators,
             self._options.asked.seed,
@@ -117,12 +117,12 @@ class Synthesis:
             lambda: self._failed,
             lambda why: self.unreadable.update([why]),
         )
-        for one in found:
+        for one in answers:
             self._answers.add(one)
             yield one
 
     def _next(self) -> TaskText | None:
-        """While somebody wants a pause, all workers wait here."""
+        """The next candidate, None at the end. During a pause all workers wait here."""
         options = self._options
         with self._lock:
             over = self._failed or len(self._keys) >= options.count or time.monotonic() >= options.until
@@ -153,10 +153,10 @@ class Synthesis:
             self._failed = True
             raise
 
-    def _keep(self, verdict: Verdict) -> None:
+    def _keep(self, verdict: FilterResult) -> None:
         with self._lock:
             if verdict.reason is Reason.passed and verdict.key in self._keys:
-                # Another worker was at a task of this key at the same time.
+                # Another worker judged a task with this key at the same time.
                 verdict = _duplicate(verdict)
             if verdict.reason is Reason.passed:
                 self._keys.add(verdict.key)
@@ -175,12 +175,13 @@ class Synthesis:
         self._control.report(len(self.verdicts), figures)
 
 
-def synthesise(options: Options, composer: Composer | None = None) -> str:
-    """The stage; the data card. Raises UsageError for a folder of other options, MissingError, DeviceError."""
+def synthesise(options: SynthesisOptions, composer: Composer | None = None) -> str:
+    """Runs the stage; returns the data card. Raises UsageError for a folder with other settings, MissingError,
+    DeviceError."""
     arrow()
-    RunFolder(options.out, {"stage": "synth", **asdict(options.asked)})
+    claim_run(options.out, {"stage": "synth", **asdict(options.asked)})
     with RunControl(options.out, "synth") as control:
-        run = Synthesis(options, control, composer)
+        run = SynthesisRun(options, control, composer)
         try:
             run.run()
         finally:
@@ -194,7 +195,7 @@ def synthesise(options: Options, composer: Composer | None = None) -> str:
     return text
 
 
-def _duplicate(verdict: Verdict) -> Verdict:
+def _duplicate(verdict: FilterResult) -> FilterResult:
     import msgspec
 
     return msgspec.structs.replace(verdict, reason=Reason.duplicate, graph=None)

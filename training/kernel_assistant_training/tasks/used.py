@@ -10,20 +10,21 @@ from torch import nn
 from torch.overrides import TorchFunctionMode
 from torch.utils._pytree import tree_leaves
 
-#: Of operators between two values: what the reflected and the true ones are called otherwise.
+#: Other names of binary operators: the reflected ones and those of true division.
 _SAME = {"truediv": "div", "rtruediv": "div", "radd": "add", "rsub": "sub", "rmul": "mul", "rpow": "pow"}
 
 
 def plain(name: str) -> str:
-    """`torch.nn.functional.log_softmax`, `Tensor.log_softmax` and `LogSoftmax` are one name, and so are `x / 2`,
-    `2 / x` and `torch.div`."""
-    found = name.rpartition(".")[2].replace("_", "").lower()
-    return _SAME.get(found, found)
+    """The plain name of an operator, without its module and way of writing it: `torch.nn.functional.log_softmax`,
+    `Tensor.log_softmax` and `LogSoftmax` have the same plain name, and so do `x / 2`, `2 / x` and `torch.div`.
+    """
+    base = name.rpartition(".")[2].replace("_", "").lower()
+    return _SAME.get(base, base)
 
 
 def used(model: nn.Module, inputs: Iterable[Any]) -> frozenset[str]:
-    """Plain names of functions and classes that an output of `model` depends on. A result that nobody reads adds
-    nothing, and what a function of torch calls inside is part of that function."""
+    """Plain names of functions and classes that an output of `model` depends on. Unused results do not count, and what
+    a torch function calls inside is part of that function."""
     seen = _Seen()
     hooks = [part.register_forward_hook(seen.module) for part in model.modules()]
     try:
@@ -38,7 +39,7 @@ class _Seen(TorchFunctionMode):
     def __init__(self) -> None:
         super().__init__()
         self._names: dict[int, frozenset[str]] = {}
-        # An object that is gone could give its id to another.
+        # Keeps tensors alive, because a new object could get the id of a deleted one.
         self._kept: list[torch.Tensor] = []
 
     def __torch_function__(
@@ -50,12 +51,12 @@ class _Seen(TorchFunctionMode):
         return result
 
     def module(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        """A forward hook."""
+        """A forward hook that records the module's name for its output."""
         self._mark(output, self.of(output) | self.of(inputs) | {plain(type(module).__name__)})
 
     def of(self, values: Any) -> frozenset[str]:
-        found: frozenset[str] = frozenset()
-        return found.union(*(self._names.get(id(leaf), frozenset()) for leaf in tree_leaves(values)))
+        empty: frozenset[str] = frozenset()
+        return empty.union(*(self._names.get(id(leaf), frozenset()) for leaf in tree_leaves(values)))
 
     def _mark(self, values: Any, names: frozenset[str]) -> None:
         for leaf in tree_leaves(values):

@@ -1,4 +1,6 @@
-"""What outputs must be: tensors, finite, repeatable, not constant, another for other inputs, not an input."""
+"""Checks that outputs are tensors, finite, repeatable, not constant, dependent on the inputs, and not an input
+itself.
+"""
 
 from __future__ import annotations
 
@@ -10,16 +12,16 @@ from kernel_assistant_training.tasks.records import Reason
 from kernel_assistant_training.tasks.running import Rejected, Running
 
 REPEATS = 3
-#: Of the largest magnitude: within it two outputs are indistinguishable.
+#: Two outputs are indistinguishable if they differ by at most this share of the largest magnitude.
 ALIKE = 1e-2
-#: The same of one output's own spread.
+#: An output is constant if its range is at most this share of its largest magnitude.
 FLAT = 1e-6
-#: torch.compile may round otherwise.
+#: The tolerance for torch.compile, which may round differently.
 ROUNDED = 2e-2
 
 
 def check_values(running: Running) -> None:
-    """Raises Rejected."""
+    """Raises Rejected if the outputs fail one of the checks."""
     inputs = running.inputs(1)
     first = running.outputs(inputs)
     if not any(one.numel() for one in first) or not all(one.layout is torch.strided for one in first):
@@ -41,13 +43,13 @@ def check_values(running: Running) -> None:
 
 
 def check_finite(outputs: list[torch.Tensor]) -> None:
-    """Raises Rejected."""
+    """Raises Rejected if an output is not finite."""
     if not all(one.isfinite().all() for one in outputs if one.is_floating_point() or one.is_complex()):
         raise Rejected(Reason.not_finite)
 
 
 def alike(some: list[torch.Tensor], others: list[Any], share: float) -> bool:
-    """Whether all differ by at most a share of their largest magnitude; numbers that are not floating, not at all."""
+    """Whether all outputs differ by at most the share `share` of their largest magnitude; integers must be equal."""
     if len(some) != len(others) or any(a.shape != b.shape for a, b in zip(some, others, strict=True)):
         return False
     return all(_near(a, b, share) for a, b in zip(some, others, strict=True))
@@ -61,7 +63,7 @@ def _near(one: torch.Tensor, other: torch.Tensor, share: float) -> bool:
 
 
 def _flat(one: torch.Tensor) -> bool:
-    """A single number is not constant for being alone."""
+    """Whether all elements are equal. A tensor with a single number does not count."""
     if one.numel() <= 1:
         return one.numel() == 0
     if one.is_complex():

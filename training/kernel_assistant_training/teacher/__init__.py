@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_assistant_training.teacher.answer import Answer
 from kernel_assistant_training.teacher.registry import answers
+from kernel_assistant_training.teacher.text.answer import Answer
 
 __all__ = ["Answer", "answers"]

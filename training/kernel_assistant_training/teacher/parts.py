@@ -1,4 +1,4 @@
-"""Tasks that need several kernels: the graph is cut between operators, values in between go through scratch buffers."""
+"""Tasks that need several kernels. The graph is cut between operators; values in between go through scratch buffers."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from random import Random
 
-from kernel_assistant.generator.errors import Unsupported
-from kernel_assistant.generator.lower import IGNORED
-from kernel_assistant.generator.pointwise import BINARY, COMPARE, PARAMETRIC, SPECIAL, UNARY
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.lower.lower import IGNORED
+from kernel_assistant.generator.lower.pointwise import BINARY, COMPARE, PARAMETRIC, SPECIAL, UNARY
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import Canonical
-from kernel_assistant.records.graph import Operand, Value, references
-from kernel_assistant_training.teacher.answer import Answer, joined, renamed, taken_apart
+from kernel_assistant.records.graph import GraphInput, Operand, references
 from kernel_assistant_training.teacher.steps import in_two_steps
+from kernel_assistant_training.teacher.text.answer import Answer, joined, renamed, taken_apart
 
 Writing = Callable[[Canonical, str, Random], list[Answer]]
 #: Longer intervals that are tried behind one that no family can write.
 PATIENCE = 1
 ELEMENTWISE = frozenset({*UNARY, *PARAMETRIC, *BINARY, *COMPARE, *SPECIAL})
-#: A kernel's name, and its struct's.
+#: A kernel's name, and that of its arguments.
 _ENDS = ("", "_args")
-#: Inside of a part, results of the whole that it reads.
+#: The name inside a part of a result of the task that it reads.
 _SEEN = "seen"
 _SEEN_WORDS = re.compile(rf"\b{_SEEN}\d+(?:_\d+)?\b")
 #: Kernels of one answer.
@@ -30,22 +30,22 @@ MOST_PARTS = 5
 
 
 @dataclass(frozen=True)
-class _Part:
-    """One or more kernels that a family wrote: its answers, and the buffers that its results go to."""
+class _FamilyKernels:
+    """The kernels that a family wrote for an interval: its answers, and the buffers of its results."""
 
     answers: list[Answer]
     buffers: tuple[str, ...]
 
 
 def in_parts(task: Canonical, target: str, random: Random, write: Writing, count: int) -> list[Answer]:
-    """One answer where one is wanted, else some, best guess first. [] where a node can be written by no family even
-    alone, or too many kernels would be needed."""
+    """Answers of several kernels, best guess first; one answer if `count` is 1. [] if no family can write some node, or
+    if too many kernels would be needed."""
     try:
         graph = in_two_steps(task)
     except (Unsupported, ValueError):
         return []
     nodes = [node for node in graph.nodes if node.op.partition(".")[0] not in IGNORED]
-    # What was asked for as it is, and refused, need not be tried again.
+    # Families refused the whole graph before.
     unchanged = len(nodes) == len(task.graph.nodes) and all(
         new.op == old.op and new.spec == old.spec and old.spec.strides is None
         for new, old in zip(nodes, task.graph.nodes, strict=True)
@@ -70,7 +70,9 @@ def replace_nodes(graph: OpGraph, nodes: Sequence[Node]) -> OpGraph:
 
 
 class _Cutter:
-    """The fewest intervals, each as long as a family can write it. `whole`: whether all of it may be one."""
+    """Cuts a graph into as few intervals of nodes as possible: each is the longest that one kernel family can write.
+    `whole` says whether the whole graph may be one interval.
+    """
 
     def __init__(
         self, graph: OpGraph, task: Canonical, target: str, random: Random, write: Writing, whole: bool
@@ -84,12 +86,12 @@ class _Cutter:
         self._specs.update((node.name, node.spec) for node in graph.nodes)
         for number, name in enumerate(graph.outputs):
             self._names.setdefault(name, f"out{number}")
-        #: What is written between kernels, by its name in the source.
+        #: The buffers between kernels, by name in the source.
         self.scratch: dict[str, TensorSpec] = {}
 
-    def parts(self) -> list[_Part]:
-        """[] where there is no way."""
-        found: list[_Part] = []
+    def parts(self) -> list[_FamilyKernels]:
+        """The kernels of the intervals, in order; [] if the graph cannot be cut into at most `MOST_PARTS` intervals."""
+        found: list[_FamilyKernels] = []
         begin, nodes = 0, self._graph.nodes
         if len(set(self._graph.outputs)) < len(self._graph.outputs):
             return []
@@ -101,15 +103,15 @@ class _Cutter:
             begin = end
         return found
 
-    def _longest(self, begin: int) -> tuple[int, _Part | None]:
-        """The end of the longest interval that is found, and its part."""
+    def _longest(self, begin: int) -> tuple[int, _FamilyKernels | None]:
+        """The end of the longest interval that a family can write, and its kernels."""
         whole = len(self._graph.nodes)
-        # Often the rest is one kernel.
+        # Often one kernel can compute the rest.
         if begin and (found := self._written(begin, whole)):
             return whole, self._part(begin, whole, found)
         limit = whole + (begin == 0 and self._tries_whole)
         ends = [end for end in range(begin + 1, limit) if not self._takes_apart(end)]
-        # Elementwise nodes mostly go with what is before them: other ends are tried first.
+        # A family that takes a node mostly takes the elementwise nodes after it too, so other ends are tried first.
         wide = [end for end in ends if end == whole or not _elementwise(self._graph.nodes[end])]
         best: list[Answer] = []
         last, failed = begin, 0
@@ -129,7 +131,7 @@ class _Cutter:
         return last, self._part(begin, last, best)
 
     def _without_tail(self, begin: int, last: int, answers: list[Answer]) -> tuple[int, list[Answer]]:
-        """Elementwise nodes at the end are left to the next part where fewer values cross then."""
+        """The interval without elementwise nodes at its end, if fewer values are passed on then."""
         crossing, end = len(self._results(begin, last)), last
         while crossing > 1 and end - 1 > begin and _elementwise(self._graph.nodes[end - 1]):
             end -= 1
@@ -137,18 +139,18 @@ class _Cutter:
                 return end, found
         return last, answers
 
-    def _part(self, begin: int, end: int, answers: list[Answer]) -> _Part:
-        return _Part(answers, tuple(map(self._name, self._results(begin, end))))
+    def _part(self, begin: int, end: int, answers: list[Answer]) -> _FamilyKernels:
+        return _FamilyKernels(answers, tuple(map(self._name, self._results(begin, end))))
 
     def _written(self, begin: int, end: int) -> list[Answer]:
         return self._write(self._subtask(begin, end, self._results(begin, end)), self._target, self._random)
 
     def _takes_apart(self, end: int) -> bool:
-        """Whether the next node picks one of several results."""
+        """Whether the next node selects one of several results."""
         return end < len(self._graph.nodes) and self._graph.nodes[end].op.startswith("getitem")
 
     def _results(self, begin: int, end: int) -> tuple[str, ...]:
-        """Values of an interval that are read behind it, or are results of the whole."""
+        """The values of an interval that later nodes read or that are results of the task."""
         later = {name for node in self._graph.nodes[end:] for name in references(node)} | set(self._graph.outputs)
         return tuple(node.name for node in self._graph.nodes[begin:end] if node.name in later)
 
@@ -164,7 +166,7 @@ class _Cutter:
         read = {name for node in nodes for name in references(node)} - inside
         inputs = [value for value in self._graph.inputs if value.name in read]
         inputs += [
-            Value(name=_read_as(self._names[node.name]), spec=node.spec)
+            GraphInput(name=_read_as(self._names[node.name]), spec=node.spec)
             for node in self._graph.nodes[:begin]
             if node.name in read
         ]
@@ -179,12 +181,14 @@ class _Cutter:
 
 
 def _read_as(buffer: str) -> str:
-    """What a part calls a buffer that it reads: a part's own results are out0, out1, … as well."""
+    """The name that a part uses for a result of the graph that it reads. It must differ from `buffer`, because the part
+    names its own results out0, out1, … too.
+    """
     return buffer.replace("out", _SEEN, 1)
 
 
 def _contiguous(node: Node) -> Node:
-    """What lies in our own memory is."""
+    """The node with contiguous memory, as all values in scratch buffers have."""
     if node.spec.strides is None:
         return node
     spec = TensorSpec(dtype=node.spec.dtype, shape=node.spec.shape)
@@ -196,7 +200,7 @@ def _elementwise(node: Node) -> bool:
 
 
 def _reading(node: Node, names: dict[str, str]) -> Node:
-    """The node with operands of other parts by the names that they have in the source."""
+    """The node with the names that values of other parts have in this part's source."""
 
     def named(operand: Operand) -> Operand:
         if isinstance(operand, list):
@@ -209,8 +213,8 @@ def _reading(node: Node, names: dict[str, str]) -> Node:
     return Node(name=node.name, op=node.op, args=tuple(map(named, node.args)), kwargs=kwargs, spec=node.spec)
 
 
-def _together(parts: Sequence[_Part], scratch: dict[str, TensorSpec], answers: Sequence[Answer]) -> Answer:
-    """One source: kernels are counted on, constants and own scratch of a later kernel get its number."""
+def _together(parts: Sequence[_FamilyKernels], scratch: dict[str, TensorSpec], answers: Sequence[Answer]) -> Answer:
+    """Joins parts into one source. Kernels, and constants and scratch buffers of one name, are numbered."""
     pieces = []
     kernels = 0
     for number, (part, answer) in enumerate(zip(parts, answers, strict=True)):

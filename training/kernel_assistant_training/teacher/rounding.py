@@ -1,20 +1,20 @@
-"""Half types where the order of values decides: what is compared is rounded first, as PyTorch does after each operator.
+"""Where values in half precision are compared, they are rounded first, as PyTorch rounds after each operator.
 
-Elsewhere a rounding more or less is within what a half type allows, and kernels compute in float. But two values that
-round to the same number are equal to an argmax, which then takes the first, and neither is greater than the other.
-Numbers that values are compared with are rounded where they are lowered (`generator/numbers.py`).
+Elsewhere kernels compute in float, because one rounding more or less is within the tolerance of a half type. But two
+values that round to the same number are equal for argmax, which takes the first of them, and for a comparison.
+Constants that values are compared with are rounded in the lowering (`generator/lower/numbers.py`).
 """
 
 from __future__ import annotations
 
 import msgspec
 
-from kernel_assistant.generator.pointwise import COMPARE
+from kernel_assistant.generator.lower.pointwise import COMPARE
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.records.graph import references
-from kernel_assistant_training.teacher.frame import HALVES
-from kernel_assistant_training.teacher.rules import RULES
+from kernel_assistant_training.teacher.moving.frame import HALVES
+from kernel_assistant_training.teacher.moving.rules import RULES
 
 #: Operators whose result jumps where one operand passes another, or passes a number.
 ORDERED = frozenset(
@@ -24,9 +24,9 @@ ORDERED = frozenset(
         *"heaviside signbit copysign angle".split(),
     )
 )
-#: With indices, where these are read.
+#: The same for extremes whose positions are read.
 PLACED = ("max.dim", "min.dim")
-#: Operators that give one of their operands, which needs no rounding again.
+#: Operators whose result is one of their operands, which is rounded already.
 CHOOSING = frozenset(
     "neg abs relu maximum minimum fmax fmin amax amin max min where masked_fill clamp clamp_min clamp_max "
     "floor ceil round trunc sign sgn fmod cummax cummin _to_copy to type_as dropout scalar_tensor".split()
@@ -34,7 +34,7 @@ CHOOSING = frozenset(
 
 
 def rounded(task: Canonical) -> Canonical:
-    """The task with its half-typed values rounded on all ways to where order decides; the task itself where none is."""
+    """The task with roundings before all operators that compare; the task itself if it has none."""
     graph = task.graph
     ordered = [node for node in graph.nodes if _is_ordered(graph, node)]
     specs = [value.spec for value in graph.inputs] + [node.spec for node in graph.nodes]
@@ -69,7 +69,7 @@ def _is_ordered(graph: OpGraph, node: Node) -> bool:
 
 
 def _above(graph: OpGraph, ordered: list[Node]) -> set[str]:
-    """Every node that one of these reads, however far above."""
+    """The nodes on which one of `ordered` depends."""
     nodes = {node.name: node for node in graph.nodes}
     found: set[str] = set()
     left = [name for node in ordered for name in references(node)]
@@ -82,6 +82,6 @@ def _above(graph: OpGraph, ordered: list[Node]) -> set[str]:
 
 
 def _chooses(node: Node) -> bool:
-    """Whether its result is one of its operands, or a number that every type has: not C0."""
+    """Whether the node's result is one of its operands, or a number that every type has exactly (not C0)."""
     constant = any(isinstance(item, str) and item[:1] == "C" for item in (*node.args, *node.kwargs.values()))
     return node.op.partition(".")[0] in CHOOSING and not constant

@@ -1,16 +1,16 @@
-"""Reductions of whole tensors in two steps, rows first, so that many blocks or threads have work."""
+"""Reductions of whole tensors in two steps, first rows, then their results, so that many threads have work."""
 
 from __future__ import annotations
 
-from kernel_assistant.generator.expand import expand, in_steps
-from kernel_assistant.generator.numbers import HALVES
-from kernel_assistant.generator.sizes import parse_size, product, size_value
+from kernel_assistant.generator.ir.sizes import parse_size, product, size_value
+from kernel_assistant.generator.lower.expand import expand, in_steps
+from kernel_assistant.generator.lower.numbers import HALVES
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.canonical import Canonical
 from kernel_assistant.records.graph import Operand
-from kernel_assistant_training.teacher.lowering import with_constants
+from kernel_assistant_training.teacher.text.lowering import with_constants
 
-#: What the second step, one block or thread, should have at most.
+#: Most elements of the second step, which one block or thread computes.
 MOST_ROWS = 16384
 ROW_STEPS = ("sum.dim_IntList", "amax", "amin")
 #: Order of a norm → what its elements become, and its sum at the end ("" for nothing).
@@ -32,7 +32,7 @@ def in_two_steps(task: Canonical) -> OpGraph:
 
 
 def _wider(node: Node, values: dict[str, int]) -> Node:
-    """The first step over as many of the last dimensions as leave rows for the second."""
+    """The first step over as many of the last dimensions as possible, as long as the second step has enough rows."""
     shape = node.spec.shape
     while len(shape) > 1 and size_value(product([parse_size(size) for size in shape]), values) > MOST_ROWS:
         shape = shape[:-1]
@@ -56,7 +56,7 @@ def _is_whole_norm(node: Node) -> bool:
 
 
 def _norm(graph: OpGraph, node: Node) -> list[Node]:
-    """Squares or absolute values, their sum, and its root."""
+    """A norm as squares or absolute values, their sum, and its root."""
     values = node.args[0]
     assert isinstance(values, str)
     before = graph.spec(values[1:])

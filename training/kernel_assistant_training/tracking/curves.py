@@ -1,117 +1,73 @@
-"""A run's figures over its steps, read from what its stages wrote."""
+"""A run's figures over its steps, as tables."""
 
 from __future__ import annotations
 
-import json
-import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+import pandas as pd
 
 from kernel_assistant.session.training_run import METRICS
-from kernel_assistant_training.tracking.events import FOLDER
+from kernel_assistant_training.tracking import EVALUATED
+from kernel_assistant_training.tracking.metrics import read_metrics, read_objects
 
-Numbers = NDArray[np.float64]
-#: What `train eval` appends to; `checkpoint` is the number of each line's checkpoint.
-EVALUATED = "evaluations_held_out.jsonl"
-#: Folders below a stage's in which a part of it may have its own figures (the fine-tuning of `rft`).
-DEEPEST = 2
-_AROUND = frozenset({"stage", "step", "time"})
-
-
-@dataclass(frozen=True)
-class Curve:
-    """`low` and `high` bound what several runs have; of one run they are its values."""
-
-    steps: Numbers
-    values: Numbers
-    low: Numbers
-    high: Numbers
-
-    @classmethod
-    def of(cls, steps: Sequence[float], values: Sequence[float]) -> Curve:
-        found = np.asarray(values, float)
-        return cls(np.asarray(steps, float), found, found, found)
+#: Folders from a stage's to those of its parts that have metrics of their own (the fine-tuning of `rft`).
+DEPTHS = ("", "*/", "*/*/")
+#: Up to this many points are drawn as they are. Of more points, so many are drawn, each for 1 / WINDOW of the axis.
+MARKED, DRAWN, WINDOW = 60, 300, 50
 
 
 @dataclass(frozen=True)
-class Stage:
-    """Figures of one stage under `name`. `curves` by figure, over the step; `times` are seconds since the epoch."""
+class StageCurves:
+    """The figures of the stage `name`: for each of its runs a table with a column a figure over the step, NaN where a
+    line lacks it. `times` are those of the first run, in seconds since the epoch."""
 
     name: str
-    curves: Mapping[str, Curve]
-    times: Curve
+    runs: tuple[pd.DataFrame, ...]
+    times: pd.Series
+
+    def __contains__(self, figure: str) -> bool:
+        return all(figure in run for run in self.runs)
+
+    def spread(self, figure: str) -> pd.DataFrame:
+        """`mean`, `low` and `high` over the runs, for the range of steps that all have; gaps are filled linearly. If
+        there are more than `MARKED` steps, also over a moving window, for `DRAWN` of them."""
+        columns = pd.concat([run[figure].dropna() for run in self.runs], axis=1)
+        columns = columns.interpolate("index", limit_area="inside").dropna()
+        ways = {"mean": "mean", "low": "min", "high": "max"}
+        table = pd.DataFrame({name: columns.agg(how, axis=1) for name, how in ways.items()})
+        if len(table) <= MARKED:
+            return table
+        window = table.rolling(len(table) // WINDOW | 1, center=True, min_periods=1)
+        return window.agg(ways).iloc[np.unique(np.linspace(0, len(table) - 1, DRAWN).astype(int))]
 
 
-def read_stages(run: Path) -> list[Stage]:
-    """Of a stage's folder and what lies in it, in the order in which they began. A step that was written again counts
-    with its later line; lines that are cut off, or without stage, step and time, are left out."""
-    found: list[Stage] = []
-    for file in sorted(run.rglob(METRICS)):
-        inside = file.parent.relative_to(run).parts
-        if len(inside) <= DEEPEST and FOLDER not in inside:
-            found += _read(file)
-    return sorted(found, key=lambda stage: float(stage.times.values[0]))
+def read_stages(run: Path) -> list[StageCurves]:
+    """Reads the stages in a folder and below it, ordered by their start. If a step was written twice, the later line
+    counts."""
+    stages = []
+    for file in [file for depth in DEPTHS for file in sorted(run.glob(depth + METRICS))]:
+        if rows := read_metrics(file.parent):
+            stages += [_stage(str(name), part, "step") for name, part in pd.DataFrame(rows).groupby("stage")]
+    return sorted(stages, key=lambda stage: float(stage.times.iloc[0]))
 
 
-def read_evaluated(run: Path) -> Stage | None:
-    """What `train eval` found, over the checkpoints' numbers; a checkpoint that was evaluated again counts with its
-    later line."""
-    rows = {float(one["checkpoint"]): one for one in _lines(run / EVALUATED) if "checkpoint" in one}
-    if not rows:
-        return None
-    return _stage("evaluations", rows)
+def read_evaluated(run: Path) -> StageCurves | None:
+    """The results of `train eval` over the checkpoints' numbers; None if there are none."""
+    rows = [{"time": 0.0, **row} for row in read_objects(run / EVALUATED) if "checkpoint" in row]
+    return _stage("evaluations", pd.DataFrame(rows), "checkpoint") if rows else None
 
 
-def together(runs: Sequence[Stage]) -> Stage:
-    """Mean and range of several runs of a stage, of the figures and over the steps that all have. A run that did not
-    report at a step of another counts with what lies on the line between its neighbours."""
-    names = [name for name in runs[0].curves if all(name in run.curves for run in runs)]
-    curves = {name: _mean([run.curves[name] for run in runs]) for name in names}
-    shared = {name: curve for name, curve in curves.items() if curve.steps.size}
-    return Stage(runs[0].name, shared, runs[0].times)
+def together(stages: Sequence[StageCurves]) -> StageCurves:
+    """Several runs of one stage as one."""
+    return StageCurves(stages[0].name, tuple(run for stage in stages for run in stage.runs), stages[0].times)
 
 
-def _mean(curves: Sequence[Curve]) -> Curve:
-    first, last = max(one.steps[0] for one in curves), min(one.steps[-1] for one in curves)
-    steps = np.unique(np.concatenate([one.steps for one in curves]))
-    steps = steps[(steps >= first) & (steps <= last)]
-    values = np.stack([np.interp(steps, one.steps, one.values) for one in curves])
-    return Curve(steps, values.mean(0), values.min(0), values.max(0))
-
-
-def _read(file: Path) -> Iterator[Stage]:
-    by_stage: dict[str, dict[float, dict[str, Any]]] = {}
-    for line in _lines(file):
-        if isinstance(line.get("step"), (int, float)) and isinstance(line.get("time"), (int, float)):
-            by_stage.setdefault(str(line.get("stage", "")), {})[float(line["step"])] = line
-    return (_stage(name, rows) for name, rows in by_stage.items() if name)
-
-
-def _stage(name: str, rows: Mapping[float, Mapping[str, Any]]) -> Stage:
-    points: dict[str, tuple[list[float], list[float]]] = {}
-    for step in sorted(rows):
-        for figure, value in rows[step].items():
-            number = isinstance(value, (int, float)) and not isinstance(value, bool)
-            if number and figure not in _AROUND and math.isfinite(value):
-                steps, values = points.setdefault(figure, ([], []))
-                steps.append(step)
-                values.append(float(value))
-    times = Curve.of(sorted(rows), [float(rows[step].get("time", 0.0)) for step in sorted(rows)])
-    return Stage(name, {figure: Curve.of(*found) for figure, found in points.items()}, times)
-
-
-def _lines(file: Path) -> Iterator[dict[str, Any]]:
-    if not file.is_file():
-        return
-    for line in file.read_bytes().splitlines():
-        try:
-            found = json.loads(line)
-        except ValueError:
-            continue
-        if isinstance(found, dict):
-            yield found
+def _stage(name: str, rows: pd.DataFrame, over: str) -> StageCurves:
+    by_step = rows.drop_duplicates(over, keep="last").set_index(over).sort_index()
+    times = by_step.pop("time")
+    # Other values are for people: texts, switches.
+    values = by_step.select_dtypes(exclude="bool").apply(pd.to_numeric, errors="coerce")
+    return StageCurves(name, (values.replace([np.inf, -np.inf], np.nan).dropna(axis=1, how="all"),), times)

@@ -1,151 +1,177 @@
-"""Panels and pages with matplotlib, without pyplot: no window system is asked for."""
+"""Draws pages of panels with matplotlib, without pyplot, so that no window system is needed."""
 
 from __future__ import annotations
 
 import math
+import tomllib
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
+from typing import Any, Literal
 
+import msgspec
 import numpy as np
-from matplotlib import rc_context
+import pandas as pd
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.style import context
+from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, PercentFormatter
 
 from kernel_assistant.errors import StoreError, boundary
-from kernel_assistant_training.tracking.curves import Curve, Numbers, Stage
-from kernel_assistant_training.tracking.panels import TRAINING, Kind, Panel
-from kernel_assistant_training.tracking.style import HELD_OUT, HELD_OUT_DASHES, RC, WORST, colour, scale, whole_steps
+from kernel_assistant.records.codec import Record
+from kernel_assistant_training.tracking.curves import MARKED, StageCurves
 
-#: Points that are marked one by one; beyond it they are a range and a mean.
-MARKED = 60
-#: Parts of the axis whose range is drawn, and of all points that a mean is taken over.
-PARTS, WINDOW = 100, 50
+HERE = Path(__file__).parent
+STYLE = HERE / "plots.mplstyle"
+HELD_OUT, VERMILION = "held_out_", "#D55E00"
+#: The lowest value that is drawn; lower ones are drawn here.
+LOWEST = {"variance": -1.0}
 COLUMNS = 3
-#: Inches of a panel.
-WIDTH, HEIGHT = 4.2, 2.7
-FORMATS = ("png", "svg")
+#: A gap between two lines of a stage is a pause if it is longer than PAUSE_S seconds and than PAUSE usual gaps.
+PAUSE_S, PAUSE = 60.0, 10.0
 
 
-def page(stage: Stage, panels: Sequence[Panel], heading: str, note: str, axis: str, path: Path) -> list[Path]:
-    """A page with those panels that have something to show, as `path` with each suffix; [] where none has. `note`
-    stands below the heading, `axis` names the steps. Raises StoreError."""
-    shown = [(panel, found) for panel in panels if (found := of_panel(panel, stage.curves))]
-    if not shown:
-        return []
-    columns = min(COLUMNS, len(shown))
-    rows = math.ceil(len(shown) / columns)
-    with rc_context(RC):
-        figure = Figure(figsize=(WIDTH * columns, HEIGHT * rows + 0.6), layout="constrained")
-        grid = figure.subplots(rows, columns, squeeze=False).ravel()
-        for place, (axes, (panel, found)) in enumerate(zip(grid, shown, strict=False)):
-            draw_panel(axes, panel, [found])
-            whole_steps(axes)
-            if place >= len(shown) - columns:
-                axes.set_xlabel(axis)
-        for axes in grid[len(shown) :]:
-            axes.set_visible(False)
-        return save(figure, heading, note, path)
+class Panel(Record, frozen=True, kw_only=True):
+    """`figures` are names of metrics, with those of the legend. `kind` is the scale of values: linear; from 0 as shares
+    of 1; logarithmic if they span more than a decade; stacked; explained variance; whole numbers, drawn as steps."""
+
+    title: str
+    unit: str
+    figures: dict[str, str]
+    kind: Literal["plain", "share", "log", "added", "variance", "whole"] = "plain"
 
 
-def draw_panel(axes: Axes, panel: Panel, parts: Sequence[Mapping[str, Curve]]) -> None:
-    """`parts` follow each other on one axis and are not joined."""
-    if panel.kind is Kind.added:
-        for curves in parts:
-            _added(axes, panel, curves)
-    else:
-        labelled: set[str] = set()
-        for number, name in enumerate(panel.figures):
-            for curves in (one for one in parts if name in one):
-                label = "" if name in labelled else panel.figures[name]
-                curve, hue = _limited(curves[name], panel.kind), colour(name, number)
-                if panel.kind is Kind.whole:
-                    axes.step(curve.steps, curve.values, color=hue, label=label, where="post")
-                else:
-                    draw_curve(axes, curve, hue, label, name)
-                labelled.add(name)
+#: Panels of a `stage` over its steps, of `evaluations` over checkpoints, and of a pipeline over time (`overview`).
+PANELS = msgspec.convert(tomllib.loads((HERE / "panels.toml").read_text("utf-8")), type=dict[str, list[Panel]])
+
+
+@context(STYLE)
+def page(stage: StageCurves, kind: str, heading: str, axis: str, path: Path) -> list[Path]:
+    """Draws the panels `kind` that have figures; returns the files, [] if no panel has any. `axis` is the label of the
+    steps. Raises StoreError."""
+    figure = _figure([stage], kind, COLUMNS, 4.2, 2.7)
+    for axes in figure.axes:
+        if axes.dataLim.width == 0:  # there is only one step
+            axes.set_xlim(axes.dataLim.x0 - 1, axes.dataLim.x0 + 1)
+        axes.xaxis.set_major_locator(MaxNLocator(nbins=6, integer=True, steps=[1, 2, 5, 10]))
+        axes.xaxis.set_major_formatter(_short)
+    for axes in figure.axes[-COLUMNS:]:
+        axes.set_xlabel(axis)
+    return _save(figure, heading, path)
+
+
+@context(STYLE)
+def overview(parts: Mapping[str, Sequence[StageCurves]], heading: str, path: Path) -> list[Path]:
+    """Draws the stages of a pipeline, by their names, one after another over the minutes of training; returns the
+    files, [] if there are no figures. Raises StoreError."""
+    edges, placed = [0.0], list[StageCurves]()
+    for stages in parts.values():
+        end = edges[-1]
+        for stage in stages:
+            minutes = end + seconds(stage.times) / 60
+            placed.append(replace(stage, runs=tuple(run.set_axis(minutes) for run in stage.runs)))
+            end = float(minutes.iloc[-1])
+        edges.append(end)
+    figure = _figure(placed, "overview", 1, 11.0, 2.2)
+    for axes in figure.axes:
+        axes.set_xlim(0, max(1.01 * edges[-1], 1e-3))
+        axes.label_outer()
+        for number, (begin, end) in enumerate(pairwise(edges)):
+            axes.axvspan(begin, end, color="#f2f2f2" if number % 2 else "white", zorder=0, linewidth=0)
+    if figure.axes:
+        figure.axes[-1].set_xlabel("minutes of training, without pauses")
+        names = figure.axes[0].secondary_xaxis("top")
+        # A name is moved to the right where it would be too close to the one before.
+        least = 0.025 * edges[-1] * np.arange(len(parts))
+        names.set_xticks(np.maximum.accumulate(edges[:-1] - least) + least, list(parts), rotation=40, ha="left")
+    return _save(figure, heading, path)
+
+
+def seconds(times: pd.Series) -> pd.Series:
+    """Seconds since the stage's start. The start is assumed to be one median interval before the stage's first line,
+    and a pause counts as one median interval."""
+    between = times.diff()
+    usual = float(between.median()) if len(times) > 1 else 1.0
+    between = between.clip(lower=0).mask(between > max(PAUSE_S, PAUSE * usual), usual)
+    return between.fillna(usual).cumsum()
+
+
+def _figure(parts: Sequence[StageCurves], kind: str, columns: int, width: float, height: float) -> Figure:
+    """The panels that have figures, each of this size in inches."""
+    shown = [panel for panel in PANELS[kind] if any(name in part for part in parts for name in panel.figures)]
+    rows, columns = math.ceil(len(shown) / columns), min(columns, len(shown))
+    figure = Figure(figsize=(width * max(columns, 1), height * rows + 0.6), layout="constrained")
+    for number, panel in enumerate(shown):
+        _draw_panel(figure.add_subplot(rows, columns, number + 1), panel, parts)
+    return figure
+
+
+def _draw_panel(axes: Axes, panel: Panel, parts: Sequence[StageCurves]) -> None:
+    """Draws the figures of `parts`, which follow each other on one axis and are not connected."""
+    below: Any = 0.0
+    for number, (name, label) in enumerate(panel.figures.items()):
+        held_out = name.startswith(HELD_OUT)
+        # Dashes let curves below show through, and differ not only by colour.
+        look: dict[str, Any] = {
+            "color": VERMILION if held_out else f"C{number}",
+            "linestyle": (0, (4, 1.5)) if held_out else "-",
+        }
+        for curve in [part.spread(name) for part in parts if name in part]:
+            curve = curve.clip(lower=LOWEST.get(panel.kind))
+            steps, mean = curve.index, curve["mean"]
+            if panel.kind == "added":
+                axes.bar(steps, mean, np.diff(steps).max(initial=0.8), below, color=look["color"], label=label)
+                below = below + mean
+            elif panel.kind == "whole":
+                axes.plot(steps, mean, drawstyle="steps-post", label=label, **look)
+            else:
+                marker = ("D" if held_out else "o") if len(curve) <= MARKED else ""
+                axes.plot(steps, mean, marker=marker, label=label, **look)
+                axes.fill_between(steps, curve["low"], curve["high"], color=look["color"], alpha=0.2, linewidth=0)
+            label = "_"
     axes.set_title(panel.title)
     axes.set_ylabel(panel.unit)
-    every = [curve for curves in parts for curve in curves.values()]
-    scale(axes, panel.kind, min(float(one.low.min()) for one in every), max(float(one.high.max()) for one in every))
-    axes.margins(x=0.02)
-    names = {name for curves in parts for name in curves}
-    if len(names) > 1 or {panel.figures[name] for name in names} != {TRAINING}:
-        where = {"loc": "upper left", "ncols": 3} if panel.kind is Kind.added else {"loc": "best"}
-        axes.legend(handlelength=1.4, borderaxespad=0.2, labelspacing=0.3, columnspacing=1.0, **where)
+    _scale(axes, panel.kind)
+    if axes.get_legend_handles_labels()[1] != ["training"]:
+        axes.legend(**({"loc": "upper left", "ncols": 3} if panel.kind == "added" else {}))
 
 
-def draw_curve(axes: Axes, curve: Curve, hue: str, label: str, name: str = "") -> None:
-    """Its mean, and the range of runs or of neighbouring points as a band."""
-    marker, dashes = ("D", HELD_OUT_DASHES) if name.startswith(HELD_OUT) else ("o", "-")
-    marker = marker if curve.steps.size <= MARKED else ""
-    several = bool((curve.low < curve.high).any())
-    if curve.steps.size <= MARKED or several:
-        if several:
-            axes.fill_between(*_ranges(curve), color=hue, alpha=0.2, linewidth=0)
-        steps, values = (curve.steps, curve.values) if curve.steps.size <= MARKED else smooth(curve)
-    else:
-        axes.fill_between(*_ranges(curve), color=hue, alpha=0.25, linewidth=0)
-        steps, values = smooth(curve)
-    axes.plot(steps, values, color=hue, label=label, marker=marker, markersize=3.5, linestyle=dashes)
+def _scale(axes: Axes, kind: str) -> None:
+    lowest, highest = axes.dataLim.intervaly
+    if kind == "log" and lowest > 0 and highest > 10 * lowest:
+        axes.set_yscale("log")
+        axes.yaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0) if highest < 1000 * lowest else (1.0,)))
+        axes.yaxis.set_minor_formatter(NullFormatter())
+    elif kind == "variance":
+        axes.set_ylim(min(lowest, 0.0) - 0.05, 1.05)
+        axes.axhline(0, color="#999999", linewidth=0.8)
+    elif kind == "added":
+        axes.set_ylim(0, 1.4 * highest)  # room for the legend
+    elif kind == "share":
+        axes.set_ylim(0, min(1.0, 1.15 * highest) + 0.02 if highest > 0 else 1.0)
+    elif kind == "whole":
+        axes.set_ylim(lowest - 0.3, highest + 0.3)
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True))
+    axes.yaxis.set_major_formatter(PercentFormatter(1) if kind == "share" else _short)
 
 
-def smooth(curve: Curve) -> tuple[Numbers, Numbers]:
-    """A centred mean over a part of the points, less of it at the ends, at as many places as can be told apart."""
-    half = max(1, curve.steps.size // WINDOW // 2)
-    total = np.concatenate([[0.0], np.cumsum(curve.values)])
-    places = np.unique(np.linspace(0, curve.steps.size - 1, 3 * PARTS).astype(int))
-    first, end = np.maximum(places - half, 0), np.minimum(places + half + 1, curve.steps.size)
-    return curve.steps[places], (total[end] - total[first]) / (end - first)
+def _short(value: float, _position: object = None) -> str:
+    """1,500 as 1.5k, because panels are small."""
+    for size, letter in ((1e9, "G"), (1e6, "M"), (1e3, "k")):
+        if abs(value) >= size:
+            return f"{value / size:.4g}{letter}"
+    return f"{value:.4g}"
 
 
-def save(figure: Figure, heading: str, note: str, path: Path) -> list[Path]:
-    figure.suptitle(heading + (f"\n{note}" if note else ""), x=0.01, ha="left", fontsize=12)
-    paths = [path.with_name(f"{path.name}.{kind}") for kind in FORMATS]
+def _save(figure: Figure, heading: str, path: Path) -> list[Path]:
+    """Writes the figure as PNG and SVG, if it has panels. Raises StoreError."""
+    if not figure.axes:
+        return []
+    figure.suptitle(heading, x=0.01, ha="left", fontsize=12)
+    paths = [path.with_name(f"{path.name}.{kind}") for kind in ("png", "svg")]
     with boundary(StoreError, f"{path.parent}: a plot could not be written"):
         path.parent.mkdir(parents=True, exist_ok=True)
         for one in paths:
-            figure.savefig(one, dpi=110, metadata={"Date": None} if one.suffix == ".svg" else {})
+            figure.savefig(one, metadata={"Date": None} if one.suffix == ".svg" else {})
     return paths
-
-
-def of_panel(panel: Panel, curves: Mapping[str, Curve]) -> dict[str, Curve]:
-    return {name: curves[name] for name in panel.figures if name in curves}
-
-
-def _limited(curve: Curve, kind: Kind) -> Curve:
-    if kind is not Kind.variance:
-        return curve
-    return Curve(curve.steps, *(np.maximum(one, WORST) for one in (curve.values, curve.low, curve.high)))
-
-
-def _ranges(curve: Curve) -> tuple[Numbers, Numbers, Numbers]:
-    """Where, lowest and highest: of every point, or of parts of the axis where there are many."""
-    if curve.steps.size <= MARKED:
-        return curve.steps, curve.low, curve.high
-    parts = np.array_split(np.arange(curve.steps.size), min(PARTS, curve.steps.size // 2))
-    steps = np.array([curve.steps[part].mean() for part in parts])
-    # The first and the last part reach to the ends, so that the band does.
-    steps[0], steps[-1] = curve.steps[0], curve.steps[-1]
-    low = np.array([curve.low[part].min() for part in parts])
-    return steps, low, np.array([curve.high[part].max() for part in parts])
-
-
-def _added(axes: Axes, panel: Panel, curves: Mapping[str, Curve]) -> None:
-    """Upon each other, over the steps that all have; of several runs the means. Few of them are bars."""
-    steps = next(iter(curves.values())).steps
-    for curve in curves.values():
-        steps = np.intersect1d(steps, curve.steps)
-    if not steps.size:
-        return
-    parts = [curve.values[np.isin(curve.steps, steps)] for curve in curves.values()]
-    hues = [colour(name, number) for number, name in enumerate(panel.figures) if name in curves]
-    labels = [panel.figures[name] for name in curves]
-    if steps.size > MARKED:
-        means = [smooth(Curve.of(list(steps), list(part))) for part in parts]
-        axes.stackplot(means[0][0], *(mean for _, mean in means), colors=hues, labels=labels, linewidth=0)
-        return
-    width = 0.8 * float(np.diff(steps).min()) if steps.size > 1 else 0.8
-    bottom = np.zeros_like(steps)
-    for part, hue, label in zip(parts, hues, labels, strict=True):
-        axes.bar(steps, part, width, bottom, color=hue, label=label)
-        bottom = bottom + part

@@ -1,1 +1,1 @@
-"""What the GPUs and the CPU are doing, read once a second in a thread."""
+"""The load of the GPUs and the CPU, read once a second in a thread."""

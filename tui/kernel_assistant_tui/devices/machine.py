@@ -1,4 +1,4 @@
-"""Reads the machine: GPUs and CPU."""
+"""Read the load of the GPUs and the CPU."""
 
 from __future__ import annotations
 
@@ -8,22 +8,22 @@ from collections import deque
 import psutil
 
 from kernel_assistant_tui.devices.nvml import Nvml
-from kernel_assistant_tui.devices.reading import Cpu, Reading
+from kernel_assistant_tui.devices.reading import Cpu, DeviceSample
 
-#: Readings that are kept: two minutes at one a second.
+#: Number of readings that are kept: two minutes at one a second.
 KEPT = 120
 
 
-class Machine:
-    """`read` waits for the driver and belongs in a thread."""
+class DeviceMonitor:
+    """Reads all devices. `read` waits for the driver: call it in a thread."""
 
     def __init__(self, nvml: Nvml | None = None) -> None:
         self._nvml = nvml or Nvml()
 
-    def read(self) -> Reading:
+    def read(self) -> DeviceSample:
         gpus, trouble = self._nvml.read()
         memory = psutil.virtual_memory()
-        return Reading(
+        return DeviceSample(
             gpus=gpus,
             cpu=Cpu(
                 cores=tuple(psutil.cpu_percent(percpu=True)),
@@ -38,13 +38,13 @@ class Machine:
         self._nvml.close()
 
 
-class History:
-    """What was read in the last two minutes, in per cent, by name: `cpu`, `cpu memory`, `0`, `0 memory`."""
+class DeviceHistory:
+    """Readings of the last two minutes in per cent, by name: `cpu`, `cpu memory`, and for GPU 0 `0`, `0 memory`."""
 
     def __init__(self) -> None:
         self._kept: dict[str, deque[float]] = {}
 
-    def add(self, reading: Reading) -> None:
+    def add(self, reading: DeviceSample) -> None:
         self._note("cpu", reading.cpu.busy)
         self._note("cpu memory", 100 * reading.cpu.memory / max(reading.cpu.memory_total, 1))
         for gpu in reading.gpus:
@@ -53,7 +53,7 @@ class History:
                 self._note(f"{gpu.index} memory", 100 * gpu.memory / gpu.memory_total)
 
     def of(self, name: str) -> tuple[float, ...]:
-        """Oldest first."""
+        """Return the readings of one name, oldest first."""
         return tuple(self._kept.get(name, ()))
 
     def _note(self, name: str, value: float) -> None:

@@ -1,4 +1,4 @@
-"""Who uses a GPU. The driver may number processes as another container does: then a number here means somebody else."""
+"""Names of the processes on a GPU. The driver may report process ids of another container, which mean others here."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ import functools
 
 import psutil
 
-#: Parts of paths: every process with a CUDA context has loaded the library, or is the server of those that share one.
+#: Parts of paths: a process with a CUDA context has loaded the library, or is the MPS server of those that share one.
 _DRIVER = (b"libcuda.", b"nvidia-cuda-mps")
 
 
 def name_of(pid: int) -> str:
-    """ "" for a process of another container, or one that is gone."""
+    """Return the name of a process, "" if it belongs to another container or has ended."""
     try:
         return _name(pid, psutil.Process(pid).create_time())
     except psutil.Error:
@@ -20,13 +20,15 @@ def name_of(pid: int) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _name(pid: int, begun: float) -> str:
-    """Looked at once: what a process has loaded is a long list."""
+    """The name of the process `pid` that began at `begun`. Cached, since the list of loaded files of a process is
+    long.
+    """
     return psutil.Process(pid).name() if _has_driver(pid) else ""
 
 
 def _has_driver(pid: int) -> bool:
-    """True as well for a process of another user, whose memory is not shown; but then the first one is the system's, or
-    the number that a sandbox has outside."""
+    """Return whether a process has loaded the driver. True also for processes of other users, whose files are hidden,
+    except for process 1, which is the init process or the outer id of a sandbox."""
     try:
         with open(f"/proc/{pid}/maps", "rb") as maps:
             text = maps.read()

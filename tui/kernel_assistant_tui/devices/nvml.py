@@ -1,4 +1,4 @@
-"""GPUs by NVIDIA's management library. What it refuses becomes a field that is not known, or one line of trouble."""
+"""Read GPUs with NVIDIA's management library. Values that it refuses become None, other errors a line of text."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from kernel_assistant_tui.devices.reading import Gpu, Process
 
 T = TypeVar("T")
 
-#: A driver that was not there may come: a container gets its device, a module is loaded. Seconds.
+#: Seconds between attempts to open the library: a driver may appear later, when a container gets its device.
 TRY_AGAIN_S = 30.0
 NO_DRIVER = "no NVIDIA GPU here: "
 
 
 class Nvml:
-    """Keeps the library open from one reading to the next; used by one thread at a time."""
+    """Keeps the library open between readings. Use it in one thread at a time."""
 
     def __init__(self, library: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
         if library is None:
@@ -26,7 +26,7 @@ class Nvml:
 
             library = pynvml
         self._nvml, self._clock = library, clock
-        # The second is no NVMLError: a driver older than what the binding asks for.
+        # The second is not an NVMLError: the driver is older than the binding needs.
         self._refusals = (library.NVMLError, getattr(library, "NVMLLibraryMismatchError", library.NVMLError))
         self._open = False
         self._lost = False
@@ -34,7 +34,7 @@ class Nvml:
         self._tried = float("-inf")
 
     def read(self) -> tuple[tuple[Gpu, ...], str]:
-        """The GPUs, or why none can be seen. One that cannot be talked to is there, with a note that says why."""
+        """Return the GPUs, and why there are none. A GPU that cannot be read is included, with a note that says why."""
         again = self._clock() - self._tried >= TRY_AGAIN_S
         if not self._open and not again:
             return (), self._trouble
@@ -48,7 +48,7 @@ class Nvml:
             count = self._nvml.nvmlDeviceGetCount()
             gpus = tuple(self._gpu(index) for index in range(count))
         except self._refusals as error:
-            # The driver was unloaded: begin anew at the next try.
+            # The driver was unloaded: open the library again at the next attempt.
             self.close()
             self._trouble = NO_DRIVER + _words(error)
             return (), self._trouble
@@ -62,21 +62,21 @@ class Nvml:
                 self._nvml.nvmlShutdown()
 
     def _gpu(self, index: int) -> Gpu:
-        """Raises NVMLError where the library itself is not open any more."""
+        """Read one GPU. Raises NVMLError if the library is not open any more."""
         try:
             return self._read(index, self._nvml.nvmlDeviceGetHandleByIndex(index))
         except self._refusals as error:
             if self._is(error, "NVML_ERROR_UNINITIALIZED"):
                 raise
-            # Off the bus, or not for this container: the others are there all the same.
+            # Lost, or not allowed in this container: the other GPUs can still be read.
             self._lost = True
             return Gpu(index, "GPU", note=_words(error))
 
     def _read(self, index: int, handle: Any) -> Gpu:
-        """Raises NVMLError where the device is gone."""
+        """Read the values of one GPU. Raises NVMLError if the GPU is lost."""
         nvml = self._nvml
         use = self._try(nvml.nvmlDeviceGetUtilizationRates, handle)
-        # The second counts what the driver keeps for itself as used, which nvidia-smi does not.
+        # The fallback counts the memory that the driver reserves as used; nvidia-smi does not.
         memory = self._try(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
         memory = memory or self._try(nvml.nvmlDeviceGetMemoryInfo, handle)
         power = self._try(nvml.nvmlDeviceGetPowerUsage, handle)
@@ -97,8 +97,8 @@ class Nvml:
         )
 
     def _processes(self, handle: Any) -> tuple[Process, ...]:
-        found = self._try(self._nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
-        return tuple(Process(one.pid, name_of(one.pid), one.usedGpuMemory) for one in found)
+        listed = self._try(self._nvml.nvmlDeviceGetComputeRunningProcesses, handle) or []
+        return tuple(Process(one.pid, name_of(one.pid), one.usedGpuMemory) for one in listed)
 
     def _try(self, call: Callable[..., T], *arguments: Any) -> T | None:
         try:

@@ -1,16 +1,16 @@
-"""One reading of the machine: records, without knowing who reads or draws them."""
+"""Records of one reading of the machine."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-#: Bytes of a GPU that may be in use without anybody to name.
+#: Bytes of GPU memory in use by no listed process that are not worth showing.
 NEXT_TO_NOTHING = 1 << 30
 
 
 @dataclass(frozen=True)
 class Process:
-    """Of one GPU. `name` is "" where it is not seen from here, `memory` in bytes, None where that is not told."""
+    """A process on one GPU. `name` is "" if it is not visible from here; `memory` in bytes, None if not reported."""
 
     pid: int
     name: str
@@ -19,9 +19,10 @@ class Process:
 
 @dataclass(frozen=True)
 class Gpu:
-    """None for what the driver does not say. `busy` in per cent, memory in bytes, power in watts, degrees Celsius.
+    """None for values that the driver does not report. `busy` in per cent, memory in bytes, power in watts, temperature
+    in degrees Celsius.
 
-    `note` is one line on what cannot be had: MIG, permissions.
+    `note` is one line about values that cannot be read, because of MIG or permissions.
     """
 
     index: int
@@ -37,7 +38,7 @@ class Gpu:
 
     @property
     def unlisted(self) -> int:
-        """Bytes in use that no listed process has; 0 where one does not tell what it has, or next to nothing is left.
+        """Bytes in use by no listed process; 0 if the memory of a listed process is unknown, or if it is little.
 
         Drivers list no processes in some containers and virtual machines.
         """
@@ -48,7 +49,7 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Cpu:
-    """`cores` in per cent each, memory in bytes, `load` is the average of one minute."""
+    """`cores`: load of each core in per cent; memory in bytes; `load`: the load average of one minute."""
 
     cores: tuple[float, ...]
     memory: int
@@ -61,8 +62,8 @@ class Cpu:
 
 
 @dataclass(frozen=True)
-class Reading:
-    """`trouble` says in one line why there are no GPUs to see, "" where there are."""
+class DeviceSample:
+    """`trouble` says in one line why no GPUs are visible, "" if there are some."""
 
     gpus: tuple[Gpu, ...]
     cpu: Cpu

@@ -1,1 +1,1 @@
-"""What each action does: coroutines of the main screen, plain functions where nothing has to be waited for."""
+"""The actions: coroutines that take the main screen, or plain functions if there is nothing to await."""

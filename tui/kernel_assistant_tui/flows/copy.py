@@ -1,4 +1,4 @@
-"""Copy what the pane shows, through the terminal (OSC 52): over SSH too, where the terminal allows it."""
+"""Copy the text of a pane to the clipboard by the terminal (OSC 52), which works over SSH too."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def copy(screen: MainScreen) -> None:
-    """Text that is marked with the mouse; else what the pane with the keys says, or the chosen class."""
+    """Copy the text selected with the mouse; else the text of the focused pane, or the chosen class."""
     marked = screen.get_selected_text()
     if marked:
         _copy(screen, marked, "what is marked")

@@ -1,4 +1,4 @@
-"""Open a file in the user's editor, with the application out of its way."""
+"""Open a file in the user's editor, while the application is suspended."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from kernel_assistant.errors import MissingError, UsageError
 if TYPE_CHECKING:
     from kernel_assistant_tui.screens.main import MainScreen
 
-#: Take `+LINE` before the file's name.
+#: Editors that take `+LINE` before the file's name.
 _KNOW_LINES = frozenset(("vi", "vim", "nvim", "nano", "emacs", "emacsclient", "micro", "kak", "joe", "ne", "mg"))
 
 
@@ -26,7 +26,7 @@ async def edit(screen: MainScreen) -> None:
 
 
 async def open_editor(screen: MainScreen, path: Path, line: int) -> None:
-    """Returns when the editor has ended; what it has changed is read again. Raises MissingError, UsageError."""
+    """Open the editor, wait for its end, and read the changed file again. Raises MissingError, UsageError."""
     command = editor_command(path, line)
     try:
         with screen.app.suspend():
@@ -42,7 +42,9 @@ async def open_editor(screen: MainScreen, path: Path, line: int) -> None:
 
 
 def _run(command: list[str]) -> int | OSError:
-    """Exit code, or why there is none: an exception would leave the application suspended."""
+    """Run the editor; return its exit code or the text of an error. It raises nothing, because an exception would leave
+    the application suspended.
+    """
     try:
         return subprocess.run(command, check=False).returncode
     except OSError as error:
@@ -51,5 +53,5 @@ def _run(command: list[str]) -> int | OSError:
 
 def editor_command(path: Path, line: int) -> list[str]:
     words = shlex.split(os.environ.get("VISUAL") or os.environ.get("EDITOR") or "vi")
-    place = [f"+{line}"] if Path(words[0]).name in _KNOW_LINES else []
-    return [*words, *place, str(path)]
+    line_option = [f"+{line}"] if Path(words[0]).name in _KNOW_LINES else []
+    return [*words, *line_option, str(path)]

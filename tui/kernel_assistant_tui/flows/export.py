@@ -1,4 +1,4 @@
-"""Write the kernels of a job in a form that needs nothing of this tool."""
+"""Export the kernels of a job in a form that does not need this tool."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 async def export(screen: MainScreen) -> None:
-    from kernel_assistant_tui.screens.export import ExportDialog
+    from kernel_assistant_tui.dialogs.export import ExportDialog
 
     row = await in_thread(lambda: screen.work.project.store.job(screen.job_number))
     root = screen.work.root

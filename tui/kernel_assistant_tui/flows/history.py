@@ -1,32 +1,32 @@
-"""Everything that was done; any of it opens as a tab."""
+"""Show the history of jobs and open the chosen one in a tab."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from kernel_assistant.session.reporting.words import ago
 from kernel_assistant.session.threads import in_thread
-from kernel_assistant.session.words import ago
 
 if TYPE_CHECKING:
-    from kernel_assistant_tui.screens.history import Past
+    from kernel_assistant_tui.dialogs.history import HistoryEntry
     from kernel_assistant_tui.screens.main import MainScreen
 
-#: Newest jobs that are listed.
+#: Number of the newest jobs that are listed.
 MOST = 2_000
 
 
 async def history(screen: MainScreen) -> None:
-    from kernel_assistant_tui.screens.history import HistoryDialog
+    from kernel_assistant_tui.dialogs.history import HistoryDialog
 
-    found = await in_thread(lambda: _read(screen))
-    number = await screen.app.push_screen_wait(HistoryDialog(found))
+    entries = await in_thread(lambda: _read(screen))
+    number = await screen.app.push_screen_wait(HistoryDialog(entries))
     if number:
         job = await screen.following.open(number)
         screen.go("result" if job.has_kernels else "episode")
 
 
-def _read(screen: MainScreen) -> list[Past]:
-    from kernel_assistant_tui.screens.history import past
+def _read(screen: MainScreen) -> list[HistoryEntry]:
+    from kernel_assistant_tui.dialogs.history import past
 
     project = screen.work.project
     if not project.has_store:

@@ -1,10 +1,11 @@
-"""Give a class inputs: drafted and mended, or recorded from a program. And scans, which rank the whole project."""
+"""Get inputs for a class: a draft that the user edits, or a recording of a program. Also scans of the project."""
 
 from __future__ import annotations
 
 import shlex
 from typing import TYPE_CHECKING
 
+from kernel_assistant.apply import is_installed
 from kernel_assistant.apply.files import check_source, read_bytes, write_atomically
 from kernel_assistant.apply.text import decode_source
 from kernel_assistant.errors import UsageError
@@ -24,16 +25,21 @@ async def inputs(screen: MainScreen) -> None:
 
 
 async def offer(screen: MainScreen, module: Module, why: str) -> bool:
-    """True where the class has inputs now."""
-    from kernel_assistant_tui.screens.inputs import InputsDialog
+    """Ask for the inputs of a class; return whether it has some now. `why` is shown in the dialog."""
+    from kernel_assistant_tui.dialogs.inputs import InputsDialog
 
+    if is_installed(module.path):
+        raise UsageError(
+            f"{module.name} is of an installed library, whose file stays as it is",
+            "record its inputs: scan a program that uses it",
+        )
     drafted = await in_thread(lambda: draft(module.spec))
     answer = await screen.app.push_screen_wait(InputsDialog(module, drafted, why))
     if answer is None:
         return False
     if answer.how == "record":
         return await record(screen, module)
-    await in_thread(lambda: _write(module.path, answer.text))
+    await in_thread(lambda: _write(module.path, module.name, answer.text))
     await screen.following.look(frozenset({module.path}))
     screen.say(f"{module.where} declares inputs of {module.name} now")
     return True
@@ -44,13 +50,14 @@ async def scan(screen: MainScreen) -> None:
 
 
 async def record(screen: MainScreen, module: Module | None) -> bool:
-    """Run a program of the user's under the recorder; True where it kept something. Raises what the scan says."""
-    from kernel_assistant.session.scan_process import ScanProcess
-    from kernel_assistant_tui.screens.scan import ScanDialog
+    """Ask for a program and run it under the recorder; return whether it recorded classes. Raises the scan's errors."""
+    from kernel_assistant.session.scanning.scan_process import ScanProcess
+    from kernel_assistant_tui.dialogs.scan import ScanDialog
 
     root = screen.work.root
     folder = root if root.is_dir() else root.parent
-    suggested = f"python {shlex.quote(module.where)}" if module is not None else "python -m pytest -q"
+    own = module is not None and not is_installed(module.path)
+    suggested = f"python {shlex.quote(module.where)}" if module is not None and own else "python -m pytest -q"
     line = await screen.app.push_screen_wait(ScanDialog(suggested, folder))
     if not line:
         return False
@@ -59,14 +66,14 @@ async def record(screen: MainScreen, module: Module | None) -> bool:
     process = await ScanProcess.start(_words(line), folder, module.path if module else root, settings)
     screen.scanning = process
     try:
-        found = await process.answer()
+        recorded = await process.answer()
     finally:
         screen.scanning = None
         screen.refresh_keys()
     await screen.following.look(None)
-    classes = found["classes"]
+    classes = recorded["classes"]
     ours = f"{len(classes)} classes" + (f", {classes[0]['name']} first" if classes else "")
-    screen.say(f"scan {found['id']}: {ours}; the modules are in its order now")
+    screen.say(f"scan {recorded['id']}: {ours}; the modules are in its order now")
     return bool(classes)
 
 
@@ -77,7 +84,7 @@ def _words(line: str) -> list[str]:
         raise UsageError(f"{line!r} is no command: {error}", "quote it as in a shell") from error
 
 
-def _write(path: Path, text: str) -> None:
+def _write(path: Path, class_name: str, text: str) -> None:
     check_source(path)
     source = decode_source(read_bytes(path), path.name)
-    write_atomically(path, source.encode(with_draft(source.text, text)))
+    write_atomically(path, source.encode(with_draft(source.text, class_name, text)))

@@ -1,4 +1,4 @@
-"""Closing the application. What runs may go on without it."""
+"""Close the application. Running jobs can continue without it."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:
 
 
 async def leave(screen: MainScreen) -> None:
-    """Asks where a job runs: leave it to the host (what Enter does), cancel it, or stay."""
-    from kernel_assistant_tui.screens.close import CloseDialog
+    """Exit. If jobs run, ask first: leave them to the host (Enter), cancel them, or stay."""
+    from kernel_assistant_tui.dialogs.close import CloseDialog
 
     running = screen.following.jobs.running()
     if running:
@@ -27,7 +27,7 @@ async def leave(screen: MainScreen) -> None:
                 try:
                     await in_thread(partial(source.cancel, number, timeout=CANCEL_S))
                 except TimeoutError:
-                    pass  # the host is busy ending it, and we are leaving
+                    pass  # the host is still cancelling it; do not wait
     if screen.scanning is not None:
         screen.scanning.stop()
     screen.app.exit(0)

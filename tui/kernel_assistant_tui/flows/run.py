@@ -1,4 +1,4 @@
-"""Start, steer, stop and go on with jobs."""
+"""Start, steer, cancel and resume jobs."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_assistant_tui.project.module import Module
 if TYPE_CHECKING:
     from kernel_assistant_tui.screens.main import MainScreen
 
-#: A host that does not answer a request to stop is told of, not waited for.
+#: Seconds to wait for the host to answer a request to cancel; then an error is shown.
 CANCEL_S = 10.0
 
 
@@ -21,7 +21,7 @@ async def start(screen: MainScreen) -> None:
 
 
 async def options(screen: MainScreen) -> None:
-    from kernel_assistant_tui.screens.start import StartDialog
+    from kernel_assistant_tui.dialogs.start import StartDialog
 
     module = screen.module
     if module is None:
@@ -32,7 +32,7 @@ async def options(screen: MainScreen) -> None:
 
 
 async def begin(screen: MainScreen, module: Module, flags: dict[str, object]) -> None:
-    """Optimize a class with settings of its own; one without inputs gets some first."""
+    """Start a job for a class; `flags` override the settings. If the class has no inputs, ask for them first."""
     from kernel_assistant.session.prepare import prepare
     from kernel_assistant.source.declared import NoInputsError
     from kernel_assistant_tui.flows.inputs import offer
@@ -53,7 +53,7 @@ async def begin(screen: MainScreen, module: Module, flags: dict[str, object]) ->
 
 
 async def cancel(screen: MainScreen) -> None:
-    """The scan where one runs, else the job."""
+    """Cancel the scan if one runs, else the job."""
     job = screen.job
     if screen.scanning is not None:
         screen.scanning.stop()
@@ -73,7 +73,7 @@ def steer(screen: MainScreen) -> None:
 
 
 async def send(screen: MainScreen, words: str) -> None:
-    """What was typed goes to the model for its next turn; it is not lost where it could not be sent."""
+    """Send the user's words to the model for its next turn; if that fails, put them back into the input line."""
     job = screen.job
     if job is None:
         return

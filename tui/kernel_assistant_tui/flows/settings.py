@@ -1,4 +1,4 @@
-"""Settings: listed with their origins, changed in the user's file, in force from the next job on."""
+"""List the settings with their origins and change them in the user's file; changes apply from the next job on."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from kernel_assistant_tui.preferences import Preferences, read_preferences
 from kernel_assistant_tui.themes import NAMES
 
 if TYPE_CHECKING:
+    from kernel_assistant_tui.dialogs.settings import Setting
     from kernel_assistant_tui.screens.main import MainScreen
-    from kernel_assistant_tui.screens.settings import Setting
 
 
 async def settings(screen: MainScreen) -> None:
-    from kernel_assistant_tui.screens.settings import SettingsDialog, wrong
+    from kernel_assistant_tui.dialogs.settings import SettingsDialog, wrong
 
     at = complaint = ""
     while True:
@@ -41,13 +41,13 @@ async def settings(screen: MainScreen) -> None:
 
 
 def listing(root: Path, flags: dict[str, object]) -> list[Setting]:
-    """Raises UsageError for a file that does not fit."""
-    from kernel_assistant_tui.screens.settings import Setting
+    """Return all settings for the dialog. Raises UsageError for an invalid settings file."""
+    from kernel_assistant_tui.dialogs.settings import Setting
 
-    found, origins, _ = trace(root, flags)
+    settings, origins, _ = trace(root, flags)
     preferences = read_preferences()
     rows = [
-        Setting(name, _shown(found, name), origins[name].where or origins[name].layer, doc)
+        Setting(name, _shown(settings, name), origins[name].where or origins[name].layer, doc)
         for name, doc in documentation().items()
     ]
     where = str(user_file())
@@ -62,9 +62,9 @@ def listing(root: Path, flags: dict[str, object]) -> list[Setting]:
 
 
 def write(name: str, value: str) -> None:
-    """One line of the user's file, which is as it was where the result would not fit. Nothing takes the line out.
+    """Set one value in the user's file; an empty `value` removes it.
 
-    Raises UsageError.
+    Raises UsageError if the value is invalid; then the file is not changed.
     """
     path = user_file()
     table, _, key = name.rpartition(".")
@@ -86,8 +86,8 @@ def write(name: str, value: str) -> None:
         raise
 
 
-def _shown(found: Settings, name: str) -> str:
-    value = getattr(found, name)
+def _shown(settings: Settings, name: str) -> str:
+    value = getattr(settings, name)
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

@@ -1,13 +1,13 @@
-"""Verify and time kernels that exist again, as a job in a tab of its own."""
+"""Verify and time existing kernels again, as a job in a new tab."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernel_assistant.session.again import prepare_again, verdict_in
-from kernel_assistant.session.check_report import ClassCheck
+from kernel_assistant.session.kinds.again import prepare_again, verdict_in
+from kernel_assistant.session.reporting.check_report import ClassCheck
+from kernel_assistant.session.reporting.words import verdict
 from kernel_assistant.session.threads import in_thread
-from kernel_assistant.session.words import verdict
 from kernel_assistant_tui.jobs import OpenJob
 
 if TYPE_CHECKING:
@@ -15,13 +15,16 @@ if TYPE_CHECKING:
 
 
 async def verify(screen: MainScreen) -> None:
-    """What is applied in the file, else the candidate of the job."""
+    """Verify the kernels applied in the file, else the candidate of the job."""
     module, store, number = screen.subject, screen.work.project.store, screen.job_number
     if module is None:
         return
-    # What is applied lies here, and so does the device that it is for.
+    # Applied kernels are on this machine, and so is the device that they are for.
     settings = screen.work.settings_for(module.path, {"host": "none"})
-    prepared = await in_thread(lambda: prepare_again(module.path, module.name, settings, lambda: store.job(number)))
+    projects = (screen.work.project.base,)
+    prepared = await in_thread(
+        lambda: prepare_again(module.path, module.name, settings, lambda: store.job(number), projects=projects)
+    )
     if isinstance(prepared, ClassCheck):
         screen.say(words_of(prepared), severity="warning")
         return
@@ -30,7 +33,7 @@ async def verify(screen: MainScreen) -> None:
 
 
 def verdict_of(job: OpenJob) -> str:
-    """How a job ended, in a line. Raises StoreError."""
+    """Describe how a job ended. Raises StoreError."""
     result = job.view.result
     if result is None:
         return job.view.state.value

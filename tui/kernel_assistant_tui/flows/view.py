@@ -1,4 +1,4 @@
-"""Moving about: search, tabs, palette, help, leaving."""
+"""Navigate: search, tabs, palette, help, training, quit."""
 
 from __future__ import annotations
 
@@ -34,15 +34,15 @@ def palette(screen: MainScreen) -> None:
 
 
 async def help(screen: MainScreen) -> None:  # noqa: A001 - the action's name
-    from kernel_assistant_tui.screens.help import HelpDialog
+    from kernel_assistant_tui.dialogs.help import HelpDialog
 
     await screen.app.push_screen_wait(HelpDialog(screen.work.preferences))
 
 
 async def training(screen: MainScreen) -> None:
-    """The run that is open; where none is, or it is on the screen already, a question which one."""
+    """Show the open training run; if none is open or it is focused already, ask which one to open."""
+    from kernel_assistant_tui.dialogs.training import RunDialog
     from kernel_assistant_tui.runs.find import newest_runs
-    from kernel_assistant_tui.screens.training import RunDialog
 
     if not screen.training_open or screen.pane == "training":
         kept = screen.work.settings.state_dir / "training"

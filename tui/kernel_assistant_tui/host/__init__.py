@@ -1,1 +1,1 @@
-"""The session host, called in threads."""
+"""Calls the session host from threads."""

@@ -1,4 +1,4 @@
-"""A thread for each followed job; threads are daemons, so that leaving never waits for a socket."""
+"""Follow each job in a thread of its own: a daemon, so that exiting never waits for a socket."""
 
 from __future__ import annotations
 
@@ -7,18 +7,18 @@ import threading
 
 from textual.message_pump import MessagePump
 
-from kernel_assistant.session.following import Source, follow
+from kernel_assistant.session.reporting.following import EventSource, follow
 from kernel_assistant_tui.host.messages import JobEvents, JobFollowed, JobLost
 
-#: Twenty redraws a second are enough, also over SSH.
+#: Seconds between two batches of events: at most twenty redraws a second.
 BATCH_S = 0.05
 
 
 _followers = itertools.count(1)
 
 
-def follow_in_thread(source: Source, number: str, job: str, to: MessagePump) -> int:
-    """Post the events of job `number` of `source` to `to`, as those of `job`. Returns the follower's number at once."""
+def follow_in_thread(source: EventSource, number: str, job: str, to: MessagePump) -> int:
+    """Start to post the events of job `number` of `source` to `to` under the key `job`. Returns the thread's number."""
     follower = next(_followers)
 
     def run() -> None:

@@ -1,4 +1,4 @@
-"""What threads that wait for a host tell the application."""
+"""Messages to the application from the threads that follow jobs."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from kernel_assistant.events import AnyEvent
 
 
 class JobEvents(Message):
-    """Events of one job in order, in batches: at most twenty a second. `follower` is the number of the thread that
-    got them: a tab that was closed and opened again has another."""
+    """A batch of events of one job, in order; at most twenty batches a second. `follower` is the number of the thread
+    that sends it: a tab that is opened again gets a new thread."""
 
     def __init__(self, job: str, events: tuple[AnyEvent, ...], follower: int = 0) -> None:
         super().__init__()
@@ -19,7 +19,7 @@ class JobEvents(Message):
 
 
 class JobLost(Message):
-    """The host of a followed job went away; the follower starts it anew and goes on."""
+    """The host of a followed job has died; the thread starts a new one and continues."""
 
     def __init__(self, job: str, why: str) -> None:
         super().__init__()
@@ -28,7 +28,7 @@ class JobLost(Message):
 
 
 class JobFollowed(Message):
-    """Nothing more will come of this job: it has ended, or nobody can tell."""
+    """No more events will come of this job: it has ended, or its host cannot be reached."""
 
     def __init__(self, job: str, follower: int = 0) -> None:
         super().__init__()

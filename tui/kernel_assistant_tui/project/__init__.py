@@ -1,1 +1,1 @@
-"""What lies in the project: classes, what is known of them, changes."""
+"""The classes of the project, their states, and changes of its files."""

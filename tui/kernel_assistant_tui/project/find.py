@@ -1,4 +1,4 @@
-"""The module classes below a folder, by syntax alone; nothing is imported or run."""
+"""Find the module classes below a folder by their syntax; nothing is imported or run."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.source.build import read_text
 from kernel_assistant.source.find import ModuleClass, find_modules
 
-#: Folders that hold other people's code, or none.
+#: Folders that are skipped: they have code of others, or none.
 SKIPPED = frozenset(("__pycache__", "node_modules", "site-packages", "dist-packages", "build", "dist", "venv"))
-#: Of a project that is far larger only the first files are looked at, and the list says so.
+#: Most files that are read of a project; a warning is shown if there are more.
 MOST_FILES = 20_000
 
 
 def python_files(root: Path) -> Iterator[Path]:
-    """The Python files of a project in order; `root` itself where it is a file. Environments, hidden folders and what
-    `apply` has written are left out."""
+    """Yield the Python files of a project in order; `root` itself if it is a file. Environments, hidden folders and
+    packages written by `apply` are left out."""
     if root.is_file():
         yield root
         return
@@ -38,7 +38,7 @@ def python_files(root: Path) -> Iterator[Path]:
 
 
 def is_part_of(root: Path, path: Path) -> bool:
-    """Whether a file that changed would be found by `python_files` (but for an environment's own mark)."""
+    """Return whether `python_files` would yield a file; virtual environments are recognized by the folder name only."""
     if path == root:
         return True
     if path.suffix != ".py" or not path.is_relative_to(root):
@@ -47,11 +47,11 @@ def is_part_of(root: Path, path: Path) -> bool:
 
 
 def classes_in(path: Path) -> tuple[str, tuple[ModuleClass, ...]]:
-    """Text and module classes that can be optimized where they stand; nothing of a file that is not Python, not there
-    or not readable at the moment."""
+    """Return the text of a file and its module classes that can be optimized; "" and () if it is missing, unreadable or
+    not Python."""
     try:
         text = read_text(path)
-        # Parsing is most of the time, and most files hold no modules.
+        # Parsing takes most of the time, and most files have no modules.
         if "class " not in text or ("torch" not in text and "forward" not in text):
             return text, ()
         return text, tuple(one for one in find_modules(text, str(path)) if one.has_forward and one.addressable)

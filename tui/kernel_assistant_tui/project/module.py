@@ -1,4 +1,4 @@
-"""A class of the project as the list shows it. Pure."""
+"""A module class of the project, for the list. Pure."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from kernel_assistant.session.class_state import ClassState
+from kernel_assistant.session.reporting.class_state import ClassState
 
 
 @dataclass(frozen=True)
 class Rank:
-    """Where a scan put the class (from 1), and the share of the whole program's time that it took."""
+    """The rank of the class in a scan (from 1), and its share of the program's time (0 to 1)."""
 
     place: int
     share: float
@@ -19,7 +19,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Module:
-    """`line` counts from 1; `where` is the file as seen from the project."""
+    """`line` counts from 1; `where` is the path relative to the project."""
 
     path: Path
     where: str
@@ -34,28 +34,30 @@ class Module:
 
     @property
     def spec(self) -> str:
-        """FILE:CLASS, as every command takes it."""
+        """FILE:CLASS, the form that commands take."""
         return f"{self.path}:{self.name}"
 
 
 def ordered(modules: Iterable[Module]) -> tuple[Module, ...]:
-    """By rank where a scan has told, then by file and line."""
+    """Sort by rank, if a scan has ranked the class, then by file and line."""
     last = 1 << 30
     return tuple(sorted(modules, key=lambda one: (one.rank.place if one.rank else last, one.where, one.line)))
 
 
 def matching(modules: Iterable[Module], words: str) -> tuple[Module, ...]:
-    """Those whose file or class has every one of the words, in any case."""
+    """Return the modules whose file or class name contains all of the words, ignoring case."""
     parts = words.lower().split()
     return tuple(one for one in modules if all(part in f"{one.where}:{one.name}".lower() for part in parts))
 
 
 def said(state: ClassState) -> str:
-    """The last result in a few characters."""
+    """Return the last result in a few characters: a gain with its baseline, and the job's number if it is older."""
     if state.state in ("queued", "running", "interrupted"):
         return state.state
-    if state.figure and (state.applied or state.improved):
-        return state.figure.split(" ")[0]
+    if state.figure and (state.applied or state.applicable):
+        return _short(state.figure)
+    if state.offered and not state.applied:
+        return f"{_short(state.offered)} job {state.offer}"
     short = {
         "no_measurable_gain": "no gain",
         "at_limit": "at limit",
@@ -66,3 +68,8 @@ def said(state: ClassState) -> str:
     if state.outcome in short:
         return short[state.outcome]
     return "failed" if state.state == "failed" else "applied" if state.applied else ""
+
+
+def _short(figure: str) -> str:
+    """Shorten `2.1× vs torch.compile` to `2.1× compile`."""
+    return figure.replace(" vs ", " ").replace("torch.compile", "compile")

@@ -1,4 +1,5 @@
-"""Everything that is known of the project's classes. Read in a thread; what has not changed is not read again."""
+"""The state of the project's classes, and of those of installed libraries whose inputs a scan of one of its programs
+kept. Read it in a thread; unchanged files are not read again."""
 
 from __future__ import annotations
 
@@ -8,26 +9,26 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from kernel_assistant.apply import is_installed, path_in_library, replaced_in
 from kernel_assistant.apply.edit import LOADER
 from kernel_assistant.config import Settings
-from kernel_assistant.session.applied_state import states_of
-from kernel_assistant.session.class_state import ClassState
+from kernel_assistant.session.reporting.applied_state import states_of
+from kernel_assistant.session.reporting.class_state import ClassState
 from kernel_assistant.source.find import ModuleClass
 from kernel_assistant.store import JobRow, Store
-from kernel_assistant.store.scans import ScanStore
 from kernel_assistant_tui.project.find import MOST_FILES, classes_in, python_files
-from kernel_assistant_tui.project.module import Module, Rank, ordered
+from kernel_assistant_tui.project.module import Module, ordered
+from kernel_assistant_tui.project.scanned import Scanned, newest_scanned
 
-#: Newest jobs of a file, and newest scans, that are looked at.
+#: Number of the newest jobs of a file that are read.
 _MOST_JOBS = 50
-_MOST_SCANS = 20
-#: Between two looks at a project that takes long to read.
+#: Seconds between two partial results while a large project is read.
 _PART_S = 0.7
 
 
 @dataclass(frozen=True)
 class _File:
-    """`stamp` tells whether the file has changed; `classes` is empty for most."""
+    """`stamp` is (mtime in ns, size), to detect changes; `classes` is empty for most files."""
 
     stamp: tuple[int, int]
     classes: tuple[ModuleClass, ...] = ()
@@ -36,13 +37,14 @@ class _File:
 
 @dataclass
 class Project:
-    """Of one folder or file. `read` blocks, and may be called from several threads."""
+    """The classes of one folder or file. `read` blocks, and may be called from several threads."""
 
     root: Path
     settings: Settings
     _files: dict[Path, _File] = field(default_factory=dict)
     _states: dict[Path, dict[str, ClassState]] = field(default_factory=dict)
-    _ranks: dict[tuple[str, str], Rank] = field(default_factory=dict)
+    _scan: Scanned = field(default_factory=Scanned)
+    _replaced: dict[Path, dict[str, Path]] = field(default_factory=dict)
     _stamp: tuple[object, ...] = ()
     _jobs: dict[str, tuple[object, ...]] = field(default_factory=dict)
     _store: Store | None = None
@@ -50,8 +52,13 @@ class Project:
     _opening: threading.Lock = field(default_factory=threading.Lock)
 
     @property
+    def base(self) -> Path:
+        """The folder that paths are shown from, and where packages for installed libraries lie."""
+        return self.root if self.root.is_dir() else self.root.parent
+
+    @property
     def store(self) -> Store:
-        """Opened when it is first needed: looking at a project makes no state folder."""
+        """The store of jobs. It is opened at first use, so that showing a project creates no state folder."""
         with self._opening:
             if self._store is None:
                 self._store = Store(self.settings.state_dir)
@@ -63,40 +70,40 @@ class Project:
 
     @property
     def cut_off(self) -> bool:
-        """Whether there are more files than are looked at."""
+        """Whether the project has more files than are read."""
         return len(self._files) >= MOST_FILES
 
     def read(
         self, changed: Collection[Path] | None = None, on_part: Callable[[tuple[Module, ...]], None] | None = None
     ) -> tuple[Module, ...]:
-        """The classes as they are now: every file is looked at, or only those that may have changed.
+        """Read the classes and return them: from all files, or only from those in `changed`.
 
-        Where that takes long `on_part` gets what is known so far. Raises StoreError.
+        If that takes long, `on_part` gets the classes known so far. Raises StoreError.
         """
         with self._lock:
             everything = changed is None or self.root in changed
             touched = self._read_files(None if everything else set(changed or ()), on_part)
-            self._read_states(touched)
+            self._read_states(touched | self._read_scan())
             return ordered(self._modules())
 
     def jobs_changed(self) -> bool:
-        """Whether jobs have begun or ended, here or elsewhere, since the last `read`. Raises StoreError."""
+        """Return whether jobs of any front end have begun or ended since the last `read`. Raises StoreError."""
         return self.has_store and self.store.stamp() != self._stamp
 
     def _read_files(self, changed: set[Path] | None, on_part: Callable[[tuple[Module, ...]], None] | None) -> set[Path]:
-        """The files whose text is another than before."""
+        """Read files and return those whose text has changed."""
         if changed is None:
             paths = list(python_files(self.root))
             paths += sorted(set(self._files) - set(paths))
         else:
             paths = sorted(changed)
-        touched, told = set(), time.monotonic()
+        touched, reported = set(), time.monotonic()
         for path in paths:
             if self._read_file(path):
                 touched.add(path)
-            if on_part is not None and time.monotonic() - told > _PART_S:
+            if on_part is not None and time.monotonic() - reported > _PART_S:
                 on_part(ordered(self._modules()))
-                told = time.monotonic()
+                reported = time.monotonic()
         return touched
 
     def _read_file(self, path: Path) -> bool:
@@ -110,55 +117,47 @@ class Project:
         self._files[path] = _File(stamp, classes, LOADER in text)
         return True
 
-    def _read_states(self, touched: set[Path]) -> None:
-        """Of files that are not as they were, and of those whose jobs are not."""
+    def _read_scan(self) -> set[Path]:
+        """Return the files of installed libraries that are new, or whose classes have other kernels than before."""
         stamp = self.store.stamp() if self.has_store else ()
         if stamp != self._stamp:
-            self._ranks = self._scanned()
+            self._scan = newest_scanned(self.settings.state_dir, self.root)
         self._stamp = stamp
+        touched = {path for path in self._scan.installed if path not in self._files and self._read_file(path)}
+        before = self._replaced
+        replaced = {path: replaced_in((self.base,), path) for path in self._scan.installed}
+        self._replaced = {path: packages for path, packages in replaced.items() if packages}
+        return touched | {path for path in replaced if replaced[path] != before.get(path, {})}
+
+    def _read_states(self, touched: set[Path]) -> None:
+        """Read the class states of files that have changed, or whose jobs have."""
         before, self._jobs = self._jobs, self.store.path_stamps() if self.has_store else {}
         for path, file in self._files.items():
             known = self._jobs.get(str(path))
-            if not file.classes or (known is None and not file.applied):
+            if not file.classes or (known is None and not file.applied and path not in self._replaced):
                 self._states.pop(path, None)
             elif path in touched or file.applied or known != before.get(str(path)):
                 self._read_state(path, [] if known is None else self.store.jobs_of(str(path), limit=_MOST_JOBS))
 
     def _read_state(self, path: Path, rows: list[JobRow]) -> None:
         text, _ = classes_in(path)
-        states = states_of(path, text, rows, self.settings.counters_dir)
-        if states is not None:
-            self._states[path] = states
-
-    def _scanned(self) -> dict[tuple[str, str], Rank]:
-        """By the newest scan that saw a class of this project."""
-        store = ScanStore(self.settings.state_dir)
-        try:
-            for scan in store.scans(limit=_MOST_SCANS):
-                ranks = {
-                    (row.path, row.qualname): Rank(place, row.share_seconds / scan.wall_seconds)
-                    for place, row in enumerate(scan.classes, start=1)
-                    if row.path and Path(row.path).is_relative_to(self.root)
-                }
-                if ranks:
-                    return ranks
-        finally:
-            store.close()
-        return {}
+        self._states[path] = states_of(path, text, rows, self.settings.counters_dir, (self.base,))
 
     def _modules(self) -> Iterable[Module]:
-        base = self.root if self.root.is_dir() else self.root.parent
         for path, file in self._files.items():
             states = self._states.get(path, {})
+            of_library = is_installed(path) and not is_installed(self.base)
+            where = str(path_in_library(path)) if of_library else str(path.relative_to(self.base))
             for one in file.classes:
-                rank = self._ranks.get((str(path), one.name))
-                where = str(path.relative_to(base))
+                if of_library and one.name not in self._scan.installed.get(path, ()):
+                    continue
+                rank = self._scan.ranks.get((str(path), one.name))
                 yield Module(path, where, one.name, one.line, states.get(one.name, ClassState()), rank)
 
 
 def _stamp(path: Path) -> tuple[int, int] | None:
     try:
-        found = path.stat()
+        status = path.stat()
     except OSError:
         return None
-    return found.st_mtime_ns, found.st_size
+    return status.st_mtime_ns, status.st_size

@@ -1,4 +1,4 @@
-"""Says when files of the project change."""
+"""Watch the files of the project for changes."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ from watchdog.observers import Observer
 from kernel_assistant.apply.package import MANIFEST
 from kernel_assistant_tui.project.find import is_part_of
 
-#: Editors and checkouts write many files at once.
+#: Seconds in which changes are collected: editors and checkouts write many files at once.
 _TOGETHER_S = 0.3
 
 
 class Watcher:
-    """Calls `on_change` in a thread of its own with files that have changed, `on_failure` where nothing can be watched.
+    """Calls `on_change` in another thread with the changed files, `on_failure` if watching is not possible.
 
-    The root itself among them means: look at everything, a folder has come or gone.
+    If the root itself is among the files, a folder was created or deleted and everything must be read.
     """
 
     def __init__(
@@ -36,11 +36,11 @@ class Watcher:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Returns at once: a large project takes a while to be watched."""
+        """Start to watch and return at once; registering a large project takes a while."""
         threading.Thread(target=self._start, name="watch", daemon=True).start()
 
     def stop(self) -> None:
-        """Not waited for: its threads are daemons."""
+        """Stop without waiting: the threads are daemons."""
         self._observer.stop()
 
     def _start(self) -> None:
@@ -72,7 +72,7 @@ class Watcher:
                 self._timer.start()
 
     def _meant(self, path: Path) -> Path | None:
-        """The source file that a change is about: a package of kernels changes what is known of the file beside it."""
+        """Return the source file that a change concerns, None if none: for a package of kernels the file beside it."""
         if path.name == MANIFEST and path.parent.name.endswith("_kernels"):
             path = path.parent.with_name(path.parent.name.removesuffix("_kernels") + ".py")
         return path if is_part_of(self._root, path) else None

@@ -1,1 +1,1 @@
-"""Training runs, read from their folders: docs/training_metrics.md."""
+"""Read training runs from their folders: docs/training_metrics.md."""

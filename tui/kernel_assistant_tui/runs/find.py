@@ -1,4 +1,4 @@
-"""Training runs below folders: those of one stage by their metrics, those of a recipe by their stages."""
+"""Find training runs below folders: runs of one stage have metrics, runs of a recipe have stages."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from kernel_assistant.session.training_run import METRICS, STATUS, read_status
 from kernel_assistant_tui.project.find import SKIPPED
 from kernel_assistant_tui.runs.pipeline import is_pipeline, read_stages
 
-#: Folders that are looked into below each; a home folder must not be walked for minutes.
+#: Most folders that are searched below each root, so that a home folder does not take minutes.
 MOST_FOLDERS = 2_000
 DEEPEST = 4
 
 
 @dataclass(frozen=True)
-class Run:
-    """`state` is what its status says, "" without one; `stages` how far it is, or the name of its only one. `written`
-    in seconds since the epoch."""
+class TrainingRun:
+    """`state` comes from its status, "" without one. `stages` says how many stages are done, or names the only one.
+    `written` is the time of the last write, in seconds since the epoch."""
 
     path: Path
     state: str
@@ -27,19 +27,19 @@ class Run:
     written: float
 
 
-def newest_runs(*roots: Path) -> list[Run]:
-    """The one that was written to last first; stages of a recipe's run are not runs of their own. Walks folders: for
-    threads."""
-    found = {run: written for root in roots for run, written in _below(root)}
-    return [_described(run, found[run]) for run in sorted(found, key=lambda run: -found[run])]
+def newest_runs(*roots: Path) -> list[TrainingRun]:
+    """Return the training runs below `roots`, last written first; stages of a recipe are not runs of their own. Walks
+    folders: call it in a thread."""
+    last_written = {run: written for root in roots for run, written in _below(root)}
+    return [_described(run, last_written[run]) for run in sorted(last_written, key=lambda run: -last_written[run])]
 
 
-def _described(run: Path, written: float) -> Run:
+def _described(run: Path, written: float) -> TrainingRun:
     status = read_status(run)
     stages = read_stages(run, status)
     over = sum(one.state in ("done", "limit") for one in stages)
     words = f"{over} of {len(stages)} stages" if stages else status.stage if status is not None else ""
-    return Run(run, status.state.value if status is not None else "", words, written)
+    return TrainingRun(run, status.state.value if status is not None else "", words, written)
 
 
 def _below(root: Path) -> Iterator[tuple[Path, float]]:
@@ -57,4 +57,4 @@ def _below(root: Path) -> Iterator[tuple[Path, float]]:
             try:
                 yield Path(folder), Path(folder, STATUS if whole else METRICS).stat().st_mtime
             except OSError:
-                continue  # it went away meanwhile
+                continue  # deleted meanwhile

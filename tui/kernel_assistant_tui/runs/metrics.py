@@ -1,4 +1,4 @@
-"""The figures of a run, read as its file grows."""
+"""Read the metrics of a run while its file grows."""
 
 from __future__ import annotations
 
@@ -9,33 +9,15 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_assistant.session.training_run import METRICS
+from kernel_assistant.session.training_stages import FIRST, appended_lines
 
-#: Shown first, in this order; the rest in that of their coming.
-FIRST = (
-    "loss",
-    "answer_loss",
-    "reward",
-    "held_out_reward",
-    "pass_rate",
-    "held_out_pass_rate",
-    "faster_compile_rate",
-    "held_out_faster_compile_rate",
-    "answer_right",
-    "policy_loss",
-    "value_loss",
-    "kl_reference",
-    "kl_step",
-    "entropy",
-    "explained_variance",
-    "tokens_per_s",
-)
-#: Bytes that one reading takes at most; the rest comes with the next.
+#: Most bytes of one reading; the next reading gets the rest.
 _MOST_BYTES = 8 << 20
 
 
 @dataclass
 class Stage:
-    """One stage's curves: name → step → value. A step that is written again counts with its later value."""
+    """The curves of one stage: name → step → value. If a step is written twice, the later value counts."""
 
     name: str
     curves: dict[str, dict[float, float]] = field(default_factory=dict)
@@ -50,8 +32,8 @@ class Stage:
         return known + [name for name in self.curves if name not in FIRST]
 
 
-class Tail:
-    """Reads what was appended since the last time. `read` waits for the disk and belongs in a thread."""
+class MetricsTail:
+    """Reads the lines that were appended since the last call. `read` waits for the disk: call it in a thread."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / METRICS
@@ -60,38 +42,34 @@ class Tail:
         self._at = 0
 
     def read(self) -> bool:
-        """Whether anything is new. A file that became shorter is another run's: everything begins anew.
+        """Read new lines; return whether there were any. If the file is shorter than before, it is read from the start.
 
-        Raises OSError where it cannot be read.
+        Raises OSError if it cannot be read.
         """
-        with self.path.open("rb") as file:
-            size = file.seek(0, 2)
-            if size < self._at:
-                self.stages, self.bad_lines, self._at = {}, 0, 0
-            file.seek(self._at)
-            data = file.read(_MOST_BYTES)
-        whole = data[: data.rfind(b"\n") + 1]
-        self._at += len(whole)
-        for line in whole.splitlines():
+        start, lines = appended_lines(self.path, self._at, _MOST_BYTES)
+        if start < self._at:
+            self.stages, self.bad_lines = {}, 0
+        self._at = start + len(lines)
+        for line in lines.splitlines():
             self._note(line)
-        return bool(whole)
+        return bool(lines)
 
     def _note(self, line: bytes) -> None:
         try:
-            found = json.loads(line)
-            stage, step, time = str(found.pop("stage")), float(found.pop("step")), float(found.pop("time"))
+            values = json.loads(line)
+            stage, step, time = str(values.pop("stage")), float(values.pop("step")), float(values.pop("time"))
         except (ValueError, KeyError, AttributeError, TypeError):
             self.bad_lines += 1
             return
         kept = self.stages.setdefault(stage, Stage(stage))
         kept.step, kept.time = max(kept.step, step), time
-        for name, value in found.items():
+        for name, value in values.items():
             if isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value):
                 kept.curves.setdefault(name, {})[step] = float(value)
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
-    """About `most` of them, in order: of each stretch the lowest and the highest, and both ends."""
+    """Reduce sorted points to about `most`: the lowest and highest of each interval, and the first and last one."""
     if len(points) <= most:
         return list(points)
     size = -(-len(points) * 2 // most)

@@ -1,4 +1,4 @@
-"""A run of several stages, as its folder has them: docs/training_recipes.md. Reads files: for threads."""
+"""Read the stages of a run from its folder: docs/training_recipes.md. Reads files: call it in threads."""
 
 from __future__ import annotations
 
@@ -6,19 +6,30 @@ import json
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
+from kernel_assistant.errors import UsageError
 from kernel_assistant.session.training_run import METRICS, RunStatus
+from kernel_assistant.session.training_stages import (
+    DONE,
+    LOG,
+    PROGRESS,
+    RECIPE,
+    StageDone,
+    StageProgress,
+    read_record,
+    stage_folder,
+)
 
-_RECIPE, _PROGRESS, _DONE, _LOG = "run.json", "progress", "done", "output.log"
-#: Of a log's end.
+StageRecord = TypeVar("StageRecord", StageDone, StageProgress)
+#: Most bytes that are read from the end of a log.
 _MOST_BYTES = 16 << 10
 
 
 @dataclass(frozen=True)
 class StageState:
-    """`state` is "waiting", "done", "limit" (ended at its limit), "stopped", or a `RunState`'s value; `seconds` so far,
-    of `limit`. `folder` need not be there."""
+    """`state` is "waiting", "done", "limit" (ended at its time limit), "stopped", or the value of a `RunState`.
+    `seconds` is the time used of `limit`. `folder` may not exist."""
 
     name: str
     state: str
@@ -36,21 +47,21 @@ def is_pipeline(run: Path) -> bool:
 
 
 def read_stages(run: Path, status: RunStatus | None) -> tuple[StageState, ...]:
-    """In the recipe's order; () for a run of one stage."""
+    """Return the stages in the order of the recipe; () for a run without a recipe."""
     return tuple(_stages(run, status))
 
 
 def metrics_of(stage: Path) -> Path | None:
-    """The folder that has a stage's figures: its own, or one inside it. None where it reports none."""
+    """Return the folder with the metrics of a stage: its own or a subfolder, None if it has none."""
     if (stage / METRICS).is_file():
         return stage
     return next((path.parent for path in sorted(stage.glob(f"*/{METRICS}"))), None)
 
 
 def log_lines(stage: Path) -> list[str]:
-    """The end of what a stage's processes said."""
+    """Return the last lines of the output of a stage's processes."""
     try:
-        with (stage / _LOG).open("rb") as file:
+        with (stage / LOG).open("rb") as file:
             size = file.seek(0, 2)
             file.seek(max(0, size - _MOST_BYTES))
             data = file.read()
@@ -61,34 +72,33 @@ def log_lines(stage: Path) -> list[str]:
 
 
 def _stages(run: Path, status: RunStatus | None) -> Iterator[StageState]:
-    for place, stage in enumerate(_recipe(run), start=1):
+    for index, stage in enumerate(_recipe(run)):
         name = str(stage.get("name", ""))
-        folder = run / f"{place:02}-{name}"
-        done, progress = _object(folder / _DONE), _object(folder / _PROGRESS)
+        folder = stage_folder(run, index, name)
+        done, progress = _record(folder / DONE, StageDone), _record(folder / PROGRESS, StageProgress)
         of_this = status is not None and status.stage == name
         if done is not None:
-            state = "limit" if done.get("how") == "limit" else "done"
+            state = "limit" if done.how == "limit" else "done"
         elif progress is None:
             state = "waiting"
         else:
             state = status.state.value if status is not None and of_this else "stopped"
-        seconds = _number((done or progress or {}).get("seconds"))
-        yield StageState(name, state, seconds, _number(stage.get("limit")), folder)
+        seconds, limit = (done or progress or StageProgress()).seconds, stage.get("limit")
+        yield StageState(name, state, seconds, float(limit) if isinstance(limit, (int, float)) else 0.0, folder)
 
 
 def _recipe(run: Path) -> list[dict[str, Any]]:
-    """Stages of a recipe; a single stage's run.json has options."""
-    found = (_object(run / _RECIPE) or {}).get("stage")
-    return [one for one in found if isinstance(one, dict)] if isinstance(found, list) else []
-
-
-def _object(path: Path) -> dict[str, Any] | None:
+    """Return the stages of a recipe; [] for a run of one stage, whose run.json has only options."""
     try:
-        found = json.loads(path.read_bytes())
+        parsed = json.loads((run / RECIPE).read_bytes())
     except (OSError, ValueError):
+        return []
+    stages = parsed.get("stage") if isinstance(parsed, dict) else None
+    return [one for one in stages if isinstance(one, dict)] if isinstance(stages, list) else []
+
+
+def _record(file: Path, kind: type[StageRecord]) -> StageRecord | None:
+    try:
+        return read_record(file, kind)
+    except (OSError, UsageError):
         return None
-    return found if isinstance(found, dict) else None
-
-
-def _number(value: object) -> float:
-    return float(value) if isinstance(value, (int, float)) else 0.0

@@ -1,25 +1,25 @@
-"""One look after another at a run: state, stages, and the figures of the stage that is chosen. For threads."""
+"""Read the status of a run repeatedly: state, stages, and the curves of the chosen stage. Call it in threads."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_assistant.session.training_run import RunStatus, Wish, read_status, wish_of
-from kernel_assistant_tui.runs.metrics import Stage, Tail
+from kernel_assistant.session.training_run import RunStatus, TrainingCommand, read_status, wish_of
+from kernel_assistant_tui.runs.metrics import MetricsTail, Stage
 from kernel_assistant_tui.runs.pipeline import StageState, log_lines, metrics_of, read_stages
 
 _REPORT = "report.md"
 
 
 @dataclass(frozen=True)
-class Look:
-    """What one look found. `stages` are those of a recipe, () for a run of one stage; `chosen` is the one that `curves`
-    and `log` are of. `log` is read where a stage has no figures. `fresh`: figures are new since the look before;
-    `report`: a report.md is there."""
+class RunSnapshot:
+    """One reading. `wish` is the last command to the run. `stages` are those of a recipe, () for a run of one stage;
+    `curves` and `log` are of the stage `chosen`. `log` is read if the stage has no curves. `fresh`: the curves have
+    changed since the reading before. `report`: a report.md exists."""
 
     status: RunStatus | None
-    wish: Wish
+    wish: TrainingCommand
     stages: tuple[StageState, ...]
     chosen: str
     curves: tuple[Stage, ...]
@@ -29,16 +29,16 @@ class Look:
     report: bool = False
 
 
-class Reading:
-    """Of the run in a folder."""
+class RunReader:
+    """Reads the run in a folder."""
 
     def __init__(self, run: Path) -> None:
         self.run = run
-        self._tails: dict[Path, Tail] = {}
+        self._tails: dict[Path, MetricsTail] = {}
         self._copies: dict[Path, tuple[Stage, ...]] = {}
 
-    def look(self, wanted: str) -> Look:
-        """`wanted` is the name of a stage, "" for the one that runs, or ran last."""
+    def look(self, wanted: str) -> RunSnapshot:
+        """Read the run. `wanted` is the name of the chosen stage, "" for the one that runs or ran last."""
         status = read_status(self.run)
         stages = read_stages(self.run, status)
         if not stages:
@@ -48,17 +48,18 @@ class Reading:
         curves, trouble, fresh = self._curves(folder) if folder is not None else ((), "", False)
         log = () if curves else tuple(log_lines(at.folder))
         report = (self.run / _REPORT).is_file()
-        return Look(status, wish_of(self.run), stages, at.name, curves, log, trouble, fresh, report)
+        return RunSnapshot(status, wish_of(self.run), stages, at.name, curves, log, trouble, fresh, report)
 
-    def _single(self, status: RunStatus | None, wanted: str) -> Look:
+    def _single(self, status: RunStatus | None, wanted: str) -> RunSnapshot:
         curves, trouble, fresh = self._curves(self.run)
         names = [one.name for one in curves]
         chosen = wanted if wanted in names else names[-1] if names else ""
-        return Look(status, wish_of(self.run), (), chosen, curves, (), trouble, fresh)
+        return RunSnapshot(status, wish_of(self.run), (), chosen, curves, (), trouble, fresh)
 
     def _curves(self, folder: Path) -> tuple[tuple[Stage, ...], str, bool]:
-        """Copies, which are drawn while the next look goes on; why they cannot be read; whether there are new ones."""
-        tail, trouble, fresh = self._tails.setdefault(folder, Tail(folder)), "", False
+        """Return (copies of the curves, error or "", whether they have changed). Copies can be drawn during the next
+        reading."""
+        tail, trouble, fresh = self._tails.setdefault(folder, MetricsTail(folder)), "", False
         try:
             fresh = tail.read()
         except OSError as error:
@@ -69,7 +70,7 @@ class Reading:
 
 
 def _latest(stages: tuple[StageState, ...]) -> StageState:
-    """Where nothing goes on the last one that has figures: the end of a run has none."""
+    """Return the first stage that runs, is paused or failed; else the last one with metrics, else the first one."""
     going = [one for one in stages if one.state in ("running", "paused", "failed", "died")]
-    told = [one for one in stages if metrics_of(one.folder) is not None]
-    return going[0] if going else told[-1] if told else stages[0]
+    reporting = [one for one in stages if metrics_of(one.folder) is not None]
+    return going[0] if going else reporting[-1] if reporting else stages[0]

@@ -1,1 +1,1 @@
-"""Dialogs and pages over the main screen."""
+"""The main screen: its panes, its keys, and which actions are possible now."""

@@ -1,4 +1,4 @@
-"""What an action is about, whether it makes sense now, and doing it. What it does is in flows/."""
+"""Decide what an action applies to and whether it is possible now, and run it. The actions are in flows/."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, cast
 
 from textual.binding import BindingType
 from textual.css.query import NoMatches
+from textual.events import Key as KeyEvent
 from textual.keys import key_to_character
 from textual.screen import Screen
 from textual.widget import Widget
@@ -19,14 +20,15 @@ from textual.widgets import Input
 from textual.worker import Worker
 
 from kernel_assistant.errors import KernelAssistantError, UsageError
-from kernel_assistant.session.scan_process import ScanProcess
+from kernel_assistant.session.reporting.class_state import ClassState
+from kernel_assistant.session.scanning.scan_process import ScanProcess
 from kernel_assistant_tui.actions import BY_NAME, Action, shown_key
-from kernel_assistant_tui.following import Following
+from kernel_assistant_tui.following import JobFollower
 from kernel_assistant_tui.jobs import OpenJob
 from kernel_assistant_tui.keys import bindings, footer_keys
 from kernel_assistant_tui.project.module import Module
+from kernel_assistant_tui.screens.action_context import ActionContext, why_not
 from kernel_assistant_tui.screens.panes import NOT_IN_NARROW, PANES, SIDE_BY_SIDE, is_wide
-from kernel_assistant_tui.screens.possible import Situation, why_not
 from kernel_assistant_tui.widgets.footer import Key, Keys
 from kernel_assistant_tui.widgets.glyphs import clean
 from kernel_assistant_tui.widgets.modules import Modules
@@ -34,27 +36,32 @@ from kernel_assistant_tui.widgets.modules import Modules
 if TYPE_CHECKING:
     from kernel_assistant_tui.app import KernelAssistant
 
-#: For a key to come up from a pane to the application.
+#: Seconds to wait for a key to pass from a pane to the application.
 _SETTLE_S = 2.0
-#: What is said stands for so long, and is not said again meanwhile.
-_SAID_S = 5.0
+#: Seconds that a message is shown; the same message is not shown again meanwhile.
+_MESSAGE_S = 5.0
+#: Actions after which people type at once, and the pause (seconds) after which typed keys count again.
+TYPED = frozenset({"steer", "options", "inputs", "export"})
+PAUSE_S = 1.5
 
 
 class ActingScreen(Screen[None]):
-    """Flows use what is public here."""
+    """The base of the main screen; flows use its public members."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(bindings())
 
-    following: Following
+    following: JobFollower
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
         self._pane = "modules"
         self._open: set[str] = set()
-        self._said, self._said_at = "", float("-inf")
-        #: The training run is shown, and no job.
+        self._last_message, self._last_message_at = "", float("-inf")
+        #: Time until which typed keys are dropped, and the number of those dropped.
+        self._deaf_until, self._dropped = float("-inf"), 0
+        #: Whether the training run is shown instead of a job.
         self.in_training = False
-        #: A program of the user's that runs under the recorder.
+        #: The user's program that runs under the recorder.
         self.scanning: ScanProcess | None = None
 
     @property
@@ -64,7 +71,7 @@ class ActingScreen(Screen[None]):
 
     @property
     def module(self) -> Module | None:
-        """The class that is chosen, whichever pane has the keys."""
+        """The chosen class, whichever pane has the focus."""
         return self.query_one(Modules).chosen
 
     @property
@@ -74,18 +81,26 @@ class ActingScreen(Screen[None]):
 
     @property
     def pane(self) -> str:
-        """The pane that has the keys; where none has, the one that was asked for last."""
+        """The focused pane, else the one that was shown last."""
         inside = {node.id for node in self.focused.ancestors_with_self} if self.focused is not None else set()
-        found = [name for name, pane in PANES.items() if inside & {pane.widget, name}]
-        return self._pane if not found or self._pane in found else found[0]
+        names = [name for name, pane in PANES.items() if inside & {pane.widget, name}]
+        return self._pane if not names or self._pane in names else names[0]
 
     @property
     def job_number(self) -> str:
-        """The job that an action is about: the shown one, or the last of the class that is chosen where the modules
-        have the keys. Raises UsageError where there is none."""
+        """The job that an action applies to: the current one, or the last of the chosen class if the modules have the
+        focus. Raises UsageError if there is none."""
+        return self._number(lambda state: state.job)
+
+    @property
+    def job_to_apply(self) -> str:
+        """Like `job_number`, but for `apply`: of the chosen class the last job with a gain."""
+        return self._number(lambda state: state.offer or state.job)
+
+    def _number(self, of_class: Callable[[ClassState], str]) -> str:
         module, job = self.module, self.job
         if module is not None and module.state.job and (self.pane == "modules" or job is None):
-            return module.state.job
+            return of_class(module.state)
         if job is None:
             raise UsageError("no job is shown and the class has none", "start one")
         if not job.number:
@@ -94,7 +109,7 @@ class ActingScreen(Screen[None]):
 
     @property
     def subject(self) -> Module | None:
-        """The class that an action is about, by the same rule."""
+        """The class that an action applies to: that of the current job, or the chosen one (see `job_number`)."""
         job, chosen = self.job, self.module
         if job is None or self.pane == "modules":
             return chosen
@@ -104,27 +119,28 @@ class ActingScreen(Screen[None]):
 
     def say(self, words: str, *, severity: str = "information") -> None:
         words = "\n".join(clean(line) for line in words.splitlines())
-        if words == self._said and monotonic() - self._said_at < _SAID_S:
+        if words == self._last_message and monotonic() - self._last_message_at < _MESSAGE_S:
             return
-        self._said, self._said_at = words, monotonic()
-        self.notify(words, severity=severity, markup=False, timeout=2 * _SAID_S if severity == "error" else _SAID_S)  # type: ignore[arg-type]
+        self._last_message, self._last_message_at = words, monotonic()
+        timeout = 2 * _MESSAGE_S if severity == "error" else _MESSAGE_S
+        self.notify(words, severity=severity, markup=False, timeout=timeout)  # type: ignore[arg-type]
 
     def say_error(self, error: KernelAssistantError) -> None:
         self.say(f"{error.cause}\n{error.next_step}" if error.next_step else error.cause, severity="error")
 
     @property
     def alive(self) -> bool:
-        """False from the moment on that the application is ending."""
+        """False once the application is ending."""
         return self.app.is_running and self.is_attached
 
     def show_pane(self, name: str) -> None:
-        """Show a pane, give it the keys, and draw the job that is shown."""
+        """Show a pane, focus it, and draw the current job."""
         raise NotImplementedError
 
     def why_not(self, action: Action) -> str:
-        """Why an action makes no sense now, "" for one that does."""
+        """Return why an action is not possible now, "" if it is."""
         others = any(one.key != self.following.key or self.in_training for one in self.following.jobs)
-        return why_not(action, Situation(self.module, self.subject, self.job, self.scanning is not None, others))
+        return why_not(action, ActionContext(self.module, self.subject, self.job, self.scanning is not None, others))
 
     def can(self, action: Action) -> bool:
         return not self.why_not(action)
@@ -136,7 +152,7 @@ class ActingScreen(Screen[None]):
                 for one in self.active_bindings.values()
                 if one.binding.show and one.node is not self and one.node is not self.app and one.enabled
             ]
-            # A pane's own meaning of a key goes first where it has the keys.
+            # The keys of the focused pane take precedence over those of actions.
             taken = {key.shown for key in own}
             wide = is_wide(self.app.size)
             left_out = SIDE_BY_SIDE if wide else NOT_IN_NARROW
@@ -147,7 +163,7 @@ class ActingScreen(Screen[None]):
             pass  # the screen is being built or taken down
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """False for a key that somebody else wants: a line of text, or a pane that has a meaning of its own for it."""
+        """Return False if the focused input line or pane uses the key itself."""
         if action != "act" or self.focused is None:
             return True
         keys = [key.strip() for key in self.work.preferences.key(str(parameters[0])).split(",")]
@@ -157,14 +173,16 @@ class ActingScreen(Screen[None]):
         return not any(key in node._bindings.key_to_bindings for node in panes for key in keys)
 
     def action_act(self, name: str) -> None:
-        """Do the action `name`: what only moves about is done at once, the rest in a flow; or say why not.
+        """Run the action `name`, or show why it is not possible. Plain functions run at once, coroutines as a worker.
 
-        A second dialog of an action whose first is still open is not opened.
+        Does nothing while a dialog of the same action is open.
         """
         if name in self._open:
             return
         if why := self.why_not(BY_NAME[name]):
             self.say(why, severity="warning")
+            if name in TYPED:
+                self._deaf_until, self._dropped = monotonic() + PAUSE_S, 0
             return
         if name in PANES and name != "training":
             self.show_pane(name)
@@ -175,17 +193,33 @@ class ActingScreen(Screen[None]):
         else:
             flow(self)
 
+    def swallows(self, event: KeyEvent) -> bool:
+        """Return whether to drop a key. If an action that opens a text input was refused, the user may type on without
+        noticing, and each letter would run another action. So keys are dropped until the user pauses, or presses Enter
+        or Escape.
+        """
+        if monotonic() > self._deaf_until or not (event.is_printable or event.key in ("enter", "escape")):
+            return False
+        going = event.is_printable
+        self._deaf_until = monotonic() + PAUSE_S if going else float("-inf")
+        self._dropped += going
+        if going and self._dropped > 1:  # one repeated key is not a sentence
+            self.say("what is typed now is dropped: nothing is open that takes it", severity="warning")
+        return True
+
     async def _settled(self, flow: Callable[[ActingScreen], Awaitable[None]]) -> None:
-        """Keys before this one may still be on their way up from a pane, and say what the action is about."""
+        """Run a flow after the focused widgets have handled all earlier keys, because these may change the class or job
+        that the flow applies to.
+        """
         for node in () if self.focused is None else self.focused.ancestors_with_self:
             passed = asyncio.Event()
             if node.call_later(passed.set):
-                with suppress(TimeoutError):  # a pane that is taken down meanwhile never comes to it
+                with suppress(TimeoutError):  # a widget that is removed meanwhile never answers
                     await asyncio.wait_for(passed.wait(), _SETTLE_S)
         await flow(self)
 
     def flow(self, work: Callable[[], Awaitable[Any]], name: str = "") -> None:
-        """Run `work` beside everything else; what it fails with is said. With a name it is alone of that name."""
+        """Run `work` as a worker and show its error. While it runs, `action_act` refuses an action called `name`."""
 
         async def guarded() -> None:
             self._open.add(name)
@@ -196,6 +230,6 @@ class ActingScreen(Screen[None]):
             finally:
                 self._open.discard(name)
 
-        # The function and not its coroutine, which nobody would wait for where the screen is being taken down.
+        # Pass the function: a coroutine object would never be awaited if the screen is being removed.
         worker: Worker[None] = self.run_worker(guarded)
         del worker

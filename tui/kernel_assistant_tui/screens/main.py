@@ -1,9 +1,9 @@
-"""The main screen: panes, tabs, footer, and who is told what happens. What actions do is in flows/."""
+"""The main screen: panes, tabs and footer, and the handlers of their messages. The actions are in flows/."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TypeVar
+from typing import ClassVar, TypeVar
 
 from textual import events, on
 from textual.app import ComposeResult
@@ -13,12 +13,12 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from kernel_assistant_tui.actions import shown_key
-from kernel_assistant_tui.following import Following
+from kernel_assistant_tui.following import JobFollower
 from kernel_assistant_tui.host.messages import JobEvents, JobFollowed, JobLost
 from kernel_assistant_tui.project.module import Module
 from kernel_assistant_tui.screens.acting import ActingScreen
 from kernel_assistant_tui.screens.panes import PANES, SMALLEST, is_tiny, is_wide
-from kernel_assistant_tui.view.job_view import empty
+from kernel_assistant_tui.view.search_view import SearchView
 from kernel_assistant_tui.widgets.devices import Devices
 from kernel_assistant_tui.widgets.episode import Episode
 from kernel_assistant_tui.widgets.footer import Keys
@@ -30,19 +30,22 @@ from kernel_assistant_tui.widgets.training import Training
 
 W = TypeVar("W", bound=Widget)
 
-#: Looks for what other terminals and editors have done.
+#: Seconds between checks for changes by other front ends.
 ROUND_S = 2.0
 
 
 class MainScreen(ActingScreen):
-    """Composed of the panes' widgets; tells them what has happened."""
+    """Consists of the widgets of the panes, and passes messages to them."""
+
+    #: Nothing is focused behind a dialog: Textual would focus the first field, which is the closed search line.
+    AUTO_FOCUS: ClassVar[str | None] = ""
 
     def __init__(self, root: Path, *, id: str) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
         self._root = root
         self.training_open = False
         self._steering = False
-        self.following = Following(self)
+        self.following = JobFollower(self)
 
     def compose(self) -> ComposeResult:
         yield JobTabs()
@@ -66,12 +69,12 @@ class MainScreen(ActingScreen):
             self.say(warning, severity="warning")
 
     def keep_words(self, words: str) -> None:
-        """What could not be sent stands in its line again."""
+        """Put a message that could not be sent back into the input line."""
         self.query_one("#steer", Input).value = words
         self.steering = True
 
     def go(self, name: str) -> None:
-        """Show a pane and give it the keys."""
+        """Show a pane and focus it."""
         self._pane = name
         if name in ("episode", "training"):
             self.in_training = name == "training"
@@ -89,7 +92,7 @@ class MainScreen(ActingScreen):
 
     @property
     def steering(self) -> bool:
-        """Whether the line for words to the model is open."""
+        """Whether the input line for messages to the model is open."""
         return self._steering
 
     @steering.setter
@@ -102,10 +105,12 @@ class MainScreen(ActingScreen):
         if not self.alive:
             return
         self.query_one(Modules).show(modules)
+        if self.focused is None and self._pane == "modules":
+            self._focus(PANES["modules"].focus)  # a list that was empty had none
         self.refresh_keys()
 
     def show_job(self) -> None:
-        """Draw the current tab's job as it is now, and the tabs."""
+        """Draw the tabs, and the job of the current one."""
         if not self.alive:
             return
         following = self.following
@@ -113,7 +118,7 @@ class MainScreen(ActingScreen):
         training = self.in_training
         self.query_one(JobTabs).show([*tabs, Tab(TRAINING, "training")], TRAINING if training else following.key)
         job = following.current
-        view = empty("") if job is None else job.view
+        view = SearchView(job="") if job is None else job.view
         self.query_one(Episode).show(view)
         self.query_one(Result).show(view)
         self.query_one("#middle").border_title = self._title("training" if training else "episode")
@@ -121,7 +126,7 @@ class MainScreen(ActingScreen):
             self.steering = False
         self.refresh_keys()
 
-    # What happens
+    # Messages
 
     def on_resize(self, event: events.Resize) -> None:
         self.set_class(not is_wide(event.size), "-narrow")
@@ -129,7 +134,7 @@ class MainScreen(ActingScreen):
         self.refresh_keys()
 
     def on_screen_suspend(self) -> None:
-        """A dialog, which has its own keys in its box, or the palette: what the footer names cannot be pressed."""
+        """Hide the keys of the footer while a dialog or the palette is open: they do not work then."""
         self._keys_count(False)
 
     def on_screen_resume(self) -> None:
@@ -142,7 +147,7 @@ class MainScreen(ActingScreen):
     def module_moved(self) -> None:
         self.refresh_keys()
 
-    @on(Rows.Chosen, "#module-rows")
+    @on(Rows.ItemChosen, "#module-rows")
     def module_chosen(self) -> None:
         self.flow(self.following.open_chosen)
 
@@ -173,15 +178,15 @@ class MainScreen(ActingScreen):
         self.following.ended(message)
 
     def _keys_count(self, count: bool) -> None:
-        """The footer keeps its lines, so that nothing moves. It is not there yet when the application begins."""
+        """Show or hide the footer's keys. It keeps its height, so nothing moves. It does not exist yet at the start."""
         for footer in self.query(Keys):
             footer.visible = count
 
     def _lay_out(self) -> None:
-        """What is seen. Widgets are switched themselves: a class of the screen would have every style looked at."""
+        """Show the widgets that fit. They are switched one by one: a CSS class would update all styles."""
         wide, tiny = is_wide(self.app.size), is_tiny(self.app.size)
         shown = PANES[self._pane].widget
-        # Curves want the whole width, and a class has nothing to do with them.
+        # The curves need the whole width, and do not belong to a class.
         hidden = ("modules", "result") if self._pane == "training" else ()
         for name in ("modules", "middle", "result", "devices"):
             self.query_one(f"#{name}").display = not tiny and (name not in hidden if wide else name == shown)
@@ -194,11 +199,11 @@ class MainScreen(ActingScreen):
 
     def _focus(self, selector: str) -> None:
         try:
-            found = self.query_one(selector)
+            widget = self.query_one(selector)
         except NoMatches:
             return
-        # Not `focus()`, which comes about after the next key.
-        inside = [one for one in (found, *found.query("*")) if one.focusable]
+        # Not `focus()`, which takes effect only after the next key.
+        inside = [one for one in (widget, *widget.query("*")) if one.focusable]
         self.set_focus(inside[0] if inside else None)
 
     def _framed(self, widget: W, name: str) -> W:

@@ -1,4 +1,4 @@
-"""Which panes there are, and how a window of a size shows them."""
+"""The panes of the main screen, and the window sizes that decide how they are shown."""
 
 from __future__ import annotations
 
@@ -6,15 +6,15 @@ from dataclasses import dataclass
 
 from textual.geometry import Size
 
-#: Side by side from here on, one pane at a time below.
+#: Width from which panes are shown side by side; below it one at a time.
 WIDE = 120
-#: Below this nothing can be worked with.
+#: The smallest usable window.
 SMALLEST = Size(34, 9)
 
 
 @dataclass(frozen=True)
 class Pane:
-    """`widget` is the id of the widget that shows it, `focus` a selector of what takes the keys in it."""
+    """`widget` is the id of its widget, `focus` the selector of the widget inside that gets the focus."""
 
     name: str
     widget: str
@@ -32,9 +32,9 @@ PANES = {
     )
 }
 
-#: Those that are always there in a wide window, with their keys in their frames.
+#: Panes that a wide window always shows, with their keys in their frames.
 SIDE_BY_SIDE = frozenset(("modules", "episode", "result", "devices"))
-#: Without these the keys of a narrow window take three lines; the help page has them.
+#: Actions left out of the footer of a narrow window, so that it has three lines; the help page has them.
 NOT_IN_NARROW = frozenset(("copy", "close_tab", "palette"))
 
 

@@ -1,1 +1,1 @@
-"""What is known of a job, folded from its events. Pure: no terminal, no files."""
+"""The state of a job, computed from its events. Pure: no terminal, no files."""

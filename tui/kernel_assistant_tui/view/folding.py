@@ -1,4 +1,4 @@
-"""`fold` takes what was known of a job and events to what is known then."""
+"""`fold` updates the view of a job by its events."""
 
 from __future__ import annotations
 
@@ -9,158 +9,106 @@ import msgspec
 from kernel_assistant.events import (
     AnyEvent,
     BaselineMeasured,
-    BestImproved,
     CandidateEvaluated,
-    FreeWinMeasured,
-    JobFailed,
     JobFinished,
-    JobQueued,
-    JobStarted,
-    ModelSaid,
+    ModelReplied,
     Progress,
-    TaskOpened,
-    Warned,
 )
-from kernel_assistant.records import JobOutcome, Tier
-from kernel_assistant.session.words import of_baseline
-from kernel_assistant.store import JobState
-from kernel_assistant_tui.view.job_view import JobView, Seen, Turn
+from kernel_assistant.records import Tier
+from kernel_assistant.session.reporting import job_view
+from kernel_assistant.session.reporting.words import of_baseline
 from kernel_assistant_tui.view.lines import Line
+from kernel_assistant_tui.view.search_view import JudgedCandidate, SearchView, Turn
 from kernel_assistant_tui.view.telling import lines_of
 
 
-def fold(view: JobView, *events: AnyEvent) -> JobView:
-    """`view` after `events`. One that was seen already (a second `attach`) changes nothing.
+def fold(view: SearchView, *events: AnyEvent) -> SearchView:
+    """Return `view` after `events`. Events that it has already (after a second `attach`) change nothing.
 
-    Linear in what is known and in what is new: a log is folded in one call, and not event by event.
+    Takes time linear in the size of the view and of the events: fold a whole log in one call.
     """
-    folding = _Folding(view)
-    for event in events:
-        folding.add(event)
-    return folding.view()
+    new = job_view.unseen(view, events)
+    after = job_view.fold(view, *new)
+    evaluated = [event for event in new if isinstance(event, CandidateEvaluated)]
+    if evaluated:
+        search = _Search(view)
+        for judged in evaluated:
+            search.judge(judged)
+        after = msgspec.structs.replace(after, candidates=tuple(search.candidates.values()), turns=tuple(search.turns))
+    repeats, lines = _Repeats(view), list[Line]()
+    for event in new:
+        if not repeats.has(event):
+            # Only the line of the verdict depends on the timing.
+            lines += lines_of(event, after.timing if isinstance(event, JobFinished) else None)
+    return msgspec.structs.replace(
+        after, lines=view.lines.plus(lines), asked=repeats.asked, last_progress=repeats.last_progress
+    )
 
 
-class _Folding:
-    """A view while events are added to it: what grows is kept apart, and put into the view at the end."""
+class _Repeats:
+    """Recognizes what another conversation had already: all have the same task, baseline and phases."""
 
-    def __init__(self, view: JobView) -> None:
-        self._view = view
-        self._candidates = {seen.candidate: seen for seen in view.candidates}
-        self._turns = list(view.turns)
-        self._lines: list[Line] = []
+    def __init__(self, view: SearchView) -> None:
+        self.asked, self.last_progress = view.asked, view.last_progress
+        self._baseline = "" if view.baseline is None else of_baseline(view.baseline)
 
-    def view(self) -> JobView:
-        return msgspec.structs.replace(self._judged(), lines=self._view.lines.plus(self._lines))
+    def has(self, event: AnyEvent) -> bool:
+        """Return whether `event` repeats the last one of its kind, and remember it."""
+        match event:
+            case BaselineMeasured():
+                known, self._baseline = self._baseline, of_baseline(event)
+                return known == self._baseline
+            case Progress() if event.phase != "model":
+                known, self.last_progress = self.last_progress, event.message
+                return known == event.message
+            case ModelReplied(role="user", turn=0):
+                known, self.asked = self.asked, event.text
+                return known == event.text
+        return False
 
-    def _judged(self) -> JobView:
-        """All but the new lines."""
-        return msgspec.structs.replace(
-            self._view, candidates=tuple(self._candidates.values()), turns=tuple(self._turns)
+
+class _Search:
+    """The candidates and turns of a view while evaluations are added."""
+
+    def __init__(self, view: SearchView) -> None:
+        self.candidates = {seen.candidate: seen for seen in view.candidates}
+        self.turns = list(view.turns)
+
+    def judge(self, event: CandidateEvaluated) -> None:
+        evaluation = event.evaluation
+        fresh = JudgedCandidate(
+            candidate=evaluation.candidate, turn=event.turn, schedule=event.schedule, origin=event.origin
         )
-
-    def add(self, event: AnyEvent) -> None:
-        known = self._view
-        if event.seq and event.seq <= known.seq:
-            return
-        self._view = msgspec.structs.replace(
-            _noted(known, event),
-            began=known.began or event.time,
-            now=event.time or known.now,
-            seq=event.seq or known.seq,
-        )
-        if isinstance(event, CandidateEvaluated):
-            self._judge(event)
-        if not _is_known(known, event):
-            # Only the last word of a job depends on the timing.
-            self._lines += lines_of(event, self._judged().timing if isinstance(event, JobFinished) else None)
-
-    def _judge(self, event: CandidateEvaluated) -> None:
-        found = event.evaluation
-        fresh = Seen(candidate=found.candidate, turn=event.turn, schedule=event.schedule, origin=event.origin)
-        seen = self._candidates.get(found.candidate, fresh)
-        if found.tier is Tier.full:
-            self._candidates[found.candidate] = msgspec.structs.replace(seen, full=found)
+        seen = self.candidates.get(evaluation.candidate, fresh)
+        if evaluation.tier is Tier.full:
+            self.candidates[evaluation.candidate] = msgspec.structs.replace(seen, full=evaluation)
         else:
-            self._candidates[found.candidate] = msgspec.structs.replace(seen, quick=found)
+            self.candidates[evaluation.candidate] = msgspec.structs.replace(seen, quick=evaluation)
             self._count(event)
 
     def _count(self, event: CandidateEvaluated) -> None:
-        """Several conversations take turns while others are in theirs: what comes late counts for its own."""
-        turns, number, found = self._turns, event.turn, event.evaluation
-        place = bisect_left(turns, number, key=lambda turn: turn.number)
-        if place == len(turns) or turns[place].number != number:
-            turns.insert(place, _at_least(Turn(number=number, tried=0, correct=0), *turns[place - 1 : place]))
-        counted = turns[place]
-        turns[place] = msgspec.structs.replace(
-            counted, tried=counted.tried + 1, correct=counted.correct + found.correct
+        """Count an evaluation for its turn. Evaluations of several conversations may arrive out of order."""
+        turns, number, evaluation = self.turns, event.turn, event.evaluation
+        index = bisect_left(turns, number, key=lambda turn: turn.number)
+        if index == len(turns) or turns[index].number != number:
+            turns.insert(index, _at_least(Turn(number=number, tried=0, correct=0), *turns[index - 1 : index]))
+        counted = turns[index]
+        turns[index] = msgspec.structs.replace(
+            counted, tried=counted.tried + 1, correct=counted.correct + evaluation.correct
         )
-        timing = found.timing if found.correct else None
+        timing = evaluation.timing if evaluation.correct else None
         if timing is None:
             return
         own = Turn(number=0, tried=0, correct=0, vs_eager=timing.speedup_vs_eager, vs_compile=timing.speedup_vs_compile)
-        for later in range(place, len(turns)):
+        for later in range(index, len(turns)):
             better = _at_least(turns[later], own)
             if better == turns[later]:
-                return  # those behind it are at least as good
+                return  # later turns are at least as good
             turns[later] = better
 
 
-def _is_known(view: JobView, event: AnyEvent) -> bool:
-    """Several conversations begin alike, and wait for the same baseline one after another."""
-    match event:
-        case BaselineMeasured():
-            return view.baseline is not None and of_baseline(view.baseline) == of_baseline(event)
-        case Progress():
-            return view.last_progress == event.message
-        case ModelSaid(role="user", turn=0):
-            return view.asked == event.text
-    return False
-
-
-def _noted(view: JobView, event: AnyEvent) -> JobView:
-    change = msgspec.structs.replace
-    match event:
-        case JobQueued():
-            return change(view, task=event.task, target=event.target, state=JobState.queued, phase="waiting")
-        case JobStarted():
-            return change(view, device=event.device, state=JobState.running, phase="started")
-        case Progress():
-            said = view.last_progress if event.phase == "model" else event.message
-            return change(view, phase=event.message or event.phase, last_progress=said)
-        case JobFinished():
-            cancelled = event.result.outcome is JobOutcome.cancelled
-            state = JobState.cancelled if cancelled else JobState.done
-            return change(view, result=event.result, state=state, phase="ended")
-        case JobFailed():
-            return change(view, failure=event, state=JobState.failed, phase=event.cause)
-        case CandidateEvaluated():
-            return view
-        case _:
-            return _measured(view, event)
-
-
-def _measured(
-    view: JobView, event: TaskOpened | BaselineMeasured | BestImproved | FreeWinMeasured | ModelSaid | Warned
-) -> JobView:
-    change = msgspec.structs.replace
-    match event:
-        case TaskOpened():
-            return change(view, operators=event.nodes)
-        case BaselineMeasured():
-            return change(view, baseline=event)
-        case BestImproved():
-            return change(view, best=event)
-        case FreeWinMeasured():
-            return change(view, free_wins=(*view.free_wins, event.win))
-        case ModelSaid():
-            asked = event.text if event.role == "user" and event.turn == 0 else view.asked
-            return change(view, conversations=max(view.conversations, event.conversation), asked=asked)
-        case Warned():
-            return change(view, warnings=(*view.warnings, event.message))
-
-
 def _at_least(turn: Turn, *others: Turn) -> Turn:
-    """`turn` with the best speed-ups of it and `others`."""
+    """Return `turn` with the best speed-ups of it and `others`."""
     eager = [one.vs_eager for one in (turn, *others) if one.vs_eager is not None]
     compiled = [one.vs_compile for one in (turn, *others) if one.vs_compile is not None]
     return msgspec.structs.replace(turn, vs_eager=max(eager, default=None), vs_compile=max(compiled, default=None))

@@ -1,4 +1,4 @@
-"""The lines of a transcript: append-only, so that a fold costs as much as what is new."""
+"""The lines of a transcript: append-only, so that adding costs only as much as the new lines."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import overload
 import msgspec
 
 
-class Kind(str, Enum):
-    """What a line tells; the widget gives each a style of its own."""
+class LineKind(str, Enum):
+    """The kind of a line; the widget has a style for each."""
 
     phase = "phase"
-    said = "said"  # by the model
-    code = "code"  # in what the model said
-    call = "call"  # of a tool
-    heard = "heard"  # what a tool or the judge answered
+    said = "said"  # text of the model
+    code = "code"  # code in a reply of the model
+    call = "call"  # call of a tool
+    heard = "heard"  # the task, or the answer of a tool
     user = "user"
     good = "good"  # a correct candidate
     bad = "bad"
-    detail = "detail"  # of a bad candidate: a compiler's message, a wrong element
+    detail = "detail"  # of a failed candidate: a compiler message, a wrong element
     best = "best"
     free = "free"
     warning = "warning"
@@ -29,17 +29,17 @@ class Kind(str, Enum):
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
-    """`conversation` counts from 1, 0 for what belongs to none; `time` is seconds since the epoch, 0 where an earlier
-    line of the same event has it."""
+    """`conversation` counts from 1; 0 for lines that belong to none. `time` is in seconds since the epoch, and 0 except
+    for the first line of an event."""
 
-    kind: Kind
+    kind: LineKind
     text: str
     conversation: int = 0
     time: float = 0.0
 
 
 class Lines(Sequence[Line]):
-    """Immutable to whoever holds one. Those that grew out of each other share their storage."""
+    """An immutable sequence. Sequences made by `plus` share their storage."""
 
     __slots__ = ("_count", "_shared")
 
@@ -48,9 +48,9 @@ class Lines(Sequence[Line]):
         self._count = 0
 
     def plus(self, new: Iterable[Line]) -> Lines:
-        """These and `new` behind them."""
+        """Return a sequence of these lines and `new` after them."""
         grown = Lines()
-        # Another fold went on from here already: its lines are not ours.
+        # If lines were appended to the shared list already, they are not ours: copy it.
         grown._shared = self._shared if len(self._shared) == self._count else self._shared[: self._count]
         grown._shared.extend(new)
         grown._count = len(grown._shared)
@@ -60,12 +60,12 @@ class Lines(Sequence[Line]):
         return self._count
 
     @overload
-    def __getitem__(self, place: int) -> Line: ...
+    def __getitem__(self, index: int) -> Line: ...
     @overload
-    def __getitem__(self, place: slice) -> list[Line]: ...
-    def __getitem__(self, place: int | slice) -> Line | list[Line]:
-        if isinstance(place, slice):
-            return [self._shared[one] for one in range(*place.indices(self._count))]
-        if not -self._count <= place < self._count:
-            raise IndexError(place)
-        return self._shared[place % self._count]
+    def __getitem__(self, index: slice) -> list[Line]: ...
+    def __getitem__(self, index: int | slice) -> Line | list[Line]:
+        if isinstance(index, slice):
+            return [self._shared[one] for one in range(*index.indices(self._count))]
+        if not -self._count <= index < self._count:
+            raise IndexError(index)
+        return self._shared[index % self._count]

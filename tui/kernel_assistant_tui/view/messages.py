@@ -1,65 +1,68 @@
-"""Lines for what is said between a model and those who play with it."""
+"""Transcript lines for the messages of a conversation with a model."""
 
 from __future__ import annotations
 
 import json
 
-from kernel_assistant.events import Called, ModelSaid
-from kernel_assistant_tui.view.lines import Kind, Line
+from kernel_assistant.events import ModelReplied, RequestedTool
+from kernel_assistant_tui.view.lines import Line, LineKind
 
-#: Of the task, which the user knows, and of what a tool answers. Lines.
+#: Most lines that are shown of the task (the user knows it), and of a tool's answer.
 MOST_TASK, MOST_ANSWER = 4, 60
 _FENCE = "```"
 
 
-def of_message(event: ModelSaid) -> list[Line]:
-    """A message with its conversation's number; the task is that of all."""
-    told = {"assistant": _reply, "tool": _answer, "user": _user}[event.role](event)
+def of_message(event: ModelReplied) -> list[Line]:
+    """Return the lines of a message, with its conversation's number; 0 for the task, which all conversations share."""
+    lines = {"assistant": _reply, "tool": _answer, "user": _user}[event.role](event)
     conversation = event.conversation if event.turn else 0
-    return [Line(kind, text, conversation) for kind, text in told]
+    return [Line(kind, text, conversation) for kind, text in lines]
 
 
-def _reply(event: ModelSaid) -> list[tuple[Kind, str]]:
+def _reply(event: ModelReplied) -> list[tuple[LineKind, str]]:
     cost = f", {event.tokens} tokens" if event.tokens else ""
     cost += f" in {event.seconds:.1f} s" if event.seconds else ""
-    told = [(Kind.phase, f"model, turn {event.turn}{cost}")]
+    lines = [(LineKind.phase, f"model, turn {event.turn}{cost}")]
     inside = False
     for line in event.text.splitlines():
         fence = line.lstrip().startswith(_FENCE)
-        told.append((Kind.code if inside or fence else Kind.said, line))
+        lines.append((LineKind.code if inside or fence else LineKind.said, line))
         inside = inside != fence
     for call in event.calls:
-        told += _call(call)
-    return told
+        lines += _call(call)
+    return lines
 
 
-def _call(call: Called) -> list[tuple[Kind, str]]:
-    """Short arguments beside the name, long ones below it, as they are in the file that they make."""
+def _call(call: RequestedTool) -> list[tuple[LineKind, str]]:
+    """Show short arguments beside the tool's name, and those of several lines below it with their line breaks."""
     try:
-        found = json.loads(call.arguments)
+        parsed = json.loads(call.arguments)
     except ValueError:
-        found = None
-    if not isinstance(found, dict):
-        return [(Kind.call, f"> {call.name}"), *((Kind.code, f"  {line}") for line in call.arguments.splitlines())]
-    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in found.items()}
+        parsed = None
+    if not isinstance(parsed, dict):
+        return [
+            (LineKind.call, f"> {call.name}"),
+            *((LineKind.code, f"  {line}") for line in call.arguments.splitlines()),
+        ]
+    texts = {name: value if isinstance(value, str) else json.dumps(value) for name, value in parsed.items()}
     short = " ".join(f"{name}={text}" for name, text in texts.items() if "\n" not in text)
-    told = [(Kind.call, f"> {call.name} {short}".rstrip())]
+    lines = [(LineKind.call, f"> {call.name} {short}".rstrip())]
     for text in texts.values():
-        told += [(Kind.code, f"  {line}") for line in text.splitlines() if "\n" in text]
-    return told
+        lines += [(LineKind.code, f"  {line}") for line in text.splitlines() if "\n" in text]
+    return lines
 
 
-def _answer(event: ModelSaid) -> list[tuple[Kind, str]]:
+def _answer(event: ModelReplied) -> list[tuple[LineKind, str]]:
     head = f"< {event.candidate[:8]} " if event.candidate else "< "
-    return _cut([(Kind.heard, line) for line in (head + event.text).splitlines()], MOST_ANSWER)
+    return _cut([(LineKind.heard, line) for line in (head + event.text).splitlines()], MOST_ANSWER)
 
 
-def _user(event: ModelSaid) -> list[tuple[Kind, str]]:
+def _user(event: ModelReplied) -> list[tuple[LineKind, str]]:
     if event.turn == 0:
-        return _cut([(Kind.heard, line) for line in f"the task: {event.text}".splitlines()], MOST_TASK)
-    return [(Kind.user, line) for line in f"to the model: {event.text}".splitlines()]
+        return _cut([(LineKind.heard, line) for line in f"the task: {event.text}".splitlines()], MOST_TASK)
+    return [(LineKind.user, line) for line in f"to the model: {event.text}".splitlines()]
 
 
-def _cut(told: list[tuple[Kind, str]], most: int) -> list[tuple[Kind, str]]:
-    left = len(told) - most
-    return [*told[:most], (told[0][0], f"  and {left} more lines")] if left > 0 else told
+def _cut(lines: list[tuple[LineKind, str]], most: int) -> list[tuple[LineKind, str]]:
+    left = len(lines) - most
+    return [*lines[:most], (lines[0][0], f"  and {left} more lines")] if left > 0 else lines

@@ -1,4 +1,4 @@
-"""Lines for what a job tells: one or more for an event."""
+"""Transcript lines for the events of a job."""
 
 from __future__ import annotations
 
@@ -14,25 +14,25 @@ from kernel_assistant.events import (
     JobFinished,
     JobQueued,
     JobStarted,
-    ModelSaid,
+    ModelReplied,
     Progress,
     TaskOpened,
     Warned,
 )
 from kernel_assistant.records import Evaluation, Outcome, Timing
-from kernel_assistant.session.words import milliseconds, of_baseline, of_best, of_free_win, times, verdict
-from kernel_assistant_tui.view.lines import Kind, Line
+from kernel_assistant.session.reporting.words import milliseconds, of_baseline, of_best, of_free_win, times, verdict
+from kernel_assistant_tui.view.lines import Line, LineKind
 from kernel_assistant_tui.view.messages import of_message
 
-#: Of a bad candidate's messages. A template's error may come with hundreds.
+#: Most messages of a failed candidate: an error in a C++ template may have hundreds.
 MOST_DIAGNOSTICS = 12
-#: Of a candidate's hash, as `show` has it.
+#: Shown characters of a candidate's hash, like in `show`.
 SHORT_HASH = 8
 
 
 def lines_of(event: AnyEvent, timing: Timing | None) -> list[Line]:
-    """`timing` is that of the best candidate, from which the last word follows. The first line has the time; there is
-    none for what others say."""
+    """Return the lines of an event; the first one has its time. Some events have none. `timing` is that of the best
+    candidate, for the verdict at the end."""
     lines = _lines(event, timing)
     if not lines:
         return []
@@ -43,27 +43,27 @@ def lines_of(event: AnyEvent, timing: Timing | None) -> list[Line]:
 def _lines(event: AnyEvent, timing: Timing | None) -> list[Line]:
     match event:
         case Progress(phase="model"):
-            return []  # what it calls comes with what it says
-        case ModelSaid():
+            return []  # the model's replies are shown by ModelReplied
+        case ModelReplied():
             return of_message(event)
         case CandidateEvaluated():
             return _of_evaluation(event)
         case Warned():
-            return _each(Kind.warning, f"warning: {event.message}")
+            return _each(LineKind.warning, f"warning: {event.message}")
         case JobFinished():
-            return [Line(Kind.end, f"ended: {verdict(event.result, timing)}")]
+            return [Line(LineKind.end, f"ended: {verdict(event.result, timing)}")]
         case JobFailed():
             return _of_failure(event)
         case BestImproved():
-            return [Line(Kind.best, f"best {plain_best(event)}")]
+            return [Line(LineKind.best, f"best {plain_best(event)}")]
         case FreeWinMeasured():
-            return [Line(Kind.free, f"free: {of_free_win(event.win)}")]
+            return [Line(LineKind.free, f"free: {of_free_win(event.win)}")]
         case _:
-            return [Line(Kind.phase, _of_phase(event))]
+            return [Line(LineKind.phase, _of_phase(event))]
 
 
 def plain_best(event: BestImproved) -> str:
-    """Without the schedule, which stands beside the candidate when it is judged."""
+    """Describe the best candidate without its schedule, which is shown with its evaluation."""
     return of_best(msgspec.structs.replace(event, schedule=""))
 
 
@@ -83,47 +83,52 @@ def _of_phase(event: JobQueued | JobStarted | Progress | TaskOpened | BaselineMe
 
 
 def _of_evaluation(event: CandidateEvaluated) -> list[Line]:
-    found = event.evaluation
-    head = f"turn {event.turn}  {found.candidate[:SHORT_HASH]}  {found.tier.value}  "
-    if found.outcome is Outcome.correct:
-        words = head + _figures(found) + (f"  {event.schedule}" if event.schedule else "")
-        return [Line(Kind.good, words, event.conversation)]
-    outcome = found.outcome.value.replace("_", " ")
-    first, *rest = f"{outcome}: {found.message}".splitlines()
-    lines = [Line(Kind.bad, head + first), *(Line(Kind.detail, f"  {line}") for line in rest), *_details(found)]
+    evaluation = event.evaluation
+    head = f"turn {event.turn}  {evaluation.candidate[:SHORT_HASH]}  {evaluation.tier.value}  "
+    if evaluation.outcome is Outcome.correct:
+        words = head + _figures(evaluation) + (f"  {event.schedule}" if event.schedule else "")
+        return [Line(LineKind.good, words, event.conversation)]
+    outcome = evaluation.outcome.value.replace("_", " ")
+    first, *rest = f"{outcome}: {evaluation.message}".splitlines()
+    lines = [
+        Line(LineKind.bad, head + first),
+        *(Line(LineKind.detail, f"  {line}") for line in rest),
+        *_details(evaluation),
+    ]
     return [Line(line.kind, line.text, event.conversation) for line in lines]
 
 
-def _figures(found: Evaluation) -> str:
+def _figures(evaluation: Evaluation) -> str:
     parts = ["correct"]
-    if found.timing is not None:
-        timing = found.timing
+    if evaluation.timing is not None:
+        timing = evaluation.timing
         parts.append(milliseconds(timing.candidate_ms))
         compared = timing.speedup_vs_compile
         parts.append(f"{times(timing.speedup_vs_eager)} eager")
         parts += [] if compared is None else [f"{times(compared)} torch.compile"]
-    if found.accuracy is not None:
-        parts.append(f"error {found.accuracy.error:.2g} ({found.accuracy.error_ratio:.2g}× PyTorch's)")
+    accuracy = evaluation.accuracy
+    if accuracy is not None:
+        parts.append(f"relative error {accuracy.relative_error:.2g} ({accuracy.error_ratio:.2g}× PyTorch's)")
     return ", ".join(parts)
 
 
-def _details(found: Evaluation) -> list[Line]:
+def _details(evaluation: Evaluation) -> list[Line]:
     lines: list[Line] = []
-    # A header that is used in several places is complained of in each.
-    different = tuple(dict.fromkeys(found.diagnostics))
+    # Messages about a header are repeated by each file that includes it.
+    different = tuple(dict.fromkeys(evaluation.diagnostics))
     for one in different[:MOST_DIAGNOSTICS]:
-        place = ":".join(part for part in (one.file, str(one.line) if one.line else "") if part)
-        lines += _each(Kind.detail, f"  {place + ': ' if place else ''}{one.severity}: {one.message}")
+        location = ":".join(part for part in (one.file, str(one.line) if one.line else "") if part)
+        lines += _each(LineKind.detail, f"  {location + ': ' if location else ''}{one.severity}: {one.message}")
     left = len(different) - MOST_DIAGNOSTICS
     if left > 0:
-        lines.append(Line(Kind.detail, f"  and {left} more"))
+        lines.append(Line(LineKind.detail, f"  and {left} more"))
     return lines
 
 
 def _of_failure(event: JobFailed) -> list[Line]:
-    lines = _each(Kind.failure, f"failed: {event.cause}")
-    return [*lines, *_each(Kind.detail, f"next: {event.next_step}")] if event.next_step else lines
+    lines = _each(LineKind.failure, f"failed: {event.cause}")
+    return [*lines, *_each(LineKind.detail, f"next: {event.next_step}")] if event.next_step else lines
 
 
-def _each(kind: Kind, text: str) -> list[Line]:
+def _each(kind: LineKind, text: str) -> list[Line]:
     return [Line(kind, line) for line in text.splitlines() or [""]]

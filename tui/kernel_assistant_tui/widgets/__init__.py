@@ -1,1 +1,1 @@
-"""What is drawn, by pane."""
+"""The widgets of the panes."""

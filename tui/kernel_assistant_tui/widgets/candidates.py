@@ -1,4 +1,4 @@
-"""The table of candidates: sorted by any column, two of them marked to be compared."""
+"""The table of candidates: it can be sorted by any column, and two candidates can be marked for comparison."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from textual.message import Message
 from textual.widgets import DataTable
 
 from kernel_assistant.records import Timing
-from kernel_assistant.session.words import milliseconds, times
+from kernel_assistant.session.reporting.words import milliseconds, times
 from kernel_assistant_tui.pane_keys import bindings_of
-from kernel_assistant_tui.view.job_view import JobView, Seen
+from kernel_assistant_tui.view.search_view import JudgedCandidate, SearchView
 from kernel_assistant_tui.widgets.glyphs import clean
 
 _LAST = float("inf")
@@ -20,49 +20,49 @@ _LAST = float("inf")
 
 class _Column(NamedTuple):
     name: str
-    text: Callable[[Seen], str]
-    order: Callable[[Seen], Any]
+    text: Callable[[JudgedCandidate], str]
+    order: Callable[[JudgedCandidate], Any]
 
 
-def _timing(seen: Seen) -> Timing | None:
+def _timing(seen: JudgedCandidate) -> Timing | None:
     return seen.evaluation.timing if seen.evaluation.correct else None
 
 
-def _time(seen: Seen) -> str:
+def _time(seen: JudgedCandidate) -> str:
     timing = _timing(seen)
     return milliseconds(timing.candidate_ms) if timing is not None else ""
 
 
-def _fastest(seen: Seen) -> float:
+def _fastest(seen: JudgedCandidate) -> float:
     timing = _timing(seen)
     return timing.candidate_ms if timing is not None else _LAST
 
 
-def _gain(seen: Seen) -> str:
+def _gain(seen: JudgedCandidate) -> str:
     timing = _timing(seen)
     return times(timing.speedup_vs_compile) if timing is not None and timing.speedup_vs_compile else ""
 
 
-def _least_gain(seen: Seen) -> float:
+def _least_gain(seen: JudgedCandidate) -> float:
     timing = _timing(seen)
     return -(timing.speedup_vs_compile or 0.0) if timing is not None else _LAST
 
 
-def _error(seen: Seen) -> str:
+def _error(seen: JudgedCandidate) -> str:
     accuracy = seen.evaluation.accuracy
-    return "" if accuracy is None else f"{accuracy.error:.2g} ({accuracy.error_ratio:.2g}×)"
+    return "" if accuracy is None else f"{accuracy.relative_error:.2g} ({accuracy.error_ratio:.2g}×)"
 
 
-def _ratio(seen: Seen) -> float:
+def _ratio(seen: JudgedCandidate) -> float:
     accuracy = seen.evaluation.accuracy
     return _LAST if accuracy is None else accuracy.error_ratio
 
 
-def _outcome(seen: Seen) -> str:
+def _outcome(seen: JudgedCandidate) -> str:
     return seen.evaluation.outcome.value.replace("_", " ")
 
 
-def _words(seen: Seen) -> str:
+def _words(seen: JudgedCandidate) -> str:
     return seen.schedule if seen.evaluation.correct and seen.schedule else seen.evaluation.message.partition("\n")[0]
 
 
@@ -79,7 +79,7 @@ _COLUMNS = (
 
 
 class Candidates(DataTable[str]):
-    """Fastest first until another column is chosen."""
+    """The table, fastest candidate first until another column is chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("candidates")]
 
@@ -95,7 +95,7 @@ class Candidates(DataTable[str]):
 
     def __init__(self, *, id: str) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, cursor_type="row", zebra_stripes=True)
-        self._seen: dict[str, Seen] = {}
+        self._seen: dict[str, JudgedCandidate] = {}
         self._order = 0
         self._backwards = False
         self._best = ""
@@ -106,8 +106,8 @@ class Candidates(DataTable[str]):
         for column in _COLUMNS:
             self.add_column(column.name, key=column.name)
 
-    def show(self, view: JobView, *, fresh: bool) -> None:
-        """`fresh`: of another job than before."""
+    def show(self, view: SearchView, *, fresh: bool) -> None:
+        """Show the candidates of a job. `fresh`: it is another job than before."""
         if fresh:
             self.clear()
             self._seen, self.marked = {}, []
@@ -129,8 +129,8 @@ class Candidates(DataTable[str]):
 
     def _sort(self) -> None:
         order = _COLUMNS[self._order].order
-        place = {name: rank for rank, name in enumerate(sorted(self._seen, key=lambda name: order(self._seen[name])))}
-        keys = {self._seen[name].candidate[:8]: rank for name, rank in place.items()}
+        ranks = {name: rank for rank, name in enumerate(sorted(self._seen, key=lambda name: order(self._seen[name])))}
+        keys = {self._seen[name].candidate[:8]: rank for name, rank in ranks.items()}
         self.sort("candidate", key=lambda cell: keys[cell], reverse=self._backwards)
 
     def action_next_order(self) -> None:
@@ -148,7 +148,7 @@ class Candidates(DataTable[str]):
             self.post_message(self.Chosen(event.row_key.value))
 
     def action_mark(self) -> None:
-        """Mark the row; with two marked they are compared, a third takes the place of the first."""
+        """Mark or unmark the row. Two marked candidates are compared; a third one replaces the first."""
         if not self.row_count:
             return
         key = self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value
@@ -163,7 +163,7 @@ class Candidates(DataTable[str]):
             self.post_message(self.Paired(*self.marked))
 
     def _mark(self) -> None:
-        """`*` for what is to be compared, `>` for the best."""
+        """Update the marks: `*` for candidates to compare, `>` for the best one."""
         for name in self._seen:
             self.update_cell(name, "mark", "*" if name in self.marked else ">" if name == self._best else "")
 

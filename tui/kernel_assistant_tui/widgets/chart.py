@@ -1,6 +1,6 @@
-"""Curves in characters: braille dots where the terminal has them, letters in ASCII elsewhere. Pure.
+"""Draw curves with characters: braille dots if the terminal can show them, else ASCII letters. Pure.
 
-plotext's kept version needs a compiled library and a second to load, textual-plot needs numpy: docs/dependencies.md.
+plotext needs a compiled library and a second to load, and textual-plot needs numpy: docs/dependencies.md.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from textual.content import Content
 
 Point = tuple[float, float]
-#: Bits of a braille character by column and row of its 2 × 4 dots (Unicode 16.0, Braille Patterns).
+#: Bits of the dots of a braille character, by column (2) and row (4) (Unicode 16.0, Braille Patterns).
 _DOTS = ((0x01, 0x02, 0x04, 0x40), (0x08, 0x10, 0x20, 0x80))
 _LETTERS = "*o+x#@"
 _FRAME = "$text 60%"
@@ -20,7 +20,7 @@ _FRAME = "$text 60%"
 
 @dataclass(frozen=True)
 class Series:
-    """A curve. With `steps` it keeps its height until the next point."""
+    """A curve. With `steps` it is a step function: constant until the next point."""
 
     name: str
     points: Sequence[Point]
@@ -30,7 +30,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Frame:
-    """What the axes span."""
+    """The ranges of the axes."""
 
     left: float
     right: float
@@ -46,14 +46,14 @@ class Frame:
         return cls(min(across), max(across), max(low - room, 0.0) if low >= 0 else low - room, high + room)
 
     def place(self, point: Point, columns: int, rows: int) -> tuple[int, int]:
-        """Column from the left and row from the top, of so many."""
+        """Return the column (from the left) and row (from the top) of a point in a grid of `columns` × `rows`."""
         across = (point[0] - self.left) / ((self.right - self.left) or 1.0)
         up = (point[1] - self.low) / (self.high - self.low)
         return round(across * (columns - 1)), round((1 - up) * (rows - 1))
 
 
 def plainly(value: float) -> str:
-    """Three digits, without an exponent as long as that is shorter."""
+    """Format a number with three digits, without an exponent from 1000 to ten million."""
     return f"{value:.0f}" if 1000 <= abs(value) < 1e7 else f"{value:.3g}"
 
 
@@ -68,8 +68,8 @@ def chart(
     level: float | None = None,
     legend: bool = True,
 ) -> list[Content]:
-    """`height` lines of `width` cells: legend, curves with the highest and lowest value at the left, and what is
-    `across`. `level` is a dotted line, named at the left. Nothing where there is no room or no finite point."""
+    """Return `height` lines of `width` cells: legend, curves with the highest and lowest value at the left, and the
+    range of x with its unit `across`. `level` is drawn as a dotted line. Return [] without room or finite points."""
     kept = [Series(one.name, _finite(one.points), one.style, one.steps) for one in series]
     kept = [one for one in kept if one.points]
     if not kept or height < 5 or width < 24:
@@ -98,13 +98,13 @@ def chart(
 def _cells(
     series: Sequence[Series], frame: Frame, columns: int, rows: int, braille: bool
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """(column, row) → (dots, number of the series). A later series covers an earlier one."""
+    """Map (column, row) of a cell → (dots, index of the series). A later series covers an earlier one."""
     wide, tall = (2, 4) if braille else (1, 1)
     cells: dict[tuple[int, int], tuple[int, int]] = {}
     for number, one in enumerate(series):
         corners = list(_corners(one))
-        places = [frame.place(point, columns * wide, rows * tall) for point in corners]
-        for start, end in zip(places, places[1:] or places, strict=False):
+        positions = [frame.place(point, columns * wide, rows * tall) for point in corners]
+        for start, end in zip(positions, positions[1:] or positions, strict=False):
             for column, row in _line(start, end):
                 key = (column // wide, row // tall)
                 before, owner = cells.get(key, (0, number))
@@ -114,13 +114,13 @@ def _cells(
 
 
 def _cell(
-    found: tuple[int, int] | None, series: Sequence[Series], dotted: bool, column: int, braille: bool
+    cell: tuple[int, int] | None, series: Sequence[Series], dotted: bool, column: int, braille: bool
 ) -> Content | str:
-    if found is None:
+    if cell is None:
         if dotted and column % 2:
             return Content.styled("·" if braille else ".", _FRAME)
         return " "
-    dots, number = found
+    dots, number = cell
     character = chr(0x2800 + dots) if braille else _LETTERS[number % len(_LETTERS)]
     return Content.styled(character, series[number].style)
 
@@ -148,10 +148,10 @@ def _corners(series: Series) -> Iterator[Point]:
 
 
 def _line(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """The dots between two, both included (Bresenham's line algorithm by its longer side)."""
+    """Yield the dots of a line, both ends included (one for each step along its longer side)."""
     count = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
-    for place in range(count + 1):
-        share = place / count
+    for step in range(count + 1):
+        share = step / count
         yield round(start[0] + share * (end[0] - start[0])), round(start[1] + share * (end[1] - start[1]))
 
 

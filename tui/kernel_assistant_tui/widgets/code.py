@@ -1,4 +1,4 @@
-"""Sources and differences as lines with colours. Pure."""
+"""Draw sources and diffs as coloured lines. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HEADS = ("+++", "---")
 
 
 def source_lines(sources: Mapping[str, str]) -> list[Content]:
-    """Every file below its name, what is compiled before its headers, with line numbers: the compiler's."""
+    """Return the lines of all files, sources before headers, each after its name and with its own line numbers."""
     lines: list[Content] = []
     for name, text in sorted(sources.items(), key=lambda item: (item[0].endswith((".h", ".cuh")), item[0])):
         lines += [Content("")] if lines else []
@@ -33,7 +33,7 @@ def source_lines(sources: Mapping[str, str]) -> list[Content]:
 
 
 def diff_lines(diff: str) -> list[Content]:
-    """A unified diff."""
+    """Return the coloured lines of a unified diff."""
     return [Content.styled(clean(line), _style(line)) for line in diff.splitlines()]
 
 
@@ -42,7 +42,7 @@ def _style(line: str) -> str:
 
 
 def sources_diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """What makes `after` of `before`, file by file."""
+    """Return the unified diff from `before` to `after`, file by file."""
     parts: list[str] = []
     for name in sorted({*before, *after}):
         old, new = (one.get(name, "").splitlines() for one in (before, after))

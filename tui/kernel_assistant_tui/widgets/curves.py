@@ -1,36 +1,32 @@
-"""The curves of a stage, as many beside each other as there is room for. Pure."""
+"""Draw the curves of a stage, as many side by side as there is room for. Pure."""
 
 from __future__ import annotations
 
 from textual.content import Content
 
+from kernel_assistant.session.training_stages import is_share
 from kernel_assistant_tui.runs.metrics import Stage, thinned
 from kernel_assistant_tui.widgets.chart import Series, chart, plainly
 from kernel_assistant_tui.widgets.glyphs import clean, utf8
 
-#: Cells of one chart at least, and lines.
+#: Smallest width of a chart in cells, and its height in lines.
 NARROW, HIGH = 42, 10
 _STYLES = ("$text-primary", "$text-success", "$text-warning", "$text-accent")
 
 
 def curve_lines(stage: Stage, width: int) -> list[Content]:
-    """A chart for each figure, with its newest value above it; one with a single value has no curve."""
+    """Return a chart for each metric, with its newest value above it; a metric with a single value has no curve."""
     columns = max(1, width // NARROW)
     room = width // columns - 2
     blocks = [_block(stage, name, room, number) for number, name in enumerate(stage.names())]
     lines: list[Content] = []
     for start in range(0, len(blocks), columns):
         row = blocks[start : start + columns]
-        for place in range(max(map(len, row))):
-            cells = [block[place] if place < len(block) else Content("") for block in row]
+        for index in range(max(map(len, row))):
+            cells = [block[index] if index < len(block) else Content("") for block in row]
             lines.append(Content("").join(_padded(cell, room + 2) for cell in cells))
         lines.append(Content(""))
     return lines
-
-
-def is_share(name: str) -> bool:
-    """By its name, as docs/training_metrics.md says."""
-    return name == "answer_right" or (name.endswith(("_rate", "_share")) and name != "learning_rate")
 
 
 def _block(stage: Stage, name: str, width: int, number: int) -> list[Content]:
@@ -46,7 +42,7 @@ def _block(stage: Stage, name: str, width: int, number: int) -> list[Content]:
 
 
 def _per_cent(value: float) -> str:
-    """Of an axis, which reaches a little further than what can be."""
+    """Format a label of an axis, which may reach a little above 100%."""
     return f"{min(value, 1.0):.0%}"
 
 

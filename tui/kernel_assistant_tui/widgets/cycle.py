@@ -1,4 +1,4 @@
-"""One of a few words, chosen with left, right or a click: a line, where a drop-down list would take five."""
+"""A choice of a few words with left, right or a click. It takes one line, where a drop-down list takes five."""
 
 from __future__ import annotations
 
@@ -31,8 +31,8 @@ class Cycle(Static, can_focus=True):
         self.set_reactive(Cycle.value, value)
 
     def render(self) -> str:
-        place = self._words.index(self.value) + 1
-        return f"< {self.value} >  {place} of {len(self._words)}"
+        position = self._words.index(self.value) + 1
+        return f"< {self.value} >  {position} of {len(self._words)}"
 
     def action_step(self, by: int) -> None:
         self.value = self._words[(self._words.index(self.value) + by) % len(self._words)]

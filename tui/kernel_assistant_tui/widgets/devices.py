@@ -1,4 +1,4 @@
-"""GPUs with their history, or the CPU where there is none. Reads by itself, while it is seen."""
+"""The pane with the load of GPUs and CPU and its history. It updates itself while it is visible."""
 
 from __future__ import annotations
 
@@ -9,46 +9,46 @@ from textual.content import Content
 from textual.widgets import Static
 
 from kernel_assistant.session.threads import in_thread
-from kernel_assistant_tui.devices.machine import History, Machine
-from kernel_assistant_tui.devices.reading import Reading
+from kernel_assistant_tui.devices.machine import DeviceHistory, DeviceMonitor
+from kernel_assistant_tui.devices.reading import DeviceSample
 from kernel_assistant_tui.widgets.gauges import device_lines
 
 EVERY_S = 1.0
-#: Lines that there is room for in a pane that is as high as what it says.
+#: Fewest lines to fill: the height of the pane may depend on its content.
 ROOM = 7
 
 
 class Devices(VerticalScroll):
-    """The driver is asked in a thread; while an answer is late nothing more is asked."""
+    """Reads the driver in a thread; no reading starts before the one before it has ended."""
 
     DEFAULT_CSS = """
     Devices { height: 1fr; scrollbar-size-vertical: 1; }
     Devices > Static { height: auto; padding: 0 1; text-wrap: nowrap; text-overflow: ellipsis; }
     """
 
-    def __init__(self, machine: Machine | None = None, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
+    def __init__(self, machine: DeviceMonitor | None = None, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
-        self._machine = machine or Machine()
-        self._history = History()
-        self._reading: Reading | None = None
+        self._machine = machine or DeviceMonitor()
+        self._history = DeviceHistory()
+        self._reading: DeviceSample | None = None
         self._asking = False
 
     def compose(self) -> ComposeResult:
         yield Static("reading", id="device-lines", markup=False)
 
     def on_mount(self) -> None:
-        self.set_interval(EVERY_S, self._look)
-        self._look()
+        self.set_interval(EVERY_S, self._read_if_visible)
+        self._read_if_visible()
 
     def on_unmount(self) -> None:
-        # Not while a thread is in the driver: the process ends anyway.
+        # Do not close while a thread calls the driver: the process ends anyway.
         if not self._asking:
             self._machine.close()
 
     def on_resize(self) -> None:
         self._draw()
 
-    def _look(self) -> None:
+    def _read_if_visible(self) -> None:
         seen = self.is_on_screen and self.screen.is_current
         if self._reading is None or (seen and not self._asking):
             self._read()

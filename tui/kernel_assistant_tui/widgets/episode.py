@@ -1,4 +1,4 @@
-"""The running episode: what was said, called, compiled and measured, as it comes."""
+"""The pane of the running episode: messages, tool calls, evaluations and measurements as they arrive."""
 
 from __future__ import annotations
 
@@ -9,34 +9,36 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, Static
 
+from kernel_assistant.session.reporting.words import time_left
+from kernel_assistant.store import JobState
 from kernel_assistant_tui.pane_keys import bindings_of
-from kernel_assistant_tui.view.job_view import JobView
-from kernel_assistant_tui.view.lines import Kind, Line
+from kernel_assistant_tui.view.lines import Line, LineKind
+from kernel_assistant_tui.view.search_view import SearchView
 from kernel_assistant_tui.view.telling import plain_best
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
-from kernel_assistant_tui.widgets.line_view import LineView, Plain
+from kernel_assistant_tui.widgets.line_view import LineView, StyledText
 
 _STYLES = {
-    Kind.phase: "$text 60%",
-    Kind.said: "$text",
-    Kind.code: "$text-primary",
-    Kind.call: "bold $text-accent",
-    Kind.heard: "$text 60%",
-    Kind.user: "bold $text-secondary",
-    Kind.good: "$text-success",
-    Kind.bad: "$text-warning",
-    Kind.detail: "$text-error",
-    Kind.best: "bold $text-success",
-    Kind.free: "$text-primary",
-    Kind.warning: "$text-warning",
-    Kind.failure: "bold $text-error",
-    Kind.end: "bold",
+    LineKind.phase: "$text 60%",
+    LineKind.said: "$text",
+    LineKind.code: "$text-primary",
+    LineKind.call: "bold $text-accent",
+    LineKind.heard: "$text 60%",
+    LineKind.user: "bold $text-secondary",
+    LineKind.good: "$text-success",
+    LineKind.bad: "$text-warning",
+    LineKind.detail: "$text-error",
+    LineKind.best: "bold $text-success",
+    LineKind.free: "$text-primary",
+    LineKind.warning: "$text-warning",
+    LineKind.failure: "bold $text-error",
+    LineKind.end: "bold",
 }
 _EMPTY = "Nothing runs here. Choose a module and start, or open a job from history."
 
 
 class Episode(Vertical):
-    """`show` after every batch of events: it draws what is new."""
+    """Call `show` after every batch of events: it draws the new lines."""
 
     DEFAULT_CSS = """
     Episode { height: 1fr; }
@@ -53,7 +55,7 @@ class Episode(Vertical):
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
-        self._view: JobView | None = None
+        self._view: SearchView | None = None
         self._shown = 0
         self._only = 0
 
@@ -69,11 +71,11 @@ class Episode(Vertical):
 
     @property
     def text(self) -> str:
-        """Everything, to be copied."""
+        """The whole transcript, for copying."""
         return self.lines.text
 
-    def show(self, view: JobView) -> None:
-        """Draw `view`: what is new of the same job, all of another one."""
+    def show(self, view: SearchView) -> None:
+        """Draw `view`: only the new lines if it is the same job as before."""
         known, self._view = self._view, view
         same = known is not None and known.job == view.job and len(view.lines) >= self._shown
         if known is None or not same or (view.conversations > 1) != (known.conversations > 1):
@@ -85,13 +87,13 @@ class Episode(Vertical):
         self._tell()
 
     def action_search(self) -> None:
-        box = self.query_one("#episode-search", Input)
-        box.add_class("-open")
-        box.focus()
+        line = self.query_one("#episode-search", Input)
+        line.add_class("-open")
+        line.focus()
 
     def action_close_search(self) -> None:
-        box = self.query_one("#episode-search", Input)
-        box.remove_class("-open")
+        line = self.query_one("#episode-search", Input)
+        line.remove_class("-open")
         self.lines.find("")
         self.lines.focus()
         self._tell()
@@ -104,7 +106,7 @@ class Episode(Vertical):
         self.lines.follow_end()
 
     def action_only(self) -> None:
-        """One conversation after another alone, then all again."""
+        """Show only the next conversation; after the last conversation, show all of them again."""
         if self._view is not None and self._view.conversations > 1:
             self._only = (self._only + 1) % (self._view.conversations + 1)
             self._all()
@@ -130,10 +132,10 @@ class Episode(Vertical):
     def _wanted(self, line: Line) -> bool:
         return not self._only or line.conversation in (0, self._only)
 
-    def _content(self, line: Line) -> Plain:
+    def _content(self, line: Line) -> StyledText:
         several = self._view is not None and self._view.conversations > 1
         label = f"[{line.conversation}] " if line.conversation and several else ""
-        return Plain(label + clean(line.text), _STYLES[line.kind])
+        return StyledText(label + clean(line.text), _STYLES[line.kind])
 
     def _tell(self) -> None:
         view = self._view
@@ -142,13 +144,14 @@ class Episode(Vertical):
             self.query_one("#episode-foot", Static).update("")
             return
         best = f"best {plain_best(view.best)}" if view.best else ""
-        parts = [view.phase, view.counts if view.candidates else "", best]
+        left = time_left(view.ends, view.now) if view.state is JobState.running else ""
+        parts = [view.phase, left, view.counts if view.candidates else "", best]
         dot = glyph(" · ", " - ")
         self.query_one("#episode-head", Static).update(clean(dot.join(part for part in parts if part)))
-        here, found = self.lines.matches
+        here, count = self.lines.matches
         notes = [
             "" if self.lines.follow else "not following",
-            f"match {here} of {found}" if found else "",
+            f"match {here} of {count}" if count else "",
             f"conversation {self._only} alone" if self._only else "",
         ]
         where = f"{len(view.lines)} lines"

@@ -1,4 +1,4 @@
-"""The figures of a job as lines: the words are those of the command line's report. Pure."""
+"""The measurements of a job as lines, in the words of the command line's report. Pure."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from kernel_assistant.records import JobOutcome, Timing
-from kernel_assistant.session.words import (
+from kernel_assistant.session.reporting.words import (
     NOT_CONFIRMED,
     against_free_wins,
     interval,
@@ -21,7 +21,7 @@ from kernel_assistant.session.words import (
     verdict,
 )
 from kernel_assistant.store import JobState
-from kernel_assistant_tui.view.job_view import JobView, Turn
+from kernel_assistant_tui.view.search_view import SearchView, Turn
 from kernel_assistant_tui.widgets.chart import Series, chart
 from kernel_assistant_tui.widgets.glyphs import clean, glyph, utf8
 
@@ -29,12 +29,12 @@ _MUTED, _TITLE = "$text 60%", "bold $text-primary"
 NO_CEILING = "the ceilings of this device are not known"
 EMPTY = "No result yet. Choose a module and start."
 NOTHING_RIGHT = "nothing right so far"
-#: Cells that the table of times takes with its names in full.
+#: Width in cells of the table of times with full names.
 _TIMES = 62
 
 
-def headline(view: JobView) -> Content:
-    """What is known of the outcome, in one line."""
+def headline(view: SearchView) -> Content:
+    """Describe the outcome so far in one line."""
     if not view.job:
         return _line(EMPTY, _MUTED)
     if view.failure is not None:
@@ -52,8 +52,8 @@ def headline(view: JobView) -> Content:
     return _line(NOTHING_RIGHT if view.candidates else "nothing was tried yet", _MUTED)
 
 
-def best_lines(view: JobView, facts: Sequence[tuple[str, str]], width: int) -> list[Content]:
-    """All of the pane. `facts` are those of a result, from `session.report`."""
+def best_lines(view: SearchView, facts: Sequence[tuple[str, str]], width: int) -> list[Content]:
+    """Return all lines of the pane. `facts` are those of the result, from `session.report`."""
     lines = [headline(view)]
     if view.failure is not None and view.failure.next_step:
         lines.append(_line(f"next: {view.failure.next_step}"))
@@ -69,7 +69,7 @@ def best_lines(view: JobView, facts: Sequence[tuple[str, str]], width: int) -> l
 
 
 def speedups(turns: Sequence[Turn], width: int) -> list[Content]:
-    """The best until each turn, in figures of the search."""
+    """Draw, for each turn, the best speed-up so far, as the search measured it."""
     compiled = [(float(turn.number), turn.vs_compile) for turn in turns if turn.vs_compile is not None]
     eager = [(float(turn.number), turn.vs_eager) for turn in turns if turn.vs_eager is not None]
     if not eager:
@@ -86,8 +86,8 @@ def speedups(turns: Sequence[Turn], width: int) -> list[Content]:
     return chart(series, width, 11, braille=utf8(), label=lambda value: clean(times(value)), across="turns", level=1.0)
 
 
-def roofline(view: JobView, width: int) -> list[Content]:
-    """A bar each for eager, torch.compile and ours: the lower bound over the time."""
+def roofline(view: SearchView, width: int) -> list[Content]:
+    """Draw a bar for eager PyTorch, torch.compile and our kernels: the roofline time divided by the time."""
     timing, baseline = view.timing, view.baseline
     if timing is None and baseline is None:
         return []
@@ -102,8 +102,8 @@ def roofline(view: JobView, width: int) -> list[Content]:
 
 
 def _of(timing: Timing | None, baseline: object, name: str) -> float | None:
-    found: float | None = getattr(timing if timing is not None else baseline, name)
-    return found
+    milliseconds: float | None = getattr(timing if timing is not None else baseline, name)
+    return milliseconds
 
 
 def _bar(name: str, ms: float | None, floor: float, room: int, *, ours: bool) -> Content:
@@ -133,19 +133,19 @@ def _times(timing: Timing, width: int) -> list[Content]:
     return [_line(text, style) for text, style in zip(lines, styles, strict=True)]
 
 
-def _of_best(view: JobView) -> list[tuple[str, str]]:
-    """While there is no result: the facts of a result say the same."""
+def _of_best(view: SearchView) -> list[tuple[str, str]]:
+    """Return rows about the best candidate while there is no result; later `facts` contains the same."""
     seen = view.shown
     if view.result is not None or seen is None:
         return [("candidates", view.counts)] if view.candidates and view.result is None else []
-    found = seen.evaluation
+    evaluation = seen.evaluation
     rows = [("candidate", f"{seen.candidate[:8]} of turn {seen.turn} by the {seen.origin}")]
     rows += [("schedule", seen.schedule)] if seen.schedule else []
-    if found.accuracy is not None:
-        rows.append(("error", of_accuracy(found.accuracy, found.precision)))
-        rows.append(("in our kernels", of_share(found)))
-    if found.timing is not None and found.timing.warning:
-        rows.append(("warning", found.timing.warning))
+    if evaluation.accuracy is not None:
+        rows.append(("error", of_accuracy(evaluation.accuracy, evaluation.precision)))
+        rows.append(("in our kernels", of_share(evaluation)))
+    if evaluation.timing is not None and evaluation.timing.warning:
+        rows.append(("warning", evaluation.timing.warning))
     return [*rows, ("candidates", view.counts)]
 
 
@@ -155,11 +155,11 @@ def _rows(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:
     for name, words in rows:
         first = Content.assemble((f"{name:<{size}}  ", _MUTED))
         body = Content(clean(words)).wrap(max(12, width - size - 2))
-        lines += [(first if place == 0 else Content(" " * (size + 2))) + part for place, part in enumerate(body)]
+        lines += [(first if index == 0 else Content(" " * (size + 2))) + part for index, part in enumerate(body)]
     return lines
 
 
-def _free(view: JobView) -> list[Content]:
+def _free(view: SearchView) -> list[Content]:
     wins = view.result.free_wins if view.result is not None else view.free_wins
     lines = [Content.assemble(clean(of_free_win(win)), (f"  {clean(win.write)}", _MUTED)) for win in wins]
     lines += [_line(f"{named(win)}: {win.note}", _MUTED) for win in wins if win.note and win.passes]

@@ -1,4 +1,4 @@
-"""The keys of what can be done now, in as many lines as they need."""
+"""The footer: the keys of the actions that are possible now, in as many lines as they need."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from textual.widget import Widget
 
 @dataclass(frozen=True)
 class Key:
-    """`action` is what a click does, as Textual writes actions. `here`: it leads to where the user is."""
+    """`action` is the Textual action of a click. `here`: its pane has the focus already."""
 
     shown: str
     label: str
@@ -24,7 +24,7 @@ class Key:
 
 
 class Keys(Widget):
-    """At most four lines, which hold all of them at 80 columns."""
+    """The footer has four lines at most, enough for all keys at 80 columns."""
 
     COMPONENT_CLASSES = {"keys--key"}
     DEFAULT_CSS = """
@@ -84,5 +84,5 @@ class Keys(Widget):
 
 
 def _width(key: Key) -> int:
-    """With the gap behind it."""
+    """Return the width of a key in cells, with the gap after it."""
     return cell_len(key.shown) + 1 + cell_len(key.label) + 2

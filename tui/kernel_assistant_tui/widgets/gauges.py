@@ -1,4 +1,4 @@
-"""Devices as lines: one for each, more where there is room. Pure."""
+"""Draw devices as lines: one for each, more if there is room. Pure."""
 
 from __future__ import annotations
 
@@ -6,20 +6,20 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from kernel_assistant_tui.devices.machine import History
-from kernel_assistant_tui.devices.reading import Cpu, Gpu, Process, Reading
+from kernel_assistant_tui.devices.machine import DeviceHistory
+from kernel_assistant_tui.devices.reading import Cpu, DeviceSample, Gpu, Process
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
 
 _MUTED = "$text 60%"
-#: What the driver does not tell in a container is said, not left out.
+#: Shown for processes that the driver does not report in a container.
 UNLISTED = "in use by processes that the driver does not list here"
 NAMELESS = "(not a process that is seen from here)"
 _LEVELS = " ▁▂▃▄▅▆▇█"
 _PLAIN_LEVELS = " .:-=+*#@"
 
 
-def device_lines(reading: Reading, history: History, width: int, height: int) -> list[Content]:
-    """GPUs first; below each its processes, where `height` has room for them."""
+def device_lines(reading: DeviceSample, history: DeviceHistory, width: int, height: int) -> list[Content]:
+    """Return the lines of the GPUs and the CPU, then of the GPUs' processes as far as `height` has room."""
     lines: list[Content] = []
     if reading.trouble:
         lines.append(Content.styled(clean(reading.trouble), _MUTED))
@@ -44,13 +44,13 @@ def _process(gpu: Gpu, process: Process) -> Content:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Per cents, the newest at the right."""
+    """Draw values in per cent as bars, one cell each, the newest at the right."""
     levels = glyph(_LEVELS, _PLAIN_LEVELS)
     shown = [levels[min(len(levels) - 1, max(0, round(one / 100 * (len(levels) - 1))))] for one in values[-width:]]
     return "".join(shown).rjust(width) if width > 0 else ""
 
 
-def _gpu(gpu: Gpu, history: History, width: int) -> Content:
+def _gpu(gpu: Gpu, history: DeviceHistory, width: int) -> Content:
     memory = f"{_bytes(gpu.memory)} of {_bytes(gpu.memory_total)}" if gpu.memory_total else "memory ?"
     power = f"{gpu.power:.0f} of {gpu.power_limit:.0f} W" if gpu.power is not None and gpu.power_limit else "power ?"
     heat = f"{gpu.temperature} C" if gpu.temperature is not None else "? C"
@@ -65,11 +65,11 @@ def _gpu(gpu: Gpu, history: History, width: int) -> Content:
 
 
 def _with_history(head: Content, values: Sequence[float], width: int) -> Content:
-    """What was before, in the cells that are left."""
+    """Fill the rest of the line with the history."""
     return head + Content.styled("  " + sparkline(values, width - head.cell_length - 2), "$text-success")
 
 
-def _cpu(cpu: Cpu, history: History, width: int) -> list[Content]:
+def _cpu(cpu: Cpu, history: DeviceHistory, width: int) -> list[Content]:
     memory = f"{_bytes(cpu.memory)} of {_bytes(cpu.memory_total)}"
     head = Content.assemble(
         (f"{'CPU':<16} ", "bold $text-primary"),

@@ -1,4 +1,4 @@
-"""Text as the terminal can take it: control characters never, beyond ASCII where the locale is UTF-8."""
+"""Make text safe for the terminal: without control characters, and without non-ASCII if the locale is not UTF-8."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from functools import lru_cache
 
 from kernel_assistant_tui.themes import draws_boxes
 
-#: Of the words that we write ourselves; whatever else is not ASCII becomes a question mark.
+#: ASCII replacements for characters of our own texts; all others become question marks.
 _PLAIN = str.maketrans({"×": "x", "µ": "u", "–": "-", "…": "...", "‖": "|", "₂": "2", "·": "-", "→": "->"})
 _CONTROL = {code: "\N{REPLACEMENT CHARACTER}" for code in (*range(32), *range(127, 160)) if code != 9}
 
@@ -17,7 +17,7 @@ def utf8() -> bool:
 
 
 def clean(text: str) -> str:
-    """One line: what a kernel or a model wrote must not steer the terminal."""
+    """Return one safe line: output of kernels and models must not control the terminal."""
     if not text.isprintable():
         text = text.translate(_CONTROL).expandtabs(4)
     return text if utf8() or text.isascii() else ascii_of(text)

@@ -1,4 +1,4 @@
-"""Many lines with colours: drawn line by line, so that ten thousand cost no more than those that are seen."""
+"""A view of many coloured lines. Only the visible ones are drawn, so that ten thousand are no slower."""
 
 from __future__ import annotations
 
@@ -17,12 +17,12 @@ from textual.strip import Strip
 
 from kernel_assistant_tui.widgets.wrapping import wrapped
 
-_FOUND, _HERE = "$text on $warning-muted", "$background on $warning"
+_MATCH, _HERE = "$text on $warning-muted", "$background on $warning"
 
 
-class Plain(NamedTuple):
-    """A line of words in one style, which is wrapped everywhere. A `Content`, which costs more, is made of it when it
-    is drawn."""
+class StyledText(NamedTuple):
+    """A line of text in one style, which is always wrapped. It becomes a `Content`, which is slower, only when it is
+    drawn."""
 
     plain: str
     style: str
@@ -37,8 +37,8 @@ class _Row(NamedTuple):
 
 
 class LineView(ScrollView, can_focus=True):
-    """Wraps long lines, or scrolls code sideways. With `follow` it stays at its end, until the user scrolls away from
-    there, and again when they come back. Text can be selected with the mouse, `text` has all of it."""
+    """Wraps long lines, or scrolls code sideways. With `follow` it stays at its end, until the user scrolls away; it
+    follows again when they scroll back to the end. Text can be selected with the mouse; `text` has all of it."""
 
     ALLOW_SELECT = True
     DEFAULT_CSS = """
@@ -52,12 +52,12 @@ class LineView(ScrollView, can_focus=True):
     def __init__(self, *, wrap: bool = True, follow: bool = False, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, classes="" if wrap else "-sideways")
         self._wrap, self.follow, self._moving = wrap, follow, False
-        self._lines: list[Content | Plain] = []
+        self._lines: list[Content | StyledText] = []
         self._rows: list[_Row] = []
         self._widest = self._wrapped_for = 0
         self._strips: LRUCache[int, Strip] = LRUCache(1024)
         self._query = ""
-        self._found: list[int] = []
+        self._matches: list[int] = []
         self._at = -1
 
     @property
@@ -68,8 +68,8 @@ class LineView(ScrollView, can_focus=True):
     def line_count(self) -> int:
         return len(self._lines)
 
-    def append(self, lines: Iterable[Content | Plain]) -> None:
-        """Text without line ends and control characters."""
+    def append(self, lines: Iterable[Content | StyledText]) -> None:
+        """Append lines. They must have no line ends and control characters."""
         first = len(self._lines)
         self._lines.extend(lines)
         if len(self._lines) == first:
@@ -80,9 +80,9 @@ class LineView(ScrollView, can_focus=True):
             self._move(None)
         self.refresh()
 
-    def replace(self, lines: Iterable[Content | Plain]) -> None:
-        """All of them by others. Stays where it is, if there is as much."""
-        self._lines, self._rows, self._found, self._widest = [], [], [], 0
+    def replace(self, lines: Iterable[Content | StyledText]) -> None:
+        """Replace all lines. The scroll position stays, if there are enough lines."""
+        self._lines, self._rows, self._matches, self._widest = [], [], [], 0
         self._strips.clear()
         self.append(lines)
         if not self._lines:
@@ -90,23 +90,23 @@ class LineView(ScrollView, can_focus=True):
             self.refresh()
 
     def find(self, query: str) -> None:
-        """Mark every line that has `query`, whatever its case, and go to the next one from here; "" ends it."""
-        self._query, self._found, self._at = query.lower(), [], -1
+        """Mark every line that has `query`, whatever its case, and go to the next such line; "" ends the search."""
+        self._query, self._matches, self._at = query.lower(), [], -1
         self._strips.clear()
         self._search_from(0)
         self.refresh()
-        if self._found:
+        if self._matches:
             top = self._rows[min(self.scroll_offset.y, len(self._rows) - 1)].line
-            self._go_to(next((place for place, line in enumerate(self._found) if line >= top), 0))
+            self._go_to(next((index for index, line in enumerate(self._matches) if line >= top), 0))
 
     def find_next(self, step: int = 1) -> None:
-        if self._found:
-            self._go_to((self._at + step) % len(self._found))
+        if self._matches:
+            self._go_to((self._at + step) % len(self._matches))
 
     @property
     def matches(self) -> tuple[int, int]:
-        """The number of the match that is shown, from 1, and how many there are. In lines."""
-        return self._at + 1, len(self._found)
+        """The number of the current match, from 1, and the number of matches. A match is a line."""
+        return self._at + 1, len(self._matches)
 
     def follow_end(self) -> None:
         """Go to the end and stay there."""
@@ -115,30 +115,30 @@ class LineView(ScrollView, can_focus=True):
         self.post_message(self.FollowChanged())
 
     def show_line(self, line: int) -> None:
-        """Scroll to line number `line`, from 0, with a little of what comes before."""
+        """Scroll to line number `line`, from 0, with a few lines before it."""
         row = next((row for row, one in enumerate(self._rows) if one.line >= line), 0)
         self._move(max(0, row - self.size.height // 3))
 
-    def _go_to(self, place: int) -> None:
-        self._at = place
+    def _go_to(self, index: int) -> None:
+        self._at = index
         self.follow = False
         self._strips.clear()
-        self.show_line(self._found[place])
+        self.show_line(self._matches[index])
         self.refresh()
 
     def _search_from(self, first: int) -> None:
         if self._query:
             lines = enumerate(self._lines[first:], first)
-            self._found += [place for place, line in lines if self._query in line.plain.lower()]
+            self._matches += [index for index, line in lines if self._query in line.plain.lower()]
 
     def _lay_out(self, first: int) -> None:
-        """Rows for the lines from `first` on."""
+        """Compute the rows of the lines from `first` on."""
         self._wrapped_for = self._width
-        for place, line in enumerate(self._lines[first:], first):
-            if self._wrap or isinstance(line, Plain):
-                self._rows += [_Row(place, start, end) for start, end in wrapped(line.plain, self._wrapped_for)]
+        for index, line in enumerate(self._lines[first:], first):
+            if self._wrap or isinstance(line, StyledText):
+                self._rows += [_Row(index, start, end) for start, end in wrapped(line.plain, self._wrapped_for)]
             else:
-                self._rows.append(_Row(place, 0, len(line)))
+                self._rows.append(_Row(index, 0, len(line)))
                 self._widest = max(self._widest, line.cell_length)
         self.virtual_size = Size(self._widest or self._wrapped_for, len(self._rows))
 
@@ -166,11 +166,11 @@ class LineView(ScrollView, can_focus=True):
             self.post_message(self.FollowChanged())
 
     def scroll_to(self, *args: Any, **options: Any) -> None:
-        """At once: over a slow line every frame of an animation is one too many."""
+        """Scroll without animation, which would be slow over a slow connection."""
         super().scroll_to(*args, **(options | {"animate": False, "immediate": True}))
 
     def _move(self, y: int | None) -> None:
-        """To row `y`, None for the end. What the user does comes by other ways."""
+        """Scroll to row `y`, or to the end for None, without counting it as scrolling by the user."""
         self._moving = True
         try:
             self.scroll_to(y=self.max_scroll_y if y is None else y)
@@ -186,10 +186,10 @@ class LineView(ScrollView, can_focus=True):
         self.refresh()
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """What is selected, with the lines as they were before they were wrapped."""
+        """Return the selected text, with the lines unwrapped."""
         text = ""
-        for place, row in enumerate(self._rows):
-            span = selection.get_span(place)
+        for index, row in enumerate(self._rows):
+            span = selection.get_span(index)
             if span is None:
                 continue
             part = self._lines[row.line].plain[row.start : row.end]
@@ -199,25 +199,25 @@ class LineView(ScrollView, can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         across, down = self.scroll_offset
-        width, place = self.size.width, y + down
+        width, index = self.size.width, y + down
         style = self.visual_style.rich_style
-        if place >= len(self._rows):
+        if index >= len(self._rows):
             return Strip.blank(width, style)
-        strip = self._strips.get(place)
+        strip = self._strips.get(index)
         if strip is None:
-            strip = self._strips[place] = self._strip(place)
-        return strip.crop_extend(across, across + width, style).apply_offsets(across, place)
+            strip = self._strips[index] = self._strip(index)
+        return strip.crop_extend(across, across + width, style).apply_offsets(across, index)
 
-    def _strip(self, place: int) -> Strip:
-        row = self._rows[place]
-        found = self._lines[row.line]
-        line = Content.styled(*found) if isinstance(found, Plain) else found
+    def _strip(self, index: int) -> Strip:
+        row = self._rows[index]
+        content = self._lines[row.line]
+        line = Content.styled(*content) if isinstance(content, StyledText) else content
         if self._query:
             line = self._marked(line, row.line)
         if (row.start, row.end) != (0, len(line)):
             line = line[row.start : row.end]
         selection = self.text_selection
-        span = None if selection is None else selection.get_span(place)
+        span = None if selection is None else selection.get_span(index)
         if span is not None:
             end = len(line) if span[1] == -1 else span[1]
             line = line.stylize(self.screen.get_visual_style("screen--selection"), span[0], end)
@@ -226,10 +226,10 @@ class LineView(ScrollView, can_focus=True):
             [Segment(text, style.rich_style) for text, style in line.render(self.visual_style, "", parse_style=parse)]
         )
 
-    def _marked(self, line: Content, place: int) -> Content:
-        here = self._at >= 0 and self._found[self._at] == place
+    def _marked(self, line: Content, index: int) -> Content:
+        here = self._at >= 0 and self._matches[self._at] == index
         text, start = line.plain.lower(), 0
         while (start := text.find(self._query, start)) >= 0:
-            line = line.stylize(_HERE if here else _FOUND, start, start + len(self._query))
+            line = line.stylize(_HERE if here else _MATCH, start, start + len(self._query))
             start += len(self._query)
         return line

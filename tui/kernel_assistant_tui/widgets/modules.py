@@ -1,4 +1,4 @@
-"""The project's module classes, with what is known of each."""
+"""The pane with the module classes of the project and their states."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from kernel_assistant_tui.project.module import Module, matching, said
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
 from kernel_assistant_tui.widgets.rows import Piece, Rows, fitted
 
-#: Cells that the names of classes take at most, and those of a file's name at least: what is less says nothing.
+#: Most cells of a class name, and fewest of a file name: shorter ones are not shown.
 _MOST_NAME, _LEAST_WHERE = 28, 10
 
 
 class ModuleRows(Rows[Module]):
-    """One line: a mark, the class, its file where there is room, the last result."""
+    """One line for each class: a mark, its name, its file if there is room, and the last result."""
 
     BORDER_TITLE = "modules"
     _longest = 0
@@ -34,16 +34,16 @@ class ModuleRows(Rows[Module]):
         mark, style = _mark(item)
         figure = said(item.state) + ("~" if item.state.stale else "")
         right = f" {figure}" if figure else ""
-        place = f"{item.rank.place:>2} " if item.rank is not None else ""
+        rank = f"{item.rank.place:>2} " if item.rank is not None else ""
         share = f" {item.rank.share:>4.0%}" if item.rank is not None else ""
-        left = width - cell_len(right) - 2 - len(place)
+        left = width - cell_len(right) - 2 - len(rank)
         text = set_cell_size(item.name, min(max(cell_len(item.name), min(self._longest, _MOST_NAME)), left))
         rest = left - cell_len(text) - len(share)
         where = fitted(f"{item.where}:{item.line}", rest - 1) if rest > _LEAST_WHERE else ""
         between = f" {where}{share}" if where else " " * (left - cell_len(text))
         return [
             (mark + " ", style),
-            (place, "rows--dim"),
+            (rank, "rows--dim"),
             (text, "rows--strong"),
             (between, "rows--dim"),
             (right, "rows--warn" if item.state.stale else _figure_style(item)),
@@ -73,7 +73,7 @@ def _figure_style(item: Module) -> str:
 
 
 class Modules(Vertical):
-    """The list, a search line above it while something is searched for, and one line of what is chosen below."""
+    """The list, with a search line above it during a search, and details of the chosen class below."""
 
     DEFAULT_CSS = """
     Modules {
@@ -87,7 +87,7 @@ class Modules(Vertical):
     """
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "end_search", show=False),
-        # With priority, so that the list has the keys before the next one comes.
+        # With priority, so that the list has the focus before the next key is handled.
         Binding("enter", "take_hits", show=False, priority=True),
     ]
 
@@ -142,7 +142,7 @@ class Modules(Vertical):
         return action != "take_hits" or self.screen.focused is self.query_one("#search")
 
     async def action_take_hits(self) -> None:
-        """Once everything that was typed before has been looked at."""
+        """Filter and focus the list, after the search line has handled all keys that were typed before."""
         typed = asyncio.Event()
         self.query_one("#search", Input).call_later(typed.set)
         await typed.wait()
@@ -154,12 +154,12 @@ class Modules(Vertical):
 
     def _filter(self) -> None:
         words = self.query_one("#search", Input).value
-        found = matching(self._all, words)
-        self.set_class(not found, "-empty")
-        if not found and self._read:
+        matches = matching(self._all, words)
+        self.set_class(not matches, "-empty")
+        if not matches and self._read:
             self.query_one("#module-empty", Static).update(self._nothing(words))
-        self._count = f"{len(found)} of {len(self._all)}" if words else _classes(len(found))
-        self.rows.show(found)
+        self._count = f"{len(matches)} of {len(self._all)}" if words else _classes(len(matches))
+        self.rows.show(matches)
         self._say(self.rows.chosen)
 
     def _nothing(self, words: str) -> str:
@@ -171,9 +171,9 @@ class Modules(Vertical):
         )
 
     def _say(self, item: Module | None) -> None:
-        said = self.query_one("#module-said", Static)
+        status = self.query_one("#module-said", Static)
         if item is None:
-            said.update("", layout=False)
+            status.update("", layout=False)
             return
         state = item.state
         outcome = "" if state.improved or state.applied else state.outcome.replace("_", " ")
@@ -186,8 +186,12 @@ class Modules(Vertical):
             applied,
             state.stale,
         ]
+        if state.offer not in ("", state.job) and not state.applied:
+            parts.append(f"apply takes job {state.offer}: {state.offered}")
+        if item.rank is not None:
+            parts.append(f"{item.rank.share:.0%} of the scanned program's time")
         if state.state == "failed":
             parts.append(state.message)
         if state.kernel_calls is not None:
             parts.append(f"{state.kernel_calls} calls served, {sum(state.fallbacks.values())} fell back")
-        said.update(clean(", ".join(part for part in parts if part)), layout=False)
+        status.update(clean(", ".join(part for part in parts if part)), layout=False)

@@ -1,4 +1,4 @@
-"""The best result so far or of a job that has ended: figures, candidates, source, and what it would change."""
+"""The pane of the best result, so far or at the end: measurements, candidates, source, and diff of applying."""
 
 from __future__ import annotations
 
@@ -15,22 +15,22 @@ from textual.widgets import TabbedContent, TabPane
 
 from kernel_assistant.config import resolve
 from kernel_assistant.session.threads import in_thread
-from kernel_assistant_tui.host.kept import Kept
+from kernel_assistant_tui.host.stored_jobs import StoredJobs
 from kernel_assistant_tui.pane_keys import bindings_of
-from kernel_assistant_tui.view.job_view import JobView
+from kernel_assistant_tui.view.search_view import SearchView
 from kernel_assistant_tui.widgets.candidates import Candidates
 from kernel_assistant_tui.widgets.code import diff_lines, source_lines
 from kernel_assistant_tui.widgets.compare import NO_SOURCE, compared
 from kernel_assistant_tui.widgets.figures import EMPTY, best_lines
 from kernel_assistant_tui.widgets.glyphs import utf8
-from kernel_assistant_tui.widgets.line_view import LineView, Plain
+from kernel_assistant_tui.widgets.line_view import LineView, StyledText
 
-#: The table of candidates is drawn again after so long at the earliest.
+#: Shortest time in seconds between two updates of the table of candidates.
 TABLE_EVERY_S = 0.5
 
 
 class Result(Vertical, can_focus=True):
-    """`show` after every batch of events. Only the pane that is seen is drawn; files are read in threads."""
+    """Call `show` after every batch of events. Only the visible pane is drawn; files are read in threads."""
 
     DEFAULT_CSS = """
     Result { height: 1fr; }
@@ -42,8 +42,8 @@ class Result(Vertical, can_focus=True):
 
     def __init__(self, state_dir: Path | None = None, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
-        self._kept = Kept(resolve()[0].state_dir if state_dir is None else state_dir)
-        self._view: JobView | None = None
+        self._kept = StoredJobs(resolve()[0].state_dir if state_dir is None else state_dir)
+        self._view: SearchView | None = None
         self._facts: list[tuple[str, str]] = []
         self._chosen = ""
         self._pair: tuple[str, str] | None = None
@@ -65,17 +65,17 @@ class Result(Vertical, can_focus=True):
 
     def on_mount(self) -> None:
         self._lines("best").replace([_muted(EMPTY)])
-        # Keys belong to what is seen, not to the names above it.
+        # The visible pane gets the keys, not the row of tab names.
         self.query_one("Tabs").can_focus = False
         self.query_one("Underline").display = utf8()
 
     @property
     def text(self) -> str:
-        """What the pane that is seen says, to be copied."""
+        """The text of the visible pane, for copying."""
         return "" if self._active == "candidates" else self._lines(self._active).text
 
-    def show(self, view: JobView) -> None:
-        """Draw `view`, if the pane that is seen says anything of what is new."""
+    def show(self, view: SearchView) -> None:
+        """Draw `view`, if anything has changed that the visible pane shows."""
         before, self._view = self._view, view
         if before is None or before.job != view.job:
             self._facts, self._chosen, self._pair, self._drawn = [], "", None, {}
@@ -125,7 +125,7 @@ class Result(Vertical, can_focus=True):
             self._lines(self._active).focus()
 
     def _draw(self) -> None:
-        """The pane that is seen, if what it depends on has changed."""
+        """Draw the visible pane, if the values that it depends on have changed."""
         view, pane = self._view, self._active
         if view is None:
             return
@@ -142,8 +142,8 @@ class Result(Vertical, can_focus=True):
         else:
             {"source": self._read_source, "diff": self._read_diff, "compare": self._read_pair}[pane](view)
 
-    def _show_table(self, view: JobView, fresh: bool) -> None:
-        """At once, but not twenty times a second: a table sorts and measures all of its rows."""
+    def _show_table(self, view: SearchView, fresh: bool) -> None:
+        """Update the table, twice a second at most: it sorts and measures all of its rows each time."""
         if not fresh and monotonic() - self._table_shown < TABLE_EVERY_S:
             self._drawn["candidates"] = None
             if not self._waiting:
@@ -158,7 +158,7 @@ class Result(Vertical, can_focus=True):
         self._table_shown = float("-inf")
         self._draw()
 
-    def _needs(self, view: JobView, pane: str) -> object:
+    def _needs(self, view: SearchView, pane: str) -> object:
         shown = view.shown
         match pane:
             case "best":
@@ -173,9 +173,9 @@ class Result(Vertical, can_focus=True):
             case _:
                 return self._pair, view.state, _here(view)
 
-    # Described, because Textual would write out the whole view for each.
+    # With a description, because Textual would else format the whole view for each worker.
     @work(group="facts", exclusive=True, description="facts")
-    async def _read_facts(self, view: JobView) -> None:
+    async def _read_facts(self, view: SearchView) -> None:
         result = view.result
         if result is not None:
             known = view.shown.evaluation if view.shown is not None else None
@@ -183,36 +183,36 @@ class Result(Vertical, can_focus=True):
             self._draw()
 
     @work(group="source", exclusive=True, description="source")
-    async def _read_source(self, view: JobView) -> None:
+    async def _read_source(self, view: SearchView) -> None:
         candidate = self._chosen or (view.shown.candidate if view.shown else "")
         self._lines("source").replace(await self._source(view, candidate))
 
     @work(group="diff", exclusive=True, description="diff")
-    async def _read_diff(self, view: JobView) -> None:
+    async def _read_diff(self, view: SearchView) -> None:
         self._lines("diff").replace(await self._diff(view))
 
     @work(group="compare", exclusive=True, description="compare")
-    async def _read_pair(self, view: JobView) -> None:
+    async def _read_pair(self, view: SearchView) -> None:
         self._lines("compare").replace(await self._compared(view, self.size.width - 4))
 
-    async def _source(self, view: JobView, candidate: str) -> list[Content | Plain]:
+    async def _source(self, view: SearchView, candidate: str) -> list[Content | StyledText]:
         if not candidate:
             return [_muted("There is no candidate that is right yet; choose one in the table.")]
-        found = await in_thread(lambda: self._kept.sources(candidate))
-        if not found:
+        sources = await in_thread(lambda: self._kept.sources(candidate))
+        if not sources:
             return [_muted(f"{candidate[:8]}: {NO_SOURCE}.")]
         seen = view.seen(candidate)
         title = f"{candidate[:8]} of turn {seen.turn}, {seen.evaluation.outcome.value}" if seen else candidate[:8]
-        return [_muted(title.replace("_", " ")), *await in_thread(lambda: source_lines(found))]
+        return [_muted(title.replace("_", " ")), *await in_thread(lambda: source_lines(sources))]
 
-    async def _diff(self, view: JobView) -> list[Content | Plain]:
+    async def _diff(self, view: SearchView) -> list[Content | StyledText]:
         if view.result is None:
             return [_muted("What apply would change is known when the job has ended.")]
         diff, notes = await in_thread(lambda: self._kept.diff(_here(view)))
-        said: list[Content | Plain] = [Plain(note, "$text-warning") for note in notes]
-        return [*said, *diff_lines(diff)] if diff else said or [_muted("Nothing of your file would change.")]
+        warnings: list[Content | StyledText] = [StyledText(note, "$text-warning") for note in notes]
+        return [*warnings, *diff_lines(diff)] if diff else warnings or [_muted("Nothing of your file would change.")]
 
-    async def _compared(self, view: JobView, width: int) -> list[Content | Plain]:
+    async def _compared(self, view: SearchView, width: int) -> list[Content | StyledText]:
         pair = [seen for name in self._pair or () if (seen := view.seen(name)) is not None]
         if len(pair) != 2:
             return [_muted("Mark two candidates in the table of candidates.")]
@@ -220,10 +220,10 @@ class Result(Vertical, can_focus=True):
         return compared(pair[0], pair[1], sources, width)
 
 
-def _here(view: JobView) -> str:
-    """The job's number in the store here: a job of another machine gets one when it is brought back."""
+def _here(view: SearchView) -> str:
+    """Return the job's number in the local store. A remote job gets one when its result is copied here."""
     return view.job if view.result is None else view.result.artifacts.get("job", view.job)
 
 
-def _muted(text: str) -> Plain:
-    return Plain(text, "$text 60%")
+def _muted(text: str) -> StyledText:
+    return StyledText(text, "$text 60%")

@@ -1,4 +1,4 @@
-"""A list drawn line by line: thousands of entries cost what is visible."""
+"""A list of which only the visible lines are drawn, so that thousands of entries are not slow."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ from kernel_assistant_tui.widgets.glyphs import clean
 
 T = TypeVar("T")
 
-#: A piece of a line: text, and the component class that styles it ("" for the list's own style).
+#: A piece of a line: text, and the component class of its style ("" for the list's own style).
 Piece = tuple[str, str]
 
 
 class Rows(ScrollView, Generic[T], can_focus=True):
-    """One line for each item. Subclasses say how an item is drawn (`pieces`) and what it is known by (`key_of`)."""
+    """A list with one line for each item. Subclasses define how an item is drawn (`pieces`) and its key (`key_of`)."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--cursor", "rows--strong", "rows--dim", "rows--good", "rows--bad"} | {
         "rows--warn"
@@ -57,7 +57,7 @@ class Rows(ScrollView, Generic[T], can_focus=True):
     cursor: reactive[int] = reactive(0, repaint=False)
 
     class Moved(Message):
-        """Another item is under the cursor."""
+        """Sent when another item is under the cursor."""
 
         def __init__(self, rows: Rows[Any], item: Any) -> None:
             super().__init__()
@@ -68,19 +68,19 @@ class Rows(ScrollView, Generic[T], can_focus=True):
         def control(self) -> Rows[Any]:
             return self.rows
 
-    class Chosen(Moved):
-        """Enter or a second click on the item under the cursor."""
+    class ItemChosen(Moved):
+        """Sent on Enter, or on a second click on the item under the cursor."""
 
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's own name
         super().__init__(id=id)
         self.items: tuple[T, ...] = ()
 
     def pieces(self, item: T, width: int) -> list[Piece]:
-        """What the line of `item` is made of, at most `width` cells."""
+        """Return the pieces of the line of `item`, at most `width` cells in all."""
         raise NotImplementedError
 
     def key_of(self, item: T) -> Hashable:
-        """Keeps the cursor where it is when the list is another."""
+        """Return the key of an item, by which the cursor finds it again in a new list."""
         raise NotImplementedError
 
     @property
@@ -88,16 +88,16 @@ class Rows(ScrollView, Generic[T], can_focus=True):
         return self.items[self.cursor] if self.cursor < len(self.items) else None
 
     def show(self, items: Sequence[T]) -> None:
-        """Other items, with the cursor on the same one where it is still there."""
+        """Show other items. The cursor stays on the same item if it is among them."""
         before = self.chosen
         self.items = tuple(items)
-        place = min(self.cursor, max(len(self.items) - 1, 0))
+        index = min(self.cursor, max(len(self.items) - 1, 0))
         if before is not None:
             key = self.key_of(before)
-            place = next((at for at, one in enumerate(self.items) if self.key_of(one) == key), place)
+            index = next((at for at, one in enumerate(self.items) if self.key_of(one) == key), index)
         self.virtual_size = Size(0, len(self.items))
-        moved = self.cursor != place
-        self.cursor = place
+        moved = self.cursor != index
+        self.cursor = index
         if not moved and self.chosen is not before:
             self._tell()
         self.refresh()
@@ -109,22 +109,22 @@ class Rows(ScrollView, Generic[T], can_focus=True):
 
     def render_line(self, y: int) -> Strip:
         width = self.scrollable_content_region.width
-        place = y + int(self.scroll_offset.y)
+        index = y + int(self.scroll_offset.y)
         base = self.rich_style
-        if place >= len(self.items):
+        if index >= len(self.items):
             return Strip.blank(width, base)
-        if place == self.cursor:
+        if index == self.cursor:
             base += Style(bgcolor=self.get_component_rich_style("rows--cursor", partial=True).bgcolor)
         segments = [
-            Segment(clean(text), self._style(name, base)) for text, name in self.pieces(self.items[place], width)
+            Segment(clean(text), self._style(name, base)) for text, name in self.pieces(self.items[index], width)
         ]
         return Strip(segments).adjust_cell_length(width, base)
 
     def watch_cursor(self, before: int, now: int) -> None:
         if self.is_mounted:
             self.scroll_to_region(Region(0, now, 1, 1), animate=False)
-            for place in (before, now):
-                self.refresh(Region(0, place - int(self.scroll_offset.y), self.size.width, 1))
+            for index in (before, now):
+                self.refresh(Region(0, index - int(self.scroll_offset.y), self.size.width, 1))
             self._tell()
 
     def action_move(self, by: int) -> None:
@@ -136,13 +136,13 @@ class Rows(ScrollView, Generic[T], can_focus=True):
 
     def action_choose(self) -> None:
         if self.chosen is not None:
-            self.post_message(self.Chosen(self, self.chosen))
+            self.post_message(self.ItemChosen(self, self.chosen))
 
     def on_click(self, event: events.Click) -> None:
-        place = event.y + int(self.scroll_offset.y)
-        if place < len(self.items):
-            again = place == self.cursor
-            self.cursor = place
+        index = event.y + int(self.scroll_offset.y)
+        if index < len(self.items):
+            again = index == self.cursor
+            self.cursor = index
             if again:
                 self.action_choose()
 
@@ -158,7 +158,7 @@ class Rows(ScrollView, Generic[T], can_focus=True):
 
 
 def fitted(text: str, width: int) -> str:
-    """`text` in exactly `width` cells; what is cut off is cut at the left, where paths are alike."""
+    """Return `text` padded or cut to `width` cells; a long one is cut at the left, where paths are alike."""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return ("~" + text[-(width - 1) :]) if width > 1 and cell_len(text) == len(text) else set_cell_size(text, width)

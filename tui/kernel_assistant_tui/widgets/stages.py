@@ -1,4 +1,4 @@
-"""The stages of a run, with how far each is."""
+"""Draw the stages of a training run with their progress."""
 
 from __future__ import annotations
 
@@ -8,10 +8,11 @@ from textual.content import Content
 from textual.events import MouseEvent
 from textual.style import Style
 
+from kernel_assistant.session.training_stages import clock
 from kernel_assistant_tui.runs.pipeline import StageState
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
 
-#: Lines of a pane from which on each stage has a line of its own.
+#: Height of the pane in lines from which each stage has a line of its own.
 TALL = 30
 _MUTED = "$text 60%"
 _MARKS = {
@@ -28,17 +29,17 @@ _STAGE = "stage"
 
 
 def clickable(content: Content, stage: str) -> Content:
-    """`content` tells which stage it is about when it is clicked: `stage_at`."""
+    """Attach the name of a stage to `content`, for `stage_at`."""
     return content.stylize(Style.from_meta({_STAGE: stage}))
 
 
 def stage_at(event: MouseEvent) -> str:
-    """The stage below the mouse, "" where there is none."""
+    """Return the stage under the mouse, "" if there is none."""
     return str(event.style.meta.get(_STAGE, ""))
 
 
 def stage_lines(stages: Sequence[StageState], chosen: str, width: int, height: int) -> list[Content]:
-    """One stage a line where there is room, else as many as fit beside each other."""
+    """Return one line for each stage if there is room, else as many stages in a line as fit."""
     if height >= TALL:
         size = max((len(one.name) for one in stages), default=0)
         return [_row(one, chosen, size, width) for one in stages]
@@ -49,14 +50,6 @@ def stage_lines(stages: Sequence[StageState], chosen: str, width: int, height: i
             lines.append(Content(""))
         lines[-1] = lines[-1] + Content("  ") + part if lines[-1].plain else part
     return lines
-
-
-def clock(seconds: float) -> str:
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    minutes, rest = divmod(whole, 60)
-    return f"{minutes}:{rest:02}" if minutes < 60 else f"{minutes // 60}:{minutes % 60:02}:{rest:02}"
 
 
 def _part(stage: StageState, chosen: str) -> Content:

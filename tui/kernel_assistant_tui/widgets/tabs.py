@@ -17,7 +17,7 @@ from kernel_assistant_tui.widgets.glyphs import clean
 
 @dataclass(frozen=True)
 class Tab:
-    """`key` is the job's number, or TRAINING."""
+    """One tab. `key` is the job's number, or TRAINING."""
 
     key: str
     label: str
@@ -27,7 +27,7 @@ TRAINING = "training"
 
 
 class JobTabs(Widget):
-    """One line. The tab that is shown is always visible; the others as far as there is room."""
+    """One line of tabs. The current one is always visible, the others as far as there is room."""
 
     COMPONENT_CLASSES = {"tabs--current"}
     DEFAULT_CSS = """
@@ -55,8 +55,8 @@ class JobTabs(Widget):
             self.refresh()
 
     def render(self) -> Text:
-        found = self.get_component_rich_style("tabs--current", partial=True)
-        pen = Style(color=found.color, bgcolor=found.bgcolor, bold=found.bold)
+        style = self.get_component_rich_style("tabs--current", partial=True)
+        pen = Style(color=style.color, bgcolor=style.bgcolor, bold=style.bold)
         text = Text(no_wrap=True, overflow="crop")
         for tab in self._visible():
             text.append(f" {clean(tab.label)} ", pen if tab.key == self._current else "")
@@ -73,14 +73,14 @@ class JobTabs(Widget):
                 return
 
     def _visible(self) -> list[Tab]:
-        """From the first that leaves room for the current one."""
-        place = next((at for at, tab in enumerate(self._tabs) if tab.key == self._current), 0)
-        first = place
-        room = self.size.width - self._width(place) if self._tabs else 0
+        """Return the tabs from the first one that leaves room for the current one."""
+        index = next((at for at, tab in enumerate(self._tabs) if tab.key == self._current), 0)
+        first = index
+        room = self.size.width - self._width(index) if self._tabs else 0
         while first > 0 and room >= self._width(first - 1):
             first -= 1
             room -= self._width(first)
         return list(self._tabs[first:])
 
-    def _width(self, place: int) -> int:
-        return cell_len(self._tabs[place].label) + 2
+    def _width(self, index: int) -> int:
+        return cell_len(self._tabs[index].label) + 2

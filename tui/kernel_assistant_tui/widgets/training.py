@@ -1,4 +1,4 @@
-"""A training run as it goes: stage, state and curves; pause, go on, stop."""
+"""The pane of a training run: stages, state and curves, with keys to pause, continue and stop it."""
 
 from __future__ import annotations
 
@@ -16,18 +16,22 @@ from textual.widgets import Static
 
 from kernel_assistant.errors import StoreError
 from kernel_assistant.session.threads import in_thread
-from kernel_assistant.session.training_run import RunState, RunStatus, Wish, ask
+from kernel_assistant.session.training_run import RunState, RunStatus, TrainingCommand, ask
+from kernel_assistant.session.training_stages import clock
 from kernel_assistant_tui.pane_keys import bindings_of
-from kernel_assistant_tui.runs.reading import Look, Reading
+from kernel_assistant_tui.runs.reading import RunReader, RunSnapshot
 from kernel_assistant_tui.widgets.curves import curve_lines
 from kernel_assistant_tui.widgets.glyphs import clean, glyph
-from kernel_assistant_tui.widgets.line_view import LineView, Plain
-from kernel_assistant_tui.widgets.stages import clickable, clock, stage_at, stage_lines
+from kernel_assistant_tui.widgets.line_view import LineView, StyledText
+from kernel_assistant_tui.widgets.stages import clickable, stage_at, stage_lines
 
 EVERY_S = 1.0
-#: A second press of the key that stops a run counts for so long.
+#: Seconds within which the key that stops a run must be pressed a second time.
 SURE_S = 5.0
-EMPTY = "No training run is open. A run is a folder with metrics.jsonl, as pretrain, sft and train write it."
+EMPTY = (
+    "No training run is open. The key of this tab opens one: of a list, or by its folder (with metrics.jsonl in it).\n"
+    "To begin one: kernel-assistant train --recipe smoke --out RUN"
+)
 NOTHING = "nothing was reported yet"
 NO_STATUS = "it says nothing of its state: it can be watched, not paused"
 _STATES = {
@@ -39,7 +43,7 @@ _STATES = {
 
 
 class Training(Vertical, can_focus=True):
-    """Reads its folder in a thread each second, while it is seen."""
+    """Reads the folder of the run in a thread each second, while it is visible."""
 
     DEFAULT_CSS = """
     Training { height: 1fr; }
@@ -52,8 +56,8 @@ class Training(Vertical, can_focus=True):
     def __init__(self, *, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id)
         self.run: Path | None = None
-        self._reading: Reading | None = None
-        self._seen: Look | None = None
+        self._reading: RunReader | None = None
+        self._seen: RunSnapshot | None = None
         self._stage = ""
         self._asking = False
         self._stop_pressed = float("-inf")
@@ -64,7 +68,7 @@ class Training(Vertical, can_focus=True):
         yield LineView(wrap=False, id="training-lines")
 
     def on_mount(self) -> None:
-        self.set_interval(EVERY_S, self._look)
+        self.set_interval(EVERY_S, self._read_if_visible)
 
     def on_focus(self) -> None:
         self.query_one(LineView).focus()
@@ -73,14 +77,18 @@ class Training(Vertical, can_focus=True):
         self.call_after_refresh(self._draw)
 
     def open(self, run: Path) -> None:
-        """Watch the run in this folder from now on."""
-        self.run, self._reading, self._seen, self._stage = run, Reading(run), None, ""
+        """Show the run in this folder."""
+        self.run, self._reading, self._seen, self._stage = run, RunReader(run), None, ""
         self._read()
 
     def action_pause(self) -> None:
-        """Pause it, or let it go on where it is paused or about to be."""
+        """Pause the run, or let it continue if it is paused or about to be."""
         if self._can_ask():
-            self._ask(Wish.go_on if self._seen is not None and self._seen.wish is Wish.pause else Wish.pause)
+            self._ask(
+                TrainingCommand.go_on
+                if self._seen is not None and self._seen.wish is TrainingCommand.pause
+                else TrainingCommand.pause
+            )
 
     def action_stop(self) -> None:
         if not self._can_ask():
@@ -89,10 +97,10 @@ class Training(Vertical, can_focus=True):
             self._stop_pressed = time.monotonic()
             self._say("the same key again stops the run: it saves and ends")
         else:
-            self._ask(Wish.stop)
+            self._ask(TrainingCommand.stop)
 
     def action_stage(self) -> None:
-        """The next stage's curves; behind the last one the first."""
+        """Show the curves of the next stage; after the last one those of the first."""
         seen = self._seen
         if seen is None:
             return
@@ -102,7 +110,7 @@ class Training(Vertical, can_focus=True):
             self._choose(names[(at + 1) % len(names)])
 
     def on_click(self, event: events.Click) -> None:
-        """A stage that is clicked is the one whose curves are shown."""
+        """Show the curves of the stage that was clicked."""
         stage = stage_at(event)
         if stage and self._seen is not None:
             if stage in _with_curves(self._seen):
@@ -114,14 +122,14 @@ class Training(Vertical, can_focus=True):
         self._stage = stage
         self._read()
 
-    def _look(self) -> None:
+    def _read_if_visible(self) -> None:
         if self.run is not None and not self._asking and self.is_on_screen and self.screen.is_current:
             self._read()
 
     @work(group="training")
     async def _read(self) -> None:
-        """One look at the files, which is drawn also where another was wanted meanwhile: what was read once is not new
-        to the next."""
+        """Read the run once and draw it, even if another stage was chosen meanwhile: the next reading would not report
+        these curves as new."""
         reading, wanted = self._reading, self._stage
         if reading is None or self._asking:
             return
@@ -144,15 +152,15 @@ class Training(Vertical, can_focus=True):
             return False
         return True
 
-    def _ask(self, wish: Wish) -> None:
+    def _ask(self, command: TrainingCommand) -> None:
         assert self.run is not None
         try:
-            ask(self.run, wish)
+            ask(self.run, command)
         except StoreError as error:
             self._say(error.cause)
             return
         if self._seen is not None:
-            self._seen = replace(self._seen, wish=wish)
+            self._seen = replace(self._seen, wish=command)
         self._draw()
 
     def _say(self, words: str) -> None:
@@ -172,23 +180,23 @@ class Training(Vertical, can_focus=True):
             stages.update(Content("\n").join(shown), layout=len(shown) != stages.content_size.height)
             lines.replace(self._below(seen, width))
 
-    def _below(self, seen: Look, width: int) -> list[Content | Plain]:
-        """Curves of the chosen stage; what it says where it has none."""
+    def _below(self, seen: RunSnapshot, width: int) -> list[Content | StyledText]:
+        """Return the curves of the chosen stage, or the end of its log if it has none."""
         curves = seen.curves if seen.stages else [one for one in seen.curves if one.name == seen.chosen]
-        found: list[Content | Plain] = []
+        drawn: list[Content | StyledText] = []
         for one in curves:
-            found += [Content.styled(clean(one.name), "bold $text-primary")] if len(curves) > 1 else []
-            found += curve_lines(one, width)
-        if found:
-            return [Content(""), *found] if seen.stages else found
+            drawn += [Content.styled(clean(one.name), "bold $text-primary")] if len(curves) > 1 else []
+            drawn += curve_lines(one, width)
+        if drawn:
+            return [Content(""), *drawn] if seen.stages else drawn
         going = any(one.name == seen.chosen and one.state in ("running", "paused") for one in seen.stages)
-        said = f"{seen.chosen}: no figures{' yet' if going else ''}; the end of its log:" if seen.log else NOTHING
-        return [Plain(clean(said), "$text 60%"), *(Plain(clean(line), "$text") for line in seen.log)]
+        message = f"{seen.chosen}: no figures{' yet' if going else ''}; the end of its log:" if seen.log else NOTHING
+        return [StyledText(clean(message), "$text 60%"), *(StyledText(clean(line), "$text") for line in seen.log)]
 
-    def _head(self, run: Path, seen: Look) -> Content:
+    def _head(self, run: Path, seen: RunSnapshot) -> Content:
         dot = glyph(" · ", " - ")
         parts: list[Content | str | tuple[str, str]] = [(clean(run.name), "bold $text-primary")]
-        status, wish = seen.status, seen.wish
+        status, command = seen.status, seen.wish
         if status is None:
             parts.append((dot + NO_STATUS, "$text 60%"))
         else:
@@ -196,7 +204,7 @@ class Training(Vertical, can_focus=True):
             parts += [dot if over else f"{dot}{clean(status.stage)}{dot}"]
             parts.append((status.state.value, _STATES.get(status.state, "bold")))
             parts.append("" if over else f"{dot}step {status.step}")
-            parts.append(f"{dot}{_asked(wish)}" if status.state.active and _pending(status, wish) else "")
+            parts.append(f"{dot}{_asked(command)}" if status.state.active and _pending(status, command) else "")
         if seen.stages:
             spent, limit = sum(one.seconds for one in seen.stages), sum(one.limit for one in seen.stages)
             parts.append((f"{dot}{clock(spent)} of at most {clock(limit)}", "$text 60%"))
@@ -216,15 +224,19 @@ def _clickable_name(stage: str, chosen: str) -> Content:
     return clickable(Content.styled(clean(stage), "bold" if stage == chosen else "$text 60%"), stage)
 
 
-def _with_curves(seen: Look) -> list[str]:
-    """Stages that can be looked at: of a recipe those that have begun."""
+def _with_curves(seen: RunSnapshot) -> list[str]:
+    """Return the stages that can be shown: of a recipe those that have begun."""
     return [one.name for one in seen.stages if one.begun] or [one.name for one in seen.curves]
 
 
-def _pending(status: RunStatus, wish: Wish) -> bool:
-    """Something was asked that the run has not done yet."""
-    return wish is Wish.stop or (wish is Wish.pause) != (status.state is RunState.paused)
+def _pending(status: RunStatus, command: TrainingCommand) -> bool:
+    """Return whether the run has not yet done the last command."""
+    return command is TrainingCommand.stop or (command is TrainingCommand.pause) != (status.state is RunState.paused)
 
 
-def _asked(wish: Wish) -> str:
-    return {Wish.pause: "asked to pause", Wish.stop: "asked to stop", Wish.go_on: "asked to go on"}[wish]
+def _asked(command: TrainingCommand) -> str:
+    return {
+        TrainingCommand.pause: "asked to pause",
+        TrainingCommand.stop: "asked to stop",
+        TrainingCommand.go_on: "asked to go on",
+    }[command]

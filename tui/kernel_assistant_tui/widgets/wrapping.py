@@ -1,4 +1,4 @@
-"""Where a line is broken for a width of so many cells. Pure."""
+"""Wrap lines to a width in cells. Pure."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import re
 
 from rich.cells import cell_len, get_character_cell_size
 
-#: Characters of one cell each: ASCII, letters of Europe, dashes, quotes and dots. Others are looked up.
+#: Characters of one cell each: ASCII, European letters, dashes, quotes and dots. Others are looked up.
 _SINGLE = re.compile(r"[ -~¡-¬®-ʯ‐-‧]*")
 
 
 def wrapped(text: str, width: int) -> list[tuple[int, int]]:
-    """(start, end) of each row, at least one; every character is in one of them."""
+    """Return (start, end) of each row; there is at least one, and the rows cover all characters."""
     count = len(text)
     if width <= 0 or not count:
         return [(0, count)]
     rows: list[tuple[int, int]] = []
     start = 0
     if _SINGLE.fullmatch(text) is not None:
-        # Thousands of lines are laid out when a job is opened: no call for each row.
+        # A fast path without a call for each row: opening a job wraps thousands of lines.
         half = width // 2
         while count - start > width:
             end = text.rfind(" ", start + half, start + width) + 1
@@ -40,10 +40,10 @@ def wrapped(text: str, width: int) -> list[tuple[int, int]]:
 
 
 def _reach(text: str, start: int, width: int) -> int:
-    """The end of what fits; one character at least."""
+    """Return the end of the text that fits into `width` cells; at least one character is taken."""
     cells = 0
-    for place in range(start, len(text)):
-        cells += get_character_cell_size(text[place])
+    for index in range(start, len(text)):
+        cells += get_character_cell_size(text[index])
         if cells > width:
-            return max(place, start + 1)
+            return max(index, start + 1)
     return len(text)

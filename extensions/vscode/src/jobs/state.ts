@@ -1,38 +1,7 @@
-// What is known of one job, and what to say of it. No VS Code in here.
+// What to say of a job. No VS Code in here.
 
 import { milliseconds, times } from "../format.ts";
-import type { Best, JobEvent } from "../protocol.ts";
-
-export interface JobView {
-    readonly job: string;
-    readonly uri: string;
-    readonly class: string;
-    readonly kind: string;
-    readonly state: JobEvent["state"];
-    readonly message: string;
-    readonly turn: number | null;
-    readonly best: Best | null;
-    readonly percent: number;
-    readonly outcome: string | null;
-    readonly nextStep: string;
-}
-
-/** The job after `event`. A best figure, a turn or a share that an event leaves out stays as it was. */
-export function after(view: JobView | undefined, event: JobEvent): JobView {
-    return {
-        job: event.job,
-        uri: event.uri,
-        class: event.class,
-        kind: event.kind ?? view?.kind ?? "optimize",
-        state: event.state,
-        message: event.message || (view?.message ?? ""),
-        turn: event.turn ?? view?.turn ?? null,
-        best: event.best ?? view?.best ?? null,
-        percent: Math.max(view?.percent ?? 0, Math.min(100, event.percent ?? 0)),
-        outcome: event.outcome ?? view?.outcome ?? null,
-        nextStep: event.nextStep ?? "",
-    };
-}
+import type { Best, JobView } from "../protocol.ts";
 
 /** One line for a notification: the best so far first, since it is what one waits for; nothing twice. */
 export function line(view: JobView): string {
@@ -51,13 +20,21 @@ export const title = (view: JobView): string => `${DOING[view.kind] ?? "Checking
 
 export function bestText(best: Best): string {
     const against = best.compile_ms === null ? "eager" : "torch.compile";
+    const state = best.confirmed ? "" : ", not confirmed";
     return best.speedup === null
-        ? `best ${milliseconds(best.ms)}`
-        : `best ${milliseconds(best.ms)}, ${times(best.speedup)} vs ${against}`;
+        ? `best ${milliseconds(best.ms)}${state}`
+        : `best ${milliseconds(best.ms)}, ${times(best.speedup)} vs ${against}${state}`;
 }
 
 export type Choice =
-    "Apply" | "Review Changes" | "Show Report" | "Discard" | "Show Log" | "Try Again" | "Give It Inputs";
+    | "Apply"
+    | "Review Changes"
+    | "Verify in Full"
+    | "Show Report"
+    | "Discard"
+    | "Show Log"
+    | "Try Again"
+    | "Give It Inputs";
 
 export interface Ending {
     readonly kind: "information" | "warning" | "error";
@@ -88,18 +65,22 @@ export function ending(view: JobView, here: boolean): Ending {
         return {
             kind: "information",
             text: `${name}: cancelled${kept}`,
-            choices: view.best ? ["Show Report"] : [],
+            choices: [
+                ...(view.unconfirmed ? (["Verify in Full"] as const) : []),
+                ...(view.best ? (["Show Report"] as const) : []),
+            ],
             review: false,
         };
     }
     if (view.kind !== "optimize") {
         return { kind: "information", text: `${name}: ${view.message || "finished"}`, choices: [], review: false };
     }
-    const improved = view.outcome === "improved";
+    const gains = view.outcome === "improved" || view.applicable;
+    const open = view.unconfirmed ? (["Verify in Full"] as const) : [];
     return {
         kind: "information",
-        text: `${name}: ${view.message || (improved ? "measurably faster" : "no measurable gain")}`,
-        choices: improved ? [here ? "Apply" : "Review Changes", "Show Report", "Discard"] : ["Show Report"],
-        review: improved && here,
+        text: `${name}: ${view.message || (gains ? "measurably faster" : "no measurable gain")}`,
+        choices: gains ? [here ? "Apply" : "Review Changes", "Show Report", "Discard"] : [...open, "Show Report"],
+        review: gains && here,
     };
 }

@@ -1,10 +1,10 @@
 // Every job that this window hears of: a notification with progress and Cancel while it runs, a message at its end.
 
 import * as vscode from "vscode";
-import { isLast, type JobEvent } from "../protocol.ts";
+import { isLast, type JobView } from "../protocol.ts";
 import type { Server } from "../server.ts";
 import { telling } from "../tell.ts";
-import { after, ending, type JobView, line, title } from "./state.ts";
+import { ending, line, title } from "./state.ts";
 
 interface Shown {
     readonly report: (view: JobView, increment: number) => void;
@@ -22,7 +22,7 @@ export class Jobs implements vscode.Disposable {
     constructor(server: Server) {
         this.server = server;
         this.subscriptions = [
-            server.onJob((event) => this.take(event)),
+            server.onJob((view) => this.take(view)),
             // A server that starts again tells of its jobs again; until then nothing is known of them.
             server.onPhase((phase) => phase !== "running" && this.forget()),
         ];
@@ -47,14 +47,13 @@ export class Jobs implements vscode.Disposable {
         for (const subscription of this.subscriptions) subscription.dispose();
     }
 
-    private take(event: JobEvent): void {
-        const before = this.views.get(event.job);
-        if (before && isLast(before.state) && isLast(event.state)) return;
-        const view = after(before, event);
-        this.views.set(event.job, view);
+    private take(view: JobView): void {
+        const before = this.views.get(view.job);
+        if (before && isLast(before.state) && isLast(view.state)) return;
+        this.views.set(view.job, view);
         if (!isLast(view.state)) {
             if (!this.shown.has(view.job)) this.open(view);
-            this.shown.get(view.job)?.report(view, view.percent - (before?.percent ?? 0));
+            this.shown.get(view.job)?.report(view, Math.max(0, view.percent - (before?.percent ?? 0)));
         } else {
             this.shown.get(view.job)?.close();
             // What ended before this window heard of it is told by its lens.
@@ -92,6 +91,7 @@ export class Jobs implements vscode.Disposable {
         const commands = {
             Apply: "kernelAssistant.apply",
             "Review Changes": "kernelAssistant.diff",
+            "Verify in Full": "kernelAssistant.confirm",
             "Show Report": "kernelAssistant.show",
             Discard: "kernelAssistant.discard",
             "Show Log": "kernelAssistant.showLog",

@@ -70,8 +70,17 @@ export interface Report {
     readonly device: string;
     readonly target: string;
     readonly outcome: string;
+    /** Name and words of each verdict, as every front end tells them. */
+    readonly verdicts: readonly (readonly [string, string])[];
+    readonly applicable: boolean;
+    readonly overEagerAlone: boolean;
+    readonly unconfirmed: boolean;
+    /** The figures were measured in full; those of a search are said to be such. */
+    readonly confirmed: boolean;
     readonly stop: string;
     readonly error: string;
+    /** That the class was edited since, "" where it is as the job ran it. */
+    readonly stale: string;
     readonly seconds: number | null;
     readonly precision: string;
     readonly share: number | null;
@@ -119,8 +128,17 @@ export function reportOf(answer: unknown, assembly: Assembly | null): Report {
         device: text(result["device"]) || text(device["name"]) || text(row["device"]),
         target: text(result["target"]) || text(task["target"]),
         outcome: text(result["outcome"]),
+        verdicts: (Array.isArray(row["verdicts"]) ? row["verdicts"] : []).map((pair: unknown): [string, string] => {
+            const [name, words] = Array.isArray(pair) ? pair.map(text) : [];
+            return [name ?? "", words ?? ""];
+        }),
+        applicable: row["applicable"] === true || text(result["outcome"]) === "improved",
+        overEagerAlone: text(result["gain_over"]) === "eager",
+        unconfirmed: row["unconfirmed"] === true,
+        confirmed: Object.keys(json(result["best"])).length > 0,
         stop: text(result["stop_reason"]).replaceAll("_", " "),
         error: text(row["error"]),
+        stale: text(row["stale"]),
         seconds: number(result["seconds"]),
         precision: text(evaluation["precision"]),
         share: number(evaluation["share_in_our_kernels"]),

@@ -10,7 +10,7 @@ const VERDICT: Record<string, string> = {
     no_measurable_gain: "no measurable gain",
     at_limit: "already at the limit",
     no_candidate: "no correct candidate",
-    inconclusive: "inconclusive: the machine was busy",
+    inconclusive: "inconclusive: neither a gain nor none is certain",
     cancelled: "cancelled",
     failed: "failed",
 };
@@ -31,14 +31,22 @@ export function pageOf(report: Report): string {
 function head(report: Report): string {
     const verdict = report.error || VERDICT[report.outcome] || report.state;
     const good = report.outcome === "improved";
-    const actions = good ? button("diff", "Review Changes", "primary") + button("apply", "Apply") : "";
+    const stale =
+        report.stale && `<p class="warning">${escaped(report.stale)}: what follows is of the text that it ran.</p>`;
+    const label = report.overEagerAlone ? "Apply (gains over eager alone)" : "Apply";
+    const offered = report.applicable
+        ? button("diff", "Review Changes", "primary") + button("apply", label)
+        : report.unconfirmed
+          ? button("confirm", "Verify in Full", "primary")
+          : "";
+    const actions = stale ? "" : offered;
     const meta = [
         `${report.device} (${report.target})`,
         `job ${report.job}`,
         report.seconds === null ? "" : `${report.seconds.toFixed(0)} s`,
         report.stop && `stopped: ${report.stop}`,
     ];
-    return `<header><h1>${escaped(report.title)}</h1><p class="verdict ${good ? "good" : "plain"}">${escaped(verdict)}</p><p class="meta">${escaped(meta.filter(Boolean).join(" · "))}</p><nav>${actions}${button("verify", "Verify Again")}</nav></header>`;
+    return `<header><h1>${escaped(report.title)}</h1><p class="verdict ${good ? "good" : "plain"}">${escaped(verdict)}</p><p class="meta">${escaped(meta.filter(Boolean).join(" · "))}</p>${stale}<nav>${actions}${button("verify", "Verify Again")}</nav></header>`;
 }
 
 const button = (command: string, title: string, kind = "secondary"): string =>
@@ -53,7 +61,14 @@ function figures(report: Report): string {
         ["ours", milliseconds(timing.ms), "", timing.roofline ? `${percent(timing.roofline)} of the roofline` : ""],
     ];
     const warning = timing.warning ? `<p class="warning">${escaped(timing.warning)}</p>` : "";
-    return section("Time", table(["", "time", "ours is faster by", "99.9% interval"], rows) + warning);
+    const search = report.confirmed
+        ? ""
+        : `<p class="warning">Figures of the search, not confirmed on fresh samples.</p>`;
+    const verdicts = report.verdicts.length ? table(["", "verdict"], report.verdicts) : "";
+    return section(
+        "Time",
+        table(["", "time", "ours is faster by", "99.9% interval"], rows) + verdicts + search + warning,
+    );
 }
 
 const range = (interval: readonly [number, number] | null): string =>

@@ -9,7 +9,7 @@ import { type Report, reportOf } from "./data.ts";
 import { escaped } from "./escape.ts";
 import { pageOf } from "./html.ts";
 
-const COMMANDS = new Set(["diff", "apply", "verify"]);
+const COMMANDS = new Set(["diff", "apply", "verify", "confirm"]);
 
 interface Message {
     readonly kind: "ready" | "command" | "candidate";

@@ -1,21 +1,15 @@
-// Jobs as a tree: those that run with what they have found, those that ended with their outcome.
+// Jobs as a tree, by class: those that run with what they have found, those that ended with their outcome.
 
 import * as vscode from "vscode";
-import { times } from "../format.ts";
-import { line, type JobView } from "../jobs/state.ts";
 import type { Jobs } from "../jobs/tracker.ts";
-import { isLast, type ClassRef } from "../protocol.ts";
 import type { Server } from "../server.ts";
+import { type ClassRow, grouped, type JobRow, label, state } from "./rows.ts";
 
-/** A line of the tree. Commands get it as their first argument, so it is a class reference as well. */
-export interface JobRow extends ClassRef {
-    readonly job: string;
-    readonly text: string;
-    readonly active: boolean;
-    readonly good: boolean;
-}
+type Row = ClassRow | JobRow;
 
-export class JobsView implements vscode.TreeDataProvider<JobRow>, vscode.Disposable {
+const ICONS = { active: "sync~spin", appliable: "pass", ended: "circle-outline" } as const;
+
+export class JobsView implements vscode.TreeDataProvider<Row>, vscode.Disposable {
     private readonly changed = new vscode.EventEmitter<void>();
     readonly onDidChangeTreeData = this.changed.event;
     private readonly subscriptions: vscode.Disposable[];
@@ -25,37 +19,36 @@ export class JobsView implements vscode.TreeDataProvider<JobRow>, vscode.Disposa
     constructor(server: Server, jobs: Jobs) {
         this.server = server;
         this.jobs = jobs;
+        const view = vscode.window.createTreeView("kernelAssistant.jobs", { treeDataProvider: this });
         this.subscriptions = [
-            vscode.window.registerTreeDataProvider("kernelAssistant.jobs", this),
-            jobs.onChange(() => this.changed.fire()),
-            server.onPhase(() => this.changed.fire()),
+            view,
+            view.onDidChangeVisibility(() => this.refresh()),
+            jobs.onChange(() => this.refresh()),
+            server.onPhase(() => this.refresh()),
         ];
     }
 
-    getTreeItem(row: JobRow): vscode.TreeItem {
-        const item = new vscode.TreeItem(row.class);
-        item.description = row.text;
-        item.tooltip = `job ${row.job}: ${row.text}`;
-        item.contextValue = row.active ? "active" : "ended";
-        item.iconPath = new vscode.ThemeIcon(row.active ? "sync~spin" : row.good ? "pass" : "circle-outline");
-        item.command = { command: "kernelAssistant.show", title: "Show Report", arguments: [row] };
-        return item;
+    refresh(): void {
+        this.changed.fire();
     }
 
-    async getChildren(): Promise<JobRow[]> {
+    getTreeItem(row: Row): vscode.TreeItem {
+        return "jobs" in row ? itemOfClass(row) : itemOfJob(row);
+    }
+
+    async getChildren(row?: Row): Promise<Row[]> {
+        if (row) return "jobs" in row ? [...row.jobs] : [];
         if (this.server.phase !== "running") return [];
-        const live = this.jobs.all.map(rowOfView);
-        const known = new Set(live.map((row) => row.job));
-        return [...live.reverse(), ...(await this.earlier()).filter((row) => !known.has(row.job))];
+        return grouped(this.jobs.active, await this.stored());
     }
 
     dispose(): void {
         for (const subscription of this.subscriptions) subscription.dispose();
     }
 
-    private async earlier(): Promise<JobRow[]> {
+    private async stored(): Promise<unknown> {
         try {
-            return rowsOf(await this.server.execute<unknown>("kernelAssistant.jobs", {}));
+            return await this.server.execute<unknown>("kernelAssistant.jobs", {});
         } catch (error) {
             this.server.log.warn(`jobs: ${String(error)}`);
             return [];
@@ -63,39 +56,22 @@ export class JobsView implements vscode.TreeDataProvider<JobRow>, vscode.Disposa
     }
 }
 
-const rowOfView = (view: JobView): JobRow => ({
-    job: view.job,
-    uri: view.uri,
-    class: view.class,
-    text: line(view) || view.state,
-    active: !isLast(view.state),
-    good: view.outcome === "improved",
-});
+function itemOfClass(row: ClassRow): vscode.TreeItem {
+    const item = new vscode.TreeItem(row.class, vscode.TreeItemCollapsibleState.Expanded);
+    item.id = `${row.uri} ${row.class}`;
+    item.description = row.file;
+    item.contextValue = "class";
+    item.iconPath = new vscode.ThemeIcon("symbol-class");
+    return item;
+}
 
-/** From the answer to `kernelAssistant.jobs`: rows of the store. */
-function rowsOf(answer: unknown): JobRow[] {
-    const rows = Array.isArray(answer) ? (answer as Record<string, unknown>[]) : [];
-    return rows.map((row) => {
-        const result = row["result"] as {
-            outcome?: string;
-            best?: { speedup_vs_compile: number | null; speedup_vs_eager: number } | null;
-        } | null;
-        const outcome = result?.outcome ?? "";
-        const best = result?.best;
-        const gain = best
-            ? best.speedup_vs_compile === null
-                ? `${times(best.speedup_vs_eager)} vs eager`
-                : `${times(best.speedup_vs_compile)} vs torch.compile`
-            : "";
-        const when =
-            typeof row["ended"] === "number" && row["ended"] ? new Date(row["ended"] * 1000).toLocaleString() : "";
-        return {
-            job: String(row["job"]),
-            uri: String(row["uri"]),
-            class: String(row["class"]),
-            text: [gain || (outcome || String(row["state"])).replaceAll("_", " "), when].filter(Boolean).join(" · "),
-            active: row["state"] === "running" || row["state"] === "queued",
-            good: outcome === "improved",
-        };
-    });
+function itemOfJob(row: JobRow): vscode.TreeItem {
+    const item = new vscode.TreeItem(label(row));
+    item.id = `job ${row.job}`;
+    item.description = row.text;
+    item.tooltip = `${row.class}, ${label(row)}: ${row.text}`;
+    item.contextValue = state(row);
+    item.iconPath = new vscode.ThemeIcon(row.good && !row.active ? "pass" : ICONS[state(row)]);
+    item.command = { command: "kernelAssistant.show", title: "Show Report", arguments: [row] };
+    return item;
 }

@@ -4,14 +4,14 @@ import * as vscode from "vscode";
 import type { Jobs } from "../jobs/tracker.ts";
 import type { Status } from "../protocol.ts";
 import type { Server } from "../server.ts";
-import { statusText } from "./text.ts";
+import { seen, statusText } from "./text.ts";
 
 export function statusItem(server: Server, jobs: Jobs): vscode.Disposable {
     const item = vscode.window.createStatusBarItem("kernelAssistant.status", vscode.StatusBarAlignment.Right, 90);
     let status: Status | null = null;
     item.name = "Kernel Assistant";
     const draw = (): void => {
-        const shown = statusText(server.phase, server.problem?.text ?? null, status, jobs.active);
+        const shown = statusText(server.phase, server.problem?.text ?? null, seen(status, server.watched), jobs.active);
         item.text = shown.text;
         item.tooltip = shown.tooltip;
         item.command = shown.command;
@@ -23,7 +23,7 @@ export function statusItem(server: Server, jobs: Jobs): vscode.Disposable {
         status = now;
         draw();
     });
-    const subscriptions = [item, heard, server.onPhase(draw), jobs.onChange(draw)];
+    const subscriptions = [item, heard, server.onPhase(draw), server.onWatch(draw), jobs.onChange(draw)];
     draw();
     return vscode.Disposable.from(...subscriptions);
 }

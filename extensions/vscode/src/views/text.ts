@@ -1,8 +1,7 @@
 // What status item and views say. No VS Code in here.
 
 import { bytes, milliseconds, percent } from "../format.ts";
-import type { JobView } from "../jobs/state.ts";
-import type { Status } from "../protocol.ts";
+import type { JobView, Status } from "../protocol.ts";
 
 export interface StatusText {
     readonly text: string;
@@ -50,6 +49,10 @@ export function statusText(
         command: "kernelAssistant.device.focus",
     };
 }
+
+/** A load that nobody measures any more is not shown: it would stand there as if it were now. */
+export const seen = (status: Status | null, watched: boolean): Status | null =>
+    status && !watched ? { ...status, utilisation: null, memory_used: null, memory_total: null } : status;
 
 export function deviceLine(status: Status): string {
     const memory = status.memory_total ? `${bytes(status.memory_used)} of ${bytes(status.memory_total)}` : "";

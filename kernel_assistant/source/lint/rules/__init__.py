@@ -1,4 +1,4 @@
-"""A file a rule, with `CODE`, `NAME` and `find(method) -> Iterator[Found]`. docs/diagnostics.md explains the codes."""
+"""One file for each rule, with `CODE`, `NAME` and `find(method) -> Iterator[RuleHint]` (docs/diagnostics.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a rule is and what it looks at."""
+"""The interface of a rule, and the methods that a rule inspects."""
 
 from __future__ import annotations
 
@@ -8,25 +8,26 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from kernel_assistant.source.lint.classes import Function, ModuleScope, statements
-from kernel_assistant.source.lint.hint import Found
-from kernel_assistant.source.lint.tensors import Tensors, walk_body
+from kernel_assistant.source.lint.hint import RuleHint
+from kernel_assistant.source.lint.tensors import TensorNames, walk_body
 
 
 @dataclass(frozen=True)
 class Method:
-    """`forward`, or a method that it calls. `first` is True for one method of the class: what is said once a class."""
+    """`forward`, or a method that it calls. `first` is True for one method of the class, for hints that are given once
+    for each class."""
 
     scope: ModuleScope
     node: Function
     first: bool
 
     @cached_property
-    def tensors(self) -> Tensors:
-        return Tensors(self.scope, self.node)
+    def tensors(self) -> TensorNames:
+        return TensorNames(self.scope, self.node)
 
     @cached_property
     def nodes(self) -> list[ast.AST]:
-        """Everything in the body, but for what functions and classes defined there hold."""
+        """All nodes of the body, except those inside functions and classes defined there."""
         return walk_body(self.node)
 
     @cached_property
@@ -35,11 +36,11 @@ class Method:
 
     @cached_property
     def tensor_loops(self) -> list[ast.For]:
-        """Loops over a dimension of a tensor: by its size, or element by element."""
+        """Loops over a dimension of a tensor, by its size or element by element."""
         return [one for one in self.loops if isinstance(one, ast.For) and self.over_dimension(one)]
 
     def over_dimension(self, loop: ast.For) -> bool:
-        """Whether each turn takes another element of one dimension."""
+        """Whether each iteration takes the next element of one dimension."""
         over, names = loop.iter, {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
         if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id == "enumerate" and over.args:
             over = over.args[0]
@@ -52,7 +53,7 @@ class Method:
         return self.tensors.is_large(over)
 
     def is_size(self, expression: ast.expr) -> bool:
-        """Whether this number is a size of a tensor: `x.shape[1]`, `x.size(1)`, `len(x)`, or a name of one."""
+        """Whether an expression is a size of a tensor: `x.shape[1]`, `x.size(1)`, `len(x)`, or a name for one."""
         return any(self._gives_size(node) for node in ast.walk(expression))
 
     def _gives_size(self, node: ast.AST) -> bool:
@@ -68,8 +69,8 @@ class Method:
 
     @cached_property
     def sizes(self) -> frozenset[str]:
-        """Names that hold sizes: `batch, length, _ = x.shape`, `n = x.size(1)`."""
-        found = set()
+        """Names of sizes: from `batch, length, _ = x.shape`, `n = x.size(1)`."""
+        names = set()
         for statement in statements(self.node):
             if isinstance(statement, ast.Assign) and any(
                 isinstance(node, ast.Attribute)
@@ -77,19 +78,19 @@ class Method:
                 and self.tensors.is_tensor(node.value)
                 for node in _top(statement.value)
             ):
-                found |= {node.id for one in statement.targets for node in ast.walk(one) if isinstance(node, ast.Name)}
-        return frozenset(name for name in found if not self.tensors.is_tensor(ast.Name(id=name)))
+                names |= {node.id for one in statement.targets for node in ast.walk(one) if isinstance(node, ast.Name)}
+        return frozenset(name for name in names if not self.tensors.is_tensor(ast.Name(id=name)))
 
 
 @dataclass(frozen=True)
 class Rule:
     code: str
     name: str
-    find: Callable[[Method], Iterator[Found]]
+    find: Callable[[Method], Iterator[RuleHint]]
 
 
 def _top(value: ast.expr) -> list[ast.expr]:
-    """The size expression that a value consists of, alone or in a tuple or a sum."""
+    """Returns the parts of a value that may be sizes: the value itself, or the items of a tuple or a sum."""
     match value:
         case ast.Tuple(elts=elts):
             return [one for item in elts for one in _top(item)]
@@ -103,8 +104,8 @@ def _top(value: ast.expr) -> list[ast.expr]:
             return [value]
 
 
-def _subscripts_with(loop: ast.For, names: set[str], tensors: Tensors) -> bool:
-    """Whether the body takes a part of a tensor by the loop's own index."""
+def _subscripts_with(loop: ast.For, names: set[str], tensors: TensorNames) -> bool:
+    """Whether the body indexes a tensor with the loop's own index."""
     return any(
         isinstance(node, ast.Subscript)
         and tensors.is_tensor(node.value)

@@ -1,31 +1,31 @@
-"""KA001: products in full float32 on a GPU that has TF32."""
+"""KA001: matrix products in full float32 on a GPU with TF32."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from kernel_assistant.source.lint.hint import Found
+from kernel_assistant.source.lint.hint import RuleHint
 from kernel_assistant.source.lint.rules.base import Method
 
 CODE = "KA001"
 NAME = "full-fp32 product"
 
-#: Convolutions and recurrent nets are not among them: cuDNN is allowed TF32 from the start.
+#: Without convolutions and recurrent networks, for which cuDNN may use TF32 by default.
 _MODULES = frozenset("Linear Bilinear MultiheadAttention TransformerEncoderLayer TransformerDecoderLayer".split())
 _FUNCTIONS = frozenset("matmul mm bmm einsum addmm baddbmm addbmm linear bilinear mv inner tensordot".split())
 _OTHER_TYPES = frozenset("half bfloat16 float16 autocast float64 double custom_fwd float8_e4m3fn int8".split())
 
 
-def find(method: Method) -> Iterator[Found]:
-    """The first product of the class. Nothing where the file turns TF32 on or the class names another type."""
+def find(method: Method) -> Iterator[RuleHint]:
+    """Yields the first product of the class; nothing if the file enables TF32 or the class names another dtype."""
     machine = method.scope.around.machine
     if not (method.first and machine.tensor_cores) or method.scope.around.tf32 or _has_other_types(method):
         return
     for node in (node for one in method.scope.methods for node in ast.walk(one)):
         if isinstance(node, (ast.Call, ast.BinOp)) and _is_product(method, node):
             gain = f"; {machine.tf32_gain}" if machine.tf32_gain else ""
-            yield Found(
+            yield RuleHint(
                 node,
                 f"full float32 product: TF32 is off on {machine.name} unless the program turns it on, "
                 f'torch.set_float32_matmul_precision("high") does{gain}',

@@ -1,11 +1,11 @@
-"""KA004: a concatenation that grows, or the same copy again, in a loop."""
+"""KA004: a concatenation that grows in a loop, or a copy that a loop repeats."""
 
 from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
 
-from kernel_assistant.source.lint.hint import Found
+from kernel_assistant.source.lint.hint import RuleHint
 from kernel_assistant.source.lint.rules.base import Method
 
 CODE = "KA004"
@@ -14,7 +14,7 @@ _JOINS = frozenset("cat concat concatenate hstack vstack dstack".split())
 _COPIES = frozenset("clone contiguous repeat repeat_interleave".split())
 
 
-def find(method: Method) -> Iterator[Found]:
+def find(method: Method) -> Iterator[RuleHint]:
     seen: set[int] = set()
     for loop in method.loops:
         stored = {node.id for node in ast.walk(loop) if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)}
@@ -24,17 +24,17 @@ def find(method: Method) -> Iterator[Found]:
                 continue
             seen.add(id(node))
             if _grows(method, node) and not _begun_anew(method, loop, node):
-                yield Found(
+                yield RuleHint(
                     node.value,
                     "each turn copies everything joined so far; keep the parts in a list and join them once behind the "
                     "loop, or write into a tensor made before it",
                 )
             elif _copies_again(method, node, changed):
-                yield Found(node.value, "each turn makes the same copy; make it once before the loop")
+                yield RuleHint(node.value, "each turn makes the same copy; make it once before the loop")
 
 
 def _grows(method: Method, node: ast.Assign) -> bool:
-    """`out = torch.cat([out, part])`: the name that is joined is the one that is assigned."""
+    """Whether a concatenation assigns to one of its own operands: `out = torch.cat([out, part])`."""
     value = node.value
     if not (isinstance(value, ast.Call) and method.scope.function(value) in _JOINS and value.args):
         return False
@@ -47,7 +47,7 @@ def _grows(method: Method, node: ast.Assign) -> bool:
 
 
 def _begun_anew(method: Method, loop: ast.For | ast.While, join: ast.Assign) -> bool:
-    """Whether the loop also gives the name a value that does not come from the turn before."""
+    """Whether the loop also assigns the name a value that does not depend on the previous iteration."""
     (name,) = (target.id for target in join.targets if isinstance(target, ast.Name))
     others = (node for node in ast.walk(loop) if isinstance(node, ast.Assign) and not _grows(method, node))
     stored = (target for node in others for target in node.targets)
@@ -55,7 +55,8 @@ def _begun_anew(method: Method, loop: ast.For | ast.While, join: ast.Assign) -> 
 
 
 def _copies_again(method: Method, node: ast.Assign, changed: set[str]) -> bool:
-    """`y = x.clone()` where the loop changes neither `x` nor, in place, `y`."""
+    """Whether a copy is the same in each iteration: `y = x.clone()` if the loop changes neither `x` nor, in place,
+    `y`."""
     value = node.value
     if not (isinstance(value, ast.Call) and method.scope.function(value) in _COPIES):
         return False
@@ -68,8 +69,9 @@ def _copies_again(method: Method, node: ast.Assign, changed: set[str]) -> bool:
 
 
 def _written(loop: ast.For | ast.While) -> set[str]:
-    """Names that the loop writes into: by an index, by `+=` or by a method such as `add_`."""
-    found = set()
+    """Returns the names that the loop writes into (by an index, by `+=` or by a method such as `add_`), each also with
+    the suffix " in place"."""
+    names = set()
     for node in ast.walk(loop):
         target: ast.expr | None = None
         if isinstance(node, ast.AugAssign):
@@ -81,5 +83,5 @@ def _written(loop: ast.For | ast.While) -> set[str]:
         while isinstance(target, (ast.Subscript, ast.Attribute)):
             target = target.value
         if isinstance(target, ast.Name):
-            found |= {target.id, target.id + " in place"}
-    return found
+            names |= {target.id, target.id + " in place"}
+    return names

@@ -1,4 +1,4 @@
-"""KA005: `forward` waits for the device, because Python wants a value from it."""
+"""KA005: `forward` waits for the device, because Python needs a value from it."""
 
 from __future__ import annotations
 
@@ -6,22 +6,22 @@ import ast
 import re
 from collections.abc import Iterator
 
-from kernel_assistant.source.lint.hint import Found
+from kernel_assistant.source.lint.hint import RuleHint
 from kernel_assistant.source.lint.rules.base import Method
 
 CODE = "KA005"
 NAME = "host synchronisation in forward"
 _VALUES = frozenset("tolist cpu numpy".split())
-#: The size of the result depends on values.
+#: Operations whose result size depends on values.
 _DEPENDING = frozenset("nonzero argwhere masked_select unique unique_consecutive bincount".split())
 _WHOLE = frozenset("equal allclose is_nonzero".split())
 _CASTS = ("bool", "int", "float")
-#: What stands under such a condition is not there when the module is used.
+#: Code under a condition with such a name does not run in normal use.
 _RARE = re.compile(r"debug|verbose|\blog|trace|check|assert|profil", re.IGNORECASE)
 _WAIT = "; the host waits for the device here, and torch.compile breaks its graph"
 
 
-def find(method: Method) -> Iterator[Found]:
+def find(method: Method) -> Iterator[RuleHint]:
     rare = _rarely_run(method)
     for node in method.nodes:
         if id(node) in rare:
@@ -29,12 +29,12 @@ def find(method: Method) -> Iterator[Found]:
         what = _by_call(method, node) if isinstance(node, ast.Call) else ""
         if what:
             assert isinstance(node, ast.Call)
-            yield Found(node, what + _WAIT)
+            yield RuleHint(node, what + _WAIT)
         elif isinstance(node, ast.Subscript) and _by_mask(method, node):
-            yield Found(node, "indexing with a mask gives a result whose size depends on values" + _WAIT)
+            yield RuleHint(node, "indexing with a mask gives a result whose size depends on values" + _WAIT)
         for test in _tests(node):
             if method.tensors.is_tensor(test):
-                yield Found(test, "a condition on a tensor needs its value" + _WAIT)
+                yield RuleHint(test, "a condition on a tensor needs its value" + _WAIT)
 
 
 def _by_call(method: Method, call: ast.Call) -> str:
@@ -63,7 +63,7 @@ def _by_call(method: Method, call: ast.Call) -> str:
 
 
 def _tests(node: ast.AST) -> list[ast.expr]:
-    """Expressions of which Python asks whether they are true."""
+    """Returns the expressions that Python converts to bool."""
     match node:
         case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) | ast.Assert(test=test):
             return [] if isinstance(test, (ast.BoolOp, ast.UnaryOp)) else [test]
@@ -78,7 +78,7 @@ def _tests(node: ast.AST) -> list[ast.expr]:
 
 
 def _by_mask(method: Method, node: ast.Subscript) -> bool:
-    """`x[x > 0]` where it is read; `x[mask] = 0` is a masked fill and waits for nothing."""
+    """Whether a subscript reads by a mask, as `x[x > 0]`. The masked fill `x[mask] = 0` does not wait."""
     if not isinstance(node.ctx, ast.Load) or not method.tensors.is_tensor(node.value):
         return False
     index = node.slice.operand if isinstance(node.slice, ast.UnaryOp) else node.slice
@@ -104,7 +104,7 @@ def _printed(call: ast.Call) -> Iterator[ast.expr]:
 
 
 def _is_plain(expression: ast.expr) -> bool:
-    """A value that NumPy or the constructor made and that lies on the host."""
+    """Whether a value is on the host, made by NumPy or the constructor."""
     root = expression
     while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
         root = root.func if isinstance(root, ast.Call) else root.value

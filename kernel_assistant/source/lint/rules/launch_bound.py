@@ -1,4 +1,4 @@
-"""KA006: a recurrent net that is written step by step, so that launches are what it takes."""
+"""KA006: a recurrent network that is written step by step, so that launches dominate its time."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import ast
 from collections.abc import Iterator
 
 from kernel_assistant.source.lint.classes import walk
-from kernel_assistant.source.lint.hint import Found
+from kernel_assistant.source.lint.hint import RuleHint
 from kernel_assistant.source.lint.rules.base import Method
 
 CODE = "KA006"
@@ -15,20 +15,20 @@ _CELLS = ("torch.nn.LSTMCell", "torch.nn.GRUCell", "torch.nn.RNNCell")
 _PRODUCTS = frozenset("matmul mm bmm addmm linear einsum baddbmm".split())
 
 
-def find(method: Method) -> Iterator[Found]:
+def find(method: Method) -> Iterator[RuleHint]:
     inner: set[int] = set()
     for loop in method.loops:
         if id(loop) in inner:
             continue
         cell = _cell(method, loop)
         if cell:
-            said = (
+            message = (
                 f"nn.{cell} in a Python loop launches some ten kernels a step; nn.{cell.removesuffix('Cell')} runs the "
                 "whole sequence in cuDNN, and a kernel of its own keeps the weights on the chip"
             )
-            yield Found(loop, said)
+            yield RuleHint(loop, message)
         elif isinstance(loop, ast.For) and is_recurrent(method, loop):
-            yield Found(
+            yield RuleHint(
                 loop,
                 "a recurrence in a Python loop launches several kernels a step, each too small to fill a GPU; what "
                 "does not depend on the last step can leave the loop, and one kernel can run all steps",
@@ -39,7 +39,7 @@ def find(method: Method) -> Iterator[Found]:
 
 
 def is_recurrent(method: Method, loop: ast.For) -> bool:
-    """A loop over a dimension that carries a value from step to step through a product, or a cell of torch.nn."""
+    """Whether a loop over a dimension carries a value from step to step through a product or a cell of torch.nn."""
     if _cell(method, loop):
         return True
     if loop not in method.tensor_loops:
@@ -52,7 +52,7 @@ def is_recurrent(method: Method, loop: ast.For) -> bool:
 
 
 def _carried(loop: ast.For) -> set[str]:
-    """Names that are read before the loop's body gives them a value, which it does further down."""
+    """Returns the names that the loop's body reads before it assigns them."""
     exposed: set[str] = set()
     stored: set[str] = set()
     for node in (inner for statement in loop.body for inner in walk(statement)):
@@ -79,7 +79,7 @@ def _cell(method: Method, loop: ast.For | ast.While) -> str:
 
 
 def _counts(loop: ast.For | ast.While) -> bool:
-    """A loop over numbers or over what a call gives, not over a list of layers."""
+    """Whether a loop runs over numbers or the result of a call, not over a list of layers."""
     return isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call)
 
 

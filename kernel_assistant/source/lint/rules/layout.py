@@ -1,4 +1,4 @@
-"""KA007: layout changes that take each other back, or that one would do."""
+"""KA007: layout changes that cancel each other, or that one change can replace."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from itertools import pairwise
 
 from kernel_assistant.source.lint.classes import blocks, dotted
-from kernel_assistant.source.lint.hint import Found
+from kernel_assistant.source.lint.hint import RuleHint
 from kernel_assistant.source.lint.rules.base import Method
 
 CODE = "KA007"
@@ -16,7 +16,7 @@ _TRANSPOSES = frozenset("transpose swapaxes swapdims".split())
 _PERMUTES = frozenset(["permute"])
 
 
-def find(method: Method) -> Iterator[Found]:
+def find(method: Method) -> Iterator[RuleHint]:
     before = _values_before(method)
     for node in method.nodes:
         if not isinstance(node, (ast.Call, ast.Attribute)):
@@ -26,7 +26,7 @@ def find(method: Method) -> Iterator[Found]:
             inner = before.get((id(node), inner.id), inner)
         what = _redundant(method, node, inner) if inner is not None else ""
         if what:
-            yield Found(node, what)
+            yield RuleHint(node, what)
 
 
 def _redundant(method: Method, node: ast.Call | ast.Attribute, inner: ast.expr) -> str:
@@ -49,7 +49,8 @@ def _redundant(method: Method, node: ast.Call | ast.Attribute, inner: ast.expr) 
 
 
 def _change(method: Method, node: ast.expr) -> str:
-    """The layout change that `node` is, "" if it is none. `contiguous` with a memory format is a change of its own."""
+    """Returns the name of the layout change `node`, "" if it is none. `contiguous` with a memory format counts as
+    one."""
     if isinstance(node, ast.Attribute):
         return node.attr if node.attr in ("T", "mT", "H", "mH") and method.tensors.is_tensor(node.value) else ""
     if not isinstance(node, ast.Call) or not method.tensors.is_tensor(method.scope.operand(node)):
@@ -71,7 +72,7 @@ def _dims(method: Method, node: ast.expr) -> frozenset[int]:
 
 
 def _order(method: Method, node: ast.expr) -> list[int]:
-    """The permutation, [] where it is not written in numbers from 0."""
+    """Returns the permutation, [] if it is not written as numbers from 0."""
     numbers = _numbers(method, node)
     return numbers if sorted(numbers) == list(range(len(numbers))) else []
 
@@ -89,11 +90,13 @@ def _numbers(method: Method, node: ast.expr) -> list[int]:
 
 
 def _values_before(method: Method) -> dict[tuple[int, str], ast.expr]:
-    """What the statement right before gave the name that a layout change of the next one is applied to."""
-    found = {}
+    """Maps (id of a layout change of a name, the name) to the value that the preceding statement assigned to the
+    name.
+    """
+    values = {}
     for block in blocks(method.node.body):
         for one, next_one in pairwise(block):
             if isinstance(one, ast.Assign) and len(one.targets) == 1 and (name := dotted(one.targets[0])):
                 for node in ast.walk(next_one):
-                    found[id(node), name] = one.value
-    return found
+                    values[id(node), name] = one.value
+    return values

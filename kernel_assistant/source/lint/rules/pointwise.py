@@ -1,4 +1,4 @@
-"""KA002: a chain of pointwise operations, each a pass over memory in eager mode."""
+"""KA002: a chain of pointwise operations, each of which is a pass over memory in eager mode."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 from kernel_assistant.source.lint.classes import blocks
-from kernel_assistant.source.lint.hint import Found
+from kernel_assistant.source.lint.hint import RuleHint
 from kernel_assistant.source.lint.rules.base import Method
 
 CODE = "KA002"
 NAME = "fusable pointwise chain"
-#: Shorter ones are everywhere, and what they cost is rarely what counts.
+#: The shortest chain for a hint. Shorter ones are common and rarely matter.
 LEAST = 4
 
 _FUNCTIONS = frozenset(
@@ -35,15 +35,16 @@ class _Chain:
     nodes: set[int] = field(default_factory=set)
 
 
-def find(method: Method) -> Iterator[Found]:
-    """Chains of at least `LEAST` operations, through names of the same block. Nothing where the file compiles."""
+def find(method: Method) -> Iterator[RuleHint]:
+    """Yields chains of at least `LEAST` operations, also through names of the same block; nothing if the file
+    compiles."""
     if method.scope.compiled:
         return
     for block in blocks(method.node.body):
         for chain in _Block(method).chains(block):
             if len(chain.nodes) >= LEAST:
                 count = len(chain.nodes)
-                yield Found(
+                yield RuleHint(
                     chain.first,
                     f"{count} pointwise operations in a row are {count} passes over memory in eager mode; "
                     "one kernel, or torch.compile, makes them one",
@@ -52,7 +53,7 @@ def find(method: Method) -> Iterator[Found]:
 
 
 class _Block:
-    """Statements that run one after another."""
+    """Finds the chains in statements that run one after another."""
 
     def __init__(self, method: Method) -> None:
         self._method = method
@@ -68,13 +69,13 @@ class _Block:
                 if chain is not None:
                     self._made[name] = chain
             elif value is None:
-                for node in ast.walk(statement):  # what an inner block assigns is another value from here on
+                for node in ast.walk(statement):  # names assigned in an inner block have unknown values from here on
                     if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
                         self._made.pop(node.id, None)
         return self._chains
 
     def _walk(self, node: ast.expr) -> _Chain | None:
-        """The chain that ends in `node`; chains further inside are noted as they are met."""
+        """Returns the chain that ends in `node`, and records chains inside it."""
         if isinstance(node, ast.Name):
             return self._made.get(node.id)
         operands = _operands(node) if self._is_pointwise(node) else None
@@ -140,7 +141,7 @@ def _operands(node: ast.expr) -> list[ast.expr]:
 
 
 def _value(statement: ast.stmt) -> tuple[ast.expr | None, str]:
-    """What a simple statement computes, and the one name that it goes to."""
+    """Returns the expression of a simple statement and the name to which it is assigned."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             return value, name

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from kernel_assistant.source.lint.hint import Found
+from kernel_assistant.source.lint.hint import RuleHint
 from kernel_assistant.source.lint.rules.base import Method
 from kernel_assistant.source.lint.rules.launch_bound import is_recurrent
 
@@ -17,21 +17,21 @@ _MESSAGE = (
 )
 
 
-def find(method: Method) -> Iterator[Found]:
-    """`for` statements and comprehensions. Recurrent ones are KA006's."""
+def find(method: Method) -> Iterator[RuleHint]:
+    """Yields `for` statements and comprehensions, except recurrent loops, which are KA006."""
     inner: set[int] = set()
     for loop in method.tensor_loops:
         if id(loop) in inner or is_recurrent(method, loop):
             continue
         inner |= {id(node) for node in ast.walk(loop)}
-        yield Found(loop, _MESSAGE)
+        yield RuleHint(loop, _MESSAGE)
     for node in method.nodes:
         if (
             isinstance(node, (ast.ListComp, ast.GeneratorExp))
             and id(node) not in inner
             and _is_tensor_loop(method, node)
         ):
-            yield Found(node, _MESSAGE)
+            yield RuleHint(node, _MESSAGE)
 
 
 def _is_tensor_loop(method: Method, node: ast.ListComp | ast.GeneratorExp) -> bool:

@@ -1,6 +1,6 @@
 """First on `PYTHONPATH` of a scanned program: begins the recording, then runs the sitecustomize that it hides.
 
-Python imports this before the program; it leaves path and environment as the program would have found them.
+Python imports this file before the program; it restores path and environment for the program.
 """
 
 import contextlib
@@ -42,7 +42,7 @@ def _begin() -> None:
 
 
 def _run_hidden() -> None:
-    """Import what would have been imported had this file not been there; this module stays where there is none."""
+    """Import the sitecustomize that this file hides; if there is none, this module stays loaded."""
     ours = sys.modules.pop(__name__, None)
     try:
         with contextlib.suppress(ModuleNotFoundError):

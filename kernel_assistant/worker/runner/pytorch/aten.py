@@ -1,4 +1,4 @@
-"""One node of a task's graph as a call of PyTorch's: the overload, and its operands as it wants them. Needs torch."""
+"""Runs one node of a task's graph by PyTorch: finds the overload and converts the operands. Needs torch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,12 @@ import torch
 from ..plan import PlanError, evaluate, number_of
 from .tensors import DTYPES
 
-#: Operators that write into memory that is given to them, at no cost, and the dimensions of their first operand.
+#: Operators that can write to a given output at no cost, and the allowed dimensions of their first operand.
 WRITES = {"mm": (2,), "bmm": (3,), "addmm": (2,), "matmul": (2, 3), "linear": (2,)}
+
+#: Views that PyTorch refuses where the strides do not allow them. A value that kernels wrote may lie otherwise than
+#: the reference's, so the elements are copied there.
+RESHAPES = frozenset(("view", "_unsafe_view"))
 
 Values = dict[str, Any]
 
@@ -26,7 +30,7 @@ class _Value:
 
 
 class Operator:
-    """Calls one node over the values before it. Raises PlanError where this PyTorch has no such operator."""
+    """Calls one node on the values computed before it. Raises PlanError if this PyTorch has no such operator."""
 
     def __init__(self, node: dict[str, Any], dims: dict[str, int], device: str) -> None:
         self.name: str = node["name"]
@@ -51,6 +55,9 @@ class Operator:
                 values["device"] = torch.device(device)
             elif argument.name not in values and argument.name.startswith("cudnn_enable"):
                 values[argument.name] = torch.backends.cudnn.enabled
+            elif argument.name not in values and argument.name == "memory_format" and _is_contiguous(node):
+                # Graphs leave this out because the spec says it; PyTorch's default keeps the operand's strides.
+                values["memory_format"] = torch.contiguous_format
         positional = [argument.name for argument in arguments if not argument.kwarg_only]
         count = next((at for at, name in enumerate(positional) if name not in values), len(positional))
         self._arguments = [values.pop(name) for name in positional[:count]]
@@ -59,21 +66,27 @@ class Operator:
         self._ranks: tuple[int, ...] = WRITES.get(name, ()) if not overload else ()
         if self._ranks:
             self._writer = getattr(torch.ops.aten, name).out
+        if node["op"] in RESHAPES:
+            self._function = torch.ops.aten.reshape.default
 
     def __call__(self, values: Values) -> None:
-        """Adds the node's value to `values`."""
+        """Compute the node and add its value to `values`."""
         arguments = [_given(item, values) for item in self._arguments]
         keywords = {name: _given(item, values) for name, item in self._keywords.items()}
         values[self.name] = self._function(*arguments, **keywords)
 
     def write(self, values: Values, out: torch.Tensor) -> bool:
-        """Like the call, into `out`; False, with nothing done, where the operator would only copy."""
+        """Like the call, but writes to `out`. Returns False, and does nothing, if the operator would only copy."""
         arguments = [_given(item, values) for item in self._arguments]
         if self._writer is None or not out.is_contiguous() or arguments[0].dim() not in self._ranks:
             return False
         self._writer(*arguments, **{name: _given(item, values) for name, item in self._keywords.items()}, out=out)
         values[self.name] = out
         return True
+
+
+def _is_contiguous(node: dict[str, Any]) -> bool:
+    return "spec" in node and node["spec"].get("strides") is None
 
 
 def _pick(results: Any, position: int) -> Any:
@@ -99,7 +112,7 @@ def _given(item: Any, values: Values) -> Any:
 
 
 def _converted(item: Any, kind: str, dims: dict[str, int], op: str) -> Any:
-    """An operand of the graph's text as what a schema's argument of type `kind` takes."""
+    """An operand of the graph's text, converted to a schema argument of type `kind`."""
     if isinstance(item, list):
         inside = kind.removeprefix("Optional[").partition("[")[2].rstrip("]")
         return [_converted(one, inside, dims, op) for one in item]
@@ -111,15 +124,15 @@ def _converted(item: Any, kind: str, dims: dict[str, int], op: str) -> Any:
     if not isinstance(item, str) or plain == "str":
         return item
     if plain in _NAMED:
-        found = DTYPES.get(item) or getattr(torch, item, None)
-        if isinstance(found, _NAMED[plain]):
-            return found
+        constant = DTYPES.get(item) or getattr(torch, item, None)
+        if isinstance(constant, _NAMED[plain]):
+            return constant
     if plain == "Device":
         return torch.device(item)
     number = number_of(item)
     if plain in ("float", "number", "Tensor") and number is not None:
         return number
-    if plain in ("int", "SymInt", "float", "number", "Tensor"):  # a size may divide a tensor
+    if plain in ("int", "SymInt", "float", "number", "Tensor"):  # a tensor may be divided by a size
         return evaluate(item, dims)
     raise PlanError(f"{op}: {item!r} is no {plain}")
 

@@ -1,4 +1,4 @@
-"""PyTorch's global settings that decide how an operator computes: read in one process, set in another. Needs torch."""
+"""PyTorch's global settings that affect how operators compute: read in one process, set in another. Needs torch."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-#: Below torch.backends. Newer ones are absent in older versions, and are left out there.
+#: Settings below torch.backends. Those that a version of torch lacks are left out.
 _PLAIN = (
     "fp32_precision",
     "cuda.matmul.fp32_precision",
@@ -29,23 +29,23 @@ _ATTENTION = ("flash", "mem_efficient", "math", "cudnn")
 
 def read_flags() -> dict[str, Any]:
     """The settings as plain values."""
-    found: dict[str, Any] = {}
+    flags: dict[str, Any] = {}
     for path in _PLAIN:
         value = _plain(path)
         if isinstance(value, (str, bool)):
-            found[path] = value
+            flags[path] = value
     for kind in _ATTENTION:
-        found[f"{kind}_sdp"] = bool(getattr(torch.backends.cuda, f"{kind}_sdp_enabled")())
-    found["threads"] = torch.get_num_threads()
-    found["dtype"] = str(torch.get_default_dtype()).removeprefix("torch.")
-    found["deterministic"] = torch.are_deterministic_algorithms_enabled()
-    return found
+        flags[f"{kind}_sdp"] = bool(getattr(torch.backends.cuda, f"{kind}_sdp_enabled")())
+    flags["threads"] = torch.get_num_threads()
+    flags["dtype"] = str(torch.get_default_dtype()).removeprefix("torch.")
+    flags["deterministic"] = torch.are_deterministic_algorithms_enabled()
+    return flags
 
 
 def set_flags(flags: dict[str, Any], device: int | None = None) -> None:
-    """Make the settings of this process those that `read_flags` gave in another; no gradients are kept.
+    """Apply the settings that `read_flags` returned in another process, and disable gradients.
 
-    `device` is the GPU that calls are to run on.
+    `device` is the GPU that calls will run on.
     """
     if device is not None:
         torch.cuda.set_device(device)
@@ -63,20 +63,20 @@ def set_flags(flags: dict[str, Any], device: int | None = None) -> None:
             if now.get(path) != value:
                 setters[path](value)
         elif _plain(path) != value:
-            # Asked again: setting the precision of all sets those of each.
+            # Compare first: setting the precision of all operations changes that of each.
             owner, _, name = path.rpartition(".")
             setattr(_below_backends(owner), name, value)
     torch.set_grad_enabled(False)
 
 
 def give_back() -> None:
-    """Device memory that PyTorch keeps for later: another process needs it."""
+    """Free device memory that PyTorch's allocator caches: another process needs it."""
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
 
 
 def _plain(path: str) -> Any:
-    """A setting below torch.backends; None where this version has none of that name."""
+    """A setting below torch.backends; None if this version lacks it."""
     owner, _, name = path.rpartition(".")
     return getattr(_below_backends(owner), name, None)
 

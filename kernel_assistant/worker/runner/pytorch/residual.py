@@ -1,6 +1,7 @@
-"""Residual calls of a plan: PyTorch's own operators over its buffers. Imported for plans that have some; needs torch.
+"""Residual calls of a plan: PyTorch's own operators over its buffers. Imported only for plans that have some; needs
+torch.
 
-See docs/residual.md. A result for a kernel stays where PyTorch put it, and its address is what later launches get.
+See docs/residual.md. A result stays where PyTorch allocated it, and later launches get its address.
 """
 
 from __future__ import annotations
@@ -13,24 +14,24 @@ import torch
 
 from ..plan import BoundResidualCall, BoundValue
 from .aten import Operator, Values
-from .tensors import DTYPES, Interface
+from .tensors import DTYPES, CudaArrayInterface
 
-#: What kernels may expect of a buffer's address.
+#: Alignment in bytes that kernels may expect of a buffer's address.
 ALIGNMENT = 64
 
-#: One tensor for each buffer of a plan; None where no residual call needs one, or before it has been given.
+#: One tensor for each buffer of a plan; None if no residual call needs it, or before it is set.
 Tensors = list[Any]
 
 
-class ResidualCall:
-    """A bound call. `given` are buffers that have no memory of their own: the call's result takes their place, as it
-    does for an output that has no tensor yet."""
+class PyTorchCall:
+    """A bound call. `given` are buffers without memory of their own: the call's result becomes the buffer, as it does
+    for an output that has no tensor yet."""
 
     def __init__(self, launch: BoundResidualCall, device: str, given: frozenset[int]) -> None:
         self.symbol, self.reads, self.results = launch.symbol, launch.reads, launch.results
         self._given = given
         self._operators = [Operator(node, launch.dims, device) for node in launch.nodes]
-        # The operator itself may write an output of the module where it is to be.
+        # The operator may write an output of the module directly to its memory.
         last, only = self._operators[-1], self.results[0]
         self._writes = len(self.results) == 1 and only.buffer not in given and last.name == only.name
 
@@ -46,19 +47,19 @@ class ResidualCall:
             return
         last(values)
         for value in self.results:
-            found, place = values[value.name], tensors[value.buffer]
-            if value.buffer not in self._given and place is not None:
-                _laid(place, value).copy_(found)
+            result, output = values[value.name], tensors[value.buffer]
+            if value.buffer not in self._given and output is not None:
+                _laid(output, value).copy_(result)
                 continue
-            if not _fits(found, value) or found.untyped_storage().data_ptr() in storages:
-                held = torch.empty_strided(value.shape, value.strides, dtype=found.dtype, device=found.device)
-                found = held.copy_(found)
-            tensors[value.buffer] = found
-            pointers[value.buffer] = found.data_ptr()
+            if not _fits(result, value) or result.untyped_storage().data_ptr() in storages:
+                held = torch.empty_strided(value.shape, value.strides, dtype=result.dtype, device=result.device)
+                result = held.copy_(result)
+            tensors[value.buffer] = result
+            pointers[value.buffer] = result.data_ptr()
 
 
 def tensor_at(address: int, spec: dict[str, Any], sizes: tuple[Sequence[int], Sequence[int], int], device: str) -> Any:
-    """A tensor over memory that is there: `sizes` are shape, strides and bytes."""
+    """A tensor over existing memory: `sizes` are shape, strides and bytes."""
     shape, strides, size = sizes
     dtype = DTYPES[spec["dtype"]]
     if not size:
@@ -66,12 +67,12 @@ def tensor_at(address: int, spec: dict[str, Any], sizes: tuple[Sequence[int], Se
     if device == "cpu":
         flat = torch.frombuffer((ctypes.c_ubyte * size).from_address(address), dtype=torch.uint8)
     else:
-        flat = torch.as_tensor(Interface(address, size), device=device)
+        flat = torch.as_tensor(CudaArrayInterface(address, size), device=device)
     return flat.view(dtype).as_strided(shape, strides)
 
 
 def _laid(tensor: torch.Tensor, value: BoundValue) -> torch.Tensor:
-    """The value as the graph has it, of a buffer that may be of another shape."""
+    """A view of a buffer with the shape and strides of the value in the graph."""
     if tensor.shape == value.shape and tensor.stride() == value.strides:
         return tensor
     return tensor.as_strided(value.shape, value.strides)

@@ -1,4 +1,4 @@
-"""What a plan calls a dtype, and memory that is there as a tensor. Needs torch; travels with applied packages."""
+"""torch dtypes by their names in plans, and existing memory as a tensor. Needs torch; travels with applied packages."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ DTYPES = {
 }
 
 
-class Interface:
+class CudaArrayInterface:
     """`__cuda_array_interface__` of a raw range, for `torch.as_tensor` without a copy."""
 
     def __init__(self, address: int, size: int) -> None:

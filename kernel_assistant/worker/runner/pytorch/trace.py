@@ -1,4 +1,4 @@
-"""Which of PyTorch's operators run while kernels of a candidate do: none has a reason to. Needs torch."""
+"""Names PyTorch operators that run while kernels of a candidate do, which have no reason to call them. Needs torch."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
 
-class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """The operators that go through the dispatcher on this thread, from C++ as well."""
+class DispatchedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Collects the operators that go through the dispatcher on this thread, from C++ as well."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -24,9 +24,9 @@ class Seen(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def operators_during(call: Callable[[], object]) -> list[str]:
-    """Run `call` and name the operators that it reaches."""
-    with Seen() as seen:
-        # Shows that the mode sees what it is to see.
+    """Run `call` and return the names of the operators that it reaches."""
+    with DispatchedOperators() as seen:
+        # Proves that the mode sees operators.
         torch.empty(0)
         call()
     if not seen.operators:

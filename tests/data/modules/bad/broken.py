@@ -1,4 +1,4 @@
-"""Modules that cannot be judged, each for its own reason; the tests name the reason."""
+"""Modules that cannot be judged, each for a reason of its own; the tests name the reason."""
 
 import torch
 from torch import nn

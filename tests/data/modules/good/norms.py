@@ -1,11 +1,11 @@
-"""Several classes, inputs declared in comments."""
+"""Several classes, with inputs declared in comments."""
 
 from torch import nn
 from torch.nn import functional as F
 
 
 class Block(nn.Module):
-    """No inputs of its own."""
+    """A class without declared inputs."""
 
     def __init__(self, width):
         super().__init__()

@@ -1,4 +1,4 @@
-"""One class, inputs by `get_inputs`, as in KernelBench."""
+"""One class whose inputs come from `get_inputs`, as in KernelBench."""
 
 import torch
 import torch.nn as nn

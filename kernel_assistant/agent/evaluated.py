@@ -1,0 +1,66 @@
+"""The candidates that an episode has evaluated, by hash."""
+
+from __future__ import annotations
+
+import threading
+
+from kernel_assistant.records import Candidate, Evaluation, Step
+
+#: A finalist this close to the best in the quick tier is measured in full as well.
+CLOSE = 1.03
+FINALISTS = 3
+NEVER = float("inf")
+
+
+class BestSoFar:
+    """The best time of all searches of an episode, for progress reports. Thread-safe."""
+
+    def __init__(self, ms: float = NEVER) -> None:
+        self.ms = ms
+        self._lock = threading.Lock()
+
+    def takes(self, evaluation: Evaluation) -> bool:
+        """Whether `evaluation` is the best so far; if so, later ones are compared with it."""
+        with self._lock:
+            better = evaluation.correct and evaluation.timing is not None and evaluation.timing.candidate_ms < self.ms
+            if better and evaluation.timing is not None:
+                self.ms = evaluation.timing.candidate_ms
+            return better
+
+
+class EvaluatedCandidates:
+    """Candidates with their quick evaluations."""
+
+    def __init__(self, steps: tuple[Step, ...] = ()) -> None:
+        self.candidates: dict[str, Candidate] = {}
+        self._evaluations: dict[str, Evaluation] = {}
+        for step in steps:
+            for candidate, evaluation in zip(step.candidates, step.evaluations, strict=True):
+                self.add(candidate, evaluation)
+
+    def add(self, candidate: Candidate, evaluation: Evaluation) -> None:
+        self.candidates[candidate.hash()] = candidate
+        self._evaluations[candidate.hash()] = evaluation
+
+    def fresh(self, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
+        """The candidates that were not evaluated yet, each once."""
+        unseen = {candidate.hash(): candidate for candidate in candidates}
+        return tuple(candidate for key, candidate in unseen.items() if key not in self.candidates)
+
+    @property
+    def best_ms(self) -> float:
+        """Milliseconds of the fastest correct candidate, infinite if there is none."""
+        return min(map(self._ms, self._evaluations), default=NEVER)
+
+    def finalists(self) -> list[Candidate]:
+        """The candidates for the full tier: the fastest correct ones, fastest first."""
+        correct = [key for key in self._evaluations if self._ms(key) < NEVER]
+        return [self.candidates[key] for key in sorted(correct, key=self._ms)[:FINALISTS]]
+
+    def is_close(self, candidate: Candidate) -> bool:
+        """Whether the quick tier cannot tell the candidate from the best."""
+        return self._ms(candidate.hash()) <= CLOSE * self.best_ms
+
+    def _ms(self, key: str) -> float:
+        evaluation = self._evaluations[key]
+        return evaluation.timing.candidate_ms if evaluation.correct and evaluation.timing else NEVER

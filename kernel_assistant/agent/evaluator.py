@@ -1,0 +1,26 @@
+"""The part of the environment that the loop uses."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Protocol
+
+from kernel_assistant.records import Baseline, Candidate, Evaluation, KernelTask, OpGraph, Tier
+from kernel_assistant.records.counters import KernelCounters
+from kernel_assistant.targets.base import DeviceFacts
+
+
+class Evaluator(Protocol):
+    """The part of an environment that the loop uses."""
+
+    task: KernelTask
+    graph: OpGraph
+    device: DeviceFacts
+
+    def baseline(self, *, compiled: bool) -> Baseline: ...
+
+    def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterable[Evaluation]: ...
+
+    def confirm(self, candidate: Candidate, *, looks: int = ..., until: float = ...) -> Evaluation: ...
+
+    def counters(self, candidate: Candidate) -> tuple[KernelCounters, ...]: ...

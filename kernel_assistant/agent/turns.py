@@ -1,0 +1,110 @@
+"""The loop of every episode: a policy proposes candidates, a judge evaluates them, until there is a reason to stop.
+
+The loop has no thread, clock or limit of its own; each caller passes its parts:
+
+* Jobs (`agent/search.py`): the generator or a model; an error of the policy is its stop reason. Several searches at
+  once are threads of `agent/loop.py`, with one loop each, which share the numbers of the turns. The judge skips known
+  candidates and, when the time is over, the rest of a turn. The stop rule reads the budget, the roofline and the other
+  searches. `steps` begins with the steps from before a crash.
+* Lessons (`episodes/play.py` of training): a conversation with the teacher, which alone ends it. The judge is a cache,
+  with nominal times if the run's clock is nominal.
+* PPO, rejection fine-tuning and evaluations (`ppo/play.py` of training): a conversation whose replies and evaluations
+  come from batched rounds. The stop rule ends an episode whose judge was lost (`void`). Time stands still.
+* The benchmark of held-out tasks (`bench/held_out_generator.py`): the generator, until it has used as many
+  evaluations as a model.
+
+All of them show the policy a view (graph, device, baseline, steps, time left), record a step for each turn, also when
+its evaluation raises an exception, and end with one `StopReason`: `finished` by the policy, the reason of a `Stop`
+that any part raises, or that of the stop rule after a turn. Other exceptions pass through.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass, field
+from itertools import count
+from typing import Protocol
+
+from kernel_assistant.agent.stops import Stop
+from kernel_assistant.policy.base import EpisodeView, PolicyAction
+from kernel_assistant.records import Baseline, Candidate, Evaluation, OpGraph, Step, StopReason
+from kernel_assistant.targets.base import DeviceFacts
+
+#: More seconds than any episode takes: where episodes end by their turns.
+UNLIMITED_SECONDS = 1e9
+
+
+class ViewedTask(Protocol):
+    """The part of an open task that a policy sees."""
+
+    @property
+    def graph(self) -> OpGraph: ...
+
+    @property
+    def device(self) -> DeviceFacts: ...
+
+
+@dataclass(kw_only=True)
+class TurnLoop:
+    """One episode of one policy on `task`.
+
+    `policy` is asked once a turn and `stop_rule` after each turn. `judge` gets the action and the number of its turn,
+    and yields each candidate that it evaluated. `steps` grows by one step a turn, numbered by `turns`. The policy has
+    `seconds`; `now` gives the seconds since the episode began.
+    """
+
+    task: ViewedTask
+    policy: Callable[[EpisodeView], PolicyAction]
+    judge: Callable[[PolicyAction, int], Iterable[tuple[Candidate, Evaluation]]]
+    stop_rule: Callable[[], StopReason | None]
+    baseline: Callable[[], Baseline]
+    steps: list[Step] = field(default_factory=list)
+    turns: Iterator[int] = field(default_factory=lambda: count(1))
+    seconds: float = UNLIMITED_SECONDS
+    now: Callable[[], float] = lambda: 0.0
+
+    def run(self) -> StopReason:
+        """Run turns until there is a reason to stop. Raises what the parts raise, except `Stop`."""
+        try:
+            while True:
+                began = self.now()
+                action = self.policy(self._view(began))
+                if action.finished:
+                    return StopReason.finished
+                self._evaluate(action, began)
+                reason = self.stop_rule()
+                if reason is not None:
+                    return reason
+        except Stop as stop:
+            return stop.reason
+
+    def _view(self, began: float) -> EpisodeView:
+        return EpisodeView(
+            graph=self.task.graph,
+            target=self.task.device.target,
+            device=self.task.device,
+            baseline=self.baseline(),
+            steps=tuple(self.steps),
+            remaining=self.seconds - began,
+        )
+
+    def _evaluate(self, action: PolicyAction, began: float) -> None:
+        """Evaluate an action's candidates. The step has all evaluations made, also after an exception."""
+        turn = next(self.turns)
+        candidates: list[Candidate] = []
+        evaluations: list[Evaluation] = []
+        try:
+            for candidate, evaluation in self.judge(action, turn):
+                candidates.append(candidate)
+                evaluations.append(evaluation)
+        finally:
+            self.steps.append(
+                Step(
+                    turn=turn,
+                    message=action.message,
+                    candidates=tuple(candidates),
+                    evaluations=tuple(evaluations),
+                    started=began,
+                    ended=self.now(),
+                )
+            )

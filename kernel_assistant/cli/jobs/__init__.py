@@ -1,0 +1,1 @@
+"""Commands for jobs that were submitted: list, watch, stop, report, confirm."""

@@ -1,0 +1,136 @@
+"""The commands `jobs`, `attach`, `say`, `cancel` and `history`."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+
+import click
+
+from kernel_assistant.cli.common import json_option, open_store, settings_for
+from kernel_assistant.cli.conclude import conclude
+from kernel_assistant.cli.progress import choose_progress
+from kernel_assistant.cli.remote import attach_there, host_client, host_options, jobs_of
+from kernel_assistant.cli.text import table
+from kernel_assistant.cli.watch import watch
+from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK
+from kernel_assistant.records.result import OVER_EAGER
+from kernel_assistant.session.client import Client
+from kernel_assistant.session.reporting.words import ago, times
+from kernel_assistant.store import JobRow, JobState
+
+_HEAD = ("job", "state", "module", "device", "when", "result")
+
+
+@click.command("jobs")
+@host_options
+@json_option
+@click.option("--all", "everything", is_flag=True, help="Ended jobs too.")
+def jobs_command(as_json: bool, everything: bool, **flags: object) -> int:
+    """List jobs that run, wait or were interrupted."""
+    settings = settings_for(None, flags)
+    rows = jobs_of(settings)
+    if not everything:
+        rows = [row for row in rows if row.state.active or row.state is JobState.interrupted]
+    _print_rows(rows, as_json, "no job is running; kernel-assistant history lists the ended ones", settings.host)
+    return EXIT_OK
+
+
+@click.command("history")
+@json_option
+@click.option("--limit", type=click.IntRange(1), default=20, show_default=True, help="Jobs at most.")
+@click.argument("file", required=False, type=click.Path(path_type=Path))
+def history_command(as_json: bool, limit: int, file: Path | None) -> int:
+    """List what was done (for FILE only, if one is named), newest first. Needs no session host."""
+    rows = open_store(settings_for(None)).jobs(limit=limit if file is None else sys.maxsize)
+    if file is not None:
+        rows = [row for row in rows if row.task.path == str(file.absolute())][:limit]
+    _print_rows(rows, as_json, "nothing yet; begin with: kernel-assistant optimize FILE")
+    return EXIT_OK
+
+
+@click.command("attach")
+@click.argument("job")
+@host_options
+@json_option
+@click.option("-v", "--verbose", is_flag=True, help="Words and calls of a model too, line by line.")
+def attach_command(job: str, as_json: bool, verbose: bool, **flags: object) -> int:
+    """Watch JOB (a number or `last`) to its end. One that was interrupted goes on. Ctrl-C only stops watching."""
+    settings = settings_for(None, flags)
+    if settings.host:
+        return attach_there(job, settings, as_json=as_json)
+    client = Client(settings)
+    stream = client.attach(job)
+    progress = choose_progress(f"job {stream.job}", silent=as_json, words=verbose)
+    try:
+        result = watch(client, stream, progress, cancel_on_interrupt=False)
+    except KeyboardInterrupt:
+        print(f"job {stream.job} goes on; stop it with: kernel-assistant cancel {stream.job}", file=sys.stderr)
+        return EXIT_CANCELLED
+    return conclude(result, as_json=as_json)
+
+
+@click.command("say")
+@click.argument("job")
+@click.argument("words", nargs=-1, required=True)
+@host_options
+def say_command(job: str, words: tuple[str, ...], **flags: object) -> int:
+    """Tell the model that works on JOB (a number or `last`) something; it reads it at its next turn."""
+    with host_client(settings_for(None, flags)) as client:
+        client.say(job, " ".join(words))
+    return EXIT_OK
+
+
+@click.command("cancel")
+@click.argument("job")
+@host_options
+def cancel_command(job: str, **flags: object) -> int:
+    """Stop JOB (a number or `last`) and keep what it found."""
+    with host_client(settings_for(None, flags)) as client:
+        # By its number: another job may become the last one meanwhile.
+        job = _number(client, job)
+        state = client.cancel(job)
+    words = {JobState.running: "is stopping", JobState.cancelled: "is cancelled"}
+    print(f"job {job} {words.get(state, f'had ended: {state.value}')}")
+    return EXIT_OK
+
+
+def _number(client: Client, job: str) -> str:
+    """The number that `last` stands for; any other word as it is."""
+    numbers = [int(row.id) for row in client.jobs()] if job == "last" else []
+    return str(max(numbers)) if numbers else job
+
+
+def _print_rows(rows: list[JobRow], as_json: bool, nothing: str, host: str = "") -> None:
+    if as_json:
+        where: dict[str, object] = {"host": {"name": host}} if host else {}
+        print(json.dumps([{**_summary(row), **where} for row in rows]))
+    elif not rows:
+        print(nothing)
+    else:
+        print("\n".join(table(_HEAD, [_cells(row) for row in rows])))
+
+
+def _summary(row: JobRow) -> dict[str, object]:
+    return {**row.summary(), "task": row.task.name, "path": row.task.path, "target": row.task.target}
+
+
+def _cells(row: JobRow) -> tuple[str, ...]:
+    when = ago(row.ended or row.started or row.created)
+    kind = "" if row.options.kind.value == "optimize" else f"{row.options.kind.value} "
+    return (row.id, row.state.value, f"{kind}{row.task.name}", row.device, when, _result(row))
+
+
+def _result(row: JobRow) -> str:
+    if row.error:
+        return row.error
+    if row.result is None:
+        return ""
+    words = row.result.outcome.value.replace("_", " ")
+    best = row.result.best
+    if best is None or not row.result.applicable:
+        return words  # a figure beside "no gain" would contradict it
+    over_eager = best.speedup_vs_compile is None or row.result.gain_over == OVER_EAGER
+    gain = f"{times(best.speedup_vs_eager)} eager" if over_eager else f"{times(best.speedup_vs_compile)} torch.compile"
+    return f"{words}, {gain}"

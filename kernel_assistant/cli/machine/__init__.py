@@ -1,0 +1,1 @@
+"""Commands for this machine: settings, what is missing, the session host."""

@@ -1,0 +1,164 @@
+"""`kernel-assistant scan -- COMMAND`: where a program's time goes, and what kernels could gain of it."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+
+import click
+
+from kernel_assistant.cli.common import json_option, settings_for
+from kernel_assistant.cli.text import say_warning, styled, table
+from kernel_assistant.records import to_builtins
+from kernel_assistant.records.scan import Scan, ScannedClass
+from kernel_assistant.session.reporting.words import milliseconds, times
+from kernel_assistant.session.scanning.scan import KEPT, ScanRequest, scan_program
+from kernel_assistant.session.scanning.scan_compare import ScanComparison, compare, find_earlier
+from kernel_assistant.store.scans import ScanStore
+
+
+@click.command("scan", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND…")
+@click.option("--top", type=click.IntRange(min=1), default=10, help="Rows of the table (default: 10).")
+@click.option("--repeat", type=click.IntRange(1, 25), default=1, help="Runs, of which the one of median time counts.")
+@click.option("--keep", type=click.IntRange(min=1), default=KEPT, help="Classes to keep inputs of (default: 20).")
+@click.option("--children", is_flag=True, help="Processes that the program starts are recorded too.")
+@click.option("--against", metavar="ID", help="Scan to compare with (default: the last with other kernels applied).")
+@json_option
+def scan_command(
+    command: tuple[str, ...], top: int, repeat: int, keep: int, children: bool, against: str | None, as_json: bool
+) -> int:
+    """Run COMMAND, such as `python script.py`, `python -m package` or `pytest tests`, and rank its module classes.
+
+    The program runs as it always does; its exit code is ours. Modules and inputs are kept for
+    `optimize --scan ID:CLASS`, readable by you only. With --json the program's output goes to stderr.
+    """
+    settings = settings_for(Path.cwd())
+    store = ScanStore(settings.state_dir)
+    if against:
+        store.scan(against)
+    scan = scan_program(ScanRequest(command, repeat, keep, children, quiet=as_json), settings)
+    earlier = find_earlier(store, scan, against or "")
+    comparison = None if earlier is None else compare(earlier, scan)
+    if as_json:
+        shown = {**to_builtins(scan), "classes": to_builtins(scan.classes[:top])}
+        print(json.dumps({**shown, "comparison": None if comparison is None else _as_json(comparison)}))
+        return scan.exit_code
+    if scan.exit_code:
+        say_warning(f"the program ended with exit code {scan.exit_code}; what it did until then follows")
+    lines = ["", *_head(scan), "", *_ranking(scan, top)]
+    if comparison is not None:
+        lines += ["", *_comparison(comparison)]
+    print("\n".join([*lines, "", *_next(scan)]))
+    return scan.exit_code
+
+
+def _head(scan: Scan) -> list[str]:
+    share = scan.modules_seconds / scan.wall_seconds
+    title = styled(f"scan {scan.id}: {' '.join(scan.command)}", bold=True)
+    whole = f"{_time(scan.wall_seconds)} in all, {share:.0%} of it in modules ({scan.device}, {scan.clock} clock)"
+    span = f"from the first call to the last: {_time(scan.calls_seconds)}"
+    own = f"the recorder's own {_time(scan.overhead_seconds)} are left out"
+    return [title, whole, f"{span}; {own}"] + [f"note: {note}" for note in scan.notes]
+
+
+def _ranking(scan: Scan, top: int) -> list[str]:
+    rows = [_cells(rank, row, scan) for rank, row in enumerate(scan.classes[:top], start=1)]
+    head = ("", "class", "where", "calls", "share", "with inner", "at its floor", "at half", "")
+    left_out = len(scan.classes) - len(rows)
+    lines = table(head, rows)
+    lines += [f"and {left_out} more (--top {len(scan.classes)})"] if left_out else []
+    return [
+        *lines,
+        "",
+        "share: of the whole program, each moment counted once. at its floor: the whole program, at most so many times",
+        "as fast if only memory traffic and matrix products of the class remained; at half: if it took half the time.",
+    ]
+
+
+def _cells(rank: int, row: ScannedClass, scan: Scan) -> tuple[str, ...]:
+    wall = scan.wall_seconds
+    return (
+        str(rank),
+        row.name,
+        _where(row, scan),
+        str(row.calls),
+        f"{row.share_seconds / wall:.1%}",
+        f"{row.inclusive_seconds / wall:.1%}",
+        f"≤ {times(row.speedup_at_floor)}",
+        times(row.speedup_at_double),
+        _remarks(row),
+    )
+
+
+def _where(row: ScannedClass, scan: Scan) -> str:
+    if row.installed or not row.path:
+        return row.module
+    path = os.path.relpath(row.path, scan.folder)
+    return f"{row.path if path.startswith('..') else path}:{row.line}"
+
+
+def _remarks(row: ScannedClass) -> str:
+    remarks = [
+        f"{seconds / row.share_seconds:.0%} under {reason}: kernels do not run there"
+        for reason, seconds in row.unserved_seconds.items()
+        if seconds > 0.005 * row.share_seconds
+    ]
+    if row.products_seconds > 0.005 * row.share_seconds:
+        remarks.append(f"{row.products_seconds / row.share_seconds:.0%} in products")
+    if row.more:
+        remarks.append(f"{len(row.more) + 1} configurations, #1 to #{len(row.more) + 1}")
+    if row.objects and not row.problem:
+        remarks.append(f"some calls are left out: {', '.join(row.objects)}")
+    if row.problem:
+        remarks.append(row.problem)
+    return "; ".join(remarks)
+
+
+def _comparison(comparison: ScanComparison) -> list[str]:
+    lines = [styled(f"Against scan {comparison.before}", bold=True)]
+    lines += [f"applied since: {name}" for name in comparison.applied]
+    lines += [f"taken back since: {name}" for name in comparison.removed]
+    rows: list[tuple[str, ...]] = [
+        (
+            "whole program",
+            _time(comparison.before_seconds),
+            _time(comparison.after_seconds),
+            times(comparison.speedup),
+            "",
+            "",
+        )
+    ]
+    rows += [
+        (
+            change.name,
+            _time(change.before_seconds),
+            _time(change.after_seconds),
+            times(change.before_seconds / change.after_seconds if change.after_seconds > 0 else None),
+            f"{_time(change.before_first_seconds)} → {_time(change.after_first_seconds)}",
+            "applied" if change.applied else "",
+        )
+        for change in comparison.classes[:10]
+    ]
+    return [*lines, *table(("", "before", "after", "faster by", "first calls", ""), rows), _FIRST, comparison.note]
+
+
+#: Under the table of before and after.
+_FIRST = "first calls: of each kind, not counted for the class: they load kernels and choose algorithms, once a process"
+
+
+def _as_json(comparison: ScanComparison) -> dict[str, object]:
+    return {**to_builtins(comparison), "speedup": comparison.speedup}
+
+
+def _next(scan: Scan) -> list[str]:
+    row = next((row for row in scan.classes if row.folder and not row.problem and row.saved_seconds > 0), None)
+    if row is None:
+        return []
+    alone = sum(one.name == row.name for one in scan.classes) == 1
+    return [f"next: kernel-assistant optimize --scan {scan.id}:{row.name if alone else row.key}"]
+
+
+def _time(seconds: float) -> str:
+    return milliseconds(seconds * 1e3)

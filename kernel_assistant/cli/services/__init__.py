@@ -1,0 +1,1 @@
+"""Commands that start something else: language servers, models, the terminal application, training."""

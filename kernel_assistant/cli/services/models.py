@@ -1,0 +1,148 @@
+"""The commands `kernel-assistant models list|use|add|remove|info`."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import click
+import msgspec
+
+from kernel_assistant.apply.files import write_atomically
+from kernel_assistant.cli.common import json_option, settings_for
+from kernel_assistant.cli.machine.config import set_user_value
+from kernel_assistant.cli.text import table
+from kernel_assistant.config import did_you_mean
+from kernel_assistant.errors import EXIT_OK, MissingError, UsageError
+from kernel_assistant.serving.card import card_of
+from kernel_assistant.serving.registry import (
+    SHIPPED_NAME,
+    ModelEntry,
+    ModelKind,
+    as_text,
+    entries,
+    entry_for,
+    find,
+    registry_file,
+)
+
+_NONE = "no model installed; kernel-assistant models add NAME FILE|FOLDER|HUB/NAME|URL"
+
+
+@click.group("models")
+def models_command() -> None:
+    """Language models that can write kernels; the generator needs none."""
+
+
+@models_command.command("list")
+@json_option
+def list_command(as_json: bool) -> int:
+    """Every registered model, and which one is used."""
+    known = entries()
+    used = settings_for(None).model or (SHIPPED_NAME if SHIPPED_NAME in known else "")
+    if as_json:
+        print(json.dumps({"used": used, "models": [msgspec.to_builtins(entry) for entry in known.values()]}))
+        return EXIT_OK
+    rows: list[tuple[str, ...]] = [
+        (
+            "*" if name == used else "",
+            name,
+            entry.kind.value,
+            entry.where + ("" if entry.is_there else " (not there)"),
+        )
+        for name, entry in known.items()
+    ]
+    if used and used not in known:
+        rows.append(("*", used, "", "(not registered)"))
+    print("\n".join(table(("", "name", "kind", "where"), rows)) if rows else _NONE)
+    return EXIT_OK
+
+
+@models_command.command("use")
+@click.argument("model")
+def use_command(model: str) -> int:
+    """Let every command use MODEL: a registered name, a file, a folder, OWNER/NAME or a URL."""
+    entry = find(model, settings_for(None))
+    word = entry.name if entry.name in entries() else entry.where
+    set_user_value("model", word)
+    print(f"using {word} ({entry.kind.value} {entry.where})")
+    return EXIT_OK
+
+
+@models_command.command("add")
+@click.argument("name")
+@click.argument("where")
+@click.option("--remote-name", default="", help="Model to ask for at an endpoint.")
+@click.option("--key-variable", default="", help="Environment variable with the key of an endpoint.")
+@click.option("--compact", is_flag=True, help="A small model, trained on the compact prompts.")
+def add_command(name: str, where: str, remote_name: str, key_variable: str, compact: bool) -> int:
+    """Register WHERE (a GGUF file, a folder, OWNER/NAME or a URL) as NAME."""
+    known = entries()
+    if name in known:
+        raise UsageError(f"there is a model {name} already ({known[name].where})", f"models remove {name}")
+    entry = entry_for(where, name, remote_name=remote_name, key_variable=key_variable, compact=compact)
+    _write({**known, name: entry})
+    print(f"{name}: {entry.kind.value} {entry.where}")
+    return EXIT_OK
+
+
+@models_command.command("remove")
+@click.argument("name")
+def remove_command(name: str) -> int:
+    """Forget NAME. Its files stay."""
+    known = entries()
+    if name not in known or name == SHIPPED_NAME:
+        cause = f"no model {name} is registered{did_you_mean(name, known)}"
+        if name == SHIPPED_NAME:
+            cause = f"{name} comes with the package and stays; another is used after: models use NAME"
+        raise UsageError(cause, "kernel-assistant models list")
+    _write({other: entry for other, entry in known.items() if other != name})
+    print(f"forgot {name}; {known[name].where} is as it was")
+    return EXIT_OK
+
+
+@models_command.command("info")
+@click.argument("model", default="")
+@json_option
+def info_command(model: str, as_json: bool) -> int:
+    """What is known of MODEL (default: the one in use), with its card: what it was made of, how well it does."""
+    entry = find(model, settings_for(None))
+    facts = msgspec.to_builtins(entry) | _facts(entry)
+    card = card_of(Path(entry.where)) if entry.kind is ModelKind.gguf else None
+    if as_json:
+        print(json.dumps(facts | ({"card": msgspec.to_builtins(card)} if card else {})))
+        return EXIT_OK
+    lines = [f"{name}: {_shown(value)}" for name, value in facts.items() if value not in ("", None)]
+    print("\n".join(lines + (card.lines() if card else [])))
+    return EXIT_OK
+
+
+def _facts(entry: ModelEntry) -> dict[str, Any]:
+    path = Path(entry.where)
+    if entry.kind is ModelKind.gguf:
+        from kernel_assistant.serving.convert_run import gguf_info
+
+        try:
+            inside: object = gguf_info(path)
+        except MissingError as error:
+            inside = f"not looked into: {error.cause} ({error.next_step})"
+        return {"bytes": path.stat().st_size, "gguf": inside}
+    if entry.kind is ModelKind.folder:
+        try:
+            config = json.loads((path / "config.json").read_text(encoding="utf-8"))
+        except (OSError, ValueError) as error:
+            raise UsageError(f"cannot read {path / 'config.json'}: {error}", "mend that file") from error
+        size = sum(file.stat().st_size for file in path.glob("*.safetensors"))
+        return {"bytes": size, "architectures": config.get("architectures"), "config": config}
+    return {}
+
+
+def _shown(value: object) -> str:
+    if isinstance(value, dict):
+        return ", ".join(f"{name} {_shown(item)}" for name, item in value.items())
+    return "/".join(map(str, value)) if isinstance(value, list) else str(value)
+
+
+def _write(models: dict[str, ModelEntry]) -> None:
+    write_atomically(registry_file(), as_text(models).encode())

@@ -1,0 +1,1 @@
+"""Builds binaries from a candidate's sources, and reads the compilers' messages."""

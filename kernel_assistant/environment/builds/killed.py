@@ -1,0 +1,30 @@
+"""Runs a compiler a second time if it was killed from outside, which is no error of the source."""
+
+from __future__ import annotations
+
+import re
+import signal
+import threading
+
+from kernel_assistant.sandbox.contract import Sandbox, SandboxSpec
+from kernel_assistant.sandbox.run import Completed, run
+
+KILLED_TWICE = "the compiler was killed twice, which the system does when memory runs out: free some, then try again"
+_STATUS = 128 + signal.SIGKILL
+#: What g++ and nvcc print when one of their subprocesses was killed.
+_OF_A_PART = re.compile(rb"Killed signal terminated program|died due to signal 9\b")
+
+
+def compiled(
+    sandbox: Sandbox, spec: SandboxSpec, *, timeout: float, cancel: threading.Event | None = None
+) -> Completed:
+    """Calls `run`, and again if the compiler or a subprocess of it was killed from outside. Raises as `run` does."""
+    done = run(sandbox, spec, timeout=timeout, cancel=cancel)
+    return run(sandbox, spec, timeout=timeout, cancel=cancel) if was_killed(done) else done
+
+
+def was_killed(done: Completed) -> bool:
+    """Whether a process was killed, but not by `run`."""
+    if done.timed_out or done.cancelled or done.exceeded or not done.returncode:
+        return False
+    return done.returncode == _STATUS or bool(_OF_A_PART.search(done.stdout + done.stderr))

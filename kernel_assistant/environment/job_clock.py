@@ -1,0 +1,55 @@
+"""The time of one job: the budget covers all of it, from opening the module to the last free win.
+
+Opening the module is not limited by a share. Part of the rest is reserved for evaluating the best candidate in the full
+tier, and `free` seconds for the free wins, which come last and may use all the time that is left. An evaluation in the
+full tier is stopped only at the limit, 1.2 times the budget: its result is worth more than a punctual end.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kernel_assistant.errors import OutOfTime
+
+#: A job is stopped after this many times its budget.
+LATEST = 1.2
+#: Share of the budget that is reserved for the full tier, and the most seconds.
+VERIFYING = 0.25
+MOST_VERIFYING_SECONDS = 60.0
+
+
+@dataclass
+class JobClock:
+    """Measures the time of a job, in seconds, from the construction of this object. `now` may be any clock. Without a
+    budget there is no limit."""
+
+    budget: float = float("inf")
+    free: float = 0.0
+    now: Callable[[], float] = time.monotonic
+    began: float = field(init=False)
+
+    def __post_init__(self) -> None:
+        self.began = self.now()
+
+    def left(self) -> float:
+        """Returns the seconds left of the budget; negative after its end."""
+        return self.budget - (self.now() - self.began)
+
+    def until_limit(self) -> float:
+        """Returns the seconds until the job is stopped; negative after that."""
+        return LATEST * self.budget - (self.now() - self.began)
+
+    def before_free(self) -> float:
+        """Returns the seconds left without those reserved for the free wins."""
+        return self.left() - self.free
+
+    def search_seconds(self) -> float:
+        """Returns the seconds that a search may take that begins now."""
+        return max(0.0, self.before_free() - min(VERIFYING * self.budget, MOST_VERIFYING_SECONDS))
+
+    def check(self) -> None:
+        """Raises OutOfTime after the limit."""
+        if self.until_limit() <= 0:
+            raise OutOfTime(f"the budget of {self.budget:.0f} s is used up", "give it a longer --budget")

@@ -1,7 +1,0 @@
-"""Why a graph cannot be written; becomes the reason that `classify` returns."""
-
-from __future__ import annotations
-
-
-class Unsupported(Exception):
-    """The graph or the schedule is outside what the generator writes; the message is one line."""

@@ -1,0 +1,1 @@
+"""The generator's data: expressions, sizes, schedules, and a graph as text."""

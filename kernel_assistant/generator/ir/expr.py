@@ -1,0 +1,194 @@
+"""Scalar expressions over axes: the value that a graph computes at one point of its iteration space."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernel_assistant.generator.ir.sizes import Size, divide, mul
+
+#: C type in which values of a dtype are computed.
+COMPUTE = {
+    "f64": "double",
+    "f32": "float",
+    "bf16": "float",
+    "f16": "float",
+    "i64": "int64_t",
+    "i32": "int64_t",
+    "i16": "int64_t",
+    "i8": "int64_t",
+    "u8": "int64_t",
+    "b1": "bool",
+}
+
+
+class Axis:
+    """One loop. `parts` is set once the axis turned out to equal other axes, or to consist of them."""
+
+    __slots__ = ("parts", "size")
+
+    def __init__(self, size: Size) -> None:
+        self.size = size
+        self.parts: tuple[Axis, ...] | None = None
+
+
+Axes = tuple[Axis, ...]
+#: The position in a flat buffer: offset + Σ coefficient·axis.
+Index = dict[Axis, Size]
+
+
+def resolve(axes: Axes) -> Axes:
+    """The axes that are loops in the final nest, outermost first."""
+    if all(axis.parts is None for axis in axes):
+        return axes
+    found: list[Axis] = []
+    for axis in axes:
+        found.extend((axis,) if axis.parts is None else resolve(axis.parts))
+    return tuple(found)
+
+
+def split(axis: Axis, trailing: Size) -> None:
+    """Divide `axis` into two axes, the last of which has the size `trailing`. `trailing` must divide the size of
+    `axis`.
+    """
+    leading = divide(axis.size, trailing)
+    assert leading is not None
+    axis.parts = (Axis(leading), Axis(trailing))
+
+
+def resolve_index(index: Index) -> Index:
+    """The same position in terms of resolved axes."""
+    found: Index = {}
+    for axis, coefficient in index.items():
+        step = coefficient
+        for part in reversed(resolve((axis,))):
+            found[part] = step
+            step = mul(step, part.size)
+    return found
+
+
+@dataclass(eq=False, slots=True)
+class Expr:
+    """The base of expressions. `ctype` is the C type; `node` is the graph's node with this value, "" for intermediate
+    values.
+    """
+
+    ctype: str
+    node: str = field(default="", kw_only=True)
+
+
+@dataclass(eq=False, slots=True)
+class Load(Expr):
+    """buffer[offset + Σ coefficient·axis + Σ coefficient·term]; an empty `buffer` means the position itself as a value
+    (an iota).
+
+    `terms` are integer expressions; where the condition `guard` is false the value is 0 and nothing is read.
+    """
+
+    buffer: str
+    dtype: str
+    index: Index
+    offset: Size = 0
+    terms: tuple[tuple[Size, Expr], ...] = ()
+    guard: Expr | None = None
+
+
+@dataclass(eq=False, slots=True)
+class Const(Expr):
+    """A literal, or a size as a number of type `ctype`."""
+
+    value: float | int | bool | Size
+
+
+@dataclass(eq=False, slots=True)
+class Op(Expr):
+    """An operation as C text, with {0}, {1}, … for the arguments."""
+
+    text: str
+    args: tuple[Expr, ...]
+
+
+@dataclass(eq=False, slots=True)
+class Reduce(Expr):
+    """`kind` (sum, prod, max, min, any, all) of `arg` over `axes`.
+
+    `joint` is (name, x, first reduction) if one pass over x can compute this value together with the first reduction:
+    ("m2", x, Σx): Σ(x - mean)², ("sumexp", x, max x): Σ exp(x - max).
+    """
+
+    kind: str
+    arg: Expr
+    axes: Axes
+    joint: tuple[str, Expr, Reduce] | None = None
+
+
+@dataclass(eq=False, slots=True)
+class PrefixScan(Expr):
+    """The running `kind` (sum, prod) of `arg` along `axis`. Exclusive scans start with `init`."""
+
+    kind: str
+    arg: Expr
+    axis: Axis
+    reverse: bool = False
+    exclusive: bool = False
+
+
+@dataclass(frozen=True, eq=False, slots=True)
+class Span:
+    """One dimension of a window: output `out` covers positions stride·out + dilation·k - padding of `source`, k < size.
+
+    Only the window's argument has the axis `source`; positions outside [0, its size) do not count.
+    """
+
+    source: Axis
+    out: Axis
+    size: int
+    stride: int
+    dilation: int
+    padding: int
+
+
+@dataclass(eq=False, slots=True)
+class Window(Expr):
+    """`kind` (sum, max) of `arg` over the positions that `spans` cover."""
+
+    kind: str
+    arg: Expr
+    spans: tuple[Span, ...]
+
+
+@dataclass(eq=False, slots=True)
+class TensorExpr:
+    """A tensor of the graph: an expression and, per dimension, its axes (none where the size is 1)."""
+
+    expr: Expr
+    dims: tuple[Axes, ...]
+    dtype: str
+
+
+def children(expr: Expr) -> tuple[Expr, ...]:
+    if isinstance(expr, Op):
+        return expr.args
+    if isinstance(expr, Reduce | PrefixScan | Window):
+        return (expr.arg,)
+    if isinstance(expr, Load):
+        guard = () if expr.guard is None else (expr.guard,)
+        return (*(term for _, term in expr.terms), *guard)
+    return ()
+
+
+def ordered(roots: list[Expr]) -> list[Expr]:
+    """Every expression below `roots`, arguments first, each once."""
+    done: set[int] = set()
+    order: list[Expr] = []
+    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    while stack:
+        expr, ready = stack.pop()
+        if id(expr) in done:
+            continue
+        if ready:
+            done.add(id(expr))
+            order.append(expr)
+            continue
+        stack.append((expr, True))
+        stack.extend((child, False) for child in reversed(children(expr)))
+    return order

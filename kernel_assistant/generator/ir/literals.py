@@ -1,0 +1,19 @@
+"""Numbers that JSON does not have, in the form in which a graph writes them."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.records.graph import Operand
+from kernel_assistant.worker.runner.plan import number_of
+
+
+def decoded(operand: Operand, op: str) -> Operand:
+    """`operand`, or the number that its text represents: `inf`, `-inf`, `nan`. Sizes, tensors and words stay as they
+    are.
+
+    Raises Unsupported for a complex number, with the operator `op` that has it.
+    """
+    number = number_of(operand) if isinstance(operand, str) else None
+    if isinstance(number, complex):
+        raise Unsupported(f"{op} with the complex number {operand}")
+    return operand if number is None else number

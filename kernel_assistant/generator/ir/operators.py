@@ -1,0 +1,24 @@
+"""Names of a graph's operators, and those that cost nothing inside a loop."""
+
+from __future__ import annotations
+
+from kernel_assistant.records import Node
+
+#: Operators that only give the elements of a contiguous tensor another shape.
+RESHAPES = frozenset(
+    "view reshape _unsafe_view flatten unflatten squeeze unsqueeze view_as reshape_as alias detach contiguous clone "
+    "dropout feature_dropout lift_fresh_copy identity".split()
+)
+#: The operator of a copy: its value is written even though it is only another arrangement of one.
+COPY = "ka_copy"
+#: Operators that cost nothing inside a loop: every part that reads them has its own.
+FREE = RESHAPES | frozenset(
+    "expand expand_as broadcast_to transpose t swapaxes permute slice narrow select flip split split_with_sizes chunk "
+    "unsafe_split unsafe_chunk broadcast_tensors arange full full_like ones ones_like zeros zeros_like "
+    "scalar_tensor".split()
+)
+
+
+def operator(node: Node) -> str:
+    """The operator's name without its overload."""
+    return node.op.partition(".")[0]

@@ -1,0 +1,136 @@
+"""Schedule: how a loop nest is mapped to the machine, as one line of text."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.records.codec import Record
+
+#: Parameters of every form, with the values that they have where a line leaves them out.
+FORMS: dict[str, dict[str, dict[str, int]]] = {
+    "cpu": {
+        "pointwise": {"nt": 0, "tile": 4096},
+        "pointwise/blocked": {"tile": 32},
+        "rows/keep": {"lanes": 64, "nt": 0},
+        "rows/again": {"lanes": 64, "nt": 0},
+        "rows/split": {"chunk": 65536, "lanes": 64, "nt": 0},
+        "cols/tile": {"nt": 0, "tile": 256},
+        "scan/rows": {"lanes": 64, "nt": 0, "tile": 512},
+        "scan/cols": {"nt": 0, "tile": 256},
+        "window": {"stage": 0, "tile": 1024},
+        "parts": {},
+        "residual": {},
+    },
+    "cuda": {
+        "pointwise": {"block": 256, "hint": 0, "unroll": 1, "vec": 4},
+        "pointwise/transpose": {"block": 256, "put": 1, "tile": 32, "vec": 1},
+        "rows/warp": {"block": 256, "hint": 0, "items": 1, "lanes": 32, "vec": 4},
+        "rows/reg": {"block": 256, "cluster": 1, "hint": 0, "items": 1, "vec": 4},
+        "rows/shared": {"block": 512, "cluster": 1, "hint": 0, "joint": 0, "stage": 0, "unroll": 2, "vec": 4},
+        "rows/stream": {"block": 512, "cluster": 1, "hint": 0, "unroll": 2, "vec": 4},
+        "rows/split": {"block": 512, "hint": 0, "join": 0, "parts": 64, "unroll": 2, "vec": 4},
+        "rows/team": {"block": 512, "held": 0, "hint": 0, "parts": 16, "stage": 1, "unroll": 4, "vec": 4},
+        "cols/reg": {"hint": 0, "items": 16, "tx": 32, "ty": 4, "vec": 1},
+        "cols/stream": {"hint": 0, "tx": 32, "ty": 8, "unroll": 4, "vec": 1},
+        "cols/split": {"hint": 0, "parts": 16, "tx": 32, "ty": 8, "unroll": 4, "vec": 1},
+        "scan/rows": {"block": 256, "hint": 0, "items": 4, "vec": 4},
+        "scan/cols": {"block": 128, "hint": 0, "unroll": 8},
+        "window/direct": {"block": 256, "rows": 1},
+        "window/shared": {"block": 128, "rows": 1, "unroll": 1},
+        "window/strip": {"block": 128, "rows": 1, "stage": 0, "strip": 4},
+        "parts": {},
+        "library": {},
+        "residual": {},
+    },
+}
+
+
+class Schedule(Record, frozen=True, kw_only=True):
+    """A form of a target and its parameters, sorted by name.
+
+    block: threads of a block; vec: elements of one vector access; put: those of a store where it differs; items:
+    vectors that a thread keeps in registers; unroll: vectors whose loads are in flight together; cluster: blocks that
+    share a row; parts, chunk: pieces of a row, or elements of a piece; tx, ty: threads along I and along R; tile, lanes
+    (CPU): elements computed together; lanes (CUDA): threads of a warp that share a row; nt, hint: 1 for streaming
+    stores and loads; joint: 1 if reductions that can share a pass do so; stage (CUDA): 1 for copies to shared memory
+    before the first pass, or for windows that read their input through shared memory; join: 1 if a separate launch
+    combines partial results; rows, strip: outputs of a thread in neighbouring rows and at neighbouring positions; held:
+    vectors of a thread in registers, the others are in shared memory.
+
+    The form `parts` has no parameters but one schedule for each part of the graph; `library` and `residual` are the
+    forms of those that a library or PyTorch itself computes.
+    """
+
+    target: str
+    form: str
+    params: tuple[tuple[str, int], ...]
+    parts: tuple[Schedule, ...] = ()
+
+    def __post_init__(self) -> None:
+        known = FORMS.get(self.target, {}).get(self.form)
+        if known is None:
+            raise ValueError(f"no schedule {self.form!r} for target {self.target!r}")
+        if [name for name, _ in self.params] != sorted(known):
+            raise ValueError(f"{self.form} takes {', '.join(sorted(known))}")
+        if any(value < 0 for _, value in self.params):
+            raise ValueError("parameters of a schedule are not negative")
+        if bool(self.parts) != (self.form == "parts"):
+            raise ValueError("parts, and nothing else, has a schedule for each part")
+
+    def __getitem__(self, name: str) -> int:
+        for key, value in self.params:
+            if key == name:
+                return value
+        raise KeyError(name)
+
+    def text(self) -> str:
+        """The schedule as text, such as `rows/reg block=256 cluster=1 hint=0 items=2 vec=4`, or `part0: …; part1: …`"""
+        if self.parts:
+            return "; ".join(f"part{number}: {part.text()}" for number, part in enumerate(self.parts))
+        return " ".join([self.form, *(f"{name}={value}" for name, value in self.params)])
+
+    def having(self, **changes: int) -> Schedule:
+        """The same schedule with some parameters changed."""
+        return make(self.target, self.form, **{**dict(self.params), **changes})
+
+    def with_part(self, number: int, part: Schedule) -> Schedule:
+        """The same schedule with another one for part `number`."""
+        return in_parts(self.target, (*self.parts[:number], part, *self.parts[number + 1 :]))
+
+    def settings(self) -> tuple[tuple[str, int], ...]:
+        """All parameters; those of parts as `part1.block`."""
+        inside = [
+            (f"part{number}.{name}", value) for number, part in enumerate(self.parts) for name, value in part.settings()
+        ]
+        return (*self.params, *inside)
+
+    def forms(self) -> tuple[str, ...]:
+        return (self.form, *(part.form for part in self.parts))
+
+
+def make(target: str, form: str, **params: int) -> Schedule:
+    """Makes a schedule; missing parameters get their defaults. Raises ValueError if the form or a parameter is
+    unknown.
+    """
+    known = FORMS.get(target, {}).get(form, {})
+    return Schedule(target=target, form=form, params=tuple(sorted({**known, **params}.items())))
+
+
+def in_parts(target: str, parts: tuple[Schedule, ...]) -> Schedule:
+    """The schedule of a graph of several parts."""
+    return Schedule(target=target, form="parts", params=(), parts=parts)
+
+
+def read_schedule(target: str, line: str) -> Schedule:
+    """Inverse of `Schedule.text`; missing parameters get their defaults."""
+    if line.startswith("part0: "):
+        items = line.split("; ")
+        starts = [f"part{number}: " for number in range(len(items))]
+        if not all(item.startswith(start) for item, start in zip(items, starts, strict=True)):
+            raise Unsupported(f"schedule {line!r}: want part0: …; part1: …")
+        return in_parts(target, tuple(read_schedule(target, item.partition(": ")[2]) for item in items))
+    form, *items = line.split() or [""]
+    try:
+        params = {name: int(value) for name, _, value in (item.partition("=") for item in items)}
+        return make(target, form, **params)
+    except ValueError as error:
+        raise Unsupported(f"schedule {line!r}: {error}") from error

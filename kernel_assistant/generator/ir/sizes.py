@@ -1,0 +1,171 @@
+"""Sizes: integers or integer polynomials over the free dimensions, with exact division."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Sequence
+from functools import lru_cache
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.worker.runner.plan import evaluate
+
+Terms = tuple[tuple[tuple[str, ...], int], ...]
+
+
+class Poly:
+    """A polynomial with integer coefficients: sorted ((symbols, coefficient), ...). Immutable, equal by value."""
+
+    __slots__ = ("terms",)
+
+    def __init__(self, terms: Terms) -> None:
+        self.terms = terms
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Poly) and self.terms == other.terms
+
+    def __hash__(self) -> int:
+        return hash(self.terms)
+
+    def __repr__(self) -> str:
+        return f"Poly({size_text(self)})"
+
+
+Size = int | Poly
+
+
+def _terms(size: Size) -> dict[tuple[str, ...], int]:
+    if isinstance(size, int):
+        return {(): size} if size else {}
+    return dict(size.terms)
+
+
+def _size(terms: dict[tuple[str, ...], int]) -> Size:
+    kept = {key: value for key, value in terms.items() if value}
+    if not kept:
+        return 0
+    if kept.keys() == {()}:
+        return kept[()]
+    return Poly(tuple(sorted(kept.items())))
+
+
+def symbol(name: str) -> Size:
+    return Poly((((name,), 1),))
+
+
+def add(a: Size, b: Size) -> Size:
+    if isinstance(a, int) and isinstance(b, int):
+        return a + b
+    terms = _terms(a)
+    for key, value in _terms(b).items():
+        terms[key] = terms.get(key, 0) + value
+    return _size(terms)
+
+
+def mul(a: Size, b: Size) -> Size:
+    if isinstance(a, int) and isinstance(b, int):
+        return a * b
+    terms: dict[tuple[str, ...], int] = {}
+    for left, x in _terms(a).items():
+        for right, y in _terms(b).items():
+            key = tuple(sorted(left + right))
+            terms[key] = terms.get(key, 0) + x * y
+    return _size(terms)
+
+
+def product(sizes: list[Size] | tuple[Size, ...]) -> Size:
+    total: Size = 1
+    for size in sizes:
+        total = mul(total, size)
+    return total
+
+
+def divide(a: Size, b: Size) -> Size | None:
+    """a / b where b is one term and divides every term of a, or equals a; else None."""
+    if isinstance(a, int) and isinstance(b, int):
+        return a // b if b and a % b == 0 else None
+    if a == b:
+        return 1
+    divisor = list(_terms(b).items())
+    if len(divisor) != 1:
+        return None
+    (symbols, factor) = divisor[0]
+    terms = {}
+    for key, value in _terms(a).items():
+        rest = list(key)
+        for name in symbols:
+            if name not in rest:
+                return None
+            rest.remove(name)
+        if value % factor:
+            return None
+        terms[tuple(rest)] = value // factor
+    return _size(terms)
+
+
+def multiple_of(size: Size, factor: int) -> bool:
+    """Whether every value of the free dimensions gives a multiple of `factor`."""
+    if isinstance(size, int):
+        return size % factor == 0
+    return all(value % factor == 0 for _, value in size.terms)
+
+
+def size_text(size: Size, names: dict[str, str] | None = None) -> str:
+    """The size as an expression; `names` maps symbols to the names to use."""
+    if isinstance(size, int):
+        return str(size)
+    parts = []
+    for symbols, value in size.terms:
+        factors = [names[name] if names else name for name in symbols]
+        if value != 1 or not factors:
+            factors = [f"({value})" if value < 0 else str(value), *factors]
+        parts.append("*".join(factors))
+    return parts[0] if len(parts) == 1 else "(" + " + ".join(parts) + ")"
+
+
+def size_value(size: Size, dims: dict[str, int]) -> int:
+    """The value of the size at given free dimensions."""
+    if isinstance(size, int):
+        return size
+    total = 0
+    for symbols, value in size.terms:
+        for name in symbols:
+            value *= dims[name] if name in dims else evaluate(name, dims)
+        total += value
+    return total
+
+
+def size_operands(shape: Sequence[str]) -> list[int | str | float | None]:
+    """The sizes of a shape as operands of a node: numbers as integers, others as text."""
+    return [int(size) if size.isdigit() else size for size in shape]
+
+
+def symbols_of(size: Size) -> list[str]:
+    return [] if isinstance(size, int) else sorted({name for key, _ in size.terms for name in key})
+
+
+@lru_cache(maxsize=4096)
+def parse_size(text: str) -> Size:
+    """Parses an expression to a size. Calls and divisions become symbols."""
+    try:
+        return int(text)
+    except ValueError:
+        pass
+    try:
+        return _walk(ast.parse(text, mode="eval").body)
+    except SyntaxError as error:
+        raise Unsupported(f"size {text!r} is not an expression") from error
+
+
+def _walk(node: ast.expr) -> Size:
+    if isinstance(node, ast.Constant) and isinstance(node.value, int):
+        return node.value
+    if isinstance(node, ast.Name):
+        return symbol(node.id)
+    if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
+        return mul(-1, _walk(node.operand))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
+        left, right = _walk(node.left), _walk(node.right)
+        if isinstance(node.op, ast.Mult):
+            return mul(left, right)
+        return add(left, right if isinstance(node.op, ast.Add) else mul(-1, right))
+    return symbol("(" + ast.unparse(node) + ")")

@@ -1,0 +1,1 @@
+"""Nodes of a graph that a library computes."""

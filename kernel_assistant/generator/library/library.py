@@ -1,0 +1,253 @@
+"""Decides which nodes of a graph a library computes, and writes the launches for them. CUDA only; see
+docs/libraries.md.
+
+A group is a product or a convolution with the operators after it that can be fused: a bias, a residual, ReLU, GELU by
+tanh.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.sizes import size_text
+from kernel_assistant.generator.library.contraction import Matmul, Matrix, as_matmul, is_bias, matrix_like
+from kernel_assistant.generator.library.convolutions import CONVOLUTIONS, Convolution, is_channel_bias, read_convolution
+from kernel_assistant.generator.library.products import PRODUCTS, ProductTerms, argument, read_product
+from kernel_assistant.generator.loops.strided import VIEWS, Resolver, View
+from kernel_assistant.records import BufferSpec, Launch, Node, OpGraph
+from kernel_assistant.records.graph import references
+from kernel_assistant.records.library import FLOATS
+
+#: Views through which a reader is looked for.
+TURNS = frozenset("permute transpose swapaxes".split())
+_OPERATORS = PRODUCTS.keys() | CONVOLUTIONS.keys()
+
+
+@dataclass(slots=True)
+class _Call:
+    """A library call to which nodes are added. `last` is the node whose value it writes."""
+
+    node: Node
+    last: str
+    bias: View | None = None
+    added: tuple[View, Matrix] | None = None
+    beta: float = 0.0
+    activation: str = ""
+
+    @property
+    def epilogue(self) -> str:
+        parts = [*(["bias"] if self.bias else []), *([self.activation] if self.activation else [])]
+        return "_".join(parts) or "none"
+
+
+class _ProductCall(_Call):
+    """A product computed by cuBLASLt. The constructor raises Unsupported if cuBLASLt cannot compute it."""
+
+    def __init__(self, node: Node, values: Resolver) -> None:
+        super().__init__(node, node.name)
+        self.written: ProductTerms = read_product(node, values)
+        self.found: Matmul = as_matmul(self.written.product)
+        if self.written.added is not None and not self.add(self.written.added, self.written.beta):
+            raise Unsupported(f"{node.op} adds what is neither a bias nor of the result's shape")
+
+    def add(self, view: View, beta: float = 1.0) -> bool:
+        """Adds a tensor to the call's result if the library can do so; returns whether it can."""
+        product = self.written.product
+        if view.dtype != product.out.dtype:
+            return False
+        if beta == 1.0 and self.bias is None and is_bias(view, product, self.found):
+            self.bias = view
+            return True
+        if self.added is not None:
+            return False
+        try:
+            self.added, self.beta = (view, matrix_like(view, product, self.found)), beta
+        except Unsupported:
+            return False
+        return True
+
+    def activate(self, node: Node) -> bool:
+        kind = "relu" if node.op == "relu" else "gelu" if _is_tanh_gelu(node) else ""
+        self.activation = kind
+        return bool(kind)
+
+    def views(self) -> list[View]:
+        product = self.written.product
+        sides = [product.left, product.right]
+        return [
+            *(sides[::-1] if self.found.swapped else sides),
+            *([self.added[0]] if self.added else []),
+            *self._bias(),
+        ]
+
+    def _bias(self) -> list[View]:
+        return [self.bias] if self.bias else []
+
+    def launch(self, symbol: str) -> Launch:
+        sizes = self.found.sizes()
+        if self.added:
+            matrix = self.added[1]
+            sizes |= {"ldc": size_text(matrix.step), "stride_c": size_text(matrix.stride)}
+        fields = ["a", "b", *(["c"] if self.added else []), *(["bias"] if self.bias else [])]
+        settings = {
+            "transpose_a": str(int(self.found.a.transposed)),
+            "transpose_b": str(int(self.found.b.transposed)),
+            "alpha": repr(self.written.alpha),
+            "beta": repr(self.beta),
+            "epilogue": self.epilogue,
+            "compute": "flags",
+        }
+        return _launch(f"{symbol}matmul", "cublaslt.matmul", fields, self.views(), sizes, settings)
+
+
+class _ConvolutionCall(_Call):
+    """A convolution computed by cuDNN. The constructor raises Unsupported if cuDNN cannot compute it."""
+
+    def __init__(self, node: Node, values: Resolver) -> None:
+        super().__init__(node, node.name)
+        self.found: Convolution = read_convolution(node, values)
+
+    def add(self, view: View) -> bool:
+        """Adds a tensor to the call's result if the library can do so; returns whether it can. After a transposed or
+        depthwise convolution the library would make a separate pass, so our kernels do it instead.
+        """
+        out = self.found.out
+        depthwise = self.found.settings["groups"] != "1" and self.found.w.sizes[1] == 1
+        if (
+            self.found.transposed
+            or depthwise
+            or self.bias is not None
+            or view.dtype != out.dtype
+            or not is_channel_bias(view, len(out.sizes))
+        ):
+            return False
+        if view.sizes[len(view.sizes) - len(out.sizes) + 1] != out.sizes[1]:
+            return False
+        self.bias = view
+        return True
+
+    def activate(self, node: Node) -> bool:
+        self.activation = "relu" if node.op == "relu" and self.bias is not None else ""
+        return bool(self.activation)
+
+    def views(self) -> list[View]:
+        return [self.found.x, self.found.w, *([self.bias] if self.bias else [])]
+
+    def launch(self, symbol: str) -> Launch:
+        name = "conv_transpose" if self.found.transposed else "conv"
+        settings = {**self.found.settings, "epilogue": self.epilogue, "compute": "flags"}
+        fields = ["x", "w", *(["bias"] if self.bias else [])]
+        return _launch(f"{symbol}{name}", f"cudnn.{name}", fields, self.views(), self.found.sizes, settings)
+
+
+def library_nodes(graph: OpGraph, target: str) -> tuple[tuple[str, ...], ...]:
+    """Groups of node names, each of which one launch computes; empty on the CPU. Never raises."""
+    if target != "cuda" or not any(_operator(node) in _OPERATORS for node in graph.nodes):
+        return ()
+    values, readers = Resolver(graph), _readers(graph)
+    groups: list[tuple[str, ...]] = []
+    taken: set[str] = set()
+    for node in graph.nodes:
+        if _operator(node) not in _OPERATORS or node.name in taken:
+            continue
+        try:
+            _, group = _grow(node, values, readers, taken)
+        except Unsupported:
+            continue
+        groups.append(group)
+        taken.update(group)
+    return tuple(groups)
+
+
+def emit_library(part_graph: OpGraph, prefix: str) -> tuple[list[Launch], tuple[BufferSpec, ...]]:
+    """The launch of one group, over the part's inputs and `out0`. Raises Unsupported."""
+    values, readers = Resolver(part_graph), _readers(part_graph)
+    written = {node.name for node in part_graph.nodes if _operator(node) not in VIEWS}
+    heads = [node for node in part_graph.nodes if _operator(node) in _OPERATORS]
+    if len(heads) != 1 or len(part_graph.outputs) != 1:
+        raise Unsupported("a library part is one product or convolution with one result")
+    call, group = _grow(heads[0], values, readers)
+    if set(group) != written or call.last != part_graph.outputs[0]:
+        raise Unsupported(f"{heads[0].op} does not fuse all of its part")
+    return [call.launch(prefix)], ()
+
+
+def _grow(
+    node: Node, values: Resolver, readers: dict[str, list[Node]], taken: AbstractSet[str] = frozenset()
+) -> tuple[_ProductCall | _ConvolutionCall, tuple[str, ...]]:
+    """The call with all operators that can be fused into it, and the names of its nodes in order. Those in `taken`
+    belong to other calls: of two products that are added, the first one adds.
+    """
+    call = _ConvolutionCall(node, values) if _operator(node) in CONVOLUTIONS else _ProductCall(node, values)
+    dtypes = {view.dtype for view in call.views()} | {node.spec.dtype}
+    if len(dtypes) > 1 or not dtypes <= set(FLOATS):
+        raise Unsupported(f"{node.op} of {', '.join(sorted(dtypes))}")
+    group = [node.name]
+    while (follower := _only_reader(group[-1], values, readers)) is not None:
+        if follower.name in taken or follower.spec != node.spec or not _fuse(call, group[-1], follower, values):
+            break
+        group.append(follower.name)
+        if call.activation:
+            break
+    if isinstance(call, _ConvolutionCall) and call.epilogue == "bias" and _in_a_kernel(group[-1], readers):
+        call.bias = None
+        group.pop()
+    call.last = group[-1]
+    return call, tuple(group)
+
+
+def _in_a_kernel(value: str, readers: dict[str, list[Node]]) -> bool:
+    """Whether one of our kernels is the next reader of a value. Adding the bias costs nothing there, and leaves cuDNN
+    free to choose its engine.
+    """
+    followers = readers.get(value, [])
+    return bool(followers) and all(
+        _in_a_kernel(node.name, readers) if _operator(node) in TURNS else _operator(node) not in _OPERATORS | VIEWS
+        for node in followers
+    )
+
+
+def _fuse(call: _ProductCall | _ConvolutionCall, value: str, node: Node, values: Resolver) -> bool:
+    """Adds `node`, which reads `value`, to the call if the library can compute it there; returns whether it can."""
+    if node.op != "add.Tensor":
+        return call.activate(node)
+    if argument(node, 2, "alpha", 1) != 1 or len(node.args) < 2:
+        return False
+    others = [operand for operand in node.args[:2] if operand != f"%{value}"]
+    if len(others) != 1:
+        return False
+    try:
+        return call.add(values.view(others[0]))
+    except Unsupported:
+        return False
+
+
+def _only_reader(name: str, values: Resolver, readers: dict[str, list[Node]]) -> Node | None:
+    found = readers.get(name, [])
+    return found[0] if len(found) == 1 and name not in values.outputs else None
+
+
+def _readers(graph: OpGraph) -> dict[str, list[Node]]:
+    found: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        for name in dict.fromkeys(references(node)):
+            found.setdefault(name, []).append(node)
+    return found
+
+
+def _is_tanh_gelu(node: Node) -> bool:
+    return node.op == "gelu" and argument(node, 1, "approximate", "none") == "tanh"
+
+
+def _operator(node: Node) -> str:
+    return node.op.partition(".")[0]
+
+
+def _launch(
+    symbol: str, library: str, fields: list[str], views: list[View], sizes: dict[str, str], settings: dict[str, str]
+) -> Launch:
+    buffers = tuple((field, view.root) for field, view in zip(fields, views, strict=True))
+    args = (*buffers, ("out", "out0"), *sizes.items())
+    return Launch(symbol=symbol, library=library, args=args, settings=tuple(settings.items()))

@@ -1,0 +1,1 @@
+"""Loop nests: their loops, passes, and positions in memory."""

@@ -1,0 +1,39 @@
+"""The families of loop nests, and the check that a graph can be written as one."""
+
+from __future__ import annotations
+
+from enum import Enum
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.loops.nest import LoopNest, build_nest
+from kernel_assistant.records import OpGraph
+from kernel_assistant.records.graph import DTYPE_BYTES
+
+#: Each has its place in shared memory; a window over normalized values has one for each of its positions.
+MOST_REDUCTIONS = 12
+
+
+class Family(str, Enum):
+    pointwise = "pointwise"
+    rows = "rows"
+    cols = "cols"
+    scan = "scan"
+    parts = "parts"
+    window = "window"
+
+
+def checked_nest(graph: OpGraph, target: str) -> LoopNest:
+    """The loop nest of a graph. Raises Unsupported if the graph is not a single nest."""
+    if target not in ("cpu", "cuda"):
+        raise Unsupported(f"target {target!r}")
+    for value in graph.inputs:
+        if not (value.name[:1] in "xpb" and value.name[1:].isdigit()):
+            raise Unsupported(f"input name {value.name!r}")
+        if value.spec.dtype not in DTYPE_BYTES:
+            raise Unsupported(f"dtype {value.spec.dtype}")
+    if not graph.outputs:
+        raise Unsupported("no outputs")
+    nest = build_nest(graph)
+    if len(nest.reduces) > MOST_REDUCTIONS:
+        raise Unsupported(f"{len(nest.reduces)} reductions in one kernel")
+    return nest

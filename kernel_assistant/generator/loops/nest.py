@@ -1,0 +1,294 @@
+"""LoopProgram → LoopNest: loops [outer O][reduced R][inner I], and each load and store as a position in them."""
+
+from __future__ import annotations
+
+from collections.abc import Set as AbstractSet
+from dataclasses import dataclass, field
+from itertools import takewhile
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import (
+    Axes,
+    Axis,
+    Expr,
+    Index,
+    Load,
+    PrefixScan,
+    Reduce,
+    Window,
+    children,
+    resolve,
+    resolve_index,
+)
+from kernel_assistant.generator.ir.sizes import Size, mul, multiple_of, product
+from kernel_assistant.generator.lower.lower import LoopProgram, Output, lower
+from kernel_assistant.generator.lower.windows import settle, window_axes
+from kernel_assistant.records import OpGraph
+
+#: Fewer neighbours than this do not fill an access to memory.
+FEWEST_COLUMNS = 8
+
+
+@dataclass(eq=False, slots=True)
+class Access:
+    """A load or a store: element `offset + Σ coefficient·axis + Σ coefficient·term` of `buffer`, if `guard` holds."""
+
+    buffer: str
+    dtype: str
+    index: Index
+    offset: Size
+    name: str = ""
+    terms: tuple[tuple[Size, Expr], ...] = ()
+    guard: Expr | None = None
+
+    @property
+    def computed(self) -> bool:
+        """Whether expressions decide the position that it reads, or whether it reads at all."""
+        return bool(self.terms) or self.guard is not None
+
+    def along(self, axes: list[Axis]) -> list[Size]:
+        return [self.index.get(axis, 0) for axis in axes]
+
+    def linear(self, axes: list[Axis]) -> Size | None:
+        """The stride of the loop that joins `axes`; None if there is no single stride."""
+        steps = self.along(axes)
+        for place in range(len(axes) - 1):
+            if steps[place] != mul(steps[place + 1], axes[place + 1].size):
+                return None
+        return steps[-1] if steps else 0
+
+    def stepped(self, axes: list[Axis], vec: int) -> bool:
+        """Whether each vector of `vec` elements along the joined loop is contiguous, although the loop has no single
+        stride.
+        """
+        steps = self.along(axes)
+        inside = len(axes) > 1 and steps[-1] == 1 and multiple_of(axes[-1].size, vec)
+        return inside and self.linear(axes) is None and all(multiple_of(step, vec) for step in steps[:-1])
+
+    def aligned(self, outer: list[Axis], vec: int) -> bool:
+        """Whether every position of the outer loops starts at a multiple of `vec` elements."""
+        return multiple_of(self.offset, vec) and all(multiple_of(step, vec) for step in self.along(outer))
+
+
+@dataclass(eq=False, slots=True)
+class LoopNest:
+    """The loops of one kernel. `outer`, `reduced` and `inner` are axes after joining, outermost first; `prefix` begins
+    the names of its functions.
+    """
+
+    family: str
+    program: LoopProgram
+    outer: list[Axis]
+    reduced: list[Axis]
+    inner: list[Axis]
+    loads: dict[int, Access] = field(default_factory=dict)
+    stores: list[tuple[Access, Output]] = field(default_factory=list)
+    varies: set[int] = field(default_factory=set)
+    prefix: str = ""
+
+    def size(self, axes: list[Axis]) -> Size:
+        return product([axis.size for axis in axes])
+
+    @property
+    def reduces(self) -> list[Reduce]:
+        return [expr for expr in self.program.exprs if isinstance(expr, Reduce)]
+
+    @property
+    def scans(self) -> list[PrefixScan]:
+        return [expr for expr in self.program.exprs if isinstance(expr, PrefixScan)]
+
+
+def build_nest(graph: OpGraph) -> LoopNest:
+    """Builds the loop nest of a graph. Raises Unsupported with a one-line reason."""
+    program = settle(lower(graph))
+    loops = _reduced_axes(program)
+    spine = _spine(program, loops)
+    last = max((place for place, axis in enumerate(spine) if axis in loops), default=-1)
+    reduced = [axis for axis in spine if axis in loops]
+    if reduced:
+        outer, inner = [axis for axis in spine[:last] if axis not in loops], list(spine[last + 1 :])
+    else:
+        outer, inner = in_memory_order(program, spine), []
+    nest = LoopNest(_family(program, reduced, inner), program, outer, reduced, inner)
+    _add_accesses(nest)
+    _join(nest)
+    _mark_varying(nest)
+    _check_scans(nest)
+    return nest
+
+
+def in_memory_order(program: LoopProgram, spine: Axes) -> list[Axis]:
+    """The loops of an elementwise nest in the memory order of the first output; free sizes count as large."""
+    index = resolve_index(program.outputs[0].index)
+    if set(index) != set(spine) or any(isinstance(expr, Window) for expr in program.exprs):
+        return list(spine)
+    return sorted(spine, key=lambda axis: _stride(index[axis]), reverse=True)
+
+
+def _stride(step: Size) -> int:
+    """A stride as a number for comparisons; free sizes count as large."""
+    return step if isinstance(step, int) else sum(value * 4096 ** len(key) for key, value in step.terms)
+
+
+def _reduced_axes(program: LoopProgram) -> set[Axis]:
+    sets = [
+        frozenset(resolve(expr.axes if isinstance(expr, Reduce) else (expr.axis,)))
+        for expr in program.exprs
+        if isinstance(expr, Reduce | PrefixScan)
+    ]
+    if len(set(sets)) > 1:
+        raise Unsupported("reductions over different dimensions")
+    return set(sets[0]) if sets else set()
+
+
+def _spine(program: LoopProgram, loops: set[Axis]) -> Axes:
+    """The order of the loops: the dimensions of a tensor that has all loops, an output if possible."""
+    inside, _ = window_axes(program)
+    stored = [set(resolve_index(output.index)) for output in program.outputs]
+    needed = set(loops).union(*stored)
+    for expr in program.exprs:
+        if isinstance(expr, Load):
+            needed |= set(resolve_index(expr.index))
+    full = [shape for shape in program.shapes if set(shape) == needed - inside]
+    if not full:
+        raise Unsupported("results of shapes that do not share their loops")
+    written = [shape for shape in full if set(shape) in stored]
+    spine = written[-1] if written else full[0]
+    scanned = any(isinstance(expr, PrefixScan) for expr in program.exprs)
+    return spine if scanned or (written and not loops) else _as_in_memory(program, spine, loops)
+
+
+def _as_in_memory(program: LoopProgram, spine: Axes, loops: set[Axis]) -> Axes:
+    """The loops of a reduction in the memory order of a tensor that has all of them.
+
+    A tensor that is not contiguous along R is preferred: neighbouring columns are then read or written together, and
+    accesses that are contiguous along R can be transposed. If the reduced value depends on positions, R keeps its
+    order.
+    """
+    tensors = [resolve_index(output.index) for output in program.outputs]
+    positions = False
+    for expr in program.exprs:
+        if isinstance(expr, Load):
+            positions = positions or not expr.buffer
+            if expr.buffer and not expr.terms and expr.guard is None:
+                tensors.append(resolve_index(expr.index))
+    across: list[list[Axis]] = []
+    along: list[list[Axis]] = []
+    for index in tensors:
+        if set(index) != set(spine) or 1 not in index.values():
+            continue
+        order = sorted(spine, key=lambda axis: _stride(index[axis]), reverse=True)
+        columns = product([axis.size for axis in takewhile(lambda axis: axis not in loops, reversed(order))])
+        if columns == 1:
+            along.append(order)
+        elif not isinstance(columns, int) or columns >= FEWEST_COLUMNS:
+            across.append(order)
+    if not across and not along:
+        return spine
+    order = (across or along)[0]
+    if positions:
+        kept = iter([axis for axis in spine if axis in loops])
+        order = [next(kept) if axis in loops else axis for axis in order]
+    return tuple(order)
+
+
+def _family(program: LoopProgram, reduced: list[Axis], inner: list[Axis]) -> str:
+    if any(isinstance(expr, PrefixScan) for expr in program.exprs):
+        return "scan"
+    if not reduced:
+        return "window" if any(isinstance(expr, Window) for expr in program.exprs) else "pointwise"
+    return "cols" if inner else "rows"
+
+
+def _add_accesses(nest: LoopNest) -> None:
+    seen: dict[object, Access] = {}
+    for expr in nest.program.exprs:
+        if isinstance(expr, Load):
+            index = resolve_index(expr.index)
+            terms = tuple((size, id(term)) for size, term in expr.terms)
+            key = (expr.buffer, expr.offset, tuple(index.items()), terms, id(expr.guard))
+            if key not in seen:
+                seen[key] = Access(expr.buffer, expr.dtype, index, expr.offset, "", expr.terms, expr.guard)
+            nest.loads[id(expr)] = seen[key]
+    for output in nest.program.outputs:
+        access = Access(output.name, output.spec.dtype, resolve_index(output.index), 0, output.name)
+        nest.stores.append((access, output))
+    used: dict[str, int] = {}
+    for access in seen.values():
+        number = used[access.buffer] = used.get(access.buffer, -1) + 1
+        access.name = f"{access.buffer}_{number}" if number else access.buffer
+
+
+def accesses(nest: LoopNest) -> list[Access]:
+    return [*dict.fromkeys(nest.loads.values()), *(access for access, _ in nest.stores)]
+
+
+def _join(nest: LoopNest) -> None:
+    """Join neighbouring loops that every access steps through like a single loop."""
+    found = accesses(nest)
+    if nest.family == "pointwise":
+        loops = _joined(nest.outer, found)
+        nest.outer, nest.inner = loops[:-1], loops[-1:]
+        return
+    if nest.family == "window":
+        _, fixed = window_axes(nest.program)
+        axes = _joined(nest.outer, found, fixed)
+        nest.outer, nest.inner = axes[:-1], axes[-1:]
+        return
+    nest.outer, nest.reduced, nest.inner = (_joined(axes, found) for axes in (nest.outer, nest.reduced, nest.inner))
+
+
+def _joined(axes: list[Axis], found: list[Access], fixed: AbstractSet[Axis] = frozenset()) -> list[Axis]:
+    result: list[Axis] = []
+    for axis in axes:
+        last = result[-1] if result else None
+        if (
+            last is not None
+            and not fixed & {last, axis}
+            and all(access.index.get(last, 0) == mul(access.index.get(axis, 0), axis.size) for access in found)
+        ):
+            both = Axis(mul(last.size, axis.size))
+            for access in found:
+                access.index.pop(last, None)
+                step = access.index.pop(axis, 0)
+                if step != 0:
+                    access.index[both] = step
+            result[-1] = both
+        else:
+            result.append(axis)
+    return result
+
+
+def _mark_varying(nest: LoopNest) -> None:
+    """Note which expressions vary along R (in elementwise nests: along the inner loop)."""
+    loops = set(nest.reduced) or set(nest.inner)
+    for expr in nest.program.exprs:
+        if isinstance(expr, Load):
+            varying = any(axis in loops for axis in nest.loads[id(expr)].index)
+            varying = varying or any(id(child) in nest.varies for child in children(expr))
+        elif isinstance(expr, PrefixScan | Window):
+            varying = True
+        else:
+            varying = not isinstance(expr, Reduce) and any(id(arg) in nest.varies for arg in getattr(expr, "args", ()))
+        if varying:
+            nest.varies.add(id(expr))
+
+
+def _check_scans(nest: LoopNest) -> None:
+    if not nest.scans:
+        return
+    if len(nest.reduced) > 1:
+        raise Unsupported("a scan of a joined dimension")
+    if nest.inner and nest.reduces:
+        raise Unsupported("a scan of columns after a reduction")
+    if len({scan.reverse for scan in nest.scans}) > 1:
+        raise Unsupported("scans in both directions")
+    behind: set[int] = set()
+    for expr in nest.program.exprs:
+        args: tuple[Expr, ...] = (expr.arg,) if isinstance(expr, Reduce | PrefixScan) else getattr(expr, "args", ())
+        if any(id(arg) in behind for arg in args):
+            if isinstance(expr, Reduce | PrefixScan):
+                raise Unsupported("a scan or a reduction of a scan")
+            behind.add(id(expr))
+        if isinstance(expr, PrefixScan):
+            behind.add(id(expr))

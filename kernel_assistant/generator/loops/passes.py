@@ -1,0 +1,164 @@
+"""LoopNest → passes over R: the values that each pass computes, keeps and stores."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+
+from kernel_assistant.generator.ir.expr import Const, Expr, PrefixScan, Reduce, children
+from kernel_assistant.generator.loops.nest import Access, LoopNest
+from kernel_assistant.generator.lower.lower import Output
+
+
+@dataclass(slots=True)
+class Pass:
+    """One loop over R.
+
+    `scope` is computed before it, once for all of R; `body` at each position; `kept` are the values of `body` that
+    later passes read; `reduces` end here; `stores` happen at each position (last pass only).
+    """
+
+    scope: list[Expr] = field(default_factory=list)
+    body: list[Expr] = field(default_factory=list)
+    kept: list[Expr] = field(default_factory=list)
+    reduces: list[Reduce] = field(default_factory=list)
+    stores: list[tuple[Access, Output]] = field(default_factory=list)
+
+
+@dataclass(slots=True)
+class Passes:
+    """All passes in order, then the values (`scope`) and `stores` that do not vary along R."""
+
+    passes: list[Pass]
+    scope: list[Expr]
+    stores: list[tuple[Access, Output]]
+
+    @property
+    def computed(self) -> list[Expr]:
+        """Every expression that is computed anywhere. Reductions that share a pass make some expressions
+        unnecessary.
+        """
+        inside = [expr for part in self.passes for expr in (*part.scope, *part.body, *part.reduces)]
+        return [*inside, *self.scope]
+
+    @property
+    def kept(self) -> list[Expr]:
+        return [expr for part in self.passes for expr in part.kept]
+
+
+def joint_reduce(expr: Reduce, joint: bool | str) -> tuple[str, Expr, Reduce] | None:
+    """The second reduction that can share this reduction's pass, None if there is none. `joint` says whether to look
+    for one, or of which kind.
+    """
+    wanted = expr.joint is not None and joint in (True, expr.joint[0])
+    return expr.joint if wanted else None
+
+
+def nothing(expr: Expr) -> bool:
+    """Keeps no value between passes: everything is computed again from the loads."""
+    return False
+
+
+def plan_passes(nest: LoopNest, keep: Callable[[Expr], bool] = nothing, joint: bool | str = False) -> Passes:
+    """Plans the passes of a nest. `keep` says whether a value is kept for later passes; with `joint`, reductions that
+    can share a pass do so.
+    """
+    level: dict[int, int] = {}
+    ends: dict[int, list[Reduce]] = {}
+    for expr in nest.program.exprs:
+        if isinstance(expr, Reduce):
+            together = joint_reduce(expr, joint)
+            at = level[id(together[1] if together else expr.arg)]
+            ends.setdefault(at, []).append(expr)
+            level[id(expr)] = at + 1
+        else:
+            level[id(expr)] = max((level[id(child)] for child in children(expr)), default=0)
+    loops = set(nest.reduced) or set(nest.inner)
+    inside = [pair for pair in nest.stores if id(pair[1].expr) in nest.varies or loops & set(pair[0].index)]
+    outside = [pair for pair in nest.stores if pair not in inside]
+    planner = _Planner(nest, keep)
+    count = max(ends, default=-1) + 1
+    for number in range(count):
+        targets = [t[1] if (t := joint_reduce(reduce, joint)) else reduce.arg for reduce in ends.get(number, [])]
+        planner.add(targets, ends.get(number, []), [])
+    if inside:
+        planner.add([output.expr for _, output in inside], [], inside)
+    scope = planner.scoped([output.expr for _, output in outside])
+    return Passes(planner.passes, scope, outside)
+
+
+def below(roots: list[Expr], until: type[Expr] = Reduce) -> set[int]:
+    """The expressions from which `roots` are computed, including `roots`, down to the next expressions of the kind
+    `until` (reductions by default).
+    """
+    seen: set[int] = set()
+    waiting = list(roots)
+    while waiting:
+        expr = waiting.pop()
+        if id(expr) not in seen:
+            seen.add(id(expr))
+            waiting += [] if isinstance(expr, until) else children(expr)
+    return seen
+
+
+def read_elsewhere(nest: LoopNest, exprs: list[Expr], plan: Passes | None = None) -> list[Expr]:
+    """Those of `exprs` that an output or an expression outside of `exprs` reads; with `plan`, only expressions that it
+    computes count.
+    """
+    own = {id(expr) for expr in exprs}
+    read = {id(output.expr) for _, output in nest.stores}
+    computed = nest.program.exprs if plan is None else plan.computed
+    for expr in computed:
+        if id(expr) not in own:
+            read.update(id(child) for child in children(expr))
+    return [expr for expr in exprs if id(expr) in read]
+
+
+class _Planner:
+    def __init__(self, nest: LoopNest, keep: Callable[[Expr], bool]) -> None:
+        self.varies = nest.varies
+        self.keep = keep
+        self.passes: list[Pass] = []
+        self.home: dict[int, Pass] = {}
+        self.ready: set[int] = set()
+
+    def add(self, targets: list[Expr], reduces: list[Reduce], stores: list[tuple[Access, Output]]) -> None:
+        part = Pass(reduces=reduces, stores=stores)
+        seen: set[int] = set()
+        edge: list[Expr] = []
+        for target in targets:
+            self._visit(target, part, seen, edge)
+        part.scope = self.scoped(edge)
+        self.passes.append(part)
+        self.home.update((id(expr), part) for expr in part.body if id(expr) not in self.home and self.keep(expr))
+
+    def _visit(self, expr: Expr, part: Pass, seen: set[int], edge: list[Expr]) -> None:
+        if id(expr) in seen:
+            return
+        seen.add(id(expr))
+        if id(expr) not in self.varies:
+            edge.append(expr)
+            return
+        home = self.home.get(id(expr))
+        if home is not None:
+            if not any(expr is kept for kept in home.kept):
+                home.kept.append(expr)
+            return
+        for child in children(expr):
+            self._visit(child, part, seen, edge)
+        part.body.append(expr)
+
+    def scoped(self, targets: list[Expr]) -> list[Expr]:
+        """The expressions that must still be computed, once for all of R, to get `targets`."""
+        found: list[Expr] = []
+        for target in targets:
+            self._scope(target, found)
+        return found
+
+    def _scope(self, expr: Expr, found: list[Expr]) -> None:
+        if id(expr) in self.ready or isinstance(expr, Const | Reduce | PrefixScan):
+            return
+        self.ready.add(id(expr))
+        for child in children(expr):
+            self._scope(child, found)
+        found.append(expr)

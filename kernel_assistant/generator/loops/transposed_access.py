@@ -1,0 +1,43 @@
+"""For elementwise nests in which loads and stores are contiguous along different loops: finds the loop along which the
+loads are contiguous.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import Axis
+from kernel_assistant.generator.loops.nest import Access, LoopNest
+
+#: Loops shorter than this leave most of a tile empty.
+SHORTEST = 8
+
+
+@dataclass(frozen=True, slots=True)
+class TransposedAccess:
+    """`axis` is the loop along which `loads` are contiguous; the stores are contiguous along the inner loop."""
+
+    axis: Axis
+    loads: list[Access]
+
+
+def crossing(nest: LoopNest) -> TransposedAccess:
+    """Finds loads that are contiguous along another loop than the stores. Raises Unsupported if there are none, or if a
+    loop is too short.
+    """
+    if len(nest.inner) != 1 or not nest.outer:
+        raise Unsupported("a nest of one loop has nothing to transpose")
+    inner = nest.inner[0]
+    if any(access.index.get(inner, 0) != 1 for access, _ in nest.stores):
+        raise Unsupported("stores that are not contiguous")
+    for axis in reversed(nest.outer):
+        loads = [
+            access
+            for access in dict.fromkeys(nest.loads.values())
+            if access.buffer and not access.computed and access.index.get(axis, 0) == 1
+            if access.index.get(inner, 0) not in (0, 1)
+        ]
+        if loads and not any(isinstance(loop.size, int) and loop.size < SHORTEST for loop in (axis, inner)):
+            return TransposedAccess(axis, loads)
+    raise Unsupported("no load runs across the stores")

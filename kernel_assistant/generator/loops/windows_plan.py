@@ -1,0 +1,91 @@
+"""Plans a nest of windows: what is computed once for a task, at each position of a window, and at each output."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import Axis, Const, Expr, Load, Span, Window, children, ordered, resolve
+from kernel_assistant.generator.loops.nest import Access, LoopNest
+from kernel_assistant.generator.loops.passes import below
+from kernel_assistant.generator.lower.lower import Output
+
+
+@dataclass(slots=True)
+class WindowBody:
+    """One window: `steady` is computed before it, `body` at each of its positions.
+
+    `spans` have their final axes, in the order of the loops; `last` is the one along the inner loop, if there is one.
+    """
+
+    number: int
+    window: Window
+    spans: list[Span]
+    last: Span | None
+    steady: list[Expr]
+    body: list[Expr]
+
+    @property
+    def count(self) -> int:
+        """Positions of one window."""
+        total = 1
+        for span in (*self.spans, *([self.last] if self.last else [])):
+            total *= span.size
+        return total
+
+
+@dataclass(slots=True)
+class WindowPlan:
+    """The windows, then the values computed from them at each output: `steady` and `body`."""
+
+    parts: list[WindowBody]
+    steady: list[Expr]
+    body: list[Expr]
+    stores: list[tuple[Access, Output]]
+
+
+def plan_windows(nest: LoopNest) -> WindowPlan:
+    """Plans the windows of a nest. Raises Unsupported if the outputs do not all have the loops of the windows."""
+    if not nest.inner:
+        raise Unsupported("a window with a single output")
+    windows = [expr for expr in nest.program.exprs if isinstance(expr, Window)]
+    inner = set(nest.inner)
+    parts = [_part(nest, number, window, inner) for number, window in enumerate(windows)]
+    after = _after([output.expr for _, output in nest.stores])
+    moving = _moving(nest, after, inner)
+    body = [expr for expr in after if id(expr) in moving]
+    return WindowPlan(parts, [expr for expr in after if id(expr) not in moving], body, nest.stores)
+
+
+def _part(nest: LoopNest, number: int, window: Window, inner: set[Axis]) -> WindowBody:
+    spans = [replace(span, source=resolve((span.source,))[0], out=resolve((span.out,))[0]) for span in window.spans]
+    order = {axis: place for place, axis in enumerate([*nest.outer, *nest.inner])}
+    spans.sort(key=lambda span: order.get(span.out, -1))
+    exprs = [expr for expr in ordered([window.arg]) if not isinstance(expr, Const)]
+    moving = _moving(nest, exprs, inner | {span.source for span in spans})
+    last = next((span for span in spans if span.out in inner), None)
+    return WindowBody(
+        number,
+        window,
+        [span for span in spans if span is not last],
+        last,
+        [expr for expr in exprs if id(expr) not in moving],
+        [expr for expr in exprs if id(expr) in moving],
+    )
+
+
+def _after(roots: list[Expr]) -> list[Expr]:
+    """The expressions that are computed from windows and other loads at each output, in order."""
+    seen = below(roots, until=Window)
+    return [expr for expr in ordered(roots) if id(expr) in seen and not isinstance(expr, Const | Window)]
+
+
+def _moving(nest: LoopNest, exprs: list[Expr], axes: set[Axis]) -> set[int]:
+    """Those of `exprs` that vary along `axes`; windows always do."""
+    found: set[int] = set()
+    for expr in exprs:
+        along = isinstance(expr, Load) and any(axis in axes for axis in nest.loads[id(expr)].index)
+        below = any(id(child) in found or isinstance(child, Window) for child in children(expr))
+        if along or below:
+            found.add(id(expr))
+    return found

@@ -1,0 +1,1 @@
+"""Operators of a graph as expressions over loops, one rule an operator."""

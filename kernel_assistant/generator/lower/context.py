@@ -1,0 +1,170 @@
+"""The state while one node is lowered to expressions: values so far, and the operations on axes that all operators
+share.
+"""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import (
+    COMPUTE,
+    Axes,
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    TensorExpr,
+    resolve,
+    split,
+)
+from kernel_assistant.generator.ir.literals import decoded
+from kernel_assistant.generator.ir.sizes import Size, divide, mul, parse_size, product
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.graph import Operand
+
+RANK = {"bool": 0, "int64_t": 1, "float": 2, "double": 3}
+
+
+class Context:
+    """Lowering state of one graph. Values are found by name; `node` is the one being lowered."""
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+        self.values: dict[str, TensorExpr | tuple[TensorExpr, ...]] = {}
+        self.sliced: dict[int, tuple[TensorExpr, int]] = {}
+        self.shapes: list[tuple[Axes, ...]] = []
+        self.node: Node
+
+    def value(self, operand: Operand) -> TensorExpr:
+        """The tensor that `operand` names."""
+        if not isinstance(operand, str) or not operand.startswith("%"):
+            raise Unsupported(f"{self.node.op} wants a tensor, got {operand!r}")
+        found = self.values[operand[1:]]
+        if isinstance(found, tuple):
+            raise Unsupported(f"{self.node.op} reads all results of {operand[1:]}")
+        return found
+
+    def operand(self, operand: Operand, ctype: str) -> TensorExpr:
+        """A tensor or a scalar (number, or size expression) as a value without axes."""
+        if isinstance(operand, str) and operand.startswith("%"):
+            return self.value(operand)
+        operand = decoded(operand, self.node.op)
+        if isinstance(operand, str):
+            return TensorExpr(Const(ctype, parse_size(operand)), (), "i64")
+        if operand is None or isinstance(operand, list):
+            raise Unsupported(f"{self.node.op} with operand {operand!r}")
+        return TensorExpr(Const(ctype, operand), (), "f32")
+
+    def argument(self, position: int, name: str, default: Operand = None) -> Operand:
+        """An argument of the node by position or keyword; `default` if it is missing."""
+        given = self.node.args[position] if position < len(self.node.args) else self.node.kwargs.get(name, default)
+        return decoded(given, self.node.op)
+
+    def number(self, position: int, name: str, default: float) -> float:
+        found = self.argument(position, name, default)
+        if found is None:
+            return default
+        if not isinstance(found, int | float):
+            raise Unsupported(f"{self.node.op}: {name} is {found!r}, not a number")
+        return found
+
+    def result(self, expr: Expr, dims: tuple[Axes, ...], dtype: str = "") -> TensorExpr:
+        self.shapes.append(dims)
+        return TensorExpr(expr, dims, dtype or self.node.spec.dtype)
+
+
+def cast(expr: Expr, ctype: str) -> Expr:
+    """`expr` as a value of C type `ctype`."""
+    if expr.ctype == ctype:
+        return expr
+    if isinstance(expr, Const):
+        return Const(ctype, expr.value)
+    if ctype == "bool":
+        return Op(ctype, "({0} != 0)", (expr,))
+    return Op(ctype, f"({ctype}){{0}}", (expr,))
+
+
+def source(name: str, spec: TensorSpec) -> TensorExpr:
+    """The value of a graph input: one axis for each dimension whose size is not 1."""
+    sizes = [parse_size(size) for size in spec.shape]
+    strides = [parse_size(stride) for stride in spec.strides] if spec.strides is not None else contiguous(sizes)
+    dims = tuple(() if size == 1 else (Axis(size),) for size in sizes)
+    index = {dim[0]: stride for dim, stride in zip(dims, strides, strict=True) if dim}
+    return TensorExpr(Load(COMPUTE[spec.dtype], name, spec.dtype, index), dims, spec.dtype)
+
+
+def contiguous(sizes: list[Size]) -> list[Size]:
+    strides: list[Size] = []
+    step: Size = 1
+    for size in reversed(sizes):
+        strides.append(step)
+        step = mul(step, size)
+    return strides[::-1]
+
+
+def unify(left: Axes, right: Axes) -> None:
+    """Make two non-empty lists of axes with the same total size refer to the same loops."""
+    a, b = list(resolve(left)), list(resolve(right))
+    while a and b:
+        x, y = a.pop(0), b.pop(0)
+        if x is y:
+            continue
+        if x.size == y.size:
+            y.parts = (x,)
+            continue
+        big, small, rest = (x, y, a) if divide(x.size, y.size) is not None else (y, x, b)
+        trailing = divide(big.size, small.size)
+        if trailing is None:
+            raise Unsupported("operands have dimensions that do not line up")
+        split(big, trailing)
+        assert big.parts is not None
+        small.parts = (big.parts[0],)
+        rest.insert(0, big.parts[1])
+    if a or b:
+        raise Unsupported("operands have different sizes")
+
+
+def broadcast(*shapes: tuple[Axes, ...]) -> tuple[Axes, ...]:
+    """Axes of the broadcast of several shapes; equal dimensions become the same loops."""
+    rank = max(len(shape) for shape in shapes)
+    dims: list[Axes] = [()] * rank
+    for shape in shapes:
+        for place, axes in enumerate(shape, rank - len(shape)):
+            if axes and dims[place]:
+                if axes is not dims[place]:
+                    unify(dims[place], axes)
+            elif axes:
+                dims[place] = axes
+    return tuple(dims)
+
+
+def regroup(dims: tuple[Axes, ...], shape: tuple[Size, ...]) -> tuple[Axes, ...]:
+    """Axes of the dimensions of a view to `shape`, splitting an axis where a dimension of `shape` ends inside it."""
+    left = [axis for dim in dims for axis in resolve(dim)]
+    found: list[Axes] = []
+    for size in shape:
+        taken: list[Axis] = []
+        need = size
+        while need != 1:
+            if not left:
+                raise Unsupported("a view whose sizes cannot be matched")
+            axis = left.pop(0)
+            rest = divide(need, axis.size)
+            if rest is None:
+                trailing = divide(axis.size, need)
+                if trailing is None:
+                    raise Unsupported("a view that mixes dimensions")
+                split(axis, trailing)
+                assert axis.parts is not None
+                left.insert(0, axis.parts[1])
+                axis, rest = axis.parts[0], 1
+            taken.append(axis)
+            need = rest
+        found.append(tuple(taken))
+    if left:
+        raise Unsupported("a view whose sizes cannot be matched")
+    return tuple(found)
+
+
+def dim_size(axes: Axes) -> Size:
+    return product([axis.size for axis in axes])

@@ -1,0 +1,235 @@
+"""Replaces composite operators by several nodes, so that a graph can be cut inside them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.sizes import size_operands
+from kernel_assistant.generator.lower.large_convolutions import as_product
+from kernel_assistant.generator.lower.node_writer import NodeWriter
+from kernel_assistant.generator.lower.numbers import HALVES
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.graph import Operand
+
+
+def expand(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
+    """The same graph without the operators of `EXPANSIONS`, except for nodes in `stay`; returns the graph itself if
+    there are none.
+    """
+    if not any(_name(node) in EXPANSIONS for node in graph.nodes):
+        return graph
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        expansion = None if node.name in stay else EXPANSIONS.get(_name(node))
+        nodes += [node] if expansion is None else expansion(NodeWriter(graph, node))
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
+
+
+def in_steps(graph: OpGraph, dim: int, stay: frozenset[str] = frozenset()) -> OpGraph:
+    """The same graph with every sum, mean or extreme over all dimensions split into two: over `dim`, then over the
+    rest. Nodes in `stay` are not split.
+
+    The first of the two can then be part of the kernel that computes its argument row by row, which writes only one
+    value for each row.
+    """
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        nodes += (node.name not in stay and _two_steps(NodeWriter(graph, node), dim)) or [node]
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
+
+
+def _two_steps(writer: NodeWriter, dim: int) -> list[Node]:
+    """The two nodes that replace a reduction. Empty if the node does not reduce a tensor of two or more dimensions to
+    one number.
+    """
+    node, name = writer.node, _name(writer.node)
+    at = REDUCTION_AT.get(name)
+    if node.spec.shape or (at is None and (name not in STEPS or len(node.args) != 1 or node.kwargs)):
+        return []
+    tensors = node.args[: 1 if at is None else 2]
+    shapes = {writer.spec(operand).shape for operand in tensors}
+    shape = shapes.pop()
+    if shapes or len(shape) <= max(dim, 1):
+        return []
+    values, reduction = node.args[0], name
+    if at is not None:
+        chosen = writer.argument(at, "reduction", 1)
+        reduction = "mean" if chosen == 1 else "sum"
+        kwargs = {key: operand for key, operand in node.kwargs.items() if key != "reduction"}
+        args = [*node.args[:at], *[None] * (at - len(node.args)), 0, *node.args[at + 1 :]]
+        values = writer.add(node.op, *args, shape=shape, **kwargs)
+    rest = tuple(size for place, size in enumerate(shape) if place != dim % len(shape))
+    rows = writer.add(STEPS[reduction], values, [dim], shape=rest)
+    if reduction != "mean":
+        return writer.end(reduction, rows)
+    total = writer.add("sum", rows, shape=())
+    return writer.end("div.Tensor", total, _elements(*shape))
+
+
+def _elements(*shape: str) -> str:
+    """The number of elements as a size; "" without dimensions."""
+    return "*".join(f"({size})" for size in shape)
+
+
+#: Reductions over everything, and what their first step is.
+STEPS = {
+    "sum": "sum.dim_IntList",
+    "mean": "sum.dim_IntList",
+    "max": "amax",
+    "min": "amin",
+    "amax": "amax",
+    "amin": "amin",
+}
+#: Elementwise losses: where their argument `reduction` is.
+REDUCTION_AT = {
+    **dict.fromkeys("mse_loss l1_loss huber_loss smooth_l1_loss kl_div soft_margin_loss".split(), 2),
+    "binary_cross_entropy": 3,
+    "binary_cross_entropy_with_logits": 4,
+    "poisson_nll_loss": 5,
+}
+
+
+def _name(node: Node) -> str:
+    return node.op.partition(".")[0]
+
+
+def _class_loss(writer: NodeWriter, smoothing: float, logarithms: bool) -> list[Node]:
+    """nll_loss and cross_entropy_loss: (scores, target, weight, reduction, ignore_index)."""
+    scores, target = writer.node.args[:2]
+    weight, reduction = writer.argument(2, "weight"), writer.argument(3, "reduction", 1)
+    ignored = writer.argument(4, "ignore_index", -100)
+    shape = writer.spec(scores).shape
+    rest = (shape[0], *shape[2:]) if len(shape) > 1 else ()
+    rows = writer.add("ka_class_loss", scores, target, weight, ignored, smoothing, logarithms, shape=rest)
+    if reduction == 0:
+        return writer.reduced(rows, 0)
+    if writer.spec(target).dtype[0] == "f":
+        # Probabilities: the mean is over the rows, whatever they weigh.
+        return writer.reduced(rows, reduction)
+    if reduction == 2:
+        return writer.end("sum", rows)
+    counts = writer.add("ka_class_weight", target, weight, ignored, shape=rest)
+    total, below = writer.add("sum", rows, shape=()), writer.add("sum", counts, shape=())
+    return writer.end("div.Tensor", total, below)
+
+
+def _cross_entropy(writer: NodeWriter) -> list[Node]:
+    smoothing = writer.argument(5, "label_smoothing", 0.0)
+    return _class_loss(writer, float(str(smoothing)), False)
+
+
+def _nll(writer: NodeWriter) -> list[Node]:
+    return _class_loss(writer, 0.0, True)
+
+
+def _triplet(writer: NodeWriter) -> list[Node]:
+    anchor, positive, negative = writer.node.args[:3]
+    margin, power = writer.argument(3, "margin", 1.0), writer.argument(4, "p", 2.0)
+    eps = writer.argument(5, "eps", 1e-6)
+    specs = [writer.spec(operand).shape for operand in (anchor, positive, negative)]
+    rest = max(specs, key=len)[:-1]
+    if len({len(shape) for shape in specs}) > 1:
+        raise Unsupported(f"{writer.node.op} of tensors of different rank")
+
+    def distance(left: Operand, right: Operand) -> str:
+        return writer.add("pairwise_distance", left, right, power, eps, shape=rest)
+
+    near, far = distance(anchor, positive), distance(anchor, negative)
+    if writer.argument(6, "swap", False):
+        far = writer.add("minimum", far, distance(positive, negative), shape=rest)
+    apart = writer.add("sub.Tensor", near, far, shape=rest)
+    missed = writer.add("clamp_min", writer.add("add.Tensor", apart, margin, shape=rest), 0, shape=rest)
+    return writer.reduced(missed, writer.argument(7, "reduction", 1))
+
+
+def _cosine_embedding(writer: NodeWriter) -> list[Node]:
+    left, right, target = writer.node.args[:3]
+    shape = writer.spec(left).shape
+    if writer.spec(right).shape != shape or writer.spec(target).shape != shape[:-1]:
+        raise Unsupported(f"{writer.node.op} of tensors of different shapes")
+    rest = shape[:-1]
+
+    def dot(one: Operand, other: Operand) -> str:
+        return writer.add("sum.dim_IntList", writer.add("mul.Tensor", one, other, shape=shape), [-1], shape=rest)
+
+    squares = [writer.add("add.Tensor", dot(side, side), 1e-12, shape=rest) for side in (left, right)]
+    length = writer.add("sqrt", writer.add("mul.Tensor", *squares, shape=rest), shape=rest)
+    cosine = writer.add("div.Tensor", dot(left, right), length, shape=rest)
+    alike = writer.add("rsub.Scalar", cosine, 1, shape=rest)
+    margin = writer.argument(3, "margin", 0.0)
+    unlike = writer.add("clamp_min", writer.add("sub.Tensor", cosine, margin, shape=rest), 0, shape=rest)
+    rows = writer.add("ka_by_sign", alike, unlike, target, shape=rest)
+    return writer.reduced(rows, writer.argument(4, "reduction", 1))
+
+
+def _bias_after(writer: NodeWriter) -> list[Node]:
+    """A convolution without its bias, followed by an addition. The library may compute the addition too, or the next
+    kernel does at no cost. A convolution that is too large for cuDNN may become a product.
+    """
+    if product := as_product(writer):
+        return product
+    node, bias = writer.node, writer.argument(2, "bias")
+    if bias is None:
+        return [node]
+    rank = len(writer.spec(node.args[1]).shape) - 2
+    channels = node.spec.shape[-1 - rank]
+    kwargs = {key: operand for key, operand in node.kwargs.items() if key != "bias"}
+    args = (*node.args[:2], None, *node.args[3:])
+    plain = Node(name=writer.name(), op=node.op, args=args, kwargs=kwargs, spec=node.spec)
+    shape = (channels, *["1"] * rank)
+    spec = TensorSpec(dtype=writer.spec(bias).dtype, shape=shape)
+    shift = Node(name=writer.name(), op="view", args=(bias, size_operands(shape)), spec=spec)
+    return [plain, shift, *writer.end("add.Tensor", f"%{plain.name}", f"%{shift.name}")]
+
+
+def _dot(writer: NodeWriter) -> list[Node]:
+    """A product of two vectors; any other product as it is."""
+    left, right = writer.node.args[:2]
+    shape = writer.spec(left).shape
+    if len(shape) != 1 or writer.spec(right).shape != shape:
+        return [writer.node]
+    return writer.end("sum", writer.add("mul.Tensor", left, right, shape=shape))
+
+
+def _bilinear(writer: NodeWriter) -> list[Node]:
+    """A product over the last dimension of the second input, then a sum over that of the first. Not for half types,
+    which would be rounded between the two.
+    """
+    first, second, weight = writer.node.args[:3]
+    bias, dtype = writer.argument(3, "bias"), writer.node.spec.dtype
+    *rest, inputs = writer.spec(first).shape
+    out, _, others = writer.spec(weight).shape
+    if dtype in HALVES:
+        return [writer.node]
+    flat = writer.view(weight, (_elements(out, inputs), others), dtype)
+    product = writer.add("linear", second, flat, shape=(*rest, _elements(out, inputs)))
+    beside = writer.view(product, (*rest, out, inputs), dtype)
+    rows = writer.view(first, (*rest, "1", inputs), dtype)
+    terms = writer.add("mul.Tensor", beside, rows, shape=(*rest, out, inputs))
+    if bias is None:
+        return writer.end("sum.dim_IntList", terms, [-1])
+    return writer.end("add.Tensor", writer.add("sum.dim_IntList", terms, [-1], shape=(*rest, out)), bias)
+
+
+def _take(writer: NodeWriter) -> list[Node]:
+    """The elements at positions in the flat tensor."""
+    value, positions = writer.node.args[:2]
+    if not isinstance(positions, str):
+        raise Unsupported(f"{writer.node.op} wants a tensor, got {positions!r}")
+    shape = writer.spec(value).shape
+    flat = (_elements(*shape) or "1",)
+    return writer.end("index.Tensor", writer.view(value, flat, writer.spec(value).dtype), [positions])
+
+
+CONVOLUTIONS = "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution".split()
+EXPANSIONS: dict[str, Callable[[NodeWriter], list[Node]]] = {
+    "cross_entropy_loss": _cross_entropy,
+    **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), _nll),
+    "triplet_margin_loss": _triplet,
+    "take": _take,
+    "bilinear": _bilinear,
+    "cosine_embedding_loss": _cosine_embedding,
+    **dict.fromkeys(CONVOLUTIONS, _bias_after),
+    **dict.fromkeys(("dot", "vdot", "matmul"), _dot),
+}

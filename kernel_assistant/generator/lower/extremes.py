@@ -1,0 +1,61 @@
+"""Positions of the largest or smallest element: argmax, argmin, and those of max, min, cummax and cummin."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.expr import Axes, Const, Expr, Index, Load, Op, Reduce, TensorExpr
+from kernel_assistant.generator.ir.sizes import Size, mul
+from kernel_assistant.generator.lower.context import Context, cast
+
+#: Types whose values and a 32-bit position fit one 64-bit key.
+SHORT_TYPES = ("f32", "bf16", "f16", "i32", "i16", "i8", "u8", "b1")
+#: The largest position that a key holds.
+MOST_PLACE = (1 << 32) - 1
+
+
+def position(axes: Axes) -> Expr:
+    """The position along `axes`, the last one running fastest."""
+    index: Index = {}
+    step: Size = 1
+    for axis in reversed(axes):
+        index[axis] = step
+        step = mul(step, axis.size)
+    return Load("int64_t", "", "i64", index)
+
+
+def place_of(kind: str, value: TensorExpr, axes: Axes) -> Expr:
+    """The first position of the largest ("max") or smallest ("min") element; of the first NaN where there is one."""
+    if not axes:
+        return Const("int64_t", 0)
+    expr = cast(value.expr, "int64_t") if value.expr.ctype == "bool" else value.expr
+    if value.dtype not in SHORT_TYPES:
+        best = Reduce(expr.ctype, kind, expr, axes)
+        nan = "" if expr.ctype == "int64_t" else " || {0} != {0}"
+        there = f"({{0}} == {{1}}{nan} ? {{2}} : INT64_MAX)"
+        return Reduce("int64_t", "min", Op("int64_t", there, (expr, best, position(axes))), axes)
+    key = Op("int64_t", "ka_key({0}, {1})", (_ascending(kind, expr), position(axes)))
+    return Op("int64_t", "ka_key_place({0})", (Reduce("int64_t", "max", key, axes),))
+
+
+def last_key(kind: str, expr: Expr, axes: Axes) -> Expr:
+    """A number whose maximum belongs to the last position of the largest or smallest element; NaN counts as such.
+    `last_place` gives that position."""
+    return Op("int64_t", f"ka_key({{0}}, {MOST_PLACE} - {{1}})", (_ascending(kind, expr), position(axes)))
+
+
+def last_place(key: Expr) -> Expr:
+    return Op("int64_t", f"{MOST_PLACE} - ka_key_place({{0}})", (key,))
+
+
+def _ascending(kind: str, expr: Expr) -> Expr:
+    """The expression with its order reversed if the smallest element is wanted."""
+    return Op(expr.ctype, "~{0}" if expr.ctype == "int64_t" else "-{0}", (expr,)) if kind == "min" else expr
+
+
+def arg_extreme(kind: str, context: Context, value: TensorExpr, places: list[int], keep: bool) -> TensorExpr:
+    """The value of argmax (kind "max") or argmin ("min") over the dimensions `places`; all dimensions mean the
+    flattened tensor.
+    """
+    axes = tuple(axis for place in places for axis in value.dims[place])
+    kept = [() if place in places else dim for place, dim in enumerate(value.dims)]
+    dims = tuple(dim for place, dim in enumerate(kept) if keep or place not in places)
+    return context.result(place_of(kind, value, axes), dims, "i64")

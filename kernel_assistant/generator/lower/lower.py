@@ -1,0 +1,145 @@
+"""OpGraph → LoopProgram: scalar expressions of all outputs over shared axes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import Axes, Axis, Expr, Index, PrefixScan, Reduce, TensorExpr, ordered, resolve
+from kernel_assistant.generator.ir.sizes import mul, parse_size
+from kernel_assistant.generator.lower.context import Context, contiguous, source, unify
+from kernel_assistant.generator.lower.expand import expand
+from kernel_assistant.generator.lower.movement.gathers import GATHERS
+from kernel_assistant.generator.lower.movement.layout import JOINING
+from kernel_assistant.generator.lower.movement.layout_diagonals import DIAGONALS
+from kernel_assistant.generator.lower.movement.layout_resize import RESIZING
+from kernel_assistant.generator.lower.movement.layout_views import RESHAPING
+from kernel_assistant.generator.lower.movement.views import VIEWS
+from kernel_assistant.generator.lower.pointwise import lower_pointwise
+from kernel_assistant.generator.lower.reductions import REDUCTIONS
+from kernel_assistant.generator.lower.windows_lower import WINDOWS
+from kernel_assistant.records import OpGraph, TensorSpec
+
+#: Operators that are not elementwise.
+LOWERINGS = {**JOINING, **DIAGONALS, **RESHAPING, **RESIZING, **GATHERS, **WINDOWS, **VIEWS, **REDUCTIONS}
+
+#: Nodes that compute nothing.
+IGNORED = ("_assert_tensor_metadata", "sym_size", "_assert_scalar", "sym_constrain_range_for_size", "_assert_async")
+
+
+@dataclass(eq=False, slots=True)
+class Output:
+    """One result: `expr` and the buffer to which its value is written."""
+
+    name: str
+    spec: TensorSpec
+    expr: Expr
+    index: Index
+
+
+@dataclass(slots=True)
+class LoopProgram:
+    """Outputs, every expression below them (arguments first), and the shapes that were met, as resolved axes."""
+
+    outputs: list[Output]
+    exprs: list[Expr]
+    shapes: list[Axes]
+
+
+def lower(graph: OpGraph) -> LoopProgram:
+    """Lowers a graph to expressions. Raises Unsupported with a one-line reason."""
+    graph = expand(graph)
+    context = Context(graph)
+    for value in graph.inputs:
+        context.values[value.name] = source(value.name, value.spec)
+        context.shapes.append(context.value(f"%{value.name}").dims)
+    for node in graph.nodes:
+        if node.op.partition(".")[0] in IGNORED:
+            continue
+        context.node = node
+        found = context.values[node.name] = _lower_node(context)
+        if isinstance(found, TensorExpr) and not found.expr.node:
+            found.expr.node = node.name
+    _join_outputs(context)
+    outputs = [_output(context, number, name) for number, name in enumerate(graph.outputs)]
+    exprs = ordered([output.expr for output in outputs])
+    _join_reductions(context, exprs)
+    return LoopProgram(outputs, exprs, _shapes(context))
+
+
+def _lower_node(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
+    name = context.node.op.partition(".")[0]
+    lowering = LOWERINGS.get(name)
+    found = lowering(context) if lowering is not None else lower_pointwise(context)
+    if found is None:
+        raise Unsupported(f"operator {context.node.op}")
+    return found if isinstance(found, tuple) else _filled(context, found)
+
+
+def _filled(context: Context, value: TensorExpr) -> TensorExpr:
+    """Gives each dimension that has no axis although its size is not 1 (an expanded or constant one) its own axis."""
+    shape = context.node.spec.shape
+    if len(shape) != len(value.dims):
+        raise Unsupported(f"{context.node.op} of rank {len(value.dims)} where the graph says {len(shape)}")
+    if all(axes or size == "1" for axes, size in zip(value.dims, shape, strict=True)):
+        return value
+    dims = tuple(
+        axes or (() if size == "1" else (Axis(parse_size(size)),)) for axes, size in zip(value.dims, shape, strict=True)
+    )
+    return context.result(value.expr, dims, value.dtype)
+
+
+def _output(context: Context, number: int, name: str) -> Output:
+    value, spec = context.values[name], context.graph.spec(name)
+    if isinstance(value, tuple):
+        raise Unsupported(f"output {name} is several tensors")
+    sizes = [parse_size(size) for size in spec.shape]
+    strides = [parse_size(stride) for stride in spec.strides] if spec.strides is not None else contiguous(sizes)
+    index: Index = {}
+    for axes, stride in zip(value.dims, strides, strict=True):
+        step = stride
+        for axis in reversed(axes):
+            index[axis] = step
+            step = mul(step, axis.size)
+    return Output(f"out{number}", spec, value.expr, index)
+
+
+def _shapes(context: Context) -> list[Axes]:
+    shapes = []
+    for dims in context.shapes:
+        axes = tuple(axis for dim in dims for axis in resolve(dim))
+        if len(set(axes)) != len(axes):
+            raise Unsupported("one tensor read along two different dimensions at once")
+        shapes.append(axes)
+    return shapes
+
+
+def _join_outputs(context: Context) -> None:
+    """Makes outputs of equal shape share their loops, even if they read different parts of an input."""
+    first: dict[tuple[str, ...], TensorExpr] = {}
+    for name in context.graph.outputs:
+        value = context.values[name]
+        if isinstance(value, TensorExpr):
+            shared = first.setdefault(context.graph.spec(name).shape, value)
+            for left, right in zip(shared.dims, value.dims, strict=True):
+                _join(context, left, right)
+
+
+def _join_reductions(context: Context, exprs: list[Expr]) -> None:
+    """Makes separate reductions of equal sizes share their loop."""
+    first: Axes = ()
+    for expr in exprs:
+        if isinstance(expr, Reduce | PrefixScan):
+            axes = expr.axes if isinstance(expr, Reduce) else (expr.axis,)
+            first = first or axes
+            _join(context, first, axes)
+
+
+def _join(context: Context, left: Axes, right: Axes) -> None:
+    """Make two loops one if their sizes agree and no tensor varies along both."""
+    a, b = resolve(left), resolve(right)
+    if a == b or [axis.size for axis in a] != [axis.size for axis in b]:
+        return
+    met = [{axis for dim in dims for axis in resolve(dim)} for dims in context.shapes]
+    if not any(shape & set(a) and shape & set(b) for shape in met):
+        unify(a, b)

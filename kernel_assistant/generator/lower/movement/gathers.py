@@ -1,0 +1,117 @@
+"""Operators that read at positions given by a tensor: embedding, index_select, gather, indexing by integer tensors,
+one_hot.
+
+A negative index counts from the end. An index outside the dimension is an error in PyTorch; here it reads the nearest
+element that exists, and `one_hot` gives a row of zeros.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import Axes, Axis, Expr, Op, TensorExpr, resolve
+from kernel_assistant.generator.ir.sizes import Size, parse_size
+from kernel_assistant.generator.lower.context import Context, broadcast, dim_size
+from kernel_assistant.generator.lower.movement.views import dimension
+from kernel_assistant.generator.lower.moving import move
+from kernel_assistant.generator.lower.positions import Position, axes_index, integer, iota, whole
+from kernel_assistant.records.graph import Operand
+
+Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
+
+
+def _index(context: Context, operand: Operand) -> TensorExpr:
+    """An integer tensor of indices."""
+    value = context.value(operand)
+    if value.dtype not in ("i64", "i32", "i16", "i8", "u8"):
+        raise Unsupported(f"{context.node.op} with indices of {value.dtype}")
+    return value
+
+
+def _existing(index: Expr, size: Size) -> Expr:
+    """The position that an index refers to, clamped to the nearest existing one."""
+    wrapped = integer("({0} < 0 ? {0} + {1} : {0})", index, whole(size))
+    return integer("ka_clamp({0}, 0, {1} - 1)", wrapped, whole(size))
+
+
+def _at(value: TensorExpr, place: int, index: Expr) -> Expr:
+    """`value` read at a data-dependent position along one dimension."""
+    axes = value.dims[place]
+    return move(value.expr, axes, Position(term=_existing(index, dim_size(axes)))) if axes else value.expr
+
+
+def _embedding(context: Context) -> TensorExpr:
+    table, index = context.value(context.node.args[0]), _index(context, context.node.args[1])
+    return context.result(_at(table, 0, index.expr), (*index.dims, *table.dims[1:]))
+
+
+def _index_select(context: Context) -> TensorExpr:
+    value, index = context.value(context.node.args[0]), _index(context, context.node.args[2])
+    place = dimension(context, context.node.args[1], len(value.dims))
+    return context.result(
+        _at(value, place, index.expr), (*value.dims[:place], *(index.dims or ((),)), *value.dims[place + 1 :])
+    )
+
+
+def _tensor_index(context: Context) -> TensorExpr:
+    """x[:, i, j]: integer tensors for neighbouring dimensions."""
+    value, items = context.value(context.node.args[0]), context.node.args[1]
+    places = [place for place, item in enumerate(items) if item is not None] if isinstance(items, list) else []
+    if not isinstance(items, list) or not places or places != list(range(places[0], places[-1] + 1)):
+        raise Unsupported("index by tensors for dimensions that are not neighbours")
+    indices = [_index(context, items[place]) for place in places]
+    expr = value.expr
+    for place, index in zip(places, indices, strict=True):
+        expr = _at(TensorExpr(expr, value.dims, value.dtype), place, index.expr)
+    dims = broadcast(*(index.dims for index in indices))
+    return context.result(expr, (*value.dims[: places[0]], *dims, *value.dims[places[-1] + 1 :]))
+
+
+def _gather(context: Context) -> TensorExpr:
+    value, index = context.value(context.node.args[0]), _index(context, context.node.args[2])
+    place = dimension(context, context.node.args[1], len(value.dims))
+    return _along(context, value, index, place)
+
+
+def _take_along(context: Context) -> TensorExpr:
+    value, index = context.value(context.node.args[0]), _index(context, context.node.args[1])
+    dim = context.argument(2, "dim")
+    if dim is None:
+        raise Unsupported("take_along_dim without a dimension")
+    return _along(context, value, index, dimension(context, dim, len(value.dims)))
+
+
+def _along(context: Context, value: TensorExpr, index: TensorExpr, place: int) -> TensorExpr:
+    """Reads along one dimension at the positions in `index`, which has the value's rank; the other dimensions keep
+    their positions.
+    """
+    expr, dims = _at(value, place, index.expr), list(index.dims)
+    for other, (mine, theirs) in enumerate(zip(value.dims, index.dims, strict=True)):
+        if other == place or not mine:
+            continue
+        size = parse_size(context.node.spec.shape[other])
+        if theirs:
+            expr = move(expr, mine, Position(axes_index(resolve(theirs))))
+        elif size == 1:
+            expr = move(expr, mine, Position())
+        else:
+            dims[other] = mine
+    return context.result(expr, tuple(dims))
+
+
+def _one_hot(context: Context) -> TensorExpr:
+    index, classes = _index(context, context.node.args[0]), parse_size(context.node.spec.shape[-1])
+    last: Axes = () if classes == 1 else (Axis(classes),)
+    position = iota(axes_index(last))
+    return context.result(Op("int64_t", "({0} == {1} ? 1 : 0)", (index.expr, position)), (*index.dims, last))
+
+
+GATHERS: dict[str, Lowering] = {
+    "embedding": _embedding,
+    "index_select": _index_select,
+    "index": _tensor_index,
+    "gather": _gather,
+    "take_along_dim": _take_along,
+    "one_hot": _one_hot,
+}

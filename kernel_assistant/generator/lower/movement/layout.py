@@ -1,0 +1,261 @@
+"""Operators that move elements to other positions: joining, padding, rolling."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import COMPUTE, Axes, Axis, Expr, TensorExpr, resolve
+from kernel_assistant.generator.ir.sizes import Size, add, mul, parse_size
+from kernel_assistant.generator.lower.context import Context, broadcast, cast, dim_size, regroup
+from kernel_assistant.generator.lower.movement.views import dimension, exclusive_scan
+from kernel_assistant.generator.lower.moving import behind, move
+from kernel_assistant.generator.lower.positions import (
+    Position,
+    axes_index,
+    both,
+    condition,
+    integer,
+    iota,
+    select,
+    whole,
+    within,
+)
+from kernel_assistant.records.graph import Operand
+
+Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
+
+
+def new_axes(size: Size) -> Axes:
+    return () if size == 1 else (Axis(size),)
+
+
+def along(axes: Axes, offset: Size = 0) -> Expr:
+    """The position along new axes, plus `offset`."""
+    return iota(axes_index(axes), offset)
+
+
+def tensors(context: Context) -> list[TensorExpr]:
+    """The tensors in the list that is the node's first argument."""
+    items = context.node.args[0]
+    return [context.value(item) for item in items] if isinstance(items, list) else []
+
+
+def _cat(context: Context) -> TensorExpr:
+    values = [value for value in tensors(context) if not _empty(value)]
+    rank = len(context.node.spec.shape)
+    dim = min(1, rank - 1) if context.node.op.startswith("hstack") else context.argument(1, "dim", 0)
+    place = dimension(context, dim, rank)
+    found = exclusive_scan(context, values, place)
+    if found is not None:
+        return found
+    axes = new_axes(parse_size(context.node.spec.shape[place]))
+    values, dims = _aligned(context, values, place)
+    parts: list[tuple[Expr, Expr]] = []
+    start: Size = 0
+    for value in values:
+        size = dim_size(value.dims[place])
+        guard = within(along(axes, mul(-1, start)), size)
+        if value.dims[place]:
+            expr = move(value.expr, value.dims[place], Position(axes_index(axes), mul(-1, start), guard=guard))
+        else:
+            expr = behind(value.expr, guard)
+        parts.append((guard, cast(expr, COMPUTE[context.node.spec.dtype])))
+        start = add(start, size)
+    return context.result(_choice(parts), (*dims[:place], axes, *dims[place + 1 :]))
+
+
+def _empty(value: TensorExpr) -> bool:
+    return any(dim_size(axes) == 0 for axes in value.dims)
+
+
+def _choice(parts: Sequence[tuple[Expr, Expr]]) -> Expr:
+    """The value that belongs to the first true condition; the last value needs no condition."""
+    found = parts[-1][1]
+    for guard, expr in reversed(parts[:-1]):
+        found = select(guard, expr, found)
+    return found
+
+
+def _aligned(
+    context: Context, values: list[TensorExpr], place: int | None
+) -> tuple[list[TensorExpr], tuple[Axes, ...]]:
+    """Values that have the same loops in all dimensions except `place`.
+
+    If one loop is used for different dimensions of the values, each gets new loops.
+    """
+    homes: dict[Axis, set[int]] = {}
+    for value in values:
+        for at, axes in enumerate(value.dims):
+            for axis in resolve(axes):
+                homes.setdefault(axis, set()).add(at)
+    kept = [tuple(() if at == place else axes for at, axes in enumerate(value.dims)) for value in values]
+    if all(len(home) == 1 for home in homes.values()):
+        return values, broadcast(*kept)
+    fresh = tuple(new_axes(dim_size(axes)) for axes in kept[0])
+    moved = []
+    for value, own in zip(values, kept, strict=True):
+        expr = value.expr
+        for axes, to in zip(own, fresh, strict=True):
+            expr = move(expr, axes, Position(axes_index(to))) if axes else expr
+        dims = tuple(axes if at == place else fresh[at] for at, axes in enumerate(value.dims))
+        moved.append(TensorExpr(expr, dims, value.dtype))
+    return moved, fresh
+
+
+def _stack(context: Context) -> TensorExpr:
+    place = dimension(context, context.argument(1, "dim", 0), len(context.node.spec.shape))
+    values, dims = _aligned(context, tensors(context), None)
+    axes = new_axes(len(values))
+    guards = [condition("({0} == {1})", along(axes), whole(number)) for number in range(len(values))]
+    ctype = COMPUTE[context.node.spec.dtype]
+    parts = [
+        (guard, cast(behind(value.expr, guard), ctype)) if axes else (guard, cast(value.expr, ctype))
+        for guard, value in zip(guards, values, strict=True)
+    ]
+    return context.result(_choice(parts), (*dims[:place], axes, *dims[place:]))
+
+
+def _pad(context: Context) -> TensorExpr:
+    value, amounts = context.value(context.node.args[0]), context.node.args[1]
+    mode, fill = context.argument(2, "mode", "constant"), context.argument(3, "value", 0.0)
+    if not isinstance(amounts, list) or not all(isinstance(amount, int) for amount in amounts):
+        raise Unsupported(f"pad by {amounts!r}")
+    return pad(context, value, [amount for amount in amounts if isinstance(amount, int)], str(mode), fill)
+
+
+def _constant_pad(context: Context) -> TensorExpr:
+    value, amounts = context.value(context.node.args[0]), context.node.args[1]
+    found = [amount for amount in amounts if isinstance(amount, int)] if isinstance(amounts, list) else []
+    return pad(context, value, found, "constant", context.argument(2, "value", 0.0))
+
+
+def _other_pad(mode: str) -> Lowering:
+    def lower(context: Context) -> TensorExpr:
+        value, amounts = context.value(context.node.args[0]), context.node.args[1]
+        found = [amount for amount in amounts if isinstance(amount, int)] if isinstance(amounts, list) else []
+        return pad(context, value, found, mode, 0.0)
+
+    return lower
+
+
+#: Where a position {0} outside [0, {1}) is read instead.
+OUTSIDE = {
+    "reflect": "({0} < 0 ? -{0} : ({0} < {1} ? {0} : 2 * {1} - 2 - {0}))",
+    "replicate": "ka_clamp({0}, 0, {1} - 1)",
+    "circular": "({0} < 0 ? {0} + {1} : ({0} < {1} ? {0} : {0} - {1}))",
+}
+
+
+def pad(context: Context, value: TensorExpr, amounts: list[int], mode: str, fill: Operand) -> TensorExpr:
+    """`amounts` are (before, after) of the last dimension, of the one before it, and so on; negative amounts cut
+    elements off.
+    """
+    expr, dims = value.expr, list(value.dims)
+    guards: Expr | None = None
+    for number in range(len(amounts) // 2):
+        before, after = amounts[2 * number : 2 * number + 2]
+        place = len(dims) - 1 - number
+        size = dim_size(dims[place])
+        if before == after == 0:
+            continue
+        axes = new_axes(add(size, before + after))
+        position = along(axes, -before)
+        if mode == "constant":
+            guard = within(position, size) if before > 0 or after > 0 else None
+            guards = both(guards, guard)
+            moved = Position(axes_index(axes), -before, guard=guard)
+        else:
+            moved = Position(term=integer(OUTSIDE[mode], position, whole(size)))
+        if dims[place]:
+            expr = move(expr, dims[place], moved)
+        elif moved.guard is not None:
+            expr = behind(expr, moved.guard)
+        dims[place] = axes
+    if guards is not None:
+        expr = select(guards, expr, context.operand(fill if fill is not None else 0.0, expr.ctype).expr)
+    return context.result(expr, tuple(dims))
+
+
+def _roll(context: Context) -> TensorExpr:
+    value, shifts, places = context.value(context.node.args[0]), context.node.args[1], context.argument(2, "dims")
+    numbers = shifts if isinstance(shifts, list) else [shifts]
+    if not places:
+        flat = tuple(axis for axes in value.dims for axis in axes)
+        sizes = [parse_size(size) for size in context.node.spec.shape]
+        expr, axes = _rolled(value.expr, flat, numbers[0])
+        return context.result(expr, regroup((axes,), tuple(sizes)))
+    expr, dims = value.expr, list(value.dims)
+    for shift, operand in zip(numbers, places if isinstance(places, list) else [places], strict=True):
+        place = dimension(context, operand, len(dims))
+        expr, dims[place] = _rolled(expr, dims[place], shift)
+    return context.result(expr, tuple(dims))
+
+
+def _rolled(expr: Expr, axes: Axes, shift: Operand) -> tuple[Expr, Axes]:
+    if not isinstance(shift, int):
+        raise Unsupported(f"roll by {shift!r}")
+    size = dim_size(axes)
+    if not axes:
+        return expr, axes
+    new = new_axes(size)
+    if isinstance(size, int):
+        term = integer("({0} < 0 ? {0} + {1} : {0})", along(new, -(shift % size)), whole(size))
+    else:
+        term = integer("ka_remainder({0}, {1})", along(new, -shift), whole(size))
+    return move(expr, axes, Position(term=term)), new
+
+
+def _unbind(context: Context) -> tuple[TensorExpr, ...]:
+    value = context.value(context.node.args[0])
+    place = dimension(context, context.argument(1, "dim", 0), len(value.dims))
+    axes, count = value.dims[place], dim_size(value.dims[place])
+    if not isinstance(count, int):
+        raise Unsupported("unbind of a dimension of free size")
+    dims = (*value.dims[:place], *value.dims[place + 1 :])
+    exprs = [move(value.expr, axes, Position({}, number)) if axes else value.expr for number in range(count)]
+    return tuple(context.result(expr, dims, value.dtype) for expr in exprs)
+
+
+def _slice_scatter(context: Context) -> TensorExpr:
+    """A tensor of which one slice is replaced by another tensor."""
+    base, part = (context.value(context.node.args[place]) for place in (0, 1))
+    selected = context.node.op.startswith("select")
+    place = dimension(context, context.argument(2, "dim", 0), len(base.dims))
+    start, step = context.argument(3, "index" if selected else "start", 0) or 0, context.argument(5, "step", 1)
+    if not isinstance(start, int) or step != 1 or not base.dims[place]:
+        raise Unsupported(f"{context.node.op} from {start!r} by {step!r}")
+    whole_size, axes = dim_size(base.dims[place]), base.dims[place]
+    offset = start if start >= 0 else add(whole_size, start)
+    own = (*part.dims[:place], (), *part.dims[place:]) if selected else part.dims
+    guard = within(iota(axes_index(axes), mul(-1, offset)), dim_size(own[place]))
+    if own[place]:
+        expr = move(part.expr, own[place], Position(axes_index(axes), mul(-1, offset), guard=guard))
+    else:
+        expr = behind(part.expr, guard)
+    others = [tuple(() if at == place else dim for at, dim in enumerate(dims)) for dims in (base.dims, own)]
+    dims = list(broadcast(*others))
+    dims[place] = axes
+    return context.result(select(guard, cast(expr, base.expr.ctype), base.expr), tuple(dims))
+
+
+def _copy(context: Context) -> TensorExpr:
+    """The value that `copy_` and `fill_` write: the source with the shape and dtype of the target."""
+    source = context.operand(context.node.args[1], COMPUTE[context.node.spec.dtype])
+    missing = len(context.node.spec.shape) - len(source.dims)
+    return context.result(cast(source.expr, COMPUTE[context.node.spec.dtype]), (*((),) * missing, *source.dims))
+
+
+JOINING: dict[str, Lowering] = {
+    **dict.fromkeys(("cat", "concat", "hstack"), _cat),
+    "stack": _stack,
+    "copy": _copy,
+    "fill": _copy,
+    "pad": _pad,
+    "constant_pad_nd": _constant_pad,
+    **{f"{mode}ion_pad{n}d": _other_pad(mode) for mode in ("reflect", "replicat") for n in (1, 2, 3)},
+    "roll": _roll,
+    "unbind": _unbind,
+    "select_scatter": _slice_scatter,
+    "slice_scatter": _slice_scatter,
+}

@@ -1,0 +1,259 @@
+"""Operators that only change positions: views, slices, flips, and the concatenation that makes a scan exclusive."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from itertools import accumulate
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import (
+    COMPUTE,
+    Axes,
+    Axis,
+    Const,
+    Expr,
+    Load,
+    Op,
+    PrefixScan,
+    TensorExpr,
+    resolve,
+)
+from kernel_assistant.generator.ir.sizes import Size, add, parse_size, symbols_of
+from kernel_assistant.generator.lower.context import Context, broadcast, cast, dim_size, regroup
+from kernel_assistant.generator.lower.moving import move
+from kernel_assistant.generator.lower.positions import Position
+from kernel_assistant.records.graph import Operand
+
+Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
+
+
+def dimension(context: Context, operand: Operand, rank: int) -> int:
+    """A dimension number converted to the range 0 … rank-1."""
+    if not isinstance(operand, int):
+        raise Unsupported(f"{context.node.op}: dimension {operand!r}")
+    return operand % max(rank, 1)
+
+
+def _same(context: Context) -> TensorExpr:
+    value = context.value(context.node.args[0])
+    return context.result(value.expr, value.dims)
+
+
+def _dropout(context: Context) -> TensorExpr:
+    if context.argument(2, "train", False):
+        raise Unsupported("dropout in training mode")
+    return _same(context)
+
+
+def _view(context: Context) -> TensorExpr:
+    value = context.value(context.node.args[0])
+    shape = tuple(parse_size(size) for size in context.node.spec.shape)
+    return context.result(value.expr, regroup(value.dims, shape))
+
+
+def _expand(context: Context) -> TensorExpr:
+    value = context.value(context.node.args[0])
+    missing = len(context.node.spec.shape) - len(value.dims)
+    return context.result(value.expr, (*((),) * missing, *value.dims))
+
+
+def _permute(order: Callable[[Context, int], list[int]]) -> Lowering:
+    def lower(context: Context) -> TensorExpr:
+        value = context.value(context.node.args[0])
+        return context.result(value.expr, tuple(value.dims[place] for place in order(context, len(value.dims))))
+
+    return lower
+
+
+def _swapped(context: Context, rank: int) -> list[int]:
+    places = list(range(rank))
+    if context.node.op == "t":
+        return places[::-1]
+    first, second = (dimension(context, context.node.args[place], rank) for place in (1, 2))
+    places[first], places[second] = second, first
+    return places
+
+
+def _ordered(context: Context, rank: int) -> list[int]:
+    places = context.node.args[1]
+    return [dimension(context, place, rank) for place in places] if isinstance(places, list) else []
+
+
+def _replaced(value: TensorExpr, place: int, axes: Axes | None) -> tuple[Axes, ...]:
+    return (*value.dims[:place], *(() if axes is None else (axes,)), *value.dims[place + 1 :])
+
+
+def _only_axis(context: Context, value: TensorExpr, place: int) -> Axis | None:
+    axes = resolve(value.dims[place])
+    if len(axes) > 1:
+        raise Unsupported(f"{context.node.op} of a joined dimension")
+    return axes[0] if axes else None
+
+
+def _shifted(context: Context, value: TensorExpr, place: int, size: Size, step: int, offset: Size) -> TensorExpr:
+    axes = value.dims[place]
+    if not axes or (size == dim_size(axes) and step == 1 and offset == 0):
+        return context.result(value.expr, value.dims)
+    new = None if size == 1 else Axis(size)
+    expr = move(value.expr, axes, Position({} if new is None else {new: step}, offset))
+    return context.result(expr, _replaced(value, place, () if new is None else (new,)))
+
+
+def _slice(context: Context) -> TensorExpr:
+    value = context.value(context.node.args[0])
+    place = dimension(context, context.argument(1, "dim", 0), len(value.dims))
+    start, step = context.argument(2, "start", 0) or 0, context.argument(4, "step", 1)
+    if not isinstance(start, int | str) or not isinstance(step, int):
+        raise Unsupported(f"slice from {start!r} by {step!r}")
+    whole, offset = dim_size(value.dims[place]), parse_size(str(start))
+    if isinstance(offset, int) and offset < 0:
+        offset = add(whole, offset)
+    found = _shifted(context, value, place, parse_size(context.node.spec.shape[place]), step, offset)
+    if offset == 0 and step == 1:
+        context.sliced[id(found.expr)] = (value, place)
+    return found
+
+
+def _select(context: Context) -> TensorExpr:
+    value = context.value(context.node.args[0])
+    place = dimension(context, context.node.args[1], len(value.dims))
+    offset = parse_size(str(context.node.args[2]))
+    if isinstance(offset, int) and offset < 0:
+        offset = add(dim_size(value.dims[place]), offset)
+    axes = value.dims[place]
+    expr = move(value.expr, axes, Position({}, offset)) if axes else value.expr
+    return context.result(expr, _replaced(value, place, None))
+
+
+def _flip(context: Context) -> TensorExpr:
+    value = context.value(context.node.args[0])
+    places = context.node.args[1]
+    for operand in places if isinstance(places, list) else [places]:
+        place = dimension(context, operand, len(value.dims))
+        axis = _only_axis(context, value, place)
+        if axis is None:
+            continue
+        new = Axis(axis.size)
+        expr = _flipped_scan(value.expr, axis, new) or move(
+            value.expr, (axis,), Position({new: -1}, add(axis.size, -1))
+        )
+        value = context.result(expr, _replaced(value, place, (new,)))
+    return context.result(value.expr, value.dims)
+
+
+def _flipped_scan(expr: Expr, axis: Axis, new: Axis) -> Expr | None:
+    """A flip after a scan, expressed as a scan in the other direction; None if `expr` is not such a scan."""
+    if not isinstance(expr, PrefixScan) or resolve((expr.axis,)) != (axis,):
+        return None
+    arg = move(expr.arg, (axis,), Position({new: -1}, add(axis.size, -1)))
+    return replace(expr, arg=arg, axis=new, reverse=not expr.reverse)
+
+
+def _parts(context: Context) -> tuple[TensorExpr, ...]:
+    """The results of `split` and `chunk`: each is a slice after the previous one."""
+    node, value = context.node, context.value(context.node.args[0])
+    place = dimension(context, context.argument(2, "dim", 0), len(value.dims))
+    whole = dim_size(value.dims[place])
+    if not context.graph.dims.keys().isdisjoint(symbols_of(whole)):
+        raise Unsupported(f"{node.op} of a dimension of free size")
+    read = [one for one in context.graph.nodes if one.op == "getitem" and one.args[0] == f"%{node.name}"]
+    own = {one.args[1]: parse_size(one.spec.shape[place]) for one in read}
+    sizes = _sizes_of_parts(context, place, whole, max((at for at in own if isinstance(at, int)), default=0))
+    starts = [0, *accumulate(sizes[:-1], add)]
+    return tuple(
+        _shifted(context, value, place, own.get(number, size), 1, start)
+        for number, (size, start) in enumerate(zip(sizes, starts, strict=True))
+    )
+
+
+def _sizes_of_parts(context: Context, place: int, whole: Size, last: int) -> list[Size]:
+    """The sizes of the parts, as the arguments give them. If sizes are symbolic the parts cannot be counted: then those
+    up to number `last`.
+    """
+    node, given = context.node, context.node.args[1]
+    if isinstance(given, list):
+        return [parse_size(str(size)) for size in given]
+    chunks = node.op.startswith(("chunk", "unsafe_chunk"))
+    if not isinstance(whole, int):
+        return [parse_size(node.spec.shape[place] if chunks else str(given))] * (last + 1)
+    if not isinstance(given, int):
+        raise Unsupported(f"{node.op} by {given!r}")
+    each = -(-whole // given) if chunks else given
+    return [min(each, whole - start) for start in range(0, whole, each)]
+
+
+def _glu(context: Context) -> TensorExpr:
+    value = context.value(context.node.args[0])
+    place = dimension(context, context.argument(1, "dim", -1), len(value.dims))
+    half = parse_size(context.node.spec.shape[place])
+    left = _shifted(context, value, place, half, 1, 0)
+    right = _shifted(context, value, place, half, 1, half)
+    dims = broadcast(left.dims, right.dims)
+    return context.result(Op(left.expr.ctype, "{0} * ka_sigmoid({1})", (left.expr, right.expr)), dims)
+
+
+def exclusive_scan(context: Context, values: list[TensorExpr], place: int) -> TensorExpr | None:
+    """The exclusive scan that a `cat` of the neutral element and a scan of all but the last element means; None for any
+    other `cat`.
+    """
+    if len(values) != 2 or not isinstance(values[1].expr, PrefixScan) or not isinstance(values[0].expr, Const):
+        return None
+    scan, neutral = values[1].expr, 1 if values[1].expr.kind == "prod" else 0
+    whole = context.sliced.get(id(scan.arg))
+    if scan.kind not in ("sum", "prod"):
+        return None
+    starts = values[0].expr.value == neutral and dim_size(values[0].dims[place]) == 1
+    if not starts or whole is None or whole[1] != place or scan.reverse or scan.exclusive:
+        return None
+    base = whole[0]
+    axes = resolve(base.dims[place])
+    if len(axes) != 1 or parse_size(context.node.spec.shape[place]) != axes[0].size:
+        return None
+    return context.result(replace(scan, arg=base.expr, axis=axes[0], exclusive=True), base.dims)
+
+
+def _arange(context: Context) -> TensorExpr:
+    numbers = [operand for operand in context.node.args if isinstance(operand, int | str)]
+    start = parse_size(str(numbers[0])) if len(numbers) > 1 else 0
+    step = numbers[2] if len(numbers) > 2 else context.node.kwargs.get("step", 1)
+    if not isinstance(step, int) or len(numbers) < len(context.node.args):
+        raise Unsupported("arange of fractions")
+    axis = Axis(parse_size(context.node.spec.shape[0]))
+    position = Load("int64_t", "", "i64", {axis: step}, start)
+    return context.result(cast(position, COMPUTE[context.node.spec.dtype]), ((axis,),))
+
+
+def _getitem(context: Context) -> TensorExpr:
+    name, place = context.node.args
+    found = context.values[str(name)[1:]]
+    if not isinstance(found, tuple) or not isinstance(place, int) or place >= len(found):
+        raise Unsupported(f"result {place} of {name}")
+    return context.result(found[place].expr, found[place].dims)
+
+
+def _broadcast_tensors(context: Context) -> tuple[TensorExpr, ...]:
+    items = context.node.args[0]
+    values = [context.value(item) for item in items] if isinstance(items, list) else []
+    dims = broadcast(*(value.dims for value in values))
+    return tuple(TensorExpr(value.expr, dims, value.dtype) for value in values)
+
+
+VIEWS: dict[str, Lowering] = {
+    **dict.fromkeys(("clone", "alias", "detach", "contiguous", "lift_fresh_copy", "identity"), _same),
+    **dict.fromkeys(("dropout", "feature_dropout", "native_dropout"), _dropout),
+    **dict.fromkeys(("view", "reshape", "_unsafe_view", "flatten", "unflatten", "squeeze", "unsqueeze"), _view),
+    **dict.fromkeys(("view_as", "reshape_as", "view_copy"), _view),
+    **dict.fromkeys(("expand", "expand_as", "broadcast_to"), _expand),
+    **dict.fromkeys(("transpose", "t", "swapaxes"), _permute(_swapped)),
+    "permute": _permute(_ordered),
+    "slice": _slice,
+    **dict.fromkeys(("narrow", "narrow_copy"), _slice),
+    "select": _select,
+    "flip": _flip,
+    **dict.fromkeys(("split", "split_with_sizes", "chunk", "unsafe_split", "unsafe_chunk"), _parts),
+    "glu": _glu,
+    "arange": _arange,
+    "getitem": _getitem,
+    "broadcast_tensors": _broadcast_tensors,
+}

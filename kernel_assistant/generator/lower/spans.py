@@ -1,0 +1,45 @@
+"""Windows and their spans: first and last positions, and the value outside of the tensor."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.expr import (
+    Const,
+    Expr,
+    Index,
+    Op,
+    Span,
+    Window,
+)
+from kernel_assistant.generator.ir.sizes import Size
+
+
+def neutral(kind: str, ctype: str) -> Expr:
+    """The value that stands for positions outside the tensor."""
+    if kind == "sum" or ctype == "bool":
+        return Const(ctype, 0)
+    return Op(ctype, "INT64_MIN", ()) if ctype == "int64_t" else Const(ctype, float("-inf"))
+
+
+def reach(span: Span) -> tuple[int, int]:
+    """First and last position that any output's window covers, for a span with constant sizes."""
+    assert isinstance(span.out.size, int)
+    last = (span.out.size - 1) * span.stride + (span.size - 1) * span.dilation - span.padding
+    return -span.padding, last
+
+
+def always_inside(span: Span) -> bool:
+    """Whether no window of the span extends beyond the tensor."""
+    first, last = reach(span)
+    return first >= 0 and isinstance(span.source.size, int) and last < span.source.size
+
+
+def start(span: Span) -> tuple[Index, Size]:
+    """The first position of each output's window, as index and offset."""
+    return ({} if span.out.size == 1 else {span.out: span.stride}), -span.padding
+
+
+def positions(window: Window) -> int:
+    count = 1
+    for span in window.spans:
+        count *= span.size
+    return count

@@ -1,0 +1,85 @@
+"""Decides after lowering which windows stay loops, and which are written out as chains of loads."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel_assistant.generator.ir.expr import (
+    Axis,
+    Expr,
+    Index,
+    Load,
+    PrefixScan,
+    Reduce,
+    Window,
+    ordered,
+    resolve,
+    resolve_index,
+)
+from kernel_assistant.generator.lower.moving import LONGEST, chain
+from kernel_assistant.generator.lower.positions import Rewriter
+from kernel_assistant.generator.lower.spans import positions
+
+if TYPE_CHECKING:
+    from kernel_assistant.generator.lower.lower import LoopProgram
+
+#: Fewer neighbours than this make no vectors.
+FEWEST_NEIGHBOURS = 8
+
+
+def settle(program: LoopProgram) -> LoopProgram:
+    """Write out those windows that cannot be loops: windows inside other reductions, and windows whose axes were split
+    by views.
+    """
+    windows = [expr for expr in program.exprs if isinstance(expr, Window)]
+    if not windows:
+        return program
+    reduces = any(isinstance(expr, Reduce | PrefixScan) for expr in program.exprs)
+    nested = {id(expr) for outer in windows for expr in ordered([outer.arg]) if isinstance(expr, Window)}
+    kept = {id(expr) for expr in windows if not reduces and id(expr) not in nested and _whole(expr)}
+    kept -= {id(expr) for expr in windows if _beside(expr, [output.index for output in program.outputs])}
+    rewriter = _Chains(kept)
+    for output in program.outputs:
+        output.expr = rewriter.walk(output.expr)
+    program.exprs = ordered([output.expr for output in program.outputs])
+    return program
+
+
+def _whole(window: Window) -> bool:
+    return all(len(resolve((axis,))) == 1 for span in window.spans for axis in (span.source, span.out))
+
+
+def _beside(window: Window, outputs: list[Index]) -> bool:
+    """Whether neighbours in memory are along a dimension in which no window moves (channels last). If the window is
+    written out, its loads are then vectors along that dimension.
+    """
+    moved: set[Axis] = set()
+    for span in window.spans:
+        moved |= set(resolve((span.source, span.out)))
+    loads = [expr.index for expr in ordered([window.arg]) if isinstance(expr, Load) and expr.buffer]
+    for index in (*loads, *outputs):
+        inner = next((axis for axis, step in resolve_index(index).items() if step == 1), None)
+        short = inner is not None and isinstance(inner.size, int) and inner.size < FEWEST_NEIGHBOURS
+        if inner is None or inner in moved or short:
+            return False
+    return positions(window) <= LONGEST
+
+
+class _Chains(Rewriter):
+    def __init__(self, kept: set[int]) -> None:
+        super().__init__()
+        self.kept = kept
+
+    def window(self, window: Window) -> Expr:
+        return super().window(window) if id(window) in self.kept else self.walk(chain(window))
+
+
+def window_axes(program: LoopProgram) -> tuple[set[Axis], set[Axis]]:
+    """The axes inside windows, and the axes of their outputs, after resolving."""
+    inside: set[Axis] = set()
+    outside: set[Axis] = set()
+    for expr in program.exprs:
+        for span in expr.spans if isinstance(expr, Window) else ():
+            inside |= set(resolve((span.source,)))
+            outside |= set(resolve((span.out,)))
+    return inside, outside

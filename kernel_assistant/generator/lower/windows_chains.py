@@ -1,0 +1,93 @@
+"""Pooling that is always written as a chain of loads: with the indices of maxima, and over windows of different
+sizes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import Axes, Expr, Op, Span
+from kernel_assistant.generator.lower.moving import JOIN, LONGEST, move
+from kernel_assistant.generator.lower.positions import Position, both, condition, integer, iota, select, whole, within
+from kernel_assistant.generator.lower.spans import always_inside, neutral, start
+
+#: A position of one dimension: what moves an expression there, and the position itself.
+Step = tuple[Position, Expr]
+
+
+def _limited(name: str, steps: Sequence[Sequence[Step]]) -> list[tuple[Step, ...]]:
+    """All positions of a window, the last dimension fastest."""
+    found = list(product(*steps))
+    if len(found) > LONGEST:
+        raise Unsupported(f"{name} over {len(found)} positions")
+    return found
+
+
+def _moved(expr: Expr, dims: Sequence[Axes], steps: tuple[Step, ...]) -> tuple[Expr, Expr | None]:
+    """`expr` at one position of the window, and the condition under which that position exists."""
+    guard: Expr | None = None
+    for axes, (place, _) in zip(dims, steps, strict=True):
+        expr = move(expr, axes, place) if axes else expr
+        guard = both(guard, place.guard)
+    return expr, guard
+
+
+def largest_with_index(expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -> tuple[Expr, Expr]:
+    """The maximum and its position in the flattened dimensions. The first of equal elements wins; NaN counts as the
+    largest.
+    """
+    steps = [[_step(span, k) for k in range(span.size)] for span in spans]
+    best, index = neutral("max", expr.ctype), _flat([_first(span) for span in spans], spans)
+    for chosen in _limited("indices of maxima", steps):
+        value, guard = _moved(expr, dims, chosen)
+        more = condition("({0} > {1} || {0} != {0})", value, best)
+        taken = both(guard, more)
+        assert taken is not None
+        best = select(taken, value, best)
+        index = select(taken, _flat([at for _, at in chosen], spans), index)
+    return best, index
+
+
+def _step(span: Span, k: int) -> Step:
+    index, offset = start(span)[0], k * span.dilation - span.padding
+    at = iota(index, offset)
+    return Position(index, offset, guard=None if always_inside(span) else within(at, span.source.size)), at
+
+
+def _first(span: Span) -> Expr:
+    """The first position of a window that exists."""
+    begin, dilation = iota(*start(span)), whole(span.dilation)
+    return integer("({0} < 0 ? {0} + (-{0} + {1} - 1) / {1} * {1} : {0})", begin, dilation)
+
+
+def _flat(positions: Sequence[Expr], spans: Sequence[Span]) -> Expr:
+    found = positions[0]
+    for position, span in zip(positions[1:], spans[1:], strict=True):
+        found = integer("({0} * {1} + {2})", found, whole(span.source.size), position)
+    return found
+
+
+def uneven(kind: str, expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -> tuple[Expr, Expr]:
+    """Adaptive pooling: windows from ⌊o·in/out⌋ to ⌈(o+1)·in/out⌉, and the number of positions of each."""
+    steps, count = [], whole(1)
+    for span in spans:
+        size, out = span.source.size, span.out.size
+        assert isinstance(size, int) and isinstance(out, int)
+        at = iota({span.out: 1}) if out > 1 else whole(0)
+        begin = integer("({0} * {1} / {2})", at, whole(size), whole(out))
+        length = integer("((({0} + 1) * {1} + {2} - 1) / {2} - {3})", at, whole(size), whole(out), begin)
+        most = max(-(-(o + 1) * size // out) - o * size // out for o in range(out))
+        places = [integer("({0} + {1})", begin, whole(k)) for k in range(most)]
+        tests = [condition("({0} > {1})", length, whole(k)) for k in range(most)]
+        steps.append([(Position(term=p, guard=t), p) for p, t in zip(places, tests, strict=True)])
+        count = integer("({0} * {1})", count, length)
+    found: Expr | None = None
+    for chosen in _limited("adaptive pooling", steps):
+        value, guard = _moved(expr, dims, chosen)
+        assert guard is not None
+        value = select(guard, value, neutral(kind, expr.ctype))
+        found = value if found is None else Op(expr.ctype, JOIN[kind], (found, value))
+    assert found is not None
+    return found, count

@@ -1,0 +1,183 @@
+"""Pooling operators → windows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import COMPUTE, Axes, Axis, Expr, Op, Reduce, Span, TensorExpr, Window
+from kernel_assistant.generator.ir.sizes import parse_size
+from kernel_assistant.generator.lower.context import Context, cast, dim_size
+from kernel_assistant.generator.lower.moving import move
+from kernel_assistant.generator.lower.positions import Position, integer, iota, whole
+from kernel_assistant.generator.lower.spans import always_inside, reach, start
+from kernel_assistant.generator.lower.windows_chains import largest_with_index, uneven
+
+Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
+
+
+class _Pool:
+    """Kernel, stride, padding and dilation of the last `dims` dimensions, with the sizes of input and output."""
+
+    def __init__(self, context: Context, value: TensorExpr, dims: int) -> None:
+        self.context, self.value, self.dims = context, value, dims
+        self.first = len(value.dims) - dims
+        shape = [parse_size(size) for size in context.node.spec.shape][self.first :]
+        sizes = [dim_size(axes) for axes in value.dims[self.first :]]
+        if self.first < 0 or not all(isinstance(size, int) for size in (*shape, *sizes)):
+            raise Unsupported(f"{context.node.op} over dimensions of free size")
+        self.inputs, self.outputs = [int(str(size)) for size in sizes], [int(str(size)) for size in shape]
+
+    def numbers(self, place: int, name: str, default: list[int]) -> list[int]:
+        """An argument that is one number for all dimensions, or one number for each."""
+        found = self.context.argument(place, name)
+        if found is None or found == []:
+            return default
+        items = found if isinstance(found, list) else [found]
+        numbers = [item for item in items if isinstance(item, int)]
+        if len(numbers) != len(items) or len(items) not in (1, self.dims):
+            raise Unsupported(f"{self.context.node.op}: {name} is {found!r}")
+        return numbers * (self.dims // len(numbers))
+
+    def spans(self, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]) -> list[Span]:
+        """A span for each pooled dimension."""
+        sizes = zip(self.inputs, self.outputs, kernel, stride, dilation, padding, strict=True)
+        return [Span(Axis(size), Axis(out), k, s, d, p) for size, out, k, s, d, p in sizes]
+
+    def written_out(self, spans: list[Span]) -> tuple[list[Axes], tuple[Axes, ...]]:
+        """The pooled dimensions, and all dimensions of the result."""
+        out = tuple(() if span.out.size == 1 else (span.out,) for span in spans)
+        return list(self.value.dims[self.first :]), (*self.value.dims[: self.first], *out)
+
+    def pool(
+        self, kind: str, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
+    ) -> tuple[Expr, tuple[Axes, ...], list[Span | None]]:
+        """The reduced values, their dimensions, and the span of each pooled dimension whose window is larger than one
+        element.
+        """
+        expr, dims = self.value.expr, list(self.value.dims)
+        every = self.spans(kernel, stride, padding, dilation)
+        spans = [
+            None if (span.size, span.padding, span.out.size) == (1, 0, span.source.size) else span for span in every
+        ]
+        used = [span for span in spans if span is not None]
+        if used and all(_everything(span) for span in used):
+            axes = tuple(axis for span, dim in zip(spans, dims[self.first :], strict=True) if span for axis in dim)
+            expr = Reduce(expr.ctype, kind, expr, axes) if axes else expr
+        elif used:
+            for place, source in enumerate(spans, self.first):
+                if source is not None and dims[place]:
+                    expr = move(expr, dims[place], Position({source.source: 1}))
+            expr = Window(expr.ctype, kind, expr, tuple(used))
+        for place, pooled in enumerate(spans, self.first):
+            if pooled is not None:
+                dims[place] = () if pooled.out.size == 1 else (pooled.out,)
+        return expr, tuple(dims), spans
+
+
+def _everything(span: Span) -> bool:
+    """Whether there is one output, whose window covers the whole dimension once."""
+    return (span.out.size, span.padding, span.dilation, span.size) == (1, 0, 1, span.source.size)
+
+
+def _max_pool(dims: int, with_indices: bool = False) -> Lowering:
+    def lower(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
+        value = context.value(context.node.args[0])
+        pool = _Pool(context, value, dims)
+        kernel = pool.numbers(1, "kernel_size", [])
+        ones, zeros = [1] * dims, [0] * dims
+        padding, dilation = pool.numbers(3, "padding", zeros), pool.numbers(4, "dilation", ones)
+        stride = pool.numbers(2, "stride", kernel)
+        if with_indices and _is_read(context, 1):
+            spans = pool.spans(kernel, stride, padding, dilation)
+            pooled, axes = pool.written_out(spans)
+            best, index = largest_with_index(value.expr, pooled, spans)
+            return context.result(best, axes, value.dtype), context.result(index, axes, "i64")
+        expr, axes, _ = pool.pool("max", kernel, stride, padding, dilation)
+        found = context.result(expr, axes, value.dtype)
+        return (found,) if with_indices else found
+
+    return lower
+
+
+def _is_read(context: Context, place: int) -> bool:
+    """Whether one of the results of the node is used."""
+    own = (f"%{context.node.name}", place)
+    return any(node.op == "getitem" and node.args[:2] == own for node in context.graph.nodes)
+
+
+def _avg_pool(dims: int) -> Lowering:
+    def lower(context: Context) -> TensorExpr:
+        pool = _Pool(context, _floating(context), dims)
+        kernel = pool.numbers(1, "kernel_size", [])
+        stride, padding = pool.numbers(2, "stride", kernel), pool.numbers(3, "padding", [0] * dims)
+        expr, axes, spans = pool.pool("sum", kernel, stride, padding, [1] * dims)
+        include = bool(context.argument(5, "count_include_pad", True))
+        override = context.argument(6, "divisor_override")
+        count: Expr = whole(1)
+        if isinstance(override, int):
+            count = whole(override)
+        else:
+            constant = 1
+            for span in spans:
+                fixed, counted = _count(span, include) if span is not None else (1, None)
+                constant *= fixed
+                count = count if counted is None else integer("{0} * {1}", count, counted)
+            count = integer("{0} * {1}", count, whole(constant)) if isinstance(count, Op) else whole(constant)
+        return context.result(Op(expr.ctype, "{0} / {1}", (expr, cast(count, expr.ctype))), axes)
+
+    return lower
+
+
+def _count(span: Span, include: bool) -> tuple[int, Expr | None]:
+    """The number of positions by which an average is divided: a constant factor, and a factor that depends on the
+    output (None if there is none).
+    """
+    padding, size = span.padding, span.source.size
+    assert isinstance(size, int)
+    low, high = (-padding, size + padding) if include else (0, size)
+    first, last = reach(span)
+    if always_inside(span) or (first >= low and last < high):
+        return span.size, None
+    begin = iota(*start(span))
+    end = integer("ka_min({0}, {1})", integer("({0} + {1})", begin, whole(span.size)), whole(high))
+    return 1, integer("({0} - {1})", end, begin if include else integer("ka_max({0}, {1})", begin, whole(0)))
+
+
+def _floating(context: Context) -> TensorExpr:
+    value = context.value(context.node.args[0])
+    return TensorExpr(cast(value.expr, COMPUTE[context.node.spec.dtype]), value.dims, value.dtype)
+
+
+def _adaptive(kind: str, dims: int) -> Lowering:
+    def lower(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
+        value = context.value(context.node.args[0]) if kind == "max" else _floating(context)
+        pool = _Pool(context, value, dims)
+        if kind == "max" and _is_read(context, 1):
+            raise Unsupported(f"indices of {context.node.op}")
+        if any(size % out for size, out in zip(pool.inputs, pool.outputs, strict=True)):
+            spans = pool.spans(*([1] * dims for _ in range(4)))
+            pooled, dims_out = pool.written_out(spans)
+            found, number = uneven(kind, value.expr, pooled, spans)
+            if kind == "max":
+                return (context.result(found, dims_out, value.dtype),)
+            return context.result(Op(found.ctype, "{0} / {1}", (found, cast(number, found.ctype))), dims_out)
+        kernel = [size // out for size, out in zip(pool.inputs, pool.outputs, strict=True)]
+        expr, axes, _ = pool.pool(kind, kernel, kernel, [0] * dims, [1] * dims)
+        if kind == "max":
+            return (context.result(expr, axes, value.dtype),)
+        count = 1
+        for size in kernel:
+            count *= size
+        return context.result(Op(expr.ctype, "{0} / {1}", (expr, cast(whole(count), expr.ctype))), axes)
+
+    return lower
+
+
+WINDOWS: dict[str, Lowering] = {
+    **{f"max_pool{dims}d": _max_pool(dims) for dims in (1, 2, 3)},
+    **{f"max_pool{dims}d_with_indices": _max_pool(dims, with_indices=True) for dims in (1, 2, 3)},
+    **{f"avg_pool{dims}d": _avg_pool(dims) for dims in (1, 2, 3)},
+    **{f"{tail}adaptive_avg_pool{dims}d": _adaptive("sum", dims) for dims in (1, 2, 3) for tail in ("", "_")},
+    **{f"adaptive_max_pool{dims}d": _adaptive("max", dims) for dims in (1, 2, 3)},
+}

@@ -1,0 +1,1 @@
+"""Cuts a graph into parts and joins their launches."""

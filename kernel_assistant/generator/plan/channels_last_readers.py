@@ -1,0 +1,125 @@
+"""Decides which operators can read a tensor with channels last without a copy, and in which order they then write."""
+
+from __future__ import annotations
+
+import math
+
+from kernel_assistant.generator.ir.operators import FREE, operator
+from kernel_assistant.generator.library.convolutions import CONVOLUTIONS
+from kernel_assistant.generator.library.library import TURNS
+from kernel_assistant.generator.library.products import PRODUCTS
+from kernel_assistant.generator.lower.lower import LOWERINGS
+from kernel_assistant.generator.lower.moving import LONGEST
+from kernel_assistant.generator.lower.reductions import REDUCTIONS
+from kernel_assistant.generator.lower.windows import FEWEST_NEIGHBOURS
+from kernel_assistant.generator.lower.windows_lower import WINDOWS
+from kernel_assistant.generator.plan.cost import elements
+from kernel_assistant.records import Node, TensorSpec
+from kernel_assistant.records.graph import Operand
+
+#: A reduction to so much less may read across: what it writes is small.
+SMALLER = 8
+#: Norms that give every element a value of its own, over dimensions that do not matter here.
+PER_ELEMENT = frozenset(
+    "softmax _softmax _safe_softmax log_softmax _log_softmax batch_norm _native_batch_norm_legit_no_training "
+    "ka_by_moments".split()
+)
+
+
+def is_elementwise(node: Node) -> bool:
+    name = operator(node)
+    return name not in LOWERINGS and name not in FREE and name not in PRODUCTS and name not in CONVOLUTIONS
+
+
+def is_per_element(node: Node) -> bool:
+    """Whether each element of the result can be recomputed from the elements of the operands at the same position."""
+    given = ("batch_norm", "_native_batch_norm_legit_no_training", "getitem")
+    return is_elementwise(node) or operator(node) in given
+
+
+def is_pool(node: Node) -> bool:
+    return operator(node) in WINDOWS
+
+
+def reads_any_order(node: Node, read: TensorSpec, dims: dict[str, int]) -> bool:
+    """Whether the node may read a tensor with the layout `read` without a copy."""
+    if is_elementwise(node) or operator(node) in (*TURNS, "getitem") or follows(node, read):
+        return True
+    if operator(node) in REDUCTIONS or _pools_all(node):
+        return elements(node.spec, dims) * SMALLER <= elements(read, dims)
+    return operator(node) == "ka_group_moments"
+
+
+def follows(node: Node, read: TensorSpec) -> bool:
+    """Whether the node, which reads a tensor with channels last, writes one too: with the same sizes, or pooled."""
+    if node.spec.strides is not None or len(node.spec.shape) != len(read.shape):
+        return False
+    if is_pool(node):
+        return _pools_beside(node, read)
+    if node.spec.shape != read.shape:
+        return False
+    if operator(node) in ("layer_norm", "native_layer_norm"):
+        # Weights for each channel would lie across.
+        return operator(node) == "layer_norm" and len(_list(node.args[1])) <= len(read.shape) - 2
+    return is_elementwise(node) or operator(node) in PER_ELEMENT or operator(node) == "getitem"
+
+
+def norm_in_two(node: Node, read: TensorSpec) -> list[Node]:
+    """Splits a norm over groups of channels into two nodes: its moments, and the normalized values. With channels last,
+    the elements of a group are not contiguous, but each of the two nodes reads memory in order. Any other node is
+    returned alone.
+    """
+    groups, weight, bias, eps = _grouped(node, read)
+    if groups is None:
+        return [node]
+    dtype = "f64" if read.dtype == "f64" else "f32"
+    spec = TensorSpec(dtype=dtype, shape=(node.spec.shape[0], str(groups)))
+    moments, names = f"{node.name}_moments", (f"{node.name}_mean", f"{node.name}_scale")
+    found = [Node(name=moments, op="ka_group_moments", args=(node.args[0], groups, eps), spec=spec)]
+    found += [Node(name=name, op="getitem", args=(f"%{moments}", place), spec=spec) for place, name in enumerate(names)]
+    # The moments are read first, so that what is computed again stands behind them.
+    args = (*(f"%{name}" for name in names), node.args[0], groups, weight, bias)
+    return [*found, Node(name=node.name, op="ka_by_moments", args=args, spec=node.spec)]
+
+
+def _grouped(node: Node, read: TensorSpec) -> tuple[int | None, Operand, Operand, Operand]:
+    """(groups, weight, bias, eps) of a norm that computes its own statistics; groups is None for any other node."""
+
+    def argument(place: int, name: str, default: Operand = None) -> Operand:
+        return node.args[place] if place < len(node.args) else node.kwargs.get(name, default)
+
+    if operator(node) == "group_norm" and isinstance(node.args[1], int):
+        return node.args[1], argument(2, "weight"), argument(3, "bias"), argument(4, "eps", 1e-5)
+    own = argument(5, "use_input_stats", True) and argument(3, "running_mean") is None
+    if operator(node) == "instance_norm" and own and read.shape[1].isdecimal():
+        return int(read.shape[1]), argument(1, "weight"), argument(2, "bias"), argument(7, "eps", 1e-5)
+    return None, None, None, None
+
+
+def _pools_beside(node: Node, read: TensorSpec) -> bool:
+    """Whether a pooling window is small enough to be written out as loads of vectors of channels."""
+    if "with_indices" in node.op or not (read.shape[1].isdecimal() and int(read.shape[1]) >= FEWEST_NEIGHBOURS):
+        return False
+    before, after = read.shape[2:], node.spec.shape[2:]
+    if not all(size.isdecimal() for size in (*before, *after)):
+        return False
+    if "adaptive" in node.op:
+        pairs = [(int(one), int(other)) for one, other in zip(before, after, strict=True)]
+        even = all(one % other == 0 for one, other in pairs)
+        sizes = [one // other for one, other in pairs]
+        return even and _count(sizes, 1) <= LONGEST and not operator(node).startswith("adaptive_max")
+    kernel = [size for size in _list(node.args[1]) if isinstance(size, int)]
+    return bool(kernel) and _count(kernel, len(after)) <= LONGEST
+
+
+def _count(sizes: list[int], dims: int) -> int:
+    """The number of positions in a window. A single size counts for every dimension."""
+    return math.prod(sizes) if len(sizes) > 1 else math.prod(sizes) ** dims
+
+
+def _pools_all(node: Node) -> bool:
+    return is_pool(node) and all(size == "1" for size in node.spec.shape[2:])
+
+
+def _list(operand: Operand) -> list[Operand]:
+    return list(operand) if isinstance(operand, list) else [operand]

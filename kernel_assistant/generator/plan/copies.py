@@ -1,0 +1,109 @@
+"""Copies operands that a library or a scan cannot read from where they are in memory: a separate part writes them in
+the required order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+
+from kernel_assistant.generator.ir.operators import COPY, FREE, operator
+from kernel_assistant.generator.library.convolutions import CONVOLUTIONS
+from kernel_assistant.generator.library.library import library_nodes
+from kernel_assistant.generator.library.matrices import SPREAD, inner_name, with_matrices
+from kernel_assistant.generator.library.products import PRODUCTS
+from kernel_assistant.generator.plan.channels_last import channels_last
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.graph import Operand
+
+Groups = tuple[tuple[str, ...], ...]
+
+
+def with_readable_operands(graph: OpGraph, target: str, stay: frozenset[str] = frozenset()) -> tuple[OpGraph, Groups]:
+    """The graph with copies before those products and convolutions that need them (except those in `stay`), and the
+    groups of nodes that libraries compute.
+    """
+    groups = library_nodes(graph, target)
+    turned = channels_last(graph, {name for group in groups for name in group}, stay) if target == "cuda" else graph
+    if turned is not graph:
+        graph, groups = turned, library_nodes(turned, target)
+    listed = {name for group in groups for name in group}
+    calls = {
+        node.name
+        for node in graph.nodes
+        if operator(node) in (*PRODUCTS, *CONVOLUTIONS) and node.name not in listed | stay and target == "cuda"
+    }
+    if not calls:
+        return graph, groups
+    # Copies only where they help, and first of what is read through views alone.
+    helped = calls & _listed(with_copies(graph, calls), target)
+    strided = calls - helped
+    strided &= _listed(with_copies(graph, strided, strided), target) if strided else set()
+    apart = {node.name for node in graph.nodes if node.name in calls - helped - strided and operator(node) in SPREAD}
+    if apart:
+        products = apart | {inner_name(name) for name in apart}
+        found = products & _listed(with_copies(with_matrices(graph, apart), products, products), target)
+        if found:
+            graph = with_matrices(graph, {name for name in apart if found & {name, inner_name(name)}})
+            strided |= found
+    if not helped | strided:
+        return graph, groups
+    copied = with_copies(graph, helped | strided, strided)
+    return copied, library_nodes(copied, target)
+
+
+def _listed(graph: OpGraph, target: str) -> set[str]:
+    return {name for group in library_nodes(graph, target) for name in group}
+
+
+def with_copies(graph: OpGraph, calls: set[str], strided: Collection[str] = ()) -> OpGraph:
+    """The graph with a copy of each operand of `calls` that is read through views. For calls in `strided` it also has
+    copies of operands whose order in memory differs from that of their dimensions.
+    """
+    known = {node.name: node for node in graph.nodes}
+    nodes: list[Node] = []
+    renamed: dict[tuple[str, bool], str] = {}
+
+    def copied(name: str, any_order: bool) -> str:
+        """The name of the copy of a value. A transposed matrix is copied as it lies, then transposed."""
+        node, spec = known.get(name), graph.spec(name)
+        free = node is not None and _is_free(node, known)
+        if not free and not (any_order and spec.strides is not None):
+            return name
+        if (name, any_order) not in renamed:
+            new = f"{name}_{COPY}" + ("_dense" if any_order else "")
+            if node is not None and free and _swaps_last(node):
+                source = copied(str(node.args[0])[1:], any_order)
+                nodes.append(Node(name=new, op=node.op, args=(f"%{source}", *node.args[1:]), spec=node.spec))
+            else:
+                plain = TensorSpec(dtype=spec.dtype, shape=spec.shape)
+                nodes.append(Node(name=new, op=COPY, args=(f"%{name}",), spec=plain))
+            renamed[name, any_order] = new
+        return renamed[name, any_order]
+
+    def read(operand: Operand, any_order: bool) -> Operand:
+        if isinstance(operand, list):
+            return [read(item, any_order) for item in operand]  # type: ignore[misc]
+        named = isinstance(operand, str) and operand.startswith("%")
+        return f"%{copied(str(operand)[1:], any_order)}" if named else operand
+
+    for node in graph.nodes:
+        if node.name in calls:
+            args = tuple(read(operand, node.name in strided) for operand in node.args)
+            node = Node(name=node.name, op=node.op, args=args, kwargs=node.kwargs, spec=node.spec)
+        nodes.append(node)
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
+
+
+def _is_free(node: Node, known: dict[str, Node]) -> bool:
+    if operator(node) == "getitem":
+        source = known.get(str(node.args[0])[1:])
+        return source is not None and operator(source) in FREE
+    return operator(node) in FREE
+
+
+def _swaps_last(node: Node) -> bool:
+    rank = len(node.spec.shape)
+    if operator(node) == "t":
+        return rank == 2
+    places = {place % rank for place in node.args[1:3] if isinstance(place, int)} if rank else set()
+    return operator(node) in ("transpose", "swapaxes") and places == {rank - 1, rank - 2}

@@ -1,0 +1,267 @@
+"""Cuts a graph into parts, in order. Each part is a loop nest, a group of nodes for a library, or a call of PyTorch.
+
+`cost.py` estimates the time of the parts.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
+from kernel_assistant.generator.ir.operators import COPY, operator
+from kernel_assistant.generator.library.attention import with_attention_written
+from kernel_assistant.generator.library.library import library_nodes
+from kernel_assistant.generator.loops.checked import checked_nest
+from kernel_assistant.generator.lower.expand import expand, in_steps
+from kernel_assistant.generator.lower.reductions import SCANS
+from kernel_assistant.generator.lower.windows_lower import WINDOWS
+from kernel_assistant.generator.plan.channels_last import COPY_BACK, is_channels_last
+from kernel_assistant.generator.plan.copies import with_copies, with_readable_operands
+from kernel_assistant.generator.plan.cost import RATES, part_seconds
+from kernel_assistant.generator.plan.flow import Flow
+from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay
+from kernel_assistant.records import OpGraph
+from kernel_assistant.records.graph import references
+from kernel_assistant.records.residual import ResidualCall
+
+#: An interval that grew this often without becoming a nest again is given up.
+PATIENCE = 4
+#: Most units of one part, and about how many nodes may be lowered to find the parts of one graph (a second or two).
+LONGEST = 64
+MOST_LOWERED = 100_000
+
+
+@dataclass(frozen=True, slots=True)
+class SubGraph:
+    """One part as a graph: values of other parts are its inputs x0, x1, …; parameters keep their names.
+
+    `inputs`, `outputs`: names in the whole graph, in the order of `graph.inputs` and `graph.outputs`. `kind`: "kernel",
+    "library" or "residual", then with its `call`. `seconds`: a rough estimate, to compare parts of one graph.
+    """
+
+    graph: OpGraph
+    inputs: tuple[str, ...]
+    outputs: tuple[str, ...]
+    kind: str
+    seconds: float = 0.0
+    call: ResidualCall | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Partition:
+    """Parts in the order in which they run.
+
+    `same` maps a reshape to the value that is read instead. `outputs` has the value that is written for each output of
+    the graph; a copy if the graph returns an input, or a value twice.
+    """
+
+    parts: tuple[SubGraph, ...]
+    same: dict[str, str]
+    outputs: tuple[str, ...]
+
+
+def is_one_nest(graph: OpGraph, target: str) -> bool:
+    """Whether the graph is written as a single nest, without parts."""
+    if library_nodes(expand(graph), target):
+        return False
+    try:
+        checked_nest(graph, target)
+    except Unsupported:
+        return False
+    return True
+
+
+def partition(graph: OpGraph, target: str) -> Partition:
+    """Cuts a graph into parts. Raises Unsupported if some node fits no part."""
+    if is_one_nest(graph, target):
+        whole = SubGraph(graph, tuple(value.name for value in graph.inputs), graph.outputs, "kernel")
+        return Partition((whole,), {}, graph.outputs)
+    return cut(graph, target)
+
+
+def cut(graph: OpGraph, target: str) -> Partition:
+    """The parts of a graph that is not one nest."""
+    found = _cut_text(tuple(write_graph(graph)), target)
+    if isinstance(found, str):
+        raise Unsupported(found)
+    return found
+
+
+@lru_cache(maxsize=16)
+def _cut_text(lines: tuple[str, ...], target: str) -> Partition | str:
+    graph = read_graph(list(lines))
+    found = _cut_around(graph, target, frozenset())
+    if isinstance(found, Partition) or target not in RATES:
+        return found
+    partial = _cut_with_calls(graph, graph, target, found)
+    if isinstance(partial, Partition):
+        return partial
+    try:
+        written = with_attention_written(graph, target)
+    except Unsupported:
+        return partial
+    if written is graph:
+        return partial
+    whole = _cut_around(written, target, frozenset())
+    whole = whole if isinstance(whole, Partition) else _cut_with_calls(graph, written, target, whole)
+    return whole if isinstance(whole, Partition) else partial
+
+
+def _cut_with_calls(original: OpGraph, graph: OpGraph, target: str, reason: str) -> Partition | str:
+    """The parts where some nodes, which are the original's, stay PyTorch's own calls, or why there are none.
+
+    Something has to be left for us to do, and be it one kernel. `reason`: why the graph has no parts without calls.
+    """
+    stay = nodes_that_stay(graph, lambda alone: _is_writable(tuple(write_graph(alone)), target))
+    partial = _cut_around(graph, target, stay, original) if stay else reason
+    if isinstance(partial, str) or any(map(_computes, partial.parts)):
+        return partial
+    lone = reason.startswith("operator ")
+    return f"{reason}: nothing is left for a kernel beside PyTorch's own calls" if lone else reason
+
+
+@lru_cache(maxsize=512)
+def _is_writable(lines: tuple[str, ...], target: str) -> bool:
+    graph = read_graph(list(lines))
+    return is_one_nest(graph, target) or isinstance(_cut_around(graph, target, frozenset()), Partition)
+
+
+def _computes(part: SubGraph) -> bool:
+    return part.kind == "kernel" and any(operator(node) != COPY for node in part.graph.nodes)
+
+
+def _cut_around(graph: OpGraph, target: str, stay: frozenset[str], original: OpGraph | None = None) -> Partition | str:
+    """The cheapest parts if PyTorch computes the nodes in `stay`, or the reason why there are none. `original` is the
+    graph that has these nodes, if it is not `graph`.
+    """
+    original = original or graph
+    plain = expand(graph, stay)
+    variants = dict.fromkeys(
+        tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))
+    )
+    found, reason = _cuts(original, variants, target, stay)
+    if not found:
+        # A scan runs along one dimension of memory, not along several that a view has joined.
+        scans = {node.name for node in plain.nodes if operator(node) in SCANS} - stay
+        copied = tuple(write_graph(with_copies(plain, scans)))
+        found, _ = _cuts(original, {copied} - variants.keys(), target, stay)
+    return min(found, key=lambda item: _sum(item.parts)) if found else reason
+
+
+def _cuts(
+    original: OpGraph, variants: Iterable[tuple[str, ...]], target: str, stay: frozenset[str]
+) -> tuple[list[Partition], str]:
+    """The partitions of those variants that can be cut, and the first reason why one cannot."""
+    found: list[Partition] = []
+    reason = ""
+    for variant in variants:
+        try:
+            found.append(_cut_expanded(original, read_graph(list(variant)), target, stay))
+        except Unsupported as error:
+            reason = reason or str(error)
+    return found, reason
+
+
+def _sum(parts: Sequence[SubGraph]) -> float:
+    return sum(part.seconds for part in parts)
+
+
+def _cut_expanded(original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str]) -> Partition:
+    readable, groups = with_readable_operands(graph, target, stay)
+    ours = tuple(group for group in groups if not stay & set(group))
+    first = Flow(readable, ours, stay)
+    flow, parts = first, _cheapest(first, original, target)
+    early = Flow(readable, ours, stay, early=True)
+    if early.units != first.units:
+        try:
+            flow, parts = min(
+                (flow, parts), (early, _cheapest(early, original, target)), key=lambda item: _sum(item[1])
+            )
+        except Unsupported:
+            pass  # the order before is one that can be cut
+    return Partition(tuple(parts), flow.same, tuple(flow.wanted))
+
+
+def _cheapest(flow: Flow, original: OpGraph, target: str) -> list[SubGraph]:
+    """Cuts the order of nodes into the cheapest intervals, found by dynamic programming over the beginning of the last
+    interval.
+    """
+    count = len(flow.units)
+    # Every beginning is tried with every length, and each try lowers all of its nodes.
+    longest = max(8, min(LONGEST, math.isqrt(2 * MOST_LOWERED // max(count, 1))))
+    best = [0.0, *[math.inf] * count]
+    last: list[SubGraph | None] = [None] * (count + 1)
+    begins = [0] * (count + 1)
+    reasons: dict[int, str] = {}
+    for begin in range(count):
+        if best[begin] == math.inf:
+            continue
+        failed = 0
+        for end in range(begin + 1, min(begin + longest, count) + 1):
+            try:
+                part = _part(flow, begin, end, original, target)
+            except Unsupported as error:
+                reasons.setdefault(begin, str(error))
+                failed += 1
+                if failed == PATIENCE:
+                    break
+                continue
+            failed = 0
+            if best[begin] + part.seconds < best[end]:
+                best[end], last[end], begins[end] = best[begin] + part.seconds, part, begin
+            if part.kind != "kernel":
+                break
+    if best[count] == math.inf:
+        stuck = max(end for end in range(count + 1) if best[end] < math.inf)
+        raise Unsupported(reasons[stuck])
+    parts: list[SubGraph] = []
+    while count:
+        found = last[count]
+        assert found is not None
+        parts.append(found)
+        count = begins[count]
+    return parts[::-1]
+
+
+def _reads_back(graph: OpGraph) -> bool:
+    back = {node.name for node in graph.nodes if node.op == COPY_BACK}
+    return any(name in back for node in graph.nodes for name in references(node))
+
+
+def _pools_across(graph: OpGraph) -> bool:
+    """Whether a pooling reads vectors of channels, but its result has another memory order."""
+    pools = any(operator(node) in WINDOWS for node in graph.nodes)
+    read = any(is_channels_last(value.spec) for value in graph.inputs)
+    images = [
+        spec for spec in map(graph.spec, graph.outputs) if len(spec.shape) in (4, 5) and set(spec.shape[2:]) != {"1"}
+    ]
+    return pools and read and not all(map(is_channels_last, images))
+
+
+def _norms_groups(graph: OpGraph) -> bool:
+    """Whether one part would compute moments and also use them: each of the two has its own best memory order."""
+    taken = {node.name for node in graph.nodes if operator(node) == "ka_group_moments"}
+    results = {node.name for node in graph.nodes if operator(node) == "getitem" and set(references(node)) & taken}
+    return any(operator(node) == "ka_by_moments" and set(references(node)) & results for node in graph.nodes)
+
+
+def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str) -> SubGraph:
+    """The node groups [begin, end) as one part. Raises Unsupported if they cannot be a part."""
+    kinds = {unit.kind for unit in flow.units[begin:end]}
+    if kinds != {"kernel"} and end - begin > 1:
+        raise Unsupported("a call and other nodes")
+    kind = kinds.pop()
+    graph, inputs, outputs = flow.part(begin, end)
+    if _reads_back(graph):
+        raise Unsupported("channels go first before anything else reads them")
+    if _pools_across(graph):
+        raise Unsupported("channels go first behind pooling")
+    if _norms_groups(graph):
+        raise Unsupported("moments of groups, and what is made of them")
+    nest = checked_nest(graph, target) if kind == "kernel" else None
+    call = as_call(original, graph, inputs, outputs) if kind == "residual" else None
+    return SubGraph(graph, inputs, outputs, kind, part_seconds(graph, nest, target), call)

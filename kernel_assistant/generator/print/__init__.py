@@ -1,0 +1,1 @@
+"""Loop nests as kernels in C++ and CUDA."""

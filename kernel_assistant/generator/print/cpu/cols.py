@@ -1,0 +1,126 @@
+"""Reductions over a dimension that is not the last: tiles of the inner loop, R outside, so memory is read in order."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.expr import Expr
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.loops.nest import LoopNest
+from kernel_assistant.generator.loops.passes import Pass, Passes, plan_passes, read_elsewhere
+from kernel_assistant.generator.print.cpu.common import (
+    STEP,
+    identity,
+    loads,
+    parallel,
+    pointers,
+    stores,
+    streamed,
+    total_type,
+)
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element
+
+#: Rows that are summed in the working type before they are added to the total.
+BLOCK = 64
+
+
+def emit_cols(nest: LoopNest, schedule: Schedule) -> KernelSource:
+    unit = KernelSource(nest.prefix + "cols", "cpu")
+    tile = schedule["tile"]
+    plan = plan_passes(nest)
+    sizes = [unit.size(nest.size(axes)) for axes in (nest.outer, nest.reduced, nest.inner)]
+    unit.add(f"const int64_t O = {sizes[0]}, R = {sizes[1]}, I = {sizes[2]};")
+    unit.add(f"const int64_t tiles = (I + {tile - 1}) / {tile};")
+    parallel(unit, "O * R * I")
+    unit.open("for (int64_t task = 0; task < O * tiles; ++task)")
+    unit.add_if_used("o", "const int64_t o = task / tiles;")
+    unit.add(f"const int64_t begin = task % tiles * {tile};")
+    unit.add(f"const int n = (int)ka_min(I - begin, (int64_t){tile});")
+    pointers(unit, nest, nest.outer, "o")
+    body = StatementWriter(unit, nest)
+    for part in plan.passes:
+        scope_loop(body, part.scope, tile)
+        if part.reduces:
+            _reduce(body, part, tile)
+        else:
+            _store(body, part, tile, schedule["nt"])
+    scope_loop(body, plan.scope, tile)
+    _store_outside(body, plan)
+    unit.close()
+    return unit
+
+
+def scope_loop(body: StatementWriter, scope: list[Expr], tile: int) -> None:
+    """Computes values that do not vary along R once, into arrays over the tile."""
+    if not scope:
+        return
+    unit = body.unit
+    read = read_elsewhere(body.nest, scope)
+    arrays = {id(expr): f"s{len(body.names)}_{number}" for number, expr in enumerate(read)}
+    for expr in read:
+        unit.add(f"{expr.ctype} {arrays[id(expr)]}[{tile}];")
+    inner = open_columns(body)
+    inner.write(scope, loads(unit, body.nest, (body.nest.inner, "i")))
+    for expr in read:
+        unit.add(f"{arrays[id(expr)]}[j] = {inner.name(expr)};")
+        body.names[id(expr)] = f"{arrays[id(expr)]}[j]"
+    unit.close()
+
+
+def open_columns(body: StatementWriter) -> StatementWriter:
+    body.unit.add("#pragma omp simd")
+    body.unit.open("for (int j = 0; j < n; ++j)")
+    body.unit.add_if_used("i", "const int64_t i = begin + j;")
+    return body.inner()
+
+
+def _reduce(body: StatementWriter, part: Pass, tile: int) -> None:
+    unit, nest = body.unit, body.nest
+    names = {id(reduce): f"r{nest.reduces.index(reduce)}" for reduce in part.reduces}
+    for reduce in part.reduces:
+        name = names[id(reduce)]
+        unit.add(f"{total_type(reduce)} total_{name}[{tile}];")
+        unit.add(f"{reduce.ctype} {name}[{tile}];")
+        unit.add(f"for (int j = 0; j < {tile}; ++j) total_{name}[j] = {identity(reduce)};")
+    unit.open(f"for (int64_t c = 0; c < R; c += {BLOCK})")
+    for reduce in part.reduces:
+        unit.add(f"for (int j = 0; j < {tile}; ++j) {names[id(reduce)]}[j] = {identity(reduce)};")
+    unit.open(f"for (int64_t q = c; q < ka_min(R, c + {BLOCK}); ++q)")
+    inner = open_columns(body)
+    inner.write(part.body, loads(unit, nest, (nest.reduced, "q"), (nest.inner, "i")))
+    for reduce in part.reduces:
+        unit.add(STEP[reduce.kind].format(f"{names[id(reduce)]}[j]", inner.name(reduce.arg)))
+    unit.close()
+    unit.close()
+    for reduce in part.reduces:
+        name = names[id(reduce)]
+        unit.add(f"for (int j = 0; j < {tile}; ++j) " + STEP[reduce.kind].format(f"total_{name}[j]", f"{name}[j]"))
+    unit.close()
+    for reduce in part.reduces:
+        name = names[id(reduce)]
+        unit.add(f"for (int j = 0; j < {tile}; ++j) {name}[j] = ({reduce.ctype})total_{name}[j];")
+        body.names[id(reduce)] = f"{name}[j]"
+
+
+def _store(body: StatementWriter, part: Pass, tile: int, nt: int) -> None:
+    unit, nest = body.unit, body.nest
+    through = streamed(nest, part, nest.inner, nt)
+    unit.open("for (int64_t q = 0; q < R; ++q)")
+    for access in through:
+        unit.add(f"alignas(64) {element(access, 'cpu')} tile_{access.name}[{tile}];")
+    inner = open_columns(body)
+    inner.write(part.body, loads(unit, nest, (nest.reduced, "q"), (nest.inner, "i")))
+    tiles = {access.name: f"tile_{access.name}[j]" for access in through}
+    stores(inner, part.stores, (nest.reduced, "q"), (nest.inner, "i"), tiles=tiles)
+    unit.close()
+    for access in through:
+        place = unit.position(access, nest.reduced, "q") or "0"
+        unit.add(f"ka_stream({access.name} + {place} + begin, tile_{access.name}, n * sizeof({access.name}[0]));")
+    unit.close()
+    if through:
+        unit.add("ka_stream_end();")
+
+
+def _store_outside(body: StatementWriter, plan: Passes) -> None:
+    if plan.stores:
+        inner = open_columns(body)
+        stores(inner, plan.stores, (body.nest.inner, "i"))
+        body.unit.close()

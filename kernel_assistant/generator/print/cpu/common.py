@@ -1,0 +1,220 @@
+"""Code that all CPU forms share: pointers, element access, loops with lanes, tiles that are written with streaming
+stores.
+"""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.expr import Axis, Expr, Op, PrefixScan, Reduce
+from kernel_assistant.generator.loops.nest import Access, LoopNest, accesses
+from kernel_assistant.generator.loops.passes import Pass
+from kernel_assistant.generator.lower.lower import Output
+from kernel_assistant.generator.print.cpu.walk import Walk
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined
+
+#: Below this many elements a parallel region costs more than it gains.
+PARALLEL_FROM = 32768
+#: Elements whose lane sums are folded into a double at a time.
+CHUNK = 8192
+
+IDENTITY = {
+    ("sum", "float"): "0",
+    ("prod", "float"): "1",
+    ("max", "float"): "-INFINITY",
+    ("min", "float"): "INFINITY",
+    ("sum", "int64_t"): "0",
+    ("prod", "int64_t"): "1",
+    ("max", "int64_t"): "INT64_MIN",
+    ("min", "int64_t"): "INT64_MAX",
+    ("max", "bool"): "false",
+    ("min", "bool"): "true",
+}
+STEP = {"sum": "{0} += {1};", "prod": "{0} *= {1};", "max": "{0} = ka_max({1}, {0});", "min": "{0} = ka_min({1}, {0});"}
+
+
+def identity(expr: Reduce | PrefixScan) -> str:
+    return IDENTITY[expr.kind, "float" if expr.ctype == "double" else expr.ctype]
+
+
+def total_type(reduce: Reduce) -> str:
+    """The C type of a reduction's running total: double for sums and products of floats."""
+    return "double" if reduce.kind in ("sum", "prod") and reduce.ctype == "float" else reduce.ctype
+
+
+def fold(reduce: Reduce, lanes: int, name: str) -> str:
+    return f"ka_fold_{reduce.kind}<{lanes}>({name})"
+
+
+def costly(expr: Expr) -> bool:
+    """Whether a value is worth keeping in a row buffer: it is a division, or a function of more than a few
+    instructions.
+    """
+    cheap = ("ka_square", "ka_max", "ka_min", "ka_abs", "ka_relu", "ka_clamp", "ka_leaky_relu", "ka_sqrt")
+    if not isinstance(expr, Op):
+        return False
+    return ("ka_" in expr.text and not expr.text.startswith(cheap)) or " / " in expr.text
+
+
+def parallel(unit: KernelSource, work: str) -> None:
+    unit.add(f"#pragma omp parallel for schedule(static) if ({work} > {PARALLEL_FROM})")
+
+
+def pointers(unit: KernelSource, nest: LoopNest, axes: list[Axis], var: str) -> None:
+    """Declare one pointer for each access, at the position given by the outer loops."""
+    for access in accesses(nest):
+        place = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, axes, var))
+        if not access.buffer:
+            unit.add(f"const int64_t {access.name or 'at'} = {place};")
+            continue
+        const = "" if access.buffer.startswith("out") else "const "
+        kind = f"{const}{element(access, 'cpu')}* __restrict__"
+        tail = "" if place == "0" else f" + {place}"
+        unit.add_if_used(access.name, f"{kind} {access.name} = {unit.buffer(access.buffer)}{tail};")
+
+
+def loads(unit: KernelSource, nest: LoopNest, *loops: tuple[list[Axis], str]) -> dict[int, str]:
+    """The text of every load at the position of these loops, given as (axes, variable)."""
+    found = {}
+    for access in dict.fromkeys(nest.loads.values()):
+        place = joined(*(unit.position(access, axes, var) for axes, var in loops))
+        found[id(access)] = unit.fetch(access, place)
+    return found
+
+
+def stores(
+    body: StatementWriter,
+    part: list[tuple[Access, Output]],
+    *loops: tuple[list[Axis], str],
+    tiles: dict[str, str] | None = None,
+) -> None:
+    """Write the outputs at the current position; `tiles` maps an output to the buffer that is written instead."""
+    for access, output in part:
+        place = (tiles or {}).get(access.name) or (
+            f"{access.name}[{joined(*(body.unit.position(access, axes, var) for axes, var in loops))}]"
+        )
+        body.unit.add(f"ka_put({place}, {body.name(output.expr)});")
+
+
+def streamed(nest: LoopNest, part: Pass, axes: list[Axis], nt: int) -> list[Access]:
+    """The stores that can bypass the cache: contiguous along the inner loop."""
+    return [access for access, _ in part.stores if nt and access.linear(axes) == 1]
+
+
+def reduce_loop(body: StatementWriter, part: Pass, lanes: int, keep: dict[int, str], walk: Walk) -> None:
+    """Write one pass of reductions along `walk`. Each result's total is in the variable total_r<i> afterwards."""
+    unit, nest = body.unit, body.nest
+    begin, end = walk.limits
+    pieces = walk.pieces(CHUNK)
+    for reduce in part.reduces:
+        unit.add(f"{total_type(reduce)} total_r{nest.reduces.index(reduce)} = {identity(reduce)};")
+    if pieces:
+        # Several pieces share their lanes: folding them costs as much as a short piece.
+        walk.open_batch(unit, nest, pieces)
+        _begin_lanes(unit, nest, part, lanes)
+        walk.open(unit, nest, pieces)
+        _write_step(body, part, keep, walk)
+        _run_lanes(unit, nest, part, lanes, begin, end)
+        unit.close()
+        _fold_lanes(unit, nest, part, lanes)
+        unit.close()
+        return
+    walk.open(unit, nest)
+    _write_step(body, part, keep, walk)
+    unit.open(f"for (int64_t c = {begin}; c < {end}; c += {CHUNK})")
+    unit.add(f"const int64_t stop = ka_min({end}, c + {CHUNK});")
+    _begin_lanes(unit, nest, part, lanes)
+    _run_lanes(unit, nest, part, lanes, "c", "stop")
+    _fold_lanes(unit, nest, part, lanes)
+    unit.close()
+    walk.close(unit)
+
+
+def _names(nest: LoopNest, part: Pass) -> list[tuple[Reduce, str]]:
+    return [(reduce, f"r{nest.reduces.index(reduce)}") for reduce in part.reduces]
+
+
+def _write_step(body: StatementWriter, part: Pass, keep: dict[int, str], walk: Walk) -> None:
+    """Write the lambda `step_r<i>`, which adds one element to one lane of each reduction."""
+    unit, nest = body.unit, body.nest
+    inner, names = body.inner(), _names(nest, part)
+    params = ", ".join(f"{reduce.ctype}& {name}" for reduce, name in names)
+    unit.open(f"const auto step_{names[0][1]} = [&](int64_t q, {params}) __attribute__((always_inline))")
+    kept = {place: walk.kept(name) for place, name in keep.items()}
+    _take_kept(inner, part, kept)
+    inner.write(part.body, loads(unit, nest, *walk.loops))
+    for expr in part.kept:
+        unit.add(f"{kept[id(expr)]} = {inner.name(expr)};")
+    for reduce, name in names:
+        unit.add(STEP[reduce.kind].format(name, inner.name(reduce.arg)))
+    unit.close(";")
+
+
+def _begin_lanes(unit: KernelSource, nest: LoopNest, part: Pass, lanes: int) -> None:
+    for reduce, name in _names(nest, part):
+        unit.add(f"{reduce.ctype} lane_{name}[{lanes}];")
+        unit.add(f"for (int l = 0; l < {lanes}; ++l) lane_{name}[l] = {identity(reduce)};")
+
+
+def _run_lanes(unit: KernelSource, nest: LoopNest, part: Pass, lanes: int, begin: str, end: str) -> None:
+    names = _names(nest, part)
+    lane = ", ".join(f"lane_{name}[l]" for _, name in names)
+    unit.add(f"int64_t q = {begin};")
+    unit.open(f"for (; q + {lanes} <= {end}; q += {lanes})")
+    unit.add("#pragma omp simd")
+    unit.add(f"for (int l = 0; l < {lanes}; ++l) step_{names[0][1]}(q + l, {lane});")
+    unit.close()
+    unit.add(f"const int left = (int)({end} - q);")
+    unit.add("#pragma omp simd")
+    unit.add(f"for (int l = 0; l < left; ++l) step_{names[0][1]}(q + l, {lane});")
+
+
+def _fold_lanes(unit: KernelSource, nest: LoopNest, part: Pass, lanes: int) -> None:
+    for reduce, name in _names(nest, part):
+        unit.add(STEP[reduce.kind].format(f"total_{name}", fold(reduce, lanes, f"lane_{name}")))
+
+
+def _take_kept(inner: StatementWriter, part: Pass, keep: dict[int, str]) -> None:
+    """Name the values that earlier passes stored in row buffers; `keep` has the text of their elements."""
+    computed = {id(expr) for expr in part.body}
+    inner.names.update((place, name) for place, name in keep.items() if place not in computed)
+
+
+def take_totals(body: StatementWriter, part: Pass) -> None:
+    """Name the results of the reductions, whose totals `reduce_loop` has computed."""
+    for reduce in part.reduces:
+        name = f"r{body.nest.reduces.index(reduce)}"
+        body.unit.add(f"const {reduce.ctype} {name} = ({reduce.ctype})total_{name};")
+        body.names[id(reduce)] = name
+
+
+def store_loop(body: StatementWriter, part: Pass, nt: int, keep: dict[int, str], walk: Walk) -> None:
+    """Write the last pass, which computes the outputs along `walk`; outputs with streaming stores go through a tile."""
+    unit, nest, tile = body.unit, body.nest, 512
+    begin, end = walk.limits
+    inner = body.inner()
+    _take_kept(inner, part, {place: walk.kept(name) for place, name in keep.items()})
+    through = streamed(nest, part, walk.inner, nt)
+    walk.open(unit, nest)
+    if through:
+        unit.open(f"for (int64_t c = {begin}; c < {end}; c += {tile})")
+        unit.add(f"const int64_t stop = ka_min({end}, c + {tile});")
+        for access in through:
+            unit.add(f"alignas(64) {element(access, 'cpu')} tile_{access.name}[{tile}];")
+        begin, end = "c", "stop"
+    unit.add("#pragma omp simd")
+    unit.open(f"for (int64_t q = {begin}; q < {end}; ++q)")
+    inner.write(part.body, loads(unit, nest, *walk.loops))
+    tiles = {access.name: f"tile_{access.name}[q - c]" for access in through}
+    stores(inner, part.stores, *walk.loops, tiles=tiles)
+    unit.close()
+    for access in through:
+        to = joined(access.name, unit.position(access, walk.outer, "p") if walk.outer else "", "c")
+        unit.add(f"ka_stream({to}, tile_{access.name}, (stop - c) * sizeof({access.name}[0]));")
+    if through:
+        unit.close()
+    walk.close(unit)
+    if through:
+        unit.add("ka_stream_end();")
+
+
+def row_bytes(exprs: list[Expr]) -> int:
+    return sum({"float": 4, "double": 8, "int64_t": 8, "bool": 1}[expr.ctype] for expr in exprs)

@@ -1,0 +1,47 @@
+"""Maps the form of a schedule to the function that writes it, for the CPU."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.loops.nest import LoopNest
+from kernel_assistant.generator.print.cpu.blocked import emit_blocked
+from kernel_assistant.generator.print.cpu.cols import emit_cols
+from kernel_assistant.generator.print.cpu.pointwise import emit_pointwise
+from kernel_assistant.generator.print.cpu.rows import emit_rows
+from kernel_assistant.generator.print.cpu.scan import emit_scan_cols, emit_scan_rows
+from kernel_assistant.generator.print.cpu.split import emit_split
+from kernel_assistant.generator.print.cpu.window import emit_window
+from kernel_assistant.generator.print.render import KernelSource
+from kernel_assistant.records import BufferSpec, Launch
+
+WRITERS = {
+    "pointwise": emit_pointwise,
+    "pointwise/blocked": emit_blocked,
+    "rows/keep": emit_rows,
+    "rows/again": emit_rows,
+    "cols/tile": emit_cols,
+    "scan/rows": emit_scan_rows,
+    "scan/cols": emit_scan_cols,
+    "window": emit_window,
+}
+
+
+def form_fits(nest: LoopNest, form: str) -> bool:
+    """Whether a form, of either target, can be used for nests of this family."""
+    family, _, kind = form.partition("/")
+    if family != nest.family:
+        return False
+    return family != "scan" or (kind == "cols") == bool(nest.inner)
+
+
+def emit_cpu(nest: LoopNest, schedule: Schedule) -> tuple[list[KernelSource], list[Launch], tuple[BufferSpec, ...]]:
+    if not form_fits(nest, schedule.form):
+        raise Unsupported(f"schedule {schedule.form} for a {nest.family} nest")
+    scratch: tuple[BufferSpec, ...] = ()
+    if schedule.form == "rows/split":
+        unit, scratch = emit_split(nest, schedule)
+    else:
+        unit = WRITERS[schedule.form](nest, schedule)
+    unit.finish()
+    return [unit], [unit.launch()], scratch

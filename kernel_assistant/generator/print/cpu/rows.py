@@ -1,0 +1,79 @@
+"""Reductions over the last dimensions: one task for each row. All passes read a row that stays in cache."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import Expr, Reduce, children
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.loops.nest import LoopNest
+from kernel_assistant.generator.loops.passes import Passes, nothing, plan_passes
+from kernel_assistant.generator.print.cpu.common import (
+    costly,
+    loads,
+    parallel,
+    pointers,
+    reduce_loop,
+    row_bytes,
+    store_loop,
+    stores,
+    take_totals,
+)
+from kernel_assistant.generator.print.cpu.walk import walk_of
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter
+
+#: Most bytes of row buffers on a thread's stack.
+STACK = 262144
+
+
+def emit_rows(nest: LoopNest, schedule: Schedule) -> KernelSource:
+    unit = KernelSource(nest.prefix + "rows", "cpu")
+    plan = plan_passes(nest, _worth_keeping(nest) if schedule.form == "rows/keep" else nothing)
+    walk = walk_of(nest)
+    unit.add(f"const int64_t O = {unit.size(nest.size(nest.outer))}, R = {unit.size(nest.size(nest.reduced))};")
+    walk.declare(unit, nest)
+    parallel(unit, "O * R")
+    unit.open("for (int64_t o = 0; o < O; ++o)")
+    pointers(unit, nest, nest.outer, "o")
+    keep = _buffers(unit, nest, plan)
+    body = StatementWriter(unit, nest)
+    for part in plan.passes:
+        body.write(part.scope, loads(unit, nest), "s")
+        if part.reduces:
+            reduce_loop(body, part, schedule["lanes"], keep, walk)
+            take_totals(body, part)
+        else:
+            store_loop(body, part, schedule["nt"], keep, walk)
+    body.write(plan.scope, loads(unit, nest), "s")
+    stores(body, plan.stores)
+    unit.close()
+    return unit
+
+
+def _worth_keeping(nest: LoopNest) -> Callable[[Expr], bool]:
+    """Returns a function that says whether to keep a value: it is costly, or computed from a costly one. Of a chain of
+    such values, later passes read the last one that an earlier pass has.
+    """
+    found: set[int] = set()
+    for expr in nest.program.exprs:
+        inside = not isinstance(expr, Reduce) and any(id(child) in found for child in children(expr))
+        if inside or costly(expr):
+            found.add(id(expr))
+    return lambda expr: id(expr) in found
+
+
+def _buffers(unit: KernelSource, nest: LoopNest, plan: Passes) -> dict[int, str]:
+    """Declare row buffers for the kept values: on the stack, or in the row of an output with the same type."""
+    size = nest.size(nest.reduced)
+    if not plan.kept:
+        return {}
+    if isinstance(size, int) and row_bytes(plan.kept) * size <= STACK:
+        for number, expr in enumerate(plan.kept):
+            # Rounded up to whole lanes, so that the compiler sees no write behind the end.
+            unit.add(f"alignas(64) {expr.ctype} k{number}[{-(-size // 128) * 128}];")
+        return {id(expr): f"k{number}" for number, expr in enumerate(plan.kept)}
+    rows = [access for access, _ in nest.stores if access.dtype == "f32" and access.linear(nest.reduced) == 1]
+    if len(plan.kept) > 1 or not rows or plan.kept[0].ctype != "float":
+        raise Unsupported("a row too long to be kept")
+    return {id(plan.kept[0]): rows[0].name}

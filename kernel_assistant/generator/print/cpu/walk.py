@@ -1,0 +1,81 @@
+"""Describes how a pass runs along R, whose dimensions need not be contiguous in memory."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.generator.ir.expr import Axis
+from kernel_assistant.generator.loops.nest import LoopNest
+from kernel_assistant.generator.print.render import KernelSource
+
+#: Dimensions that lie apart are walked through one by one where the last of them is at least a vector long.
+LONG = 16
+
+
+@dataclass(frozen=True)
+class Walk:
+    """A loop over the positions p of `outer`, and inside it over the L positions q of `inner`; if `outer` is empty,
+    only the loop over q.
+
+    `some`: only the positions of R from `begin` to `end`, two variables of the surrounding code.
+    """
+
+    outer: list[Axis]
+    inner: list[Axis]
+    some: bool = False
+
+    @property
+    def limits(self) -> tuple[str, str]:
+        """First and last position q; the last one is excluded."""
+        if self.outer:
+            return ("from", "to") if self.some else ("0", "L")
+        return ("begin", "end") if self.some else ("0", "R")
+
+    @property
+    def loops(self) -> list[tuple[list[Axis], str]]:
+        return [(self.outer, "p"), (self.inner, "q")] if self.outer else [(self.inner, "q")]
+
+    def pieces(self, chunk: int) -> int:
+        """The number of runs of L positions that fit into `chunk`; 0 if it is unknown or 1."""
+        size = self.inner[-1].size
+        return chunk // size if self.outer and isinstance(size, int) and 2 * size <= chunk else 0
+
+    def kept(self, name: str) -> str:
+        """The element of a row buffer at the current position."""
+        return f"{name}[p * L + q]" if self.outer else f"{name}[q]"
+
+    def declare(self, unit: KernelSource, nest: LoopNest) -> None:
+        if self.outer:
+            unit.add(f"const int64_t L = {unit.size(nest.size(self.inner))};")
+
+    def open_batch(self, unit: KernelSource, nest: LoopNest, pieces: int) -> None:
+        """Open a loop over b, the first of `pieces` positions p."""
+        first = "begin / L" if self.some else "0"
+        unit.open(f"for (int64_t b = {first}; {self._inside(unit, nest, 'b')}; b += {pieces})")
+
+    def open(self, unit: KernelSource, nest: LoopNest, pieces: int = 0) -> None:
+        """Open the loop over p: over all positions, or over `pieces` of them from b on."""
+        if not self.outer:
+            return
+        first = "b" if pieces else "begin / L" if self.some else "0"
+        batch = f"p < b + {pieces} && " if pieces else ""
+        unit.open(f"for (int64_t p = {first}; {batch}{self._inside(unit, nest, 'p')}; ++p)")
+        if self.some:
+            unit.add("const int64_t from = ka_max(begin - p * L, (int64_t)0), to = ka_min(end - p * L, L);")
+
+    def close(self, unit: KernelSource) -> None:
+        if self.outer:
+            unit.close()
+
+    def _inside(self, unit: KernelSource, nest: LoopNest, var: str) -> str:
+        return f"{var} * L < end" if self.some else f"{var} < {unit.size(nest.size(self.outer))}"
+
+
+def walk_of(nest: LoopNest, some: bool = False) -> Walk:
+    """The walk along R of a nest. The last dimension gets a loop of its own if it is long, so that no position is
+    computed by a division.
+    """
+    last = nest.reduced[-1].size
+    if len(nest.reduced) > 1 and (not isinstance(last, int) or last >= LONG):
+        return Walk(nest.reduced[:-1], nest.reduced[-1:], some)
+    return Walk([], nest.reduced, some)

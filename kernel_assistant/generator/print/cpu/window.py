@@ -1,0 +1,182 @@
+"""Windows: one task for each tile of a row of outputs. Outputs whose windows lie completely inside the row run without
+bounds checks.
+
+With `stage`, each row of the input is first copied to a buffer, so that work before the window is done once for each
+position.
+"""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import Axis, Span
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.ir.sizes import product
+from kernel_assistant.generator.loops.nest import LoopNest
+from kernel_assistant.generator.loops.windows_plan import WindowBody, plan_windows
+from kernel_assistant.generator.lower.moving import JOIN
+from kernel_assistant.generator.lower.spans import always_inside
+from kernel_assistant.generator.print.cpu.common import loads, parallel, pointers, stores
+from kernel_assistant.generator.print.cpu.rows import STACK
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, literal
+
+#: Longest window along a row whose positions are written out.
+WRITTEN_OUT = 16
+
+
+def neutral_text(part: WindowBody) -> str:
+    kind, ctype = part.window.kind, part.window.ctype
+    if kind == "sum" or ctype == "bool":
+        return literal(0, ctype)
+    return "INT64_MIN" if ctype == "int64_t" else literal(float("-inf"), ctype)
+
+
+def digit(unit: KernelSource, axes: list[Axis], axis: Axis, var: str) -> str:
+    """The position along `axis` where `var` counts through `axes`; 0 if it is not among them."""
+    if axis not in axes:
+        return "0"
+    place = axes.index(axis)
+    below = product([inner.size for inner in axes[place + 1 :]])
+    text = var if below == 1 else f"{var} / {unit.divisor(below)}"
+    return f"{text} % {unit.divisor(axis.size)}" if place else text
+
+
+def position(out: str, span: Span, k: str) -> str:
+    """stride·out + dilation·k - padding as text."""
+    terms = [out if span.stride == 1 else f"{out} * {span.stride}"] if out != "0" else []
+    terms += [k if span.dilation == 1 else f"{k} * {span.dilation}"] if k not in ("", "0") else []
+    text = " + ".join(terms) or "0"
+    return f"{text} - {span.padding}" if span.padding else text
+
+
+def emit_window(nest: LoopNest, schedule: Schedule) -> KernelSource:
+    unit, plan = KernelSource(nest.prefix + "window", "cpu"), plan_windows(nest)
+    size = nest.size(nest.inner)
+    tile = min(schedule["tile"], size) if isinstance(size, int) else schedule["tile"]
+    unit.add(f"const int64_t N = {unit.size(size)}, O = {unit.size(nest.size(nest.outer))};")
+    unit.add(f"const int64_t tiles = (N + {tile - 1}) / {tile};")
+    parallel(unit, f"O * N * {max(part.count for part in plan.parts)}")
+    unit.open("for (int64_t task = 0; task < O * tiles; ++task)")
+    unit.add_if_used("o", "const int64_t o = task / tiles;")
+    unit.add(f"const int64_t begin = task % tiles * {tile};")
+    unit.add(f"const int64_t end = ka_min(N, begin + {tile});")
+    pointers(unit, nest, nest.outer, "o")
+    body = StatementWriter(unit, nest)
+    for part in plan.parts:
+        _window(body, part, tile, bool(schedule["stage"]))
+        body.names[id(part.window)] = f"w{part.number}[i - begin]"
+    body.write(plan.steady, loads(unit, nest), "s")
+    unit.add("#pragma omp simd")
+    unit.open("for (int64_t i = begin; i < end; ++i)")
+    inner = body.inner()
+    inner.write(plan.body, loads(unit, nest, (nest.inner, "i")))
+    stores(inner, plan.stores, (nest.inner, "i"))
+    unit.close()
+    unit.close()
+    return unit
+
+
+def _window(body: StatementWriter, part: WindowBody, tile: int, stage: bool) -> None:
+    """Compute the window at each output of the tile into the array w<number>[0 … end - begin)."""
+    unit, nest, number = body.unit, body.nest, part.number
+    ctype, last = part.window.ctype, part.last
+    unit.add(f"alignas(64) {ctype} w{number}[{tile}];")
+    unit.add(f"for (int64_t i = begin; i < end; ++i) w{number}[i - begin] = {neutral_text(part)};")
+    body.write(part.steady, loads(unit, nest), "s")
+    for place, span in enumerate(part.spans):
+        at = f"p{number}_{place}"
+        unit.open(f"for (int64_t k = 0; k < {span.size}; ++k)")
+        out = digit(unit, nest.outer, span.out, "o")
+        unit.add(f"const int64_t {at} = {position(f'({out})' if ' ' in out else out, span, 'k')};")
+        if not always_inside(span):
+            unit.add(f"if ((uint64_t){at} >= {span.source.size}) continue;")
+    variable = "i" if last is None else "p"
+    unit.open(f"const auto read{number} = [&](int64_t {variable}) __attribute__((always_inline))")
+    inner = body.inner()
+    loops = [([span.source], f"p{number}_{place}") for place, span in enumerate(part.spans)]
+    own = (nest.inner, "i") if last is None else ([last.source], "p")
+    inner.write(part.body, loads(unit, nest, *loops, own))
+    unit.add(f"return {inner.name(part.window.arg)};")
+    unit.close(";")
+    if last is None:
+        _columns(unit, part, [f"read{number}(i)"], "begin", "end")
+    elif stage:
+        _staged(unit, part, last, tile)
+    else:
+        _along(unit, part, last)
+    for _ in part.spans:
+        unit.close()
+
+
+def _columns(unit: KernelSource, part: WindowBody, values: list[str], begin: str, end: str) -> None:
+    """Add `values`, all of which are inside the input, to the outputs in [begin, end)."""
+    number = part.number
+    unit.add("#pragma omp simd")
+    unit.open(f"for (int64_t i = {begin}; i < {end}; ++i)")
+    unit.add(f"{part.window.ctype} x = w{number}[i - begin];")
+    for value in values:
+        unit.add(f"x = {JOIN[part.window.kind].format('x', value)};")
+    unit.add(f"w{number}[i - begin] = x;")
+    unit.close()
+
+
+def _along(unit: KernelSource, part: WindowBody, span: Span) -> None:
+    """Write the inner loop in three parts: windows that begin before the row, windows inside the row, windows that end
+    after it.
+    """
+    size = span.source.size
+    assert isinstance(size, int)
+    first = -(-span.padding // span.stride)
+    stop = (size - 1 + span.padding - (span.size - 1) * span.dilation) // span.stride + 1
+    unit.add(f"const int64_t low = ka_min(end, ka_max(begin, (int64_t){first}));")
+    unit.add(f"const int64_t high = ka_max(low, ka_min(end, (int64_t){stop}));")
+    if not always_inside(span):
+        _edge(unit, part, span, "begin", "low")
+    if span.size <= WRITTEN_OUT:
+        places = [_shifted(span, k * span.dilation - span.padding) for k in range(span.size)]
+        _columns(unit, part, [f"read{part.number}({at})" for at in places], "low", "high")
+    else:
+        unit.open(f"for (int64_t k = 0; k < {span.size}; ++k)")
+        _columns(unit, part, [f"read{part.number}({position('i', span, 'k')})"], "low", "high")
+        unit.close()
+    if not always_inside(span):
+        _edge(unit, part, span, "high", "end")
+
+
+def _staged(unit: KernelSource, part: WindowBody, span: Span, tile: int) -> None:
+    """Write the inner loop over a copy of the row that is padded with the neutral value."""
+    row, number, ctype = f"row{part.number}", part.number, part.window.ctype
+    length = (tile - 1) * span.stride + (span.size - 1) * span.dilation + 1
+    if length * 8 > STACK:
+        raise Unsupported("a row too long for the stack")
+    unit.add(f"alignas(64) {ctype} {row}[{length}];")
+    unit.add(f"const int64_t from = {position('begin', span, '')};")
+    unit.add(f"const int64_t all = (end - 1 - begin) * {span.stride} + {(span.size - 1) * span.dilation + 1};")
+    unit.add("const int64_t low = ka_min(all, ka_max((int64_t)0, -from));")
+    unit.add(f"const int64_t high = ka_max(low, ka_min(all, {span.source.size} - from));")
+    unit.add(f"for (int64_t j = 0; j < low; ++j) {row}[j] = {neutral_text(part)};")
+    unit.add("#pragma omp simd")
+    unit.add(f"for (int64_t j = low; j < high; ++j) {row}[j] = read{number}(from + j);")
+    unit.add(f"for (int64_t j = high; j < all; ++j) {row}[j] = {neutral_text(part)};")
+    at = "(i - begin)" if span.stride == 1 else f"(i - begin) * {span.stride}"
+    if span.size <= WRITTEN_OUT:
+        _columns(unit, part, [f"{row}[{at} + {k * span.dilation}]" for k in range(span.size)], "begin", "end")
+        return
+    unit.open(f"for (int64_t k = 0; k < {span.size}; ++k)")
+    _columns(unit, part, [f"{row}[{at} + k * {span.dilation}]"], "begin", "end")
+    unit.close()
+
+
+def _shifted(span: Span, by: int) -> str:
+    text = "i" if span.stride == 1 else f"i * {span.stride}"
+    return text if by == 0 else f"{text} {'+' if by > 0 else '-'} {abs(by)}"
+
+
+def _edge(unit: KernelSource, part: WindowBody, span: Span, begin: str, end: str) -> None:
+    number = part.number
+    unit.open(f"for (int64_t i = {begin}; i < {end}; ++i)")
+    unit.open(f"for (int64_t k = 0; k < {span.size}; ++k)")
+    unit.add(f"const int64_t p = {position('i', span, 'k')};")
+    to = f"w{number}[i - begin]"
+    unit.add(f"if ((uint64_t)p < {span.source.size}) {to} = {JOIN[part.window.kind].format(to, f'read{number}(p)')};")
+    unit.close()
+    unit.close()

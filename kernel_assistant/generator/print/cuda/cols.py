@@ -1,0 +1,279 @@
+"""Reductions over a dimension that is not the last. Threads along I read neighbouring elements; `ty` threads share the
+rows of R.
+
+Accesses that are contiguous along R go through tiles in shared memory (`transposed.py`).
+"""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import Expr
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.ir.sizes import size_text
+from kernel_assistant.generator.loops.nest import LoopNest
+from kernel_assistant.generator.loops.passes import Pass, Passes, nothing, plan_passes, read_elsewhere
+from kernel_assistant.generator.print.cuda.common import OPERATOR, STEP, PassReductions, identity, is_kept, pointers
+from kernel_assistant.generator.print.cuda.group import VectorLayout, VectorWriter, make_layout
+from kernel_assistant.generator.print.cuda.transposed import TransposedVectorWriter, TransposePlan
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined
+from kernel_assistant.records import Launch
+
+#: Mean and variance share a pass, around a value of the column: a column of equal values has exactly that mean.
+#: Maximum and exponentials do not: one more exponential each.
+JOINT = "m2"
+
+
+def column_layout(nest: LoopNest, schedule: Schedule) -> VectorLayout:
+    layout = make_layout(
+        nest, nest.inner, [*nest.outer, *nest.reduced], schedule["vec"], schedule["hint"], shiftable=False
+    )
+    size = nest.size(nest.inner)
+    layout.index, layout.limit, layout.loops = "int64_t", "I", [(nest.reduced, "r")]
+    layout.full = isinstance(size, int) and size % (schedule["tx"] * schedule["vec"]) == 0
+    return layout
+
+
+def emit_cols(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch]:
+    unit = KernelSource(nest.prefix + "cols", "cuda")
+    in_registers = schedule.form == "cols/reg"
+    plan = plan_passes(nest, is_kept if in_registers else nothing, joint=JOINT)
+    layout = column_layout(nest, schedule)
+    begin_columns(unit, nest, schedule, "blockIdx.x")
+    body = StatementWriter(unit, nest)
+    columns = ColumnWriter(nest, schedule, layout, plan)
+    columns.declare_kept(unit)
+    for part in plan.passes:
+        columns.scope(body, part.scope)
+        columns.sweep(body, part, "0", "R")
+        columns.finish(body, part)
+    columns.scope(body, plan.scope)
+    columns.store_outside(body, plan)
+    threads = schedule["tx"] * schedule["ty"]
+    unit.finish(bounds=f"__launch_bounds__({threads}) ")
+    return unit, unit.launch((column_blocks(nest, schedule), "1", "1"), threads, str(columns.turning.shared))
+
+
+def column_blocks(nest: LoopNest, schedule: Schedule) -> str:
+    width = schedule["tx"] * schedule["vec"]
+    return f"cdiv({size_text(nest.size(nest.inner))}, {width}) * ({size_text(nest.size(nest.outer))})"
+
+
+def begin_columns(unit: KernelSource, nest: LoopNest, schedule: Schedule, block: str) -> None:
+    """Declare the position of this thread: row group o, first column e, and its index ty among the rows of R."""
+    tx, ty, vec = schedule["tx"], schedule["ty"], schedule["vec"]
+    unit.add_if_used("R", f"const int64_t R = {unit.size(nest.size(nest.reduced))};")
+    unit.add(f"const int64_t I = {unit.size(nest.size(nest.inner))};")
+    unit.add(f"const int64_t tiles = (I + {tx * vec - 1}) / {tx * vec};")
+    unit.add_if_used("o", f"const int64_t o = {block} / tiles;")
+    unit.add(f"const int64_t left = {block} % tiles * {tx * vec};")
+    unit.add(f"const int64_t e = left + threadIdx.x % {tx} * {vec};")
+    unit.add(f"const int ty = threadIdx.x / {tx};" if ty > 1 else "const int ty = 0;")
+    pointers(unit, nest, nest.outer, "o")
+
+
+class ColumnWriter:
+    """Writes passes over R for a vector of columns per thread."""
+
+    def __init__(self, nest: LoopNest, schedule: Schedule, layout: VectorLayout, plan: Passes) -> None:
+        self.nest, self.schedule, self.layout, self.plan = nest, schedule, layout, plan
+        self.vec, self.tx, self.ty = schedule["vec"], schedule["tx"], schedule["ty"]
+        self.items = schedule["items"] if schedule.form == "cols/reg" else 0
+        size = nest.size(nest.reduced)
+        if self.items and (not isinstance(size, int) or size > self.items * self.ty):
+            raise Unsupported(f"{self.items} items are too few for {size_text(size)} rows")
+        self.whole = bool(self.items) and size == self.items * self.ty
+        self.kept = plan.kept if self.items else []
+        self.names = {id(expr): f"k{number}" for number, expr in enumerate(self.kept)}
+        self.rows = (self.items or schedule["unroll"]) * self.ty
+        self.turning = TransposePlan(nest, layout, self.rows, self.tx * self.vec, self.tx * self.ty)
+
+    def declare_kept(self, unit: KernelSource) -> None:
+        for expr in self.kept:
+            unit.add(f"{expr.ctype} {self.names[id(expr)]}[{self.items}][{self.vec}];")
+
+    def scope(self, body: StatementWriter, scope: list[Expr]) -> None:
+        """Compute values that do not vary along R, once for each column."""
+        if not scope:
+            return
+        unit = body.unit
+        names: dict[int, str] = {}
+        read = read_elsewhere(self.nest, scope, self.plan)
+        for expr in read:
+            names[id(expr)] = f"c{len(body.names)}_{len(names)}"
+            unit.add(f"{expr.ctype} {names[id(expr)]}[{self.vec}];")
+        unit.add("#pragma unroll")
+        unit.open(f"for (int k = 0; k < {self.vec}; ++k)")
+        unit.add_if_used("q", "const int64_t q = e + k;")
+        if not self.layout.full:
+            unit.open("if (q < I)")
+        inner = body.inner()
+        inner.write(scope, self._column_loads(unit), "s")
+        for expr in read:
+            unit.add(f"{names[id(expr)]}[k] = {inner.name(expr)};")
+            body.names[id(expr)] = f"{names[id(expr)]}[k]"
+        if not self.layout.full:
+            unit.close()
+        unit.close()
+
+    def _column_loads(self, unit: KernelSource) -> dict[int, str]:
+        found = {}
+        for access in dict.fromkeys(self.nest.loads.values()):
+            place = unit.position(access, self.nest.inner, "q") or "0"
+            found[id(access)] = unit.fetch(access, place)
+        return found
+
+    def sweep(self, body: StatementWriter, part: Pass, begin: str, end: str) -> None:
+        """Write one pass over rows [begin, end). This thread's partial results are in r<i> afterwards."""
+        unit, reducing = body.unit, self.reducing(part)
+        for reduce in reducing.single:
+            unit.add(f"{reduce.ctype} r{reducing.number(reduce)}[{self.vec}];")
+            unit.add("#pragma unroll")
+            unit.add(f"for (int k = 0; k < {self.vec}; ++k) r{reducing.number(reduce)}[k] = {identity(reduce)};")
+        for _, x, _, reduce in reducing.pairs:
+            unit.add(f"ka_moments_of<{x.ctype}> j{reducing.number(reduce)}[{self.vec}];")
+        turned = bool(self.turning.loads(part) or self.turning.stores(part))
+        if self.items:
+            self._kept_sweep(body, part, turned)
+            return
+        if turned:
+            self._turned_sweep(body, part, begin, end)
+            return
+        unroll = self.schedule["unroll"]
+        unit.open("")
+        unit.add(f"int64_t base = {begin} + ty;")
+        # Whole batches have their loads in flight together; the rest goes row by row.
+        unit.open(f"for (; base + {(unroll - 1) * self.ty} < {end}; base += {unroll * self.ty})")
+        group = VectorWriter(body, self.layout, "[u]")
+        group.declare(part.body, f"[{unroll}]")
+        self._rows(unit, unroll)
+        group.load(part.body)
+        unit.close()
+        self._rows(unit, unroll)
+        self._vector(body, part, "[u]", loading=False)
+        unit.close()
+        unit.close()
+        unit.open(f"for (; base < {end}; base += {self.ty})")
+        unit.add("const int64_t r = base;")
+        self._vector(body, part, "", loading=True)
+        unit.close()
+        unit.close()
+
+    def _kept_sweep(self, body: StatementWriter, part: Pass, turned: bool) -> None:
+        """Write a pass over all rows at once, with the values in registers. `turned`: some accesses go through
+        tiles.
+        """
+        unit = body.unit
+        if turned:
+            unit.open("")
+            self.turning.declare(unit, part)
+        if self.turning.loads(part):
+            self.turning.bring(unit, part, "0", "R")
+        unit.add("#pragma unroll")
+        unit.open(f"for (int n = 0; n < {self.items}; ++n)")
+        unit.add_if_used("r", f"const int64_t r = n * {self.ty} + ty;")
+        if not self.whole:
+            unit.open("if (r < R)")
+        self._vector(body, part, "", loading=True, row="r")
+        if not self.whole:
+            unit.close()
+        unit.close()
+        if self.turning.stores(part):
+            self.turning.put_away(unit, part, "0", "R")
+        if turned:
+            unit.close()
+
+    def _turned_sweep(self, body: StatementWriter, part: Pass, begin: str, end: str) -> None:
+        """Write a pass over as many rows at a time as a tile holds; all threads of the block run every iteration."""
+        unit, unroll = body.unit, self.schedule["unroll"]
+        unit.open("")
+        self.turning.declare(unit, part)
+        unit.open(f"for (int64_t base = {begin}; base < {end}; base += {self.rows})")
+        if self.turning.loads(part):
+            self.turning.bring(unit, part, "base", end)
+        group = TransposedVectorWriter(body, self.layout, "[u]", self.turning, "")
+        if group.wanted(part.body):
+            group.declare(part.body, f"[{unroll}]")
+            self._turn(unit, unroll, end)
+            group.load(part.body)
+            unit.close()
+            unit.close()
+        self._turn(unit, unroll, end)
+        self._vector(body, part, "[u]", loading=False, row=f"u * {self.ty} + ty")
+        unit.close()
+        unit.close()
+        if self.turning.stores(part):
+            self.turning.put_away(unit, part, "base", end)
+        unit.add("__syncthreads();")
+        unit.close()
+        unit.close()
+
+    def _turn(self, unit: KernelSource, unroll: int, end: str) -> None:
+        unit.add("#pragma unroll")
+        unit.open(f"for (int u = 0; u < {unroll}; ++u)")
+        unit.add(f"const int64_t r = base + u * {self.ty} + ty;")
+        unit.open(f"if (r < {end})")
+
+    def _rows(self, unit: KernelSource, unroll: int) -> None:
+        unit.add("#pragma unroll")
+        unit.open(f"for (int u = 0; u < {unroll}; ++u)")
+        unit.add_if_used("r", f"const int64_t r = base + u * {self.ty};")
+
+    def _vector(self, body: StatementWriter, part: Pass, slot: str, loading: bool, row: str = "") -> None:
+        unit, group = body.unit, TransposedVectorWriter(body, self.layout, slot, self.turning, row)
+        if loading:
+            group.declare(part.body)
+            group.load(part.body)
+        group.declare_stores(part.stores)
+        inner = group.open()
+        computed = {id(expr) for expr in part.body}
+        inner.names.update((at, f"{name}[n][k]") for at, name in self.names.items() if at not in computed)
+        inner.write(part.body, group.texts())
+        for expr in part.kept if self.items else []:
+            unit.add(f"{self.names[id(expr)]}[n][k] = {inner.name(expr)};")
+        reducing = self.reducing(part)
+        for reduce in reducing.single:
+            target = f"r{reducing.number(reduce)}[k]"
+            unit.add(STEP[reduce.kind].format(target, inner.name(reduce.arg)))
+        for _, x, _, reduce in reducing.pairs:
+            unit.add(f"j{reducing.number(reduce)}[k].add({inner.name(x)});")
+        group.put(inner, part.stores)
+        unit.close()
+        group.store(part.stores)
+
+    def reducing(self, part: Pass) -> PassReductions:
+        return PassReductions(self.nest, part, joint=JOINT)
+
+    def finish(self, body: StatementWriter, part: Pass) -> None:
+        """Combine the threads that share a column, and name the results."""
+        unit, reducing = body.unit, self.reducing(part)
+        for reduce in reducing.single:
+            number = reducing.number(reduce)
+            unit.add(f"{self._joining(number, OPERATOR[reduce.kind])}(r{number});")
+            unit.add(f"{reduce.ctype} (&all_r{number})[{self.vec}] = r{number};")
+        for _, x, _, reduce in reducing.pairs:
+            number = reducing.number(reduce)
+            unit.add(f"ka_moments<{x.ctype}> all_j{number}[{self.vec}];")
+            unit.add("#pragma unroll")
+            unit.add(f"for (int k = 0; k < {self.vec}; ++k) all_j{number}[k] = j{number}[k].done();")
+            unit.add(f"{self._joining(number, 'ka_chan')}(all_j{number});")
+        reducing.take(body, "all_", "[k]")
+
+    def _joining(self, number: int, operator: str) -> str:
+        return f"ka_columns_reduce<{number}, {self.tx}, {self.ty}, {self.vec}, {operator}>"
+
+    def store_outside(self, body: StatementWriter, plan: Passes) -> None:
+        if not plan.stores:
+            return
+        unit = body.unit
+        if self.ty > 1:
+            unit.open("if (ty == 0)")
+        unit.add("#pragma unroll")
+        unit.open(f"for (int k = 0; k < {self.vec}; ++k)")
+        unit.add_if_used("q", "const int64_t q = e + k;")
+        guard = "" if self.layout.full else "if (q < I) "
+        for access, output in plan.stores:
+            place = joined(unit.position(access, self.nest.inner, "q"))
+            unit.add(f"{guard}ka_put({access.name}[{place}], {body.name(output.expr)});")
+        unit.close()
+        if self.ty > 1:
+            unit.close()

@@ -1,0 +1,162 @@
+"""Code that all CUDA forms share: pointers, scope values, reduction operators, joint reductions."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.expr import Axis, Expr, Load, Op, Reduce
+from kernel_assistant.generator.loops.nest import Access, LoopNest, accesses
+from kernel_assistant.generator.loops.passes import Pass, joint_reduce
+from kernel_assistant.generator.lower.lower import Output
+from kernel_assistant.generator.print.cpu.common import IDENTITY
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined
+
+OPERATOR = {"sum": "ka_sum", "prod": "ka_prod", "max": "ka_top", "min": "ka_bottom"}
+STEP = {"sum": "{0} += {1};", "prod": "{0} *= {1};", "max": "{0} = ka_max({1}, {0});", "min": "{0} = ka_min({1}, {0});"}
+#: Joint reductions: (per-thread state, joined state, operator).
+JOINT = {
+    "m2": ("ka_moments_of", "ka_moments", "ka_chan"),
+    "sumexp": ("ka_exponents", "ka_exponents", "ka_rescale"),
+}
+
+
+def identity(reduce: Reduce) -> str:
+    return IDENTITY[reduce.kind, "float" if reduce.ctype == "double" else reduce.ctype]
+
+
+def pointers(unit: KernelSource, nest: LoopNest, axes: list[Axis], var: str) -> None:
+    """Declare one pointer for each access, at the position given by the outer loops."""
+    for access in accesses(nest):
+        place = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, axes, var))
+        if not access.buffer:
+            unit.add_if_used(access.name or "at", f"const int64_t {access.name or 'at'} = {place};")
+            continue
+        const = "" if access.buffer.startswith("out") else "const "
+        kind = f"{const}{element(access, 'cuda')}* __restrict__"
+        tail = "" if place == "0" else f" + {place}"
+        unit.add_if_used(access.name, f"{kind} {access.name} = {unit.buffer(access.buffer)}{tail};")
+
+
+def scope_loads(unit: KernelSource, nest: LoopNest, *loops: tuple[list[Axis], str]) -> dict[int, str]:
+    """The text of loads that do not vary along R."""
+    found = {}
+    for access in dict.fromkeys(nest.loads.values()):
+        place = joined(*(unit.position(access, axes, var) for axes, var in loops))
+        found[id(access)] = unit.fetch(access, place)
+    return found
+
+
+def write_scope(body: StatementWriter, scope: list[Expr]) -> None:
+    body.write(scope, scope_loads(body.unit, body.nest), "s")
+
+
+def store_scope(body: StatementWriter, stores: list[tuple[Access, Output]], guard: str) -> None:
+    """Write the outputs that do not vary along R, from one thread."""
+    if not stores:
+        return
+    body.unit.open(f"if ({guard})" if guard else "")
+    for access, output in stores:
+        body.unit.add(f"ka_put({access.name}[0], {body.name(output.expr)});")
+    body.unit.close()
+
+
+def is_kept(expr: Expr) -> bool:
+    """Whether a value stays in registers. All values do except positions, which cost nothing to recompute."""
+    return not (isinstance(expr, Load) and not expr.buffer)
+
+
+class PassReductions:
+    """The reductions that one pass completes: single ones, and pairs that share the pass."""
+
+    def __init__(self, nest: LoopNest, part: Pass, joint: bool | str) -> None:
+        self.nest = nest
+        self.pairs: list[tuple[str, Expr, Reduce, Reduce]] = []
+        paired: set[int] = set()
+        for reduce in part.reduces:
+            together = joint_reduce(reduce, joint)
+            if together is not None:
+                kind, x, first = together
+                self.pairs.append((kind, x, first, reduce))
+                paired |= {id(first), id(reduce)}
+        self.single = [reduce for reduce in part.reduces if id(reduce) not in paired]
+
+    def number(self, reduce: Reduce) -> int:
+        return self.nest.reduces.index(reduce)
+
+    def declare(self, unit: KernelSource) -> None:
+        for reduce in self.single:
+            unit.add(f"{reduce.ctype} r{self.number(reduce)} = {identity(reduce)};")
+        for kind, x, _, reduce in self.pairs:
+            none = f" = ka_exponents<{x.ctype}>::none()" if kind == "sumexp" else ""
+            unit.add(f"{JOINT[kind][0]}<{x.ctype}> j{self.number(reduce)}{none};")
+
+    def before(self, unit: KernelSource, vec: int) -> None:
+        """Write the code before the element loop, where a pair of reductions processes whole vectors."""
+        for kind, x, _, reduce in self.pairs:
+            if kind == "sumexp":
+                unit.add(f"{x.ctype} v{self.number(reduce)}[{vec}];")
+
+    def element(self, unit: KernelSource, inner: StatementWriter, inside: str) -> None:
+        """Write the code of the reductions inside the element loop; `inside` is the condition that the element
+        exists.
+        """
+        guard = f"if ({inside}) " if inside else ""
+        for reduce in self.single:
+            unit.add(guard + STEP[reduce.kind].format(f"r{self.number(reduce)}", inner.name(reduce.arg)))
+        for kind, x, _, reduce in self.pairs:
+            number = self.number(reduce)
+            if kind == "sumexp":
+                value = f"{inside} ? {inner.name(x)} : ({x.ctype})(-INFINITY)" if inside else inner.name(x)
+                unit.add(f"v{number}[k] = {value};")
+            else:
+                unit.add(f"{guard}j{number}.add({inner.name(x)});")
+
+    def after(self, unit: KernelSource) -> None:
+        """Write the code of the reductions after the element loop."""
+        for kind, _, _, reduce in self.pairs:
+            if kind == "sumexp":
+                unit.add(f"j{self.number(reduce)}.add(v{self.number(reduce)});")
+
+    def states(self) -> list[tuple[str, str, str, str]]:
+        """(variable with the thread's state, type, operator, neutral value) of each reduction."""
+        found = [
+            (f"r{self.number(reduce)}", reduce.ctype, OPERATOR[reduce.kind], f"({reduce.ctype}){identity(reduce)}")
+            for reduce in self.single
+        ]
+        for kind, x, _, reduce in self.pairs:
+            state = f"{JOINT[kind][1]}<{x.ctype}>"
+            done = ".done()" if kind == "m2" else ""
+            found.append((f"j{self.number(reduce)}{done}", state, JOINT[kind][2], f"{state}::none()"))
+        return found
+
+    def finish(self, body: StatementWriter, threads: int, cluster: int, site: int = 0) -> None:
+        """Reduce over the threads (and blocks of the cluster) of a row, and name the results.
+
+        `site` is a number that differs for each position in the kernel at which the same reduction is completed.
+        """
+        for name, state, operator, none in self.states():
+            number = name.split(".")[0]
+            kind = f"ka_reduce<{site + int(number[1:])}, {threads}, {cluster}, {operator}>"
+            body.unit.add(f"const {state} all_{number} = {kind}({name}, {none});")
+        self.take(body, "all_")
+
+    def take(self, body: StatementWriter, prefix: str, suffix: str = "") -> None:
+        """Name the results, which are in variables that begin with this prefix."""
+        for reduce in self.single:
+            body.names[id(reduce)] = f"{prefix}r{self.number(reduce)}{suffix}"
+        for kind, x, first, reduce in self.pairs:
+            name = f"{prefix}j{self.number(reduce)}{suffix}"
+            sum_text = f"({name}.mean * {name}.count)"
+            body.names[id(first)] = sum_text if kind == "m2" else f"{name}.top"
+            if kind == "m2":
+                # Not the sum divided again: a mean of equal values is that value, as in PyTorch.
+                body.names[id(_mean_within(reduce, first))] = f"{name}.mean"
+            body.names[id(reduce)] = f"{name}.m2" if kind == "m2" else f"{name}.total"
+            assert x.ctype == reduce.ctype
+
+
+def _mean_within(squares: Reduce, total: Reduce) -> Expr:
+    """The mean that a joint reduction subtracts before squaring; the reduction itself if it is written in another
+    form.
+    """
+    square = squares.arg
+    mean = square.args[1] if isinstance(square, Op) and len(square.args) == 2 else None
+    return mean if isinstance(mean, Op) and mean.args[0] is total else squares

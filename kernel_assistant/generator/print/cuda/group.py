@@ -1,0 +1,241 @@
+"""Writes the code for one vector of neighbouring positions: its loads, its element loop, its stores."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from kernel_assistant.generator.ir.expr import Axis, Expr, Load
+from kernel_assistant.generator.ir.sizes import Size, add, mul, multiple_of
+from kernel_assistant.generator.loops.nest import Access, LoopNest, accesses
+from kernel_assistant.generator.lower.lower import Output
+from kernel_assistant.generator.print.render import SHORT, KernelSource, StatementWriter, element, joined
+
+Loops = tuple[list[Axis], str]
+
+
+@dataclass(slots=True)
+class VectorLayout:
+    """How the positions along `axes` are grouped into vectors.
+
+    `vector` has the accesses that move whole vectors; others move single elements. `shift` is the access to whose
+    alignment the row's first vector is shifted, None if rows begin aligned. `stepped` are those of `vector` whose
+    address is computed for each vector, because the row consists of pieces; `still` are loads with the same value for
+    all elements of a vector. `at` turns "e + k" into a position. `full`: no vector has elements outside the row.
+    `even`: each vector is inside or outside as a whole. `loops` are further loops whose variables do not change within
+    a vector. `again` are accesses that many rows or pieces of a row share, so they stay in the caches.
+    """
+
+    axes: list[Axis]
+    vec: int
+    hint: int = 0
+    full: bool = False
+    even: bool = False
+    index: str = "int"
+    limit: str = "R"
+    at: str = "{}"
+    reverse: bool = False
+    shift: Access | None = None
+    vector: set[int] = field(default_factory=set)
+    stepped: set[int] = field(default_factory=set)
+    still: set[int] = field(default_factory=set)
+    again: set[int] = field(default_factory=set)
+    loops: list[Loops] = field(default_factory=list)
+
+    def inside(self) -> str:
+        """The condition that element k exists; "" if it always does."""
+        if self.full:
+            return ""
+        return f"e + k < {self.limit}" if self.shift is None else f"e + k >= 0 && e + k < {self.limit}"
+
+    def position(self) -> str:
+        return self.at.format("e + k")
+
+
+def congruent(a: Access, b: Access, outer: list[Axis], vec: int) -> bool:
+    """Whether a and b have the same distance from an aligned element, at every position of the outer loops."""
+    pairs = zip(a.along(outer), b.along(outer), strict=True)
+    same = multiple_of(add(a.offset, mul(-1, b.offset)), vec)
+    return same and all(multiple_of(add(x, mul(-1, y)), vec) for x, y in pairs)
+
+
+def make_layout(
+    nest: LoopNest, axes: list[Axis], outer: list[Axis], vec: int, hint: int, shiftable: bool
+) -> VectorLayout:
+    """Decide which accesses can move whole vectors along `axes`."""
+    layout = VectorLayout(axes, vec, hint)
+    plain = [access for access in accesses(nest) if access.buffer and not access.computed]
+    unit_step = [access for access in plain if access.linear(axes) == 1]
+    aligned = [access for access in unit_step if access.aligned(outer, vec)]
+    shifted = [access for access in unit_step if not access.aligned(outer, vec)]
+    # Rows of odd length: follow a store if there is one, else the first load; weights stay element by element.
+    if shiftable and shifted:
+        rows = [access for access in shifted if any(step != 0 for step in access.along(outer))] or shifted
+        shift = next((access for access in rows if access.buffer.startswith("out")), rows[0])
+        alike = [access for access in unit_step if congruent(access, shift, outer, vec)]
+        if len(alike) > len(aligned) or not any(access.along(outer) != [0] * len(outer) for access in aligned):
+            layout.shift, aligned = shift, alike
+    if layout.shift is None:
+        layout.stepped = {id(a) for a in plain if a.stepped(axes, vec) and a.aligned(outer, vec)}
+        layout.still = {id(a) for a in plain if stands_still(a, axes, vec)}
+        layout.even = multiple_of(nest.size(axes), vec)
+    layout.again = {id(access) for access in plain if 0 in [*access.along(outer), *access.along(axes)]}
+    layout.vector = {id(access) for access in aligned} | layout.stepped
+    return layout
+
+
+def steady(nest: LoopNest, access: Access, axes: list[Axis], outer: list[Axis], vec: int) -> bool:
+    """Whether a load at a computed position moves whole vectors, because the computed part does not vary along
+    `axes`.
+    """
+    computed = [term for _, term in access.terms] + ([] if access.guard is None else [access.guard])
+    if not access.buffer or not computed or any(id(expr) in nest.varies for expr in computed):
+        return False
+    whole = access.aligned(outer, vec) and all(multiple_of(step, vec) for step, _ in access.terms)
+    return access.linear(axes) == 1 and whole
+
+
+def stands_still(access: Access, axes: list[Axis], vec: int) -> bool:
+    """Whether a load has the same value for all elements of a vector, because vectors never cross the pieces of the
+    row.
+    """
+    steps = access.along(axes)
+    return len(axes) > 1 and steps[-1] == 0 and multiple_of(axes[-1].size, vec)
+
+
+def index_type(size: Size) -> str:
+    return "int" if isinstance(size, int) and size < SHORT else "int64_t"
+
+
+class VectorWriter:
+    """Writes the code for the vector that begins at `e`. `slot` is "" or an index into unrolled arrays."""
+
+    def __init__(self, body: StatementWriter, layout: VectorLayout, slot: str = "") -> None:
+        self.body = body
+        self.unit: KernelSource = body.unit
+        self.nest: LoopNest = body.nest
+        self.layout = layout
+        self.slot = slot
+        self.ready: set[int] = set()
+
+    def wanted(self, exprs: list[Expr]) -> list[Access]:
+        """The accesses that `exprs` load, each once; loads at computed positions come last."""
+        found = [self.nest.loads[id(expr)] for expr in exprs if isinstance(expr, Load) and expr.buffer]
+        return [access for access in dict.fromkeys(found) if not access.computed]
+
+    def declare(self, exprs: list[Expr], count: str = "") -> None:
+        for access in self.wanted(exprs):
+            self.unit.add(f"{element(access, 'cuda')} l_{access.name}{count}[{self.layout.vec}];")
+
+    def load(self, exprs: list[Expr]) -> None:
+        for access in self.wanted(exprs):
+            self.load_one(access)
+
+    def load_one(self, access: Access) -> None:
+        layout, unit, to = self.layout, self.unit, f"l_{access.name}{self.slot}"
+        full = "true" if layout.full else "false"
+        steady = self._row(access)
+        if id(access) in layout.vector:
+            name = "ka_row_load_reversed" if layout.reverse else "ka_row_load"
+            hint = 0 if id(access) in layout.again else layout.hint
+            unit.add(f"{name}<{layout.vec}, {hint}, {full}>({to}, {steady}, e, {layout.limit});")
+            return
+        if id(access) in layout.still and not layout.reverse:
+            place = f"({steady})[{unit.position(access, layout.axes, 'e') or '0'}]"
+            value = place if layout.full else f"e < {layout.limit} ? {place} : {element(access, 'cuda')}()"
+            unit.add(f"ka_fill({to}, {value});")
+            return
+        unit.add("#pragma unroll")
+        unit.open(f"for (int k = 0; k < {layout.vec}; ++k)")
+        unit.add_if_used("q", f"const {layout.index} q = {layout.position()};")
+        place = f"({steady})[{unit.position(access, layout.axes, 'q') or '0'}]"
+        inside = layout.inside()
+        unit.add(f"{to}[k] = {inside} ? {place} : {element(access, 'cuda')}();" if inside else f"{to}[k] = {place};")
+        unit.close()
+
+    def copies_whole(self, access: Access) -> bool:
+        """Whether whole vectors of this access may be copied to shared memory without passing through a register."""
+        return id(access) in self.layout.vector and not self.layout.reverse
+
+    def copy_one(self, access: Access, to: str) -> None:
+        """Copy the vector at `e` to shared memory, asynchronously if possible."""
+        layout = self.layout
+        full = "true" if layout.full else "false"
+        self.unit.add(f"ka_row_copy<{layout.vec}, {full}>({to}, {self._row(access)}, e, {layout.limit});")
+
+    def _row(self, access: Access) -> str:
+        """The address of element 0 of the row to which the vector at `e` belongs."""
+        place = joined(access.name, *(self.unit.position(access, *loop) for loop in self.layout.loops))
+        if id(access) not in self.layout.stepped:
+            return place
+        return f"{place} + ({self.unit.position(access, self.layout.axes, 'e')}) - e"
+
+    def load_steady(self, exprs: list[Expr]) -> None:
+        """Load vectors at computed positions that do not vary along the row, after the row's scope was computed."""
+        layout, unit, nest = self.layout, self.unit, self.nest
+        outer = [axis for axis in [*nest.outer, *nest.reduced] if axis not in layout.axes]
+        for expr in exprs:
+            access = nest.loads.get(id(expr))
+            if access is None or id(access) in self.ready or not steady(nest, access, layout.axes, outer, layout.vec):
+                continue
+            self.ready.add(id(access))
+            name, kind = f"l_{access.name}", element(access, "cuda")
+            unit.add(f"{kind} {name}[{layout.vec}];")
+            steps = [f"{unit.size(step)} * {self.body.name(term)}" for step, term in access.terms]
+            full = "true" if layout.full else "false"
+            place = joined(access.name, *steps)
+            read = f"ka_row_load<{layout.vec}, {layout.hint}, {full}>({name}, {place}, e, {layout.limit});"
+            if access.guard is None:
+                unit.add(read)
+                continue
+            unit.add(f"if ({self.body.name(access.guard)}) {read}")
+            unit.add("else")
+            unit.add("#pragma unroll")
+            unit.add(f"for (int k = 0; k < {layout.vec}; ++k) {name}[k] = {kind}();")
+
+    def open(self) -> StatementWriter:
+        """Begin the loop over the elements of the vector; the loads are named in the body that is returned."""
+        self.unit.add("#pragma unroll")
+        self.unit.open(f"for (int k = 0; k < {self.layout.vec}; ++k)")
+        self.unit.add_if_used("q", f"const {self.layout.index} q = {self.layout.position()};")
+        return self.body.inner()
+
+    def texts(self) -> dict[int, str]:
+        """The text of every load at element k."""
+        found = {}
+        for access in dict.fromkeys(self.nest.loads.values()):
+            if access.buffer and (not access.computed or id(access) in self.ready):
+                slot = "" if access.computed else self.slot
+                found[id(access)] = f"ka_get(l_{access.name}{slot}[k])"
+            else:
+                loops = [*self.layout.loops, (self.layout.axes, "q")]
+                place = joined(*(self.unit.position(access, *loop) for loop in loops))
+                found[id(access)] = self.unit.fetch(access, place, self.layout.inside())
+        return found
+
+    def declare_stores(self, part: list[tuple[Access, Output]]) -> None:
+        for access, _ in part:
+            if id(access) in self.layout.vector:
+                self.unit.add(f"{element(access, 'cuda')} s_{access.name}[{self.layout.vec}];")
+
+    def put(self, inner: StatementWriter, part: list[tuple[Access, Output]]) -> None:
+        """Inside the element loop: fill the vectors to be stored, and write single elements."""
+        for access, output in part:
+            if id(access) in self.layout.vector:
+                self.unit.add(f"ka_put(s_{access.name}[k], {inner.name(output.expr)});")
+                continue
+            loops = [*self.layout.loops, (self.layout.axes, "q")]
+            place = joined(*(self.unit.position(access, *loop) for loop in loops))
+            inside = self.layout.inside()
+            guard = f"if ({inside}) " if inside else ""
+            self.unit.add(f"{guard}ka_put({access.name}[{place}], {inner.name(output.expr)});")
+
+    def store(self, part: list[tuple[Access, Output]]) -> None:
+        """After the element loop: store the vectors."""
+        layout = self.layout
+        for access, _ in part:
+            if id(access) in layout.vector:
+                name = "ka_row_store_reversed" if layout.reverse else "ka_row_store"
+                full = "true" if layout.full else "false"
+                steady = self._row(access)
+                kind = f"{name}<{layout.vec}, {layout.hint}, {full}>"
+                self.unit.add(f"{kind}({steady}, e, {layout.limit}, s_{access.name});")

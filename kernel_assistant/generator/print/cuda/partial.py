@@ -1,0 +1,82 @@
+"""Partial results of a row in scratch memory: buffers `part_…` have one for each part, `whole_…` one for each row."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.print.cuda.common import JOINT, OPERATOR, STEP, PassReductions, identity
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter
+from kernel_assistant.records import BufferSpec
+
+SCRATCH = {"double": "f64", "float": "f32", "int64_t": "i64", "bool": "b1"}
+#: Fields of a joint state, in the order in which they are stored.
+FIELDS = {"m2": ("count", "mean", "m2"), "sumexp": ("top", "total")}
+#: Call sites of block reductions that join parts, apart from those that make them.
+JOIN_SITE = 100
+
+
+def slots(reducing: PassReductions, item: str = "") -> list[tuple[str, str, str]]:
+    """(name in scratch, suffix of the variable, C type) of every number that a pass produces. `item` is an index into
+    the variables.
+    """
+    found = []
+    for reduce in reducing.single:
+        number = reducing.number(reduce)
+        found.append((f"r{number}", f"r{number}{item}", reduce.ctype))
+    for kind, x, _, reduce in reducing.pairs:
+        number = reducing.number(reduce)
+        found += [(f"j{number}_{field}", f"j{number}{item}.{field}", x.ctype) for field in FIELDS[kind]]
+    return found
+
+
+def left_buffers(reducing: PassReductions, kind: str, shape: tuple[str, ...]) -> list[BufferSpec]:
+    """The scratch buffers `kind`_… that `leave` writes."""
+    return [BufferSpec(name=f"{kind}_{name}", dtype=SCRATCH[ctype], shape=shape) for name, _, ctype in slots(reducing)]
+
+
+def leave(unit: KernelSource, reducing: PassReductions, kind: str, place: str, prefix: str) -> None:
+    """Write the results in the variables `prefix`_… to their scratch buffers, from one thread."""
+    for name, source, _ in slots(reducing):
+        unit.add(f"{unit.buffer(f'{kind}_{name}')}[{place}] = {prefix}_{source};")
+
+
+def join_parts(
+    unit: KernelSource, body: StatementWriter, reducing: PassReductions, parts: int, threads: int, read: str = "{}"
+) -> None:
+    """Combine the parts of row `o` in a fixed order; every thread gets the results. `read` is the text that reads
+    scratch.
+    """
+
+    def piece(name: str) -> str:
+        return read.format(f"{unit.buffer(f'part_{name}')}[o * {parts} + p]")
+
+    loop = f"for (int p = threadIdx.x; p < {parts}; p += {threads})"
+    for reduce in reducing.single:
+        number = reducing.number(reduce)
+        unit.add(f"{reduce.ctype} of_r{number} = {identity(reduce)};")
+        unit.add(f"{loop} {STEP[reduce.kind].format(f'of_r{number}', piece(f'r{number}'))}")
+        kind = f"ka_reduce<{JOIN_SITE + number}, {threads}, 1, {OPERATOR[reduce.kind]}>"
+        unit.add(f"const {reduce.ctype} past_r{number} = {kind}(of_r{number}, ({reduce.ctype}){identity(reduce)});")
+    for kind, x, _, reduce in reducing.pairs:
+        number = reducing.number(reduce)
+        state, operator = f"{JOINT[kind][1]}<{x.ctype}>", JOINT[kind][2]
+        unit.add(f"{state} of_j{number} = {state}::none();")
+        fields = ", ".join(piece(f"j{number}_{field}") for field in FIELDS[kind])
+        unit.add(f"{loop} of_j{number} = {operator}::join(of_j{number}, {state}{{{fields}}});")
+        call = f"ka_reduce<{JOIN_SITE + number}, {threads}, 1, {operator}>(of_j{number}, {state}::none())"
+        unit.add(f"const {state} past_j{number} = {call};")
+    reducing.take(body, "past_")
+
+
+def read_whole(unit: KernelSource, body: StatementWriter, reducing: PassReductions, read: str = "{}") -> None:
+    """Read the results of row `o`, which are combined already. `read` is the text that reads scratch."""
+
+    def value(name: str) -> str:
+        return read.format(f"{unit.buffer(f'whole_{name}')}[o]")
+
+    for reduce in reducing.single:
+        name = f"r{reducing.number(reduce)}"
+        unit.add_if_used(f"past_{name}", f"const {reduce.ctype} past_{name} = {value(name)};")
+    for kind, x, _, reduce in reducing.pairs:
+        name = f"j{reducing.number(reduce)}"
+        fields = ", ".join(value(f"{name}_{field}") for field in FIELDS[kind])
+        unit.add_if_used(f"past_{name}", f"const {JOINT[kind][1]}<{x.ctype}> past_{name} = {{{fields}}};")
+    reducing.take(body, "past_")

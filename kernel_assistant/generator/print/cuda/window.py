@@ -1,0 +1,265 @@
+"""Windows: a thread computes the outputs of `rows` rows at one position, so that input rows shared by their windows are
+read once; neighbouring threads read neighbouring elements.
+"""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import Axis, Span
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.ir.sizes import size_text
+from kernel_assistant.generator.loops.nest import LoopNest
+from kernel_assistant.generator.loops.windows_plan import WindowBody, WindowPlan, plan_windows
+from kernel_assistant.generator.lower.moving import JOIN
+from kernel_assistant.generator.lower.spans import always_inside
+from kernel_assistant.generator.print.cpu.window import digit, neutral_text, position
+from kernel_assistant.generator.print.cuda.common import pointers, scope_loads
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined
+from kernel_assistant.records import Launch
+
+#: Up to this many positions that a thread looks at are unrolled, and all loads issued without a branch in between.
+UNROLLED = 256
+#: Share of threads with an output from which a block is a piece of one row.
+FULL_ENOUGH = 0.8
+#: Longest window along a row that is unrolled in any case.
+UNROLLED_ROW = 32
+#: Most rows of the input that the outputs of a thread may span.
+MOST_BAND = 64
+
+
+def emit_direct(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch]:
+    return DirectWindow(nest, schedule).write()
+
+
+class DirectWindow:
+    """The form in which every thread reads its elements directly from memory."""
+
+    #: Whether threads without an output may end at once.
+    leaves = True
+
+    def __init__(self, nest: LoopNest, schedule: Schedule) -> None:
+        self.nest, self.schedule = nest, schedule
+        self.plan: WindowPlan = plan_windows(nest)
+        self.unit = KernelSource(nest.prefix + "window", "cuda")
+        self.body = StatementWriter(self.unit, nest)
+        self.rows, self.block = schedule["rows"], schedule["block"]
+        self.row = row_axis(nest, self.plan) if self.rows > 1 else None
+        self.rest = nest.outer[:-1] if self.row is not None else nest.outer
+        self.exists: list[str] = []
+        #: Neighbouring outputs of a thread, and threads for a row of outputs.
+        self.strip = dict(schedule.params).get("strip", 1)
+        size = nest.size(nest.inner)
+        self.across = -(-size // self.strip) if isinstance(size, int) else size
+        across = self.across
+        self.tiled = isinstance(across, int) and across >= FULL_ENOUGH * -(-across // self.block) * self.block
+
+    def write(self) -> tuple[KernelSource, Launch]:
+        unit, nest, plan = self.unit, self.nest, self.plan
+        blocks = self.tiles() if self.tiled else self.flat()
+        pointers(unit, nest, self.rest, "o")
+        for part in plan.parts:
+            self.window(part)
+        self.outputs()
+        unit.finish(bounds=f"__launch_bounds__({self.block}) ")
+        return unit, unit.launch((blocks, "1", "1"), self.block)
+
+    def flat(self) -> str:
+        """Number the threads through all outputs. Returns the number of blocks."""
+        unit, nest, bands = self.unit, self.nest, self.bands()
+        size, rest = nest.size(nest.inner), nest.size(self.rest)
+        unit.add(f"const int64_t N = {unit.size(size)};")
+        unit.add(f"const int64_t g = (int64_t)blockIdx.x * {self.block} + threadIdx.x;")
+        unit.add(f"if (g >= N * {bands} * ({unit.size(rest)})) return;")
+        unit.add("const int64_t i = g % N;")
+        unit.add_if_used("o", f"const int64_t o = g / N{f' / {bands}' if self.row else ''};")
+        if self.row is not None:
+            unit.add(f"const int first = (int)(g / N % {bands}) * {self.rows};")
+        return f"cdiv(({size_text(size)}) * {bands} * ({size_text(rest)}), {self.block})"
+
+    def tiles(self) -> str:
+        """Assign a piece of one row of outputs to each block, so that its threads differ only in the position in the
+        row. Returns the number of blocks.
+        """
+        unit, nest, bands = self.unit, self.nest, self.bands()
+        size = self.across
+        assert isinstance(size, int)
+        count = -(-size // self.block)
+        unit.add(f"const int begin = (int)(blockIdx.x % {count}u) * {self.block * self.strip};")
+        self.own()
+        below = f"blockIdx.x / {count}u" if count > 1 else "blockIdx.x"
+        unit.add_if_used("o", f"const int o = (int)({below}{f' / {bands}u' if self.row else ''});")
+        if self.row is not None:
+            unit.add(f"const int first = (int)({below} % {bands}u) * {self.rows};")
+        if size % self.block and self.leaves:
+            unit.add(f"if (i >= {size_text(nest.size(nest.inner))}) return;")
+        return f"{count} * {bands} * ({size_text(nest.size(self.rest))})"
+
+    def own(self) -> None:
+        """Declare i, the first output of this thread in its row; the block begins at `begin`."""
+        self.unit.add("const int i = begin + (int)threadIdx.x;")
+
+    def bands(self) -> int:
+        if self.row is None:
+            return 1
+        assert isinstance(self.row.size, int)
+        return -(-self.row.size // self.rows)
+
+    def window(self, part: WindowBody) -> None:
+        """Compute the windows of this thread into w<number>[rows]."""
+        unit, number = self.unit, part.number
+        unit.add(f"{part.window.ctype} w{number}[{self.rows}];")
+        unit.add("#pragma unroll")
+        unit.add(f"for (int t = 0; t < {self.rows}; ++t) w{number}[t] = {neutral_text(part)};")
+        self.body.write(part.steady, scope_loads(unit, self.nest), "s")
+        last = part.last
+        if not self.tiled or last is None or always_inside(last):
+            unit.open("")
+            self.walk(part, tested=True)
+            unit.close()
+            return
+        reach = (self.block - 1) * last.stride + (last.size - 1) * last.dilation
+        start = position("begin", last, "")
+        unit.open(f"if ({start} >= 0 && {start} + {reach} < {last.source.size})")
+        self.walk(part, tested=False)
+        unit.close()
+        unit.open("else")
+        self.walk(part, tested=True)
+        unit.close()
+
+    def walk(self, part: WindowBody, tested: bool) -> None:
+        """Loop over all positions of the windows; with `tested`, some of them may be outside the row."""
+        unit, number = self.unit, part.number
+        unrolled = part.count * self.rows <= UNROLLED
+        self.exists = []
+        band = next((span for span in part.spans if self.row is not None and span.out is self.row), None)
+        for place, span in enumerate(part.spans):
+            if span is not band:
+                self.loop(part, f"p{number}_{place}", span, unrolled)
+        if band is not None:
+            self.band(f"p{number}_{part.spans.index(band)}", band, unrolled)
+        unit.add(f"{part.window.ctype} x = {neutral_text(part)};")
+        self._read(part, unrolled, tested)
+        self.join(part, band)
+        for _ in part.spans:
+            unit.close()
+
+    def loop(self, part: WindowBody, at: str, span: Span, unrolled: bool) -> None:
+        """Loop over the window's positions along a dimension in which this thread has one output."""
+        unit = self.unit
+        if unrolled:
+            unit.add("#pragma unroll")
+        unit.open(f"for (int k = 0; k < {span.size}; ++k)")
+        out = digit(unit, self.rest, span.out, "o")
+        place = position(out if out in ("0", "o") else f"(int)({out})", span, "k")
+        self.place(at, place, span, unrolled, not always_inside(span))
+
+    def place(self, at: str, place: str, span: Span, unrolled: bool, tested: bool) -> None:
+        """Declare the position `at`. A position outside the input is skipped, by a condition on the loads or by a
+        jump.
+        """
+        self.unit.add(f"const int {at} = {place};")
+        if not tested:
+            return
+        if not unrolled:
+            self.unit.add(f"if ((unsigned){at} >= {span.source.size}u) continue;")
+            return
+        self.unit.add(f"const bool in_{at} = (unsigned){at} < {span.source.size}u;")
+        self.exists.append(f"in_{at}")
+
+    def band(self, at: str, span: Span, unrolled: bool) -> None:
+        """Loop over all input rows that the windows of this thread cover, each once."""
+        unit, used = self.unit, used_rows(span, self.rows)
+        if used.bit_length() > MOST_BAND:
+            raise Unsupported(f"{self.rows} rows of outputs look at {used.bit_length()} rows of the input")
+        if unrolled:
+            unit.add("#pragma unroll")
+        unit.open(f"for (int b = 0; b < {used.bit_length()}; ++b)")
+        if used.bit_count() < used.bit_length():
+            unit.add(f"if (!({used:#x}ull >> b & 1)) continue;")
+        self.place(at, f"{position('first', span, '')} + b", span, unrolled, tested=True)
+
+    def _read(self, part: WindowBody, unrolled: bool, tested: bool) -> None:
+        """Compute x, the window along the inner loop."""
+        unit, last, exists = self.unit, part.last, list(self.exists)
+        if last is not None:
+            if unrolled or last.size <= UNROLLED_ROW:
+                unit.add("#pragma unroll")
+            unit.open(f"for (int k = 0; k < {last.size}; ++k)")
+            unit.add(f"const int p = {position('(int)i', last, 'k')};")
+            if tested and not always_inside(last):
+                exists.append(f"(unsigned)p < {last.source.size}u")
+        if exists:
+            unit.add(f"const bool in = {' && '.join(exists)};")
+        inner = self.body.inner()
+        inner.write(part.body, self.guarded(part, "in" if exists else ""))
+        value = inner.name(part.window.arg)
+        value = f"(in ? {value} : {neutral_text(part)})" if exists else value
+        unit.add(f"x = {JOIN[part.window.kind].format('x', value)};")
+        if last is not None:
+            unit.close()
+
+    def guarded(self, part: WindowBody, inside: str) -> dict[int, str]:
+        """The text of every load; it reads nothing if the position is outside the input."""
+        found = {}
+        for access in dict.fromkeys(self.nest.loads.values()):
+            place = joined(*(self.unit.position(access, *loop) for loop in self.loops(part)))
+            found[id(access)] = self.unit.fetch(access, place, inside, always=True)
+        return found
+
+    def loops(self, part: WindowBody) -> list[tuple[list[Axis], str]]:
+        """The variables that count along the axes of the window's argument."""
+        found = [([span.source], f"p{part.number}_{place}") for place, span in enumerate(part.spans)]
+        return [*found, (self.nest.inner, "i") if part.last is None else ([part.last.source], "p")]
+
+    def join(self, part: WindowBody, band: Span | None) -> None:
+        """Add x to every output of this thread whose window contains it."""
+        unit = self.unit
+        to = f"w{part.number}[t]"
+        step = f"{to} = {JOIN[part.window.kind].format(to, 'x')};"
+        unit.add("#pragma unroll")
+        if band is None:
+            unit.add(f"for (int t = 0; t < {self.rows}; ++t) {step}")
+            return
+        unit.open(f"for (int t = 0; t < {self.rows}; ++t)")
+        reach = (band.size - 1) * band.dilation
+        unit.add(f"const int above = b - t * {band.stride};")
+        unit.add(f"if (above >= 0 && above <= {reach} && above % {band.dilation} == 0) {step}")
+        unit.close()
+
+    def outputs(self) -> None:
+        """Compute and write each output of this thread from its windows."""
+        unit, nest, plan = self.unit, self.nest, self.plan
+        loops = [(nest.inner, "i")]
+        if self.row is not None:
+            unit.add("#pragma unroll")
+            unit.open(f"for (int t = 0; t < {self.rows}; ++t)")
+            unit.add("const int row = first + t;")
+            unit.add(f"if (row >= {self.row.size}) continue;")
+            loops = [([self.row], "row"), *loops]
+        body = self.body.inner()
+        body.names.update((id(part.window), f"w{part.number}[{'t' if self.row else 0}]") for part in plan.parts)
+        body.write([*plan.steady, *plan.body], scope_loads(unit, nest, *loops))
+        for access, output in plan.stores:
+            place = joined(*(unit.position(access, *loop) for loop in loops))
+            unit.add(f"ka_put({access.name}[{place}], {body.name(output.expr)});")
+        if self.row is not None:
+            unit.close()
+
+
+def used_rows(span: Span, rows: int) -> int:
+    """The input rows, counted from the first one, that the windows of `rows` outputs cover, as a bit mask."""
+    found = 0
+    for t in range(rows):
+        for k in range(span.size):
+            found |= 1 << (t * span.stride + k * span.dilation)
+    return found
+
+
+def row_axis(nest: LoopNest, plan: WindowPlan) -> Axis:
+    """The axis outside the inner one, if windows move along it."""
+    row = nest.outer[-1] if nest.outer else None
+    if row is None or not isinstance(row.size, int):
+        raise Unsupported("no rows of outputs to share")
+    if not all(any(span.out is row for span in part.spans) for part in plan.parts):
+        raise Unsupported("rows of outputs that share no input")
+    return row

@@ -1,0 +1,281 @@
+"""Writes expressions and positions as C text, and keeps track of one kernel's arguments."""
+
+from __future__ import annotations
+
+import math
+import re
+import struct
+from dataclasses import dataclass, field
+
+from kernel_assistant.generator.ir.expr import COMPUTE, Axis, Const, Expr, Load, Op, children
+from kernel_assistant.generator.ir.sizes import Poly, Size, add, mul, product, size_text, symbols_of
+from kernel_assistant.generator.loops.nest import Access, LoopNest
+from kernel_assistant.records import Launch
+
+#: Positions below this have room in 32 bits, vectors behind the end included.
+SHORT = 2**31 - 2**22
+
+#: Element types of buffers in C, by target.
+ELEMENT = {
+    "f64": "double",
+    "f32": "float",
+    "i64": "int64_t",
+    "i32": "int32_t",
+    "i16": "int16_t",
+    "i8": "int8_t",
+    "u8": "uint8_t",
+    "b1": "bool",
+}
+HALF = {"cpu": {"bf16": "ka_bf16", "f16": "_Float16"}, "cuda": {"bf16": "__nv_bfloat16", "f16": "__half"}}
+ELEMENTS = {target: {**ELEMENT, **half} for target, half in HALF.items()}
+
+
+def literal(value: float | Size | bool, ctype: str) -> str:
+    """A number as a C constant of type `ctype`; negative ones in parentheses."""
+    if isinstance(value, Poly):
+        return f"(({ctype})({size_text(value)}))"
+    if ctype == "bool":
+        return "true" if value else "false"
+    if ctype == "int64_t":
+        return f"({int(value)})" if value < 0 else str(int(value))
+    return _real(float(value), ctype)
+
+
+def _real(value: float, ctype: str) -> str:
+    suffix = "f" if ctype == "float" else ""
+    if math.isnan(value):
+        return f"({ctype})NAN"
+    if ctype == "float":
+        try:
+            value = struct.unpack("f", struct.pack("f", value))[0]
+        except OverflowError:
+            value = math.copysign(math.inf, value)
+    if math.isinf(value):
+        return f"({ctype})INFINITY" if value > 0 else f"({ctype})(-INFINITY)"
+    text = f"{value:.9g}" if ctype == "float" else repr(value)
+    if not any(char in text for char in ".en"):
+        text += ".0"
+    return f"({text}{suffix})" if text.startswith("-") else text + suffix
+
+
+@dataclass(slots=True)
+class KernelSource:
+    """One kernel: its symbol, the buffers and sizes it takes, and its lines."""
+
+    symbol: str
+    target: str
+    args: dict[str, str] = field(default_factory=dict)
+    symbols: dict[str, str] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    depth: int = 1
+    source: str = ""
+    optional: dict[int, str] = field(default_factory=dict)
+
+    def size(self, size: Size) -> str:
+        """C text of a size; its free dimensions become arguments."""
+        for name in symbols_of(size):
+            if name not in self.symbols:
+                self.symbols[name] = f"dim_{name}" if name.isidentifier() else f"dim_{len(self.symbols)}"
+        return size_text(size, self.symbols)
+
+    def divisor(self, size: Size) -> str:
+        """C text of a size after a division sign."""
+        text = self.size(size)
+        return f"({text})" if "*" in text else text
+
+    def add(self, line: str) -> None:
+        self.lines.append("  " * self.depth + line)
+
+    def add_if_used(self, name: str, line: str) -> None:
+        """A declaration of `name` that is left out if no later line reads it."""
+        self.optional[len(self.lines)] = name
+        self.add(line)
+
+    def _kept_lines(self) -> list[str]:
+        """All lines except declarations that no line reads. They are removed from the end, so that declarations read
+        only by removed lines go too.
+        """
+        kept: list[str] = []
+        for at in range(len(self.lines) - 1, -1, -1):
+            if at not in self.optional or _reads(kept, self.optional[at], self.lines[at]):
+                kept.append(self.lines[at])
+        return kept[::-1]
+
+    def open(self, line: str) -> None:
+        self.add(line + " {" if line else "{")
+        self.depth += 1
+
+    def close(self, tail: str = "") -> None:
+        self.depth -= 1
+        self.add("}" + tail)
+
+    def buffer(self, name: str) -> str:
+        """The struct field of a buffer."""
+        self.args[name] = name
+        return f"a->{name}" if self.target == "cpu" else f"a.{name}"
+
+    def fetch(self, access: Access, place: str, inside: str = "", always: bool = False) -> str:
+        """A load as C text, with {0}, {1}, … for its terms and its guard.
+
+        If `inside` is false, nothing is read at computed positions (with `always`, at any position).
+        """
+        if not access.buffer:
+            return f"{access.name or 'at'} + {place}"
+        parts = [place] if place != "0" or not access.terms else []
+        for number, (step, _) in enumerate(access.terms):
+            parts.append(f"{{{number}}}" if step == 1 else f"{self.size(step)} * {{{number}}}")
+        text = f"ka_get({access.name}[{' + '.join(parts)}])"
+        guard = [f"{{{len(access.terms)}}}"] if access.guard is not None else []
+        exists = " && ".join([inside] * bool(inside and (always or access.computed)) + guard)
+        return f"({exists} ? {text} : ({COMPUTE[access.dtype]})0)" if exists else text
+
+    def launch(self, grid: tuple[str, str, str] = ("1", "1", "1"), block: int = 1, shared: str = "0") -> Launch:
+        sizes = tuple((field_, name) for name, field_ in self.symbols.items())
+        return Launch(
+            symbol=self.symbol,
+            args=(*self.args.items(), *sizes),
+            grid=grid,
+            block=(str(block), "1", "1"),
+            shared=shared,
+        )
+
+    def finish(self, before: str = "", bounds: str = "") -> None:
+        """Assembles the whole function in `source`: `before` is the text in front of it, `bounds` are its launch
+        attributes.
+        """
+        arrow = "->" if self.target == "cpu" else "."
+        sizes = [f"  const int64_t {name} = a{arrow}{name};" for name in self.symbols.values()]
+        name = self.symbol
+        if self.target == "cpu":
+            head = f'extern "C" void {name}(const {name}_args* a) {{'
+        else:
+            head = f'extern "C" __global__ void {bounds}{name}(const __grid_constant__ {name}_args a) {{'
+        self.source = "\n".join([*([before] if before else []), head, *sizes, *self._kept_lines(), "}"]) + "\n"
+
+    def position(self, access: Access, axes: list[Axis], var: str) -> str:
+        """Σ coefficient·digit over `axes`, where `var` counts through all of them; "" for 0."""
+        step = access.linear(axes)
+        if step is not None:
+            return self.times(step, var, product([axis.size for axis in axes]))
+        parts = []
+        for place, (axis, coefficient) in enumerate(zip(axes, access.along(axes), strict=True)):
+            if coefficient == 0:
+                continue
+            below = product([inner.size for inner in axes[place + 1 :]])
+            digit = var if below == 1 else f"{var} / {self.divisor(below)}"
+            if place:
+                digit = f"{digit} % {self.divisor(axis.size)}"
+            parts.append(self.times(coefficient, digit if digit == var else f"({digit})", axis.size))
+        return " + ".join(parts)
+
+    def times(self, step: Size, var: str, count: Size) -> str:
+        """step·var as text. `var` is below `count` and may have 32 bits; the product may need 64."""
+        if step == 0:
+            return ""
+        if step == 1:
+            return var
+        extent = mul(step, count)
+        wide = isinstance(step, int) and not (isinstance(extent, int) and 0 <= extent < SHORT)
+        return f"{'(int64_t)' if wide else ''}{self.size(step)} * {var}"
+
+
+def _reads(later: list[str], name: str, declaration: str) -> bool:
+    """Whether a line in the same block reads `name`. `later` has the lines after the declaration, last line first."""
+    # Not the struct's field of the same name.
+    word = re.compile(rf"(?<![.>\w]){name}\b")
+    indent = len(declaration) - len(declaration.lstrip())
+    for line in reversed(later):
+        if line[:indent].strip():
+            return False
+        if word.search(line):
+            return True
+    return False
+
+
+class StatementWriter:
+    """Writes expressions as statements into a kernel's source. Each expression has a name; an inner scope copies the
+    table of names.
+    """
+
+    def __init__(self, unit: KernelSource, nest: LoopNest, names: dict[int, str] | None = None) -> None:
+        self.unit = unit
+        self.nest = nest
+        self.names: dict[int, str] = dict(names or {})
+
+    def inner(self) -> StatementWriter:
+        return StatementWriter(self.unit, self.nest, self.names)
+
+    def name(self, expr: Expr) -> str:
+        """The C text of a computed `expr`: its variable, or a literal."""
+        found = self.names.get(id(expr))
+        if found is None:
+            if not isinstance(expr, Const):
+                raise AssertionError(f"{expr} is read before it is written")
+            if isinstance(expr.value, Poly):
+                self.unit.size(expr.value)
+                found = f"(({expr.ctype})({size_text(expr.value, self.unit.symbols)}))"
+            else:
+                found = literal(expr.value, expr.ctype)
+            self.names[id(expr)] = found
+        return found
+
+    def fresh(self, prefix: str) -> str:
+        return f"{prefix}{len(self.names)}"
+
+    def write(self, exprs: list[Expr], load: dict[int, str], prefix: str = "t") -> None:
+        """Statements for `exprs` in order; `load` gives the text of each load by access."""
+        for expr in exprs:
+            if id(expr) in self.names or isinstance(expr, Const):
+                continue
+            if isinstance(expr, Op):
+                text = expr.text.format(*[self.name(arg) for arg in expr.args])
+            elif isinstance(expr, Load):
+                text = load[id(self.nest.loads[id(expr)])]
+                if expr.terms or expr.guard is not None:
+                    text = text.format(*[self.name(child) for child in children(expr)])
+                if not expr.buffer:
+                    text = f"(int64_t)({text})"
+            else:
+                text = self.name(expr)
+            variable = self.fresh(prefix)
+            line = f"const {expr.ctype} {variable} = {text};"
+            # A launch that only needs part of what others computed leaves the rest out.
+            if prefix == "s":
+                self.unit.add_if_used(variable, line)
+            else:
+                self.unit.add(line)
+            self.names[id(expr)] = variable
+
+
+def joined(*parts: str) -> str:
+    """A sum of the parts that are not empty."""
+    return " + ".join(part for part in parts if part) or "0"
+
+
+def element(access: Access, target: str) -> str:
+    return ELEMENTS[target][access.dtype]
+
+
+def compute(access: Access) -> str:
+    return COMPUTE[access.dtype]
+
+
+def rows_size(nest: LoopNest) -> Size:
+    return nest.size(nest.outer)
+
+
+def total_size(nest: LoopNest) -> Size:
+    return mul(mul(nest.size(nest.outer), nest.size(nest.reduced)), nest.size(nest.inner))
+
+
+__all__ = [
+    "KernelSource",
+    "StatementWriter",
+    "add",
+    "compute",
+    "element",
+    "joined",
+    "literal",
+    "rows_size",
+    "total_size",
+]

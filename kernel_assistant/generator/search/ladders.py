@@ -1,0 +1,117 @@
+"""The values of each parameter that a search tries, and parameters that follow from others."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.search.workload import LoopShape
+
+_BLOCKS = (64, 128, 256, 512, 1024)
+_NT = (0, 1)
+
+#: Per target and form: parameter → values in order. What is not here follows from the rest.
+LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
+    "cpu": {
+        "pointwise": {"nt": _NT, "tile": (1024, 4096, 16384)},
+        "pointwise/blocked": {"tile": (16, 32, 64, 128)},
+        "rows/keep": {"nt": _NT, "lanes": (32, 64, 128)},
+        "rows/again": {"nt": _NT, "lanes": (32, 64, 128)},
+        "rows/split": {"nt": _NT, "chunk": (16384, 65536, 262144), "lanes": (32, 64, 128)},
+        "cols/tile": {"nt": _NT, "tile": (32, 64, 128, 256, 512, 1024)},
+        "scan/rows": {"nt": _NT, "tile": (256, 512, 1024, 4096)},
+        "scan/cols": {"nt": _NT, "tile": (64, 256, 1024)},
+        "window": {"stage": (0, 1), "tile": (128, 256, 512, 1024, 4096)},
+    },
+    "cuda": {
+        "pointwise": {"hint": _NT, "unroll": (1, 2, 4), "block": (128, 256, 512, 1024), "vec": (1, 2, 4, 8)},
+        "pointwise/transpose": {
+            "tile": (16, 32, 64),
+            "block": (128, 256, 512),
+            "vec": (1, 2, 4, 8),
+            "put": (1, 2, 4, 8),
+        },
+        "rows/warp": {"lanes": (4, 8, 16, 32), "block": (64, 128, 256, 512), "vec": (1, 2, 4, 8), "hint": _NT},
+        "rows/reg": {"block": _BLOCKS, "cluster": (1, 2, 4, 8, 16), "hint": _NT, "vec": (1, 2, 4, 8)},
+        "rows/shared": {
+            "block": _BLOCKS,
+            "cluster": (1, 2, 4, 8, 16),
+            "joint": _NT,
+            "stage": _NT,
+            "unroll": (1, 2, 4, 8),
+            "hint": _NT,
+        },
+        "rows/stream": {"block": _BLOCKS, "cluster": (1, 2, 4, 8, 16), "unroll": (1, 2, 4, 8), "hint": _NT},
+        "rows/split": {
+            "parts": (8, 16, 32, 64, 128, 256, 512, 1024, 2048, 4096, 8192, 16384),
+            "block": _BLOCKS,
+            "unroll": (1, 2, 4, 8),
+            "join": _NT,
+            "hint": _NT,
+        },
+        "rows/team": {
+            "held": (0, 2, 4, 8, 16),
+            "parts": (2, 4, 6, 8, 12, 16, 24, 32, 48, 64, 96, 128, 192, 256),
+            "block": _BLOCKS,
+            "stage": _NT,
+            "hint": _NT,
+            "unroll": (1, 2, 4, 8),
+        },
+        "cols/reg": {"tx": (8, 16, 32, 64, 128), "ty": (1, 2, 4, 8, 16, 32), "vec": (1, 2, 4, 8), "hint": _NT},
+        "cols/stream": {
+            "tx": (8, 16, 32, 64, 128),
+            "ty": (1, 2, 4, 8, 16, 32),
+            "unroll": (2, 4, 8, 16),
+            "vec": (1, 2, 4, 8),
+            "hint": _NT,
+        },
+        "cols/split": {
+            "parts": (4, 8, 16, 32, 64, 128),
+            "ty": (4, 8, 16),
+            "unroll": (2, 4, 8, 16),
+            "vec": (1, 2, 4),
+            "hint": _NT,
+        },
+        "scan/rows": {"block": (64, 128, 256, 512, 1024), "items": (1, 2, 4, 8), "vec": (1, 2, 4, 8), "hint": _NT},
+        "scan/cols": {"block": (32, 64, 128, 256), "unroll": (4, 8, 16, 32), "hint": _NT},
+        "window/direct": {"rows": (1, 2, 4, 8, 16), "block": (64, 128, 256, 512)},
+        "window/shared": {"rows": (1, 2, 4, 8, 16), "block": (64, 128, 256, 512), "unroll": (1, 2, 4)},
+        "window/strip": {
+            "strip": (2, 4, 8, 16),
+            "rows": (1, 2, 4, 8),
+            "stage": (0, 1),
+            "block": (32, 64, 128, 256, 512),
+        },
+    },
+}
+
+#: Most values of a row that a thread may hold in registers: 65,536 registers a block, some of them for the rest.
+MOST_VALUES = {1024: 32, 512: 64}
+
+
+def derived(shape: LoopShape, schedule: Schedule) -> Schedule | None:
+    """The schedule with `items` computed from the sizes and the other parameters; None if there are too few registers
+    or threads.
+    """
+    if schedule.target == "cpu":
+        return schedule
+    if schedule.form in ("rows/warp", "rows/reg"):
+        return _row_items(shape, schedule)
+    if schedule.form == "cols/reg":
+        items = -(-shape.reduced // schedule["ty"])
+        if items * schedule["vec"] * max(shape.kept, 1) > 128:
+            return None
+        schedule = schedule.having(items=items)
+    if "tx" in dict(schedule.params) and not 32 <= schedule["tx"] * schedule["ty"] <= 1024:
+        return None
+    if schedule.form == "scan/rows" and schedule["block"] * schedule["items"] > 1024:
+        return None
+    return schedule
+
+
+def _row_items(shape: LoopShape, schedule: Schedule) -> Schedule | None:
+    vec, warp = schedule["vec"], schedule.form == "rows/warp"
+    threads = schedule["lanes"] if warp else schedule["block"] * schedule["cluster"]
+    items = -(-(shape.reduced + (vec - 1 if shape.shifted else 0)) // (threads * vec))
+    values = items * vec * max(shape.kept, 1)
+    if not shape.static or values > MOST_VALUES.get(0 if warp else schedule["block"], 64):
+        return None
+    return schedule.having(items=items)

@@ -1,0 +1,81 @@
+"""Chooses schedules to try: a first list, best guess first, and the neighbours of one that was measured."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.loops.checked import checked_nest
+from kernel_assistant.generator.plan.partition import cut, is_one_nest
+from kernel_assistant.generator.search.ladders import LADDERS, derived
+from kernel_assistant.generator.search.search_cpu import initial_cpu
+from kernel_assistant.generator.search.search_cuda import initial_cuda
+from kernel_assistant.generator.search.search_parts import initial_parts, neighbours_parts
+from kernel_assistant.generator.search.workload import LoopShape, measure
+from kernel_assistant.records import OpGraph
+from kernel_assistant.targets.base import DeviceFacts
+
+
+def initial(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:
+    """Schedules that fit the graph at its base sizes; the first is a safe default. Raises Unsupported."""
+    if is_one_nest(graph, target):
+        return _initial_nest(graph, target, device)
+    return initial_parts(cut(graph, target), target, lambda part: _initial_nest(part, target, device))
+
+
+def _initial_nest(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:
+    shape = measure(checked_nest(graph, target), graph.dims)
+    found = (initial_cpu if target == "cpu" else initial_cuda)(shape, device)
+    fitting = [schedule for schedule in dict.fromkeys(found) if fits(graph, schedule)]
+    if not fitting:
+        raise Unsupported(f"no schedule fits a {shape.family} nest of these sizes")
+    return fitting
+
+
+def neighbours(
+    graph: OpGraph, schedule: Schedule, device: DeviceFacts, leave: frozenset[str] = frozenset()
+) -> list[Schedule]:
+    """Schedules that differ from `schedule` in one parameter by one step; parameters in `leave` are not changed."""
+    if schedule.form != "parts":
+        return _neighbours_nest(graph, schedule, leave)
+    return neighbours_parts(
+        cut(graph, schedule.target),
+        schedule,
+        leave,
+        lambda part: _initial_nest(part, schedule.target, device),
+        _neighbours_nest,
+    )
+
+
+def _neighbours_nest(graph: OpGraph, schedule: Schedule, leave: frozenset[str]) -> list[Schedule]:
+    shape = measure(checked_nest(graph, schedule.target), graph.dims)
+    found: list[Schedule] = []
+    for name, ladder in LADDERS[schedule.target].get(schedule.form, {}).items():
+        if name not in leave:
+            found += [
+                changed
+                for value in _steps(ladder, schedule[name])
+                for changed in _changed(shape, schedule, name, value)
+            ]
+    return [other for other in dict.fromkeys(found) if other != schedule and fits(graph, other)]
+
+
+def _steps(ladder: tuple[int, ...], value: int) -> list[int]:
+    """The next higher and the next lower value in `ladder`."""
+    higher = [rung for rung in ladder if rung > value][:1]
+    lower = [rung for rung in ladder if rung < value][-1:]
+    return higher + lower
+
+
+def _changed(shape: LoopShape, schedule: Schedule, name: str, value: int) -> list[Schedule]:
+    changed = derived(shape, schedule.having(**{name: value}))
+    return [changed] if changed is not None else []
+
+
+def fits(graph: OpGraph, schedule: Schedule) -> bool:
+    """Whether `emit` can write the graph with this schedule."""
+    try:
+        emit(graph, schedule)
+    except Unsupported:
+        return False
+    return True

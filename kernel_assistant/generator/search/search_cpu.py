@@ -1,0 +1,47 @@
+"""First schedules for the CPU."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.schedule import Schedule, make
+from kernel_assistant.generator.search.workload import LoopShape
+from kernel_assistant.targets.base import DeviceFacts
+
+
+def initial_cpu(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
+    """The first schedules to try. Streaming stores come first if the outputs would not stay in cache anyway."""
+    nt = int(shape.written_bytes > max(device.cache_bytes, 1 << 22) // 2)
+    if shape.family == "pointwise":
+        # Where no load runs across the stores, the blocked form does not fit and is left out.
+        return [
+            make("cpu", "pointwise/blocked"),
+            make("cpu", "pointwise", nt=nt),
+            make("cpu", "pointwise", nt=1 - nt),
+            make("cpu", "pointwise", nt=nt, tile=16384),
+        ]
+    if shape.family == "window":
+        return [make("cpu", "window"), make("cpu", "window", stage=1), make("cpu", "window", tile=256)]
+    if shape.family == "rows":
+        return _rows(shape, device, nt)
+    if shape.family == "cols":
+        # Few columns: small tiles, so that every thread has some.
+        tasks = 4 * max(device.threads, 1)
+        tile = 256
+        while tile > 32 and shape.outer * -(-shape.inner // tile) < tasks:
+            tile //= 2
+        return [make("cpu", "cols/tile", nt=nt, tile=size) for size in dict.fromkeys((tile, 1024, 64))]
+    if shape.inner > 1:
+        return [make("cpu", "scan/cols", nt=nt), make("cpu", "scan/cols", nt=nt, tile=64)]
+    return [
+        make("cpu", "scan/rows", nt=nt),
+        make("cpu", "scan/rows", nt=nt, tile=2048),
+        make("cpu", "scan/rows", nt=1 - nt),
+    ]
+
+
+def _rows(shape: LoopShape, device: DeviceFacts, nt: int) -> list[Schedule]:
+    forms = ["rows/keep", "rows/again"] if shape.costly else ["rows/again"]
+    found = [make("cpu", form, nt=value) for form in forms for value in (nt, 1 - nt)]
+    split = [make("cpu", "rows/split", nt=nt), make("cpu", "rows/split", nt=nt, chunk=16384)]
+    if shape.outer < 2 * max(device.threads, 1) and shape.reduced >= 65536:
+        return split + found
+    return found

@@ -1,0 +1,233 @@
+"""First schedules for NVIDIA GPUs."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.schedule import Schedule, make
+from kernel_assistant.generator.search.ladders import derived
+from kernel_assistant.generator.search.search_team import long_rows
+from kernel_assistant.generator.search.workload import LoopShape
+from kernel_assistant.targets.base import DeviceFacts
+
+#: Values that a thread holds best: enough loads in flight, registers for many threads.
+GOOD_VALUES = 16
+#: Rows of this size go to teams of blocks before they go to clusters.
+TEAM_BYTES = 1 << 20
+#: From this many rows on, a few columns are work for a block.
+LONG_COLUMN = 48
+#: Parts of a row that are joined in a launch of their own: large enough that joining costs nothing, small enough that
+#: the last wave of blocks is a small share.
+PART_BYTES = 256 << 10
+
+
+def initial_cuda(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
+    if shape.family == "pointwise":
+        return _pointwise(shape)
+    if shape.family == "window":
+        return _window(shape)
+    if shape.family == "rows":
+        return _rows(shape, device)
+    if shape.family == "cols":
+        return _cols(shape, device)
+    return _scan(shape)
+
+
+def _window(shape: LoopShape) -> list[Schedule]:
+    """First schedules for windows: strips first, in vectors for each thread; then one output for each thread, with
+    blocks that fit the rows of outputs.
+    """
+    filled = {block: shape.inner / (-(-shape.inner // block) * block) for block in (256, 128, 64)}
+    fit = next((block for block, share in filled.items() if share >= 0.8), max(filled, key=filled.__getitem__))
+    pairs = ((fit, 1), (fit, 4), (fit, 8), (fit, 2), (256, 1), (256, 4), (128, 1))
+    staged = ((fit, 1, 1), (fit, 1, 4), (fit, 4, 1), (64, 1, 2), (fit, 8, 2))
+    return [
+        *_strips(shape),
+        *(make("cuda", "window/direct", block=block, rows=rows) for block, rows in pairs),
+        *(make("cuda", "window/shared", block=block, rows=rows, unroll=unroll) for block, rows, unroll in staged),
+    ]
+
+
+def _strips(shape: LoopShape) -> list[Schedule]:
+    """Schedules in which each thread computes a strip of half a vector to two vectors of outputs, in one or several
+    rows, with the input from memory or through shared memory.
+    """
+    size = shape.written_bytes // max(shape.outer * shape.inner, 1)
+    vec = max(min(16 // max(size, 1), 8), 2)
+
+    found = [(vec, 1, 0), (vec, 2, 0), (vec, 4, 0), (vec, 1, 1), (2 * vec, 1, 0), (2 * vec, 1, 1), (vec // 2, 4, 0)]
+    return [make("cuda", "window/strip", rows=rows, stage=stage, strip=strip) for strip, rows, stage in found]
+
+
+def _pointwise(shape: LoopShape) -> list[Schedule]:
+    make_one = [(256, 1, 0), (256, 2, 0), (256, 1, 1), (512, 1, 0), (256, 2, 1), (256, 4, 0), (128, 2, 0), (1024, 1, 0)]
+    # Where no load runs across the stores, the transposing form does not fit and is left out.
+    # The widest vectors that fit for the loads; those of the stores go through banks of shared memory, where eight
+    # bytes were a fifth to a third faster than sixteen on an H200.
+    widths = [(8, 4), (8, 2), (4, 2), (4, 1), (8, 8), (1, 2), (1, 4), (4, 4), (2, 2), (8, 1), (2, 1), (1, 1)]
+    across = [
+        make("cuda", "pointwise/transpose", tile=tile, vec=vec, put=put) for vec, put in widths for tile in (64, 32)
+    ]
+    return [*across, *(make("cuda", "pointwise", block=b, unroll=u, hint=h, vec=shape.vec) for b, u, h in make_one)]
+
+
+def _rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
+    cores = max(device.cores, 1)
+    found = _safe_first([*_register_rows(shape), *_shared_rows(shape, device), *_stream_rows(shape)])
+    kept = long_rows(shape, device)
+    if shape.outer < 2 * cores and shape.outer * shape.reduced > 1 << 20:
+        split = _split_rows(shape, cores)
+        return [split[0], *kept, *split[1:], *found]
+    # Where a row fills many blocks, teams come before clusters; a few blocks meet sooner in a cluster.
+    ahead, count = (1, len(kept)) if shape.reduced * shape.copied_bytes >= TEAM_BYTES else (6, 2)
+    return [*found[:ahead], *kept[:count], *found[ahead:], *kept[count:]]
+
+
+def _split_rows(shape: LoopShape, cores: int) -> list[Schedule]:
+    """Schedules in which blocks share a row, because there are too few rows to fill the device: eight blocks for each
+    processor, or many more with at least PART_BYTES each.
+
+    With many parts, four or eight vectors of each thread are in flight, and small blocks finish one by one; then the
+    number of parts fills the device a whole number of times.
+    """
+    wanted = max(8 * cores // shape.outer, 2)
+    parts = 1 << (wanted - 1).bit_length()
+    many = min(shape.reduced * shape.row_bytes // PART_BYTES, 16384)
+    joined, waves = [], []
+    if many > parts:
+        joined = [
+            make("cuda", "rows/split", parts=many, block=block, unroll=unroll, hint=hint, join=1, vec=shape.vec)
+            for block, unroll, hint in ((512, 4, 0), (256, 4, 1), (512, 2, 0), (256, 4, 0), (256, 8, 1), (256, 2, 0))
+        ]
+        count = max(16 * cores // shape.outer, 2)
+        waves = [make("cuda", "rows/split", parts=count, block=256, unroll=4, vec=shape.vec)] if count <= 4096 else []
+    pieces = [count for count in (parts, parts // 2, parts * 2) if 2 <= count <= 4096]
+    split = [make("cuda", "rows/split", parts=count, unroll=u, vec=shape.vec) for count in pieces for u in (2, 4)]
+    return [*joined, *split[:1], *waves, *split[1:]]
+
+
+def _safe_first(found: list[Schedule]) -> list[Schedule]:
+    """The schedules with a safe one first: one block or warp for each row runs on every CUDA device."""
+    alone = next((schedule for schedule in found if dict(schedule.params).get("cluster", 1) == 1), found[0])
+    return [alone, *(schedule for schedule in found if schedule != alone)]
+
+
+def _register_rows(shape: LoopShape) -> list[Schedule]:
+    """Schedules that keep rows in registers. Those with about GOOD_VALUES values for each thread come first, and small
+    clusters before large ones.
+    """
+    found: list[tuple[float, Schedule]] = []
+    for block in (64, 128, 256, 512, 1024):
+        for cluster in (1, 2, 4, 8, 16):
+            schedule = derived(shape, make("cuda", "rows/reg", block=block, cluster=cluster, vec=shape.vec))
+            if schedule is None:
+                continue
+            values = schedule["items"] * shape.vec * max(shape.kept, 1)
+            idle = block * cluster * shape.vec > 2 * shape.reduced and block > 64
+            score = (
+                abs(values - GOOD_VALUES) / GOOD_VALUES + cluster.bit_length() * 0.5 + 4 * idle + (block == 1024) * 0.3
+            )
+            found.append((score, schedule))
+    ranked = [schedule for _, schedule in sorted(found, key=lambda item: item[0])[:6]]
+    return [*_warp_rows(shape), *ranked] if shape.reduced <= 1024 else ranked
+
+
+def _warp_rows(shape: LoopShape) -> list[Schedule]:
+    """Schedules in which a warp, or part of one, handles a row: about GOOD_VALUES values for each thread, no thread
+    without values, wide vectors first.
+    """
+    found: list[tuple[float, Schedule]] = []
+    for width in dict.fromkeys((shape.vec, max(shape.vec // 2, 1))):
+        for lanes in (32, 16, 8, 4):
+            schedule = derived(shape, make("cuda", "rows/warp", lanes=lanes, vec=width))
+            if schedule is not None:
+                room = schedule["items"] * width
+                used = shape.reduced / (room * lanes)
+                off = abs(room * max(shape.kept, 1) - GOOD_VALUES) / GOOD_VALUES
+                found.append((off + 4 * (1 - used) + (width != shape.vec) * 0.3, schedule))
+    best = [schedule for _, schedule in sorted(found, key=lambda item: item[0])[:3]]
+    whole = derived(shape, make("cuda", "rows/warp", vec=shape.vec))
+    return [*best, *([whole] if whole else []), *(schedule.having(block=128) for schedule in best[:1])]
+
+
+def _shared_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
+    limit = (device.shared_bytes_per_block or 227 * 1024) - 1024
+    if not shape.static or shape.passes < 2 or shape.reduced < 2048:
+        return []
+    fitting = [c for c in (1, 2, 4, 8, 16) if shape.reduced * shape.copied_bytes / c <= limit]
+    # The smallest cluster that fits, and the first that leaves room for two blocks on a processor.
+    roomy = [c for c in fitting if shape.reduced * shape.copied_bytes / c <= limit / 2]
+    clusters = dict.fromkeys([*roomy[:1], *fitting[:1], *roomy[1:2]])
+    return [
+        make("cuda", "rows/shared", block=block, cluster=c, unroll=unroll, vec=shape.vec)
+        for c in clusters
+        for block, unroll in ((512, 4), (1024, 2))
+    ]
+
+
+def _stream_rows(shape: LoopShape) -> list[Schedule]:
+    clusters = (1,) if shape.passes < 2 or shape.reduced < 16384 else (1, 4, 8, 16)
+    block = 256 if shape.reduced <= 8192 else 512
+    found = [
+        make("cuda", "rows/stream", block=block, cluster=c, unroll=u, vec=shape.vec) for c in clusters for u in (2, 4)
+    ]
+    return [*found, make("cuda", "rows/stream", block=1024, cluster=clusters[-1], unroll=2, vec=shape.vec)]
+
+
+def _cols(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
+    cores, vec = max(device.cores, 1), shape.vec
+    half = max(vec // 2, 1)
+    # Tiles of few columns, so that many blocks are at work; what runs along R is in whole lines either way.
+    turned = ((8, 16, vec), (8, 32, vec), (16, 16, vec), (16, 16, half), (16, 32, 1), (8, 8, vec), (32, 8, half))
+    registers = [
+        derived(shape, make("cuda", "cols/reg", tx=tx, ty=ty, vec=width))
+        for tx, ty, width in (
+            *(turned if shape.turned and shape.reduced >= LONG_COLUMN else ()),
+            (32, 4, vec),
+            (32, 8, vec),
+            (64, 4, vec),
+            (32, 8, 1),
+            (32, 4, 1),
+            (32, 16, vec),
+            (128, 2, vec),
+        )
+    ]
+    stream = [
+        make("cuda", "cols/stream", tx=tx, ty=ty, unroll=unroll, vec=width)
+        for tx, ty, unroll, width in (
+            *(((8, 16, 8, vec), (16, 16, 4, vec)) if shape.turned else ()),
+            (32, 8, 8, 1),
+            (32, 8, 4, vec),
+            (64, 4, 8, 1),
+            (32, 16, 8, 1),
+            (128, 2, 8, vec),
+            (32, 4, 8, vec),
+        )
+    ]
+    fitting = [schedule for schedule in registers if schedule is not None] if shape.passes > 1 else []
+    blocks = shape.outer * -(-shape.inner // 32)
+    if blocks < 2 * cores and shape.reduced >= 256:
+        parts = 1 << (max(8 * cores // max(blocks, 1), 2) - 1).bit_length()
+        while parts > 2 and shape.reduced // parts < 32:
+            parts //= 2
+        pieces = [(count, width) for count in (parts, max(parts // 2, 2)) for width in dict.fromkeys((vec, 1))]
+        split = [
+            make("cuda", "cols/split", parts=count, tx=32 // width, ty=min(8 * width, 32), vec=width)
+            for count, width in pieces
+        ]
+        return [*split, *stream]
+    return [*fitting, *stream]
+
+
+def _scan(shape: LoopShape) -> list[Schedule]:
+    if shape.inner > 1:
+        return [
+            make("cuda", "scan/cols", block=block, unroll=unroll)
+            for block, unroll in ((128, 8), (64, 16), (256, 8), (32, 16))
+        ]
+    vec = shape.vec if not shape.reverse or shape.reduced % shape.vec == 0 else 1
+    pairs = ((256, 4), (256, 2), (512, 2), (128, 4), (128, 8), (1024, 1), (512, 1), (256, 1), (64, 4), (128, 2))
+    useful = [
+        (b, n)
+        for b, n in pairs
+        if (b * vec <= shape.reduced or b == 64) and (b * n * vec <= 2 * shape.reduced or n == 1)
+    ]
+    return [make("cuda", "scan/rows", block=b, items=n, vec=vec) for b, n in useful or [(64, 1)]]

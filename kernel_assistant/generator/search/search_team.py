@@ -1,0 +1,56 @@
+"""First schedules for long rows, which a team of blocks keeps in shared memory and registers."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.schedule import Schedule, make
+from kernel_assistant.generator.search.workload import LoopShape
+from kernel_assistant.targets.base import DeviceFacts
+
+#: (blocks that share a processor, their threads, stage, held), best guess first: while one waits, others load or store.
+#: Four small blocks with a quarter of the row in registers were the fastest on an H200 for rows of 1 to 8 MB.
+RESIDENT = ((4, 256, 1, 4), (4, 256, 0, 4), (2, 256, 1, 16), (3, 256, 1, 0), (2, 512, 0, 0), (1, 1024, 0, 0))
+#: Rows below this are kept by one block or a small cluster.
+LEAST_BYTES = 128 << 10
+#: Bytes of a block that are not for its share: the reductions, and what the driver takes.
+RESERVED = 2048
+#: Sweeps of a part are a multiple of this, the form's default.
+UNROLL = 4
+
+
+def long_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
+    """Schedules with teams of blocks. If each row reads weights as long as itself, clusters, whose blocks run in step,
+    come first.
+    """
+    found = team_rows(shape, device)
+    if shape.row_bytes == shape.copied_bytes or not found:
+        return found
+    in_step = [make("cuda", "rows/stream", block=512, cluster=c, unroll=4, vec=shape.vec) for c in (8, 16)]
+    return [*in_step, *found]
+
+
+def team_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
+    """Schedules whose teams all fit on the device at the same time, so that no block waits for one that is not
+    running.
+    """
+    memory, row = device.shared_bytes_per_block or 227 << 10, shape.reduced * shape.copied_bytes
+    if not shape.static or row < LEAST_BYTES:
+        return []
+    found = []
+    for resident, block, stage, held in RESIDENT:
+        step = block * shape.vec
+        sweeps, most = -(-shape.reduced // step), (memory // resident - RESERVED) // (step * shape.copied_bytes)
+        if not most:
+            continue
+        most -= most % UNROLL if most > UNROLL else 0
+        parts = -(-sweeps // _share(sweeps, most + held))
+        if 2 <= parts <= resident * max(device.cores, 1):
+            found.append(make("cuda", "rows/team", block=block, parts=parts, stage=stage, held=held, vec=shape.vec))
+    return found
+
+
+def _share(sweeps: int, most: int) -> int:
+    """The number of sweeps of a part: the largest number that divides the row evenly, if it is not much less than
+    `most`.
+    """
+    even = max(count for count in range(1, most + 1) if sweeps % count == 0)
+    return even if 4 * even >= 3 * most else most

@@ -1,0 +1,59 @@
+"""Drafts declarations of a class's inputs, and tries each by importing, building and calling the class with it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.config import Settings
+from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.errors import KernelAssistantError
+from kernel_assistant.records import KernelTask
+from kernel_assistant.records.codec import to_builtins
+from kernel_assistant.source.build import build_task
+from kernel_assistant.source.draft import Draft, drafts, with_draft
+from kernel_assistant.source.interpreter import find_interpreter
+
+#: Time limit. Most of it is for importing the file.
+_MOST_SECONDS = 90.0
+#: The template process is kept this long, for the job that may follow.
+_IDLE_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class TriedDraft:
+    """`problem` says in one line why the class does not run with the draft, "" if it runs."""
+
+    draft: Draft
+    problem: str
+
+
+def draft_that_runs(spec: str, settings: Settings, text: str) -> TriedDraft:
+    """Returns the first draft for `FILE:CLASS` in `text` with which the class runs, on the CPU under the user's
+    interpreter; if there is none, the likeliest draft. Takes seconds. Raises UsageError if the class does not exist."""
+    candidates = drafts(spec, text)
+    if settings.host:
+        return TriedDraft(candidates[0], f"it was not run here, where jobs run on {settings.host}")
+    try:
+        tasks = [_task(spec, settings, text, one) for one in candidates]
+        index, problem = _first(tasks, find_interpreter(tasks[0].path, settings.python or None).path)
+    except KernelAssistantError as error:
+        index, problem = 0, error.cause
+    return TriedDraft(candidates[index], problem)
+
+
+def _task(spec: str, settings: Settings, text: str, drafted: Draft) -> KernelTask:
+    content = with_draft(text, drafted.class_name, drafted.text)
+    return build_task(spec, target="cpu", numerics=settings.numerics, text=content)
+
+
+def _first(tasks: list[KernelTask], python: str) -> tuple[int, str]:
+    """Returns the index of the first task that runs and ""; if none does, 0 and the problem. Raises as `WorkerClient`
+    does."""
+    worker = WorkerClient(python, template_seconds=_IDLE_SECONDS)
+    try:
+        worker.start()
+        params = {"tasks": [to_builtins(task) for task in tasks]}
+        answer = worker.call("try_inputs", params, timeout=_MOST_SECONDS)
+    finally:
+        worker.kill()
+    return max(0, int(answer["runs"])), str(answer["problem"])

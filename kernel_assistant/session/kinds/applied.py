@@ -1,0 +1,65 @@
+"""The last measurement: the user's file with kernels against the original file, including guard and operator."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from kernel_assistant.apply import AppliedOptions, applied_variants
+from kernel_assistant.environment.session import Environment
+from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.errors import StoreError, boundary
+from kernel_assistant.records import Evaluation, KernelTask, decode
+from kernel_assistant.records.codec import from_builtins, to_builtins
+from kernel_assistant.session.kinds.ahead import Ahead
+from kernel_assistant.session.kinds.applied_timing import AppliedRow, AppliedTiming, conclude
+
+TIME_SECONDS = 600.0
+
+
+def time_applied(
+    environment: Environment, task: KernelTask, result_dir: Path, folder: Path, ahead: Ahead
+) -> AppliedTiming:
+    """Applies the result to a copy below `folder` and times it, in the process that imported the file `ahead` if there
+    is one. Raises UsageError if the result cannot be applied."""
+    with boundary(StoreError, f"cannot write {folder}"):
+        shutil.rmtree(folder, ignore_errors=True)
+        source = folder / "source" / Path(task.path).name
+        source.parent.mkdir(parents=True, mode=0o700)
+        source.write_text(task.content, encoding="utf-8")
+        # Unaligned tensors are copied here, to measure whether that pays.
+        variants = applied_variants(result_dir, source, folder, AppliedOptions(unaligned="copy"))
+        params: dict[str, Any] = {
+            "task": to_builtins(task),
+            "edited": str(variants.applied),
+            "applied": variants.applied.read_text(encoding="utf-8"),
+            "package": str(variants.package),
+            "device": environment.device.index,
+            "cache_bytes": environment.device.cache_bytes,
+            "sizes": _evaluation(result_dir).sizes,
+        }
+    try:
+        answer = _in_a_plain_worker(environment, params, ahead)
+    finally:
+        shutil.rmtree(folder, ignore_errors=True)
+    rows = tuple(from_builtins(row, AppliedRow) for row in answer["rows"])
+    return conclude(rows, answer["kernel_calls"], answer["fallbacks"])
+
+
+def _evaluation(result_dir: Path) -> Evaluation:
+    return decode((result_dir / "evaluation.json").read_bytes(), Evaluation)
+
+
+def _in_a_plain_worker(environment: Environment, params: dict[str, Any], ahead: Ahead) -> dict[str, Any]:
+    """Times in a separate process with the default allocator, as in the user's program."""
+    worker = ahead.take(environment.clock.until_limit()) or WorkerClient(environment.worker.python, measuring={})
+    try:
+        if not worker.hello:
+            worker.start(environment.cancel)
+        with environment.alone():
+            environment.clock.check()
+            seconds = min(TIME_SECONDS, environment.clock.until_limit())
+            return worker.call("time_applied", params, timeout=seconds, cancel=environment.cancel)
+    finally:
+        worker.close()

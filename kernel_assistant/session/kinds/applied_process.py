@@ -1,0 +1,64 @@
+"""A process that loads an applied class as the user's program does, beside the judge's process."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from typing import Any
+
+from kernel_assistant.environment.worker_client import WorkerClient
+
+CHECK_SECONDS = 600.0
+
+
+class AppliedProcess:
+    """`begin` opens the class in a thread, while the judge works; `check` waits for that, then loads and checks the
+    kernels."""
+
+    def __init__(
+        self, worker: WorkerClient, params: dict[str, Any], cancel: threading.Event, pool: ThreadPoolExecutor
+    ) -> None:
+        self.worker, self._params, self._cancel, self._pool = worker, params, cancel, pool
+        self._opening: Future[None] | None = None
+
+    def begin(self) -> None:
+        """Starts to open the class; a second call does nothing."""
+        self._opening = self._opening or self._pool.submit(self._open)
+
+    def wait(self) -> None:
+        """Waits until the class is open. Raises what opening raised."""
+        self.begin()
+        assert self._opening is not None
+        self._opening.result()
+
+    def check(self, *, timing: bool) -> dict[str, Any]:
+        """Returns the answer of the worker's `check_applied`. Raises WorkerError, UsageError or Cancelled."""
+        self.wait()
+        return self.worker.call("check_applied", {"timing": timing}, timeout=CHECK_SECONDS, cancel=self._cancel)
+
+    def end(self) -> None:
+        """Closes the class and keeps the process; kills it if it is still opening the class."""
+        if self._opening is None:
+            return
+        if not self._opening.done():
+            self.worker.kill()
+        self._opening.exception()
+        self.worker.release()
+
+    def _open(self) -> None:
+        if not self.worker.hello:
+            self.worker.start(self._cancel)
+        self.worker.call("open_applied", self._params, timeout=CHECK_SECONDS, cancel=self._cancel)
+
+
+@contextmanager
+def plain_process(worker: WorkerClient, params: dict[str, Any], cancel: threading.Event) -> Iterator[AppliedProcess]:
+    """Makes an AppliedProcess for the block."""
+    with ThreadPoolExecutor(1, "plain") as pool:
+        process = AppliedProcess(worker, params, cancel, pool)
+        try:
+            yield process
+        finally:
+            process.end()

@@ -1,0 +1,142 @@
+"""Times of the edited file, and the settings of its guard that follow from them."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from kernel_assistant.apply import AppliedOptions
+from kernel_assistant.errors import StoreError, boundary
+from kernel_assistant.records import decode, encode
+from kernel_assistant.records.codec import Record
+from kernel_assistant.records.evaluation import Gain, gain_of, measurably_faster
+
+APPLIED_FILE = "applied.json"
+
+
+#: Explanations of the guard's reasons for which the name is not enough.
+_WORDS = {
+    "alignment": "an input is not aligned as the kernels need it",
+    "attributes": "an attribute of the module is not what it was (training mode counts)",
+    "hooks": "the module or one inside it has hooks",
+    "parameters": "a parameter is not what it was",
+    "gradient": "gradients are wanted",
+    "subclass": "the module is of a derived class",
+}
+
+
+class AppliedRow(Record, frozen=True, kw_only=True):
+    """The times of one size, called alone or inside a compiled parent. `speedup` is original time over applied time,
+    with its 99.9% interval."""
+
+    name: str
+    dims: dict[str, int]
+    elements: int
+    original_ms: float
+    applied_ms: float
+    speedup: float
+    speedup_ci: tuple[float, float]
+    equal: bool
+
+    @property
+    def loses(self) -> bool:
+        """Whether the original should run. The point estimate decides, even if the difference is not significant."""
+        return self.speedup < 1.0
+
+
+class AppliedTiming(Record, frozen=True, kw_only=True):
+    """All rows, and the settings of the guard that follow from them. `worth` is False if applying does not pay.
+
+    `kernel_calls` and `fallbacks` (reason → calls) are for the declared size, None and empty in older files.
+    `unaligned` says how unaligned tensors are served: "copy" (the kernels get an aligned copy) or "original".
+    """
+
+    rows: tuple[AppliedRow, ...]
+    min_elements: int
+    compiled_parent: str
+    worth: bool
+    kernel_calls: int | None = None
+    fallbacks: dict[str, int] = {}
+    unaligned: str = "original"
+
+    @property
+    def failure(self) -> str:
+        """Why the times do not measure the kernels, "" if they do."""
+        different = next((row for row in self.rows if not row.equal), None)
+        if different is not None:
+            where = ", ".join([different.name, *(f"{name}={size}" for name, size in different.dims.items())])
+            return f"the edited file gives other results than the original ({where})"
+        if self.kernel_calls == 0:
+            reasons = ", ".join(f"{_WORDS.get(one, one)} ({count} calls)" for one, count in self.fallbacks.items())
+            return f"the kernels never ran in the edited file: {reasons or 'no call reached them'}"
+        return ""
+
+    @property
+    def in_file(self) -> Gain:
+        """The verdict for the declared size."""
+        return gain_of(self.rows[0].speedup, self.rows[0].speedup_ci)
+
+    @property
+    def shortfall(self) -> str:
+        """The message if applying is not `worth` it although nothing failed."""
+        if self.in_file is Gain.unclear:
+            return f"it is not clear whether the kernels gain anything in the edited file ({self.summary()})"
+        return f"the kernels gain nothing once they are in the file ({self.summary()})"
+
+    def summary(self) -> str:
+        """The effect of the guard on the gain, in words."""
+        if self.failure:
+            return self.failure
+        low, high = self.rows[0].speedup_ci
+        words = f"{self.rows[0].speedup:.2f}× ({low:.2f}–{high:.2f}) as fast as your class is without torch.compile"
+        originals = [f"for less than {self.min_elements} elements"] if self.min_elements else []
+        originals += ["where torch.compile compiles what calls it"] if self.compiled_parent == "original" else []
+        return words + (f"; your own code runs {' and '.join(originals)}" if originals else "")
+
+    @property
+    def options(self) -> AppliedOptions:
+        declared = self.rows[0]
+        return AppliedOptions(
+            min_elements=self.min_elements,
+            compiled_parent=self.compiled_parent,
+            unaligned=self.unaligned,
+            speedup=declared.speedup,
+            speedup_ci=declared.speedup_ci,
+        )
+
+
+def conclude(
+    rows: tuple[AppliedRow, ...], kernel_calls: int | None = None, fallbacks: dict[str, int] | None = None
+) -> AppliedTiming:
+    """Derives the guard's settings. The first row is the declared size called alone, which must be faster; otherwise it
+    is the only row. Smaller sizes that are slower are left to the original."""
+    alone = [row for row in rows if row.name == "alone"]
+    inside = [row for row in rows if row.name == "compiled parent"]
+    copied = [row for row in rows if row.name == "unaligned"]
+    declared = alone[0]
+    losing = [row.elements for row in alone[1:] if row.loses]
+    return AppliedTiming(
+        rows=rows,
+        min_elements=max((size + 1 for size in losing if size < declared.elements), default=0),
+        # Without a measurement inside a compiled parent, the original runs there.
+        compiled_parent="kernel" if inside and not any(row.loses for row in inside) else "original",
+        unaligned="copy" if copied and measurably_faster(copied[0].speedup, copied[0].speedup_ci) else "original",
+        kernel_calls=kernel_calls,
+        fallbacks=fallbacks or {},
+        worth=all(row.equal for row in rows)
+        and kernel_calls != 0
+        and measurably_faster(declared.speedup, declared.speedup_ci)
+        and not any(size >= declared.elements for size in losing),
+    )
+
+
+def write_applied(result_dir: Path, timing: AppliedTiming) -> str:
+    """Writes the timing beside the other artifacts. Returns the path."""
+    path = result_dir / APPLIED_FILE
+    with boundary(StoreError, f"cannot write {path}"):
+        path.write_bytes(encode(timing))
+    return str(path)
+
+
+def read_applied(path: Path) -> AppliedTiming | None:
+    """Reads the timing that a job wrote to `path`, None if there is none."""
+    return decode(path.read_bytes(), AppliedTiming) if path.is_file() else None

@@ -1,0 +1,108 @@
+"""A job that checks a free-form candidate: a ModelNew file or a CUDA-Agent workdir."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+from kernel_assistant.environment.freeform import open_freeform
+from kernel_assistant.environment.freeform_candidate import ModelCandidate
+from kernel_assistant.environment.repeated_measurement import MOST_LOOKS, RepeatedMeasurement
+from kernel_assistant.errors import InternalError
+from kernel_assistant.events import AnyEvent, CandidateEvaluated
+from kernel_assistant.records import Evaluation, JobOutcome, KernelTask, OptimizeResult, StopReason, Tier
+from kernel_assistant.session.artifacts import write_result
+from kernel_assistant.session.hosting.jobs import JobServices
+from kernel_assistant.session.kinds.outcome import best_of, confirmed, is_inconclusive, measured_outcome
+from kernel_assistant.store import FreeformFiles, JobKind, JobOptions
+from kernel_assistant.targets.base import DeviceFacts
+
+ORIGIN = "freeform"
+
+
+def check_freeform(
+    task: KernelTask,
+    options: JobOptions,
+    device: DeviceFacts,
+    *,
+    emit: Callable[[AnyEvent], None],
+    cancel: threading.Event,
+    services: JobServices,
+) -> OptimizeResult:
+    """Evaluates the candidate, up to the stage verify or profile, depending on the job."""
+    started = time.monotonic()
+    candidate = candidate_of(options.freeform)
+    with (
+        services.workers.lend(options.python, device) as worker,
+        open_freeform(
+            task,
+            device=device,
+            worker=worker,
+            sandbox_mode=options.sandbox,
+            cache_dir=services.settings.cache_dir,
+            cancel=cancel,
+            emit=emit,
+        ) as environment,
+    ):
+        evaluation = environment.evaluate(
+            candidate, Tier.full, profile=options.kind is JobKind.profile, repetition=RepeatedMeasurement(MOST_LOOKS)
+        )
+        emit(CandidateEvaluated(turn=0, schedule=candidate.name, origin=ORIGIN, evaluation=evaluation))
+        artifacts = write_result(
+            services.folder / "result",
+            task=task,
+            graph=environment.graph,
+            device=environment.device,
+            facts={},
+            trajectory=None,
+            candidate=None,
+            evaluation=evaluation,
+            binaries={},
+        )
+        return OptimizeResult(
+            task=task.name,
+            target=task.target,
+            device=environment.device.name,
+            outcome=checked(evaluation),
+            best=best_of(evaluation, ORIGIN, ()),
+            evaluations=1,
+            seconds=time.monotonic() - started,
+            stop_reason=StopReason.finished.value,
+            artifacts={"job": services.job, **artifacts},
+        )
+
+
+def checked(evaluation: Evaluation) -> JobOutcome:
+    """Returns the outcome of a job that checks one candidate."""
+    if is_inconclusive(evaluation):
+        return JobOutcome.inconclusive
+    if not evaluation.correct:
+        return JobOutcome.no_candidate
+    # A candidate that was only verified has no gain to report.
+    return measured_outcome(evaluation) if confirmed(evaluation) else JobOutcome.no_measurable_gain
+
+
+def candidate_of(source: FreeformFiles | None) -> ModelCandidate:
+    """Makes the candidate from its files; the inverse of `source_of`."""
+    if source is None:
+        raise InternalError("a job to check a candidate came without one")
+    return ModelCandidate(
+        path=Path(source.path),
+        text=source.text,
+        reference=source.reference,
+        reference_path=Path(source.reference_path),
+        sources=source.sources,
+    )
+
+
+def source_of(candidate: ModelCandidate) -> FreeformFiles:
+    """Returns the candidate's files, in the form that is sent to the host."""
+    return FreeformFiles(
+        path=str(candidate.path.absolute()),
+        text=candidate.text,
+        reference=candidate.reference,
+        reference_path=str(candidate.reference_path.absolute()),
+        sources=candidate.sources,
+    )

@@ -1,0 +1,398 @@
+"""Runs one job: opens the environment, runs an episode or checks one candidate, and writes artifacts."""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable
+from contextlib import closing
+from pathlib import Path
+
+import msgspec
+
+from kernel_assistant.agent.loop import Episode
+from kernel_assistant.agent.search import tell, tell_best
+from kernel_assistant.apply import export_model_new
+from kernel_assistant.environment.job_clock import JobClock
+from kernel_assistant.environment.session import Environment, open_environment
+from kernel_assistant.errors import (
+    Cancelled,
+    DeviceError,
+    InternalError,
+    MissingError,
+    OutOfTime,
+    StoreError,
+    UsageError,
+    WorkerError,
+)
+from kernel_assistant.events import AnyEvent, BestImproved, CandidateEvaluated, Progress, Warned
+from kernel_assistant.records import (
+    Candidate,
+    Evaluation,
+    FreeWin,
+    Gain,
+    JobOutcome,
+    KernelTask,
+    OptimizeResult,
+    ProgramMode,
+    StopReason,
+    Trajectory,
+)
+from kernel_assistant.records.free_win import FLOAT32, float32_win
+from kernel_assistant.records.result import OVER_COMPILE, OVER_EAGER
+from kernel_assistant.session.artifacts import result_files, write_files
+from kernel_assistant.session.edits import place_of
+from kernel_assistant.session.hosting.jobs import JobServices
+from kernel_assistant.session.kinds.ahead import Ahead, imported_ahead
+from kernel_assistant.session.kinds.applied import time_applied
+from kernel_assistant.session.kinds.applied_timing import APPLIED_FILE, AppliedTiming, write_applied
+from kernel_assistant.session.kinds.check_job import check_applied
+from kernel_assistant.session.kinds.free_wins import FreeWinStep, reserved_seconds
+from kernel_assistant.session.kinds.freeform_job import check_freeform, checked
+from kernel_assistant.session.kinds.job_policies import JobPolicies
+from kernel_assistant.session.kinds.lines_job import profile_lines
+from kernel_assistant.session.kinds.never_runs import refuse_never_run, warning_of_script
+from kernel_assistant.session.kinds.outcome import (
+    best_candidate,
+    best_of,
+    confirmed,
+    gains_over_eager_alone,
+    in_file_outcome,
+    of_candidate,
+    outcome_of,
+    why_none,
+)
+from kernel_assistant.store import JobKind, JobOptions
+from kernel_assistant.store.scans import ScanStore
+from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant.targets.cuda import gpus
+from kernel_assistant.targets.detect import detect
+
+HALVES = {"f16", "bf16"}
+UNKNOWN_IN_FLOAT32 = (
+    "the gain is over PyTorch in a half type, which may be slower on a CPU than the same module in float32; "
+    "what that takes was not measured"
+)
+Emit = Callable[[AnyEvent], None]
+_log = logging.getLogger(__name__)
+
+
+def lane_of(task: KernelTask) -> str:
+    """Returns the name of the device that runs a task and has its own job queue, "cpu:0" or "cuda:1". Of several GPUs
+    it takes an idle one.
+
+    Raises MissingError if there is no such device.
+    """
+    device = detect(task.target)
+    return f"{device.target}:{device.index}"
+
+
+def device_of(lane: str) -> DeviceFacts:
+    """Returns the device of a queue; the inverse of `lane_of`. Raises MissingError if the device is gone."""
+    target, _, index = lane.partition(":")
+    if target == "cpu":
+        return detect("cpu")
+    for device in gpus():
+        if device.index == int(index):
+            return device
+    raise MissingError(f"GPU {index} is gone", "check nvidia-smi, then optimize again")
+
+
+def run_job(
+    task: KernelTask,
+    options: JobOptions,
+    *,
+    emit: Emit,
+    cancel: threading.Event,
+    services: JobServices,
+) -> OptimizeResult:
+    """Runs one job. Raises UsageError, MissingError and InternalError; a bad kernel is reported in the result."""
+    started = time.monotonic()
+    emit = GuardedEmit(emit)
+    # Only a search has a time limit: a check that the user asked for may take any time.
+    searches = options.kind is JobKind.optimize and options.candidate is None
+    clock = JobClock(options.budget, reserved_seconds(options)) if searches else JobClock()
+    device = device_of(services.device)
+    emit(Progress(phase="open", message=f"starting {options.python}"))
+    if options.kind is JobKind.lines:
+        return profile_lines(task, options, device, emit=emit, cancel=cancel, services=services)
+    if options.freeform is not None:
+        return check_freeform(task, options, device, emit=emit, cancel=cancel, services=services)
+    if options.applied is not None:
+        return check_applied(task, options, device, emit=emit, cancel=cancel, services=services)
+    with (
+        services.workers.lend(options.python, device) as worker,
+        open_environment(
+            task,
+            device=device,
+            worker=worker,
+            sandbox_mode=options.sandbox,
+            cache_dir=services.settings.cache_dir,
+            cancel=cancel,
+            emit=emit,
+            clock=clock,
+        ) as environment,
+    ):
+        run = _Run(task, options, environment, emit, cancel, services, started)
+        return run.optimize() if options.kind is JobKind.optimize else run.check()
+
+
+class GuardedEmit:
+    """The `emit` of a job. If the log cannot be written, the job fails, unless a candidate was confirmed before."""
+
+    def __init__(self, emit: Emit) -> None:
+        self._emit, self._confirmed = emit, False
+
+    def __call__(self, event: AnyEvent) -> None:
+        self._confirmed = self._confirmed or (isinstance(event, BestImproved) and event.confirmed)
+        try:
+            self._emit(event)
+        except StoreError as error:
+            if not self._confirmed:
+                raise
+            _log.warning("%s", error.cause)
+
+
+class _Run:
+    """One job with its environment."""
+
+    def __init__(
+        self,
+        task: KernelTask,
+        options: JobOptions,
+        environment: Environment,
+        emit: Emit,
+        cancel: threading.Event,
+        services: JobServices,
+        started: float,
+    ) -> None:
+        self._task = task
+        self._options = options
+        self._environment = environment
+        self._emit = emit
+        self._cancel = cancel
+        self._services = services
+        self._started = started
+
+    def optimize(self) -> OptimizeResult:
+        """Runs an episode with the chosen policy, or confirms a given candidate. Raises UsageError if kernels could
+        never run in the file."""
+        program = self._program()
+        refuse_never_run(self._task.class_name, self._environment.facts, program)
+        if warning := warning_of_script(self._task, program):
+            self._emit(Warned(message=warning))
+        with imported_ahead(self._environment, self._task, self._cancel) as ahead:
+            return self._optimize(program, ahead)
+
+    def _optimize(self, program: ProgramMode, ahead: Ahead) -> OptimizeResult:
+        trajectory = self._play() if self._options.candidate is None else self._confirm(self._options.candidate)
+        self._keep(lambda: self._services.store.add_trajectory(self._services.job, trajectory))
+        candidate, evaluation = best_candidate(trajectory)
+        artifacts = self._write(trajectory, candidate, trajectory.final or evaluation)
+        outcome, gain_over = self._offer(trajectory, program, artifacts, ahead)
+        clock = self._environment.clock
+        free = FreeWinStep(self._environment, min(clock.free, clock.left()), self._emit)
+        wanted = (
+            self._options.free_wins
+            and self._options.candidate is None
+            and outcome not in (JobOutcome.cancelled, JobOutcome.failed)
+        )
+        if wanted and not free.run():
+            outcome = JobOutcome.cancelled
+        if outcome is JobOutcome.improved:
+            outcome = self._beside_float32(trajectory.final, tuple(free.wins))
+            gain_over = gain_over if outcome is JobOutcome.improved else ""
+        return self._result(
+            outcome=outcome,
+            evaluation=trajectory.final,
+            artifacts=artifacts,
+            policy=trajectory.policy,
+            evaluations=len({one.candidate for step in trajectory.steps for one in step.evaluations}),
+            stop_reason=trajectory.stop_reason,
+            free_wins=tuple(free.wins),
+            why=why_none(trajectory),
+            program=program,
+            gain_over=gain_over,
+        )
+
+    def _play(self) -> Trajectory:
+        clock = self._environment.clock
+        job_policies = JobPolicies(
+            self._task, self._options, self._environment, self._services, self._emit, self._cancel
+        )
+        with closing(job_policies) as policies:
+            phases = policies.phases(clock.search_seconds())
+            trajectory = Episode(policies.judging, phases, self._emit, self._cancel, clock).run()
+            policies.keep(trajectory)
+        return trajectory
+
+    def _confirm(self, candidate: Candidate) -> Trajectory:
+        """Confirms the candidate of a stopped job. Returns a trajectory with this candidate only."""
+        began = time.monotonic()
+        self._emit(Progress(phase="confirm", message="verifying and measuring in full: the best candidate until now"))
+        evaluation, reason = None, StopReason.finished
+        try:
+            evaluation = self._environment.confirm(candidate)
+            tell(self._emit, 1, candidate, evaluation, best=False)
+            if evaluation.correct:
+                tell_best(self._emit, candidate, evaluation, confirmed=True)
+        except Cancelled:
+            reason = StopReason.cancelled
+        except (WorkerError, DeviceError):
+            reason = StopReason.environment_broken
+        return of_candidate(self._task, candidate, evaluation, reason, time.monotonic() - began)
+
+    def _program(self) -> ProgramMode:
+        """Returns how the user's program runs the class, according to scans on this machine."""
+        selection = place_of(self._task, self._options)
+        with closing(ScanStore(self._services.settings.state_dir)) as scans:
+            return scans.program_of(str(selection.path), selection.class_name)
+
+    def check(self) -> OptimizeResult:
+        """Evaluates one given candidate in the full tier."""
+        candidate = self._options.candidate
+        if candidate is None:
+            raise InternalError("a job to check a candidate came without one")
+        self._emit(Progress(phase="search", message=f"checking {len(candidate.sources)} source files"))
+        evaluation = self._environment.confirm(candidate)
+        self._emit(
+            CandidateEvaluated(turn=0, schedule=candidate.plan.schedule, origin=candidate.origin, evaluation=evaluation)
+        )
+        return self._result(
+            outcome=checked(evaluation),
+            evaluation=evaluation,
+            artifacts=self._write(None, candidate, evaluation),
+            policy=candidate.origin,
+            evaluations=1,
+            stop_reason=StopReason.finished,
+        )
+
+    def _offer(
+        self, trajectory: Trajectory, program: ProgramMode, artifacts: dict[str, str], ahead: Ahead
+    ) -> tuple[JobOutcome, str]:
+        """Times the edited file. Returns the outcome, and the baseline over which the file gains, or "". Adds the files
+        that it writes to `artifacts`."""
+        outcome = outcome_of(trajectory)
+        eager_alone = gains_over_eager_alone(trajectory.final, program)
+        over = OVER_COMPILE if outcome is JobOutcome.improved else OVER_EAGER if eager_alone else ""
+        if not over or outcome is JobOutcome.cancelled:
+            return outcome, ""
+        try:
+            in_file = self._time_file(artifacts, ahead)
+        except Cancelled:
+            return JobOutcome.cancelled, ""
+        if in_file is None:
+            return outcome, over if outcome is JobOutcome.improved else ""
+        if in_file.worth:
+            return outcome, over
+        return (in_file_outcome(in_file) if outcome is JobOutcome.improved else outcome), ""
+
+    def _time_file(self, artifacts: dict[str, str], ahead: Ahead) -> AppliedTiming | None:
+        """Times the file with its kernels, guard included. Returns None if that is not possible."""
+        folder = self._services.folder / "result"
+        self._emit(
+            Progress(phase="apply", message="timing your class with the kernels in it, called as your program calls it")
+        )
+        try:
+            timing = time_applied(self._environment, self._task, folder, self._services.folder / "applied", ahead)
+        except OutOfTime as error:
+            self._emit(Warned(message=f"the edited file was not timed: {error.cause}"))
+            return None
+        except UsageError as error:
+            self._emit(Warned(message=f"the kernels cannot be applied to the file: {error.cause}"))
+            return None
+        except WorkerError as error:
+            # The confirmed result remains valid; `apply` reports that the edited file was not timed.
+            _log.error("job %s: timing the edited file: %s\n%s", self._services.job, error.cause, error.detail)
+            self._emit(Warned(message=f"the edited file could not be timed: {error.cause}"))
+            return None
+        except StoreError as error:
+            self._emit(Warned(message=f"the edited file was not timed: {error.cause}; {error.next_step}"))
+            return None
+        artifacts[APPLIED_FILE] = str(folder / APPLIED_FILE)
+        self._keep(lambda: write_applied(folder, timing))
+        self._export(folder, artifacts)
+        if not timing.worth:
+            self._emit(Warned(message=timing.failure or timing.shortfall))
+        return timing
+
+    def _beside_float32(self, final: Evaluation | None, wins: tuple[FreeWin, ...]) -> JobOutcome:
+        """Returns the outcome after a comparison with the module in float32. If PyTorch is slow with a half type, and
+        plain float32 is as fast as the kernels, they are no gain."""
+        timing = None if final is None else final.timing
+        if float32_win(wins, None if timing is None else timing.speedup_vs_compile) is not None:
+            return JobOutcome.no_measurable_gain
+        known = any(win.name == FLOAT32 and win.measured for win in wins)
+        halves = {value.spec.dtype for value in self._environment.graph.inputs} & HALVES
+        if self._task.target == "cpu" and halves and not known:
+            self._emit(Warned(message=UNKNOWN_IN_FLOAT32))
+        return JobOutcome.improved
+
+    def _export(self, folder: Path, artifacts: dict[str, str]) -> None:
+        """Writes model_new.py. A failure is only reported, because the confirmed result remains valid."""
+        try:
+            artifacts["model_new.py"] = str(export_model_new(folder, folder))
+        except UsageError as error:
+            _log.info("job %s: no model_new.py: %s", self._services.job, error.cause)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the result is what counts
+            _log.exception("job %s: model_new.py", self._services.job)
+            self._emit(Warned(message=f"model_new.py could not be written ({error}); the result stands"))
+
+    def _write(
+        self, trajectory: Trajectory | None, candidate: Candidate | None, evaluation: Evaluation | None
+    ) -> dict[str, str]:
+        built = candidate is not None and evaluation is not None and evaluation.correct
+        folder = self._services.folder / "result"
+        files = result_files(
+            task=msgspec.structs.replace(self._task, class_name=place_of(self._task, self._options).class_name),
+            graph=self._environment.graph,
+            device=self._environment.device,
+            facts=self._environment.facts,
+            trajectory=trajectory,
+            candidate=candidate,
+            evaluation=evaluation,
+            binaries=self._environment.binaries(candidate) if built and candidate is not None else {},
+        )
+        self._keep(lambda: write_files(folder, files))
+        return {name: str(folder / name) for name in files}
+
+    def _keep(self, write: Callable[[], object]) -> None:
+        """Writes now, or later if the disk is full, so that a confirmed result is not lost."""
+        failure = self._services.unwritten.write(write)
+        if failure is not None:
+            self._emit(Warned(message=f"{failure.cause}; it is written when there is room: {failure.next_step}"))
+
+    def _result(
+        self,
+        *,
+        outcome: JobOutcome,
+        evaluation: Evaluation | None,
+        artifacts: dict[str, str],
+        policy: str,
+        evaluations: int,
+        stop_reason: StopReason,
+        free_wins: tuple[FreeWin, ...] = (),
+        why: str = "",
+        program: ProgramMode = ProgramMode.unknown,
+        gain_over: str = "",
+    ) -> OptimizeResult:
+        timing = None if not confirmed(evaluation) or evaluation is None else evaluation.timing
+        return OptimizeResult(
+            task=self._task.name,
+            target=self._task.target,
+            device=self._environment.device.name,
+            outcome=outcome,
+            best=best_of(evaluation, policy, tuple(sorted(artifacts.values()))),
+            evaluations=evaluations,
+            seconds=time.monotonic() - self._started,
+            stop_reason=stop_reason.value,
+            artifacts={"job": self._services.job, **artifacts},
+            free_wins=free_wins,
+            why=why,
+            vs_eager=Gain.unknown if timing is None else timing.vs_eager,
+            vs_compile=Gain.unknown if timing is None else timing.vs_compile,
+            program=program,
+            gain_over=gain_over,
+            session=self._task.session,
+        )

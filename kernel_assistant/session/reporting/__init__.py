@@ -1,0 +1,1 @@
+"""Texts about jobs, results and classes, which all front ends show."""

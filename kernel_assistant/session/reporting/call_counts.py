@@ -1,0 +1,42 @@
+"""Runs a program with applied kernels and reads the numbers of calls that its processes counted."""
+
+from __future__ import annotations
+
+import json
+import os
+import tempfile
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_assistant.apply.applied import counting
+from kernel_assistant.session.scanning.program import run_here
+
+
+@dataclass(frozen=True)
+class CallCounts:
+    """Calls of one class of one package: `kernel` is the number that its kernels served, `fallbacks` (reason → number)
+    those that the original served. `unused` is why the kernels could not be loaded; then calls are not counted."""
+
+    package: Path
+    class_name: str
+    kernel: int
+    fallbacks: dict[str, int]
+    unused: str
+
+
+def run_counted(command: tuple[str, ...], *, quiet: bool) -> tuple[int, list[CallCounts]]:
+    """Runs `command`. Returns its exit code, and every class with applied kernels that it called or could not use.
+
+    With `quiet` its output goes to stderr. Raises UsageError if the command does not exist, MissingError if it is not
+    executable.
+    """
+    with tempfile.TemporaryDirectory(prefix="kernel-assistant-") as folder:
+        # All of its processes count together, also those that a script starts one after another.
+        exit_code = run_here(command, {**os.environ, **counting(folder)}, quiet=quiet, by="counters")
+        reports = [json.loads(path.read_bytes()) for path in sorted(Path(folder).glob("*.json"))]
+    counts = [
+        CallCounts(Path(report["package"]), name, one["kernel"], one["fallbacks"], one.get("unused", ""))
+        for report in reports
+        for name, one in report["classes"].items()
+    ]
+    return exit_code, sorted(counts, key=lambda one: (str(one.package), one.class_name))

@@ -1,0 +1,141 @@
+"""The report of `check` on one applied class, and the exit code."""
+
+from __future__ import annotations
+
+from enum import Enum
+from pathlib import Path
+
+import msgspec
+
+from kernel_assistant.errors import (
+    EXIT_GATE,
+    EXIT_INTERNAL,
+    EXIT_MISSING,
+    EXIT_OK,
+    EXIT_USAGE,
+    KernelAssistantError,
+    StoreError,
+    boundary,
+)
+from kernel_assistant.records import Timing, decode, encode
+from kernel_assistant.records.codec import Record
+from kernel_assistant.records.evaluation import measurably_slower
+from kernel_assistant.session.kinds.applied_timing import AppliedRow
+
+SCHEMA = "kernel-assistant/check/1"
+CHECK_FILE = "check.json"
+
+
+class CheckStatus(str, Enum):
+    """See docs/check.md. Every status except `ok` and `cannot_run` is a failed check."""
+
+    ok = "ok"
+    slower = "slower"
+    wrong = "wrong"
+    cannot_build = "cannot_build"
+    stale = "stale"
+    no_binary = "no_binary"
+    cannot_run = "cannot_run"
+
+
+class AppliedRecord(Record, frozen=True, kw_only=True):
+    """Facts from the time of applying: device, versions, date, speed-up of the edited file (None if not timed)."""
+
+    device: str = ""
+    versions: dict[str, str] = {}
+    date: str = ""
+    speedup: float | None = None
+    timing: Timing | None = None
+
+
+class ClassCheck(Record, frozen=True, kw_only=True):
+    """The report on one class. `exit_code` belongs to the error behind `cannot_run`; `applied` compares the file with
+    and without its kernels at the declared size; `timing` is the judge's, of the loaded binary; `added` names a binary
+    that was built. Fields after the failed check are empty."""
+
+    name: str
+    class_name: str
+    package: str
+    target: str
+    status: CheckStatus
+    message: str
+    recorded: AppliedRecord
+    device: str = ""
+    binary: str = ""
+    rebuilt: str = ""
+    added: str = ""
+    applied: AppliedRow | None = None
+    timing: Timing | None = None
+    seconds: float = 0.0
+    exit_code: int = EXIT_OK
+    next_step: str = ""
+
+    def __post_init__(self) -> None:
+        if (self.status is CheckStatus.cannot_run) != (self.exit_code != EXIT_OK):
+            raise ValueError("what cannot run, and only that, carries the exit code of its cause")
+
+    @property
+    def gate_met(self) -> bool:
+        return self.status is CheckStatus.ok
+
+
+class CheckReport(Record, frozen=True, kw_only=True):
+    """The object that `check --json` prints. `fail_under` is None if the option was not given."""
+
+    classes: tuple[ClassCheck, ...]
+    fail_under: float | None = None
+    schema: str = SCHEMA
+
+    @property
+    def exit_code(self) -> int:
+        """The exit code of the worst failure: first internal errors, then failed checks, then missing parts."""
+        codes = {one.exit_code for one in self.classes}
+        if EXIT_INTERNAL in codes:
+            return EXIT_INTERNAL
+        if any(not one.gate_met and one.status is not CheckStatus.cannot_run for one in self.classes):
+            return EXIT_GATE
+        return EXIT_MISSING if EXIT_MISSING in codes else EXIT_USAGE if EXIT_USAGE in codes else EXIT_OK
+
+
+def gated(check: ClassCheck, fail_under: float | None) -> ClassCheck:
+    """Returns `check` after the speed check: at least `fail_under` times as fast as the original, or without
+    `fail_under` not measurably slower."""
+    row = check.applied
+    if check.status is not CheckStatus.ok or row is None:
+        return check
+    if fail_under is None and not measurably_slower(row.speedup, row.speedup_ci):
+        return check
+    if fail_under is not None and row.speedup >= fail_under:
+        return check
+    low, high = row.speedup_ci
+    want = "not measurably slower" if fail_under is None else f"{fail_under:g}×"
+    message = f"{row.speedup:.2f}× ({low:.2f}–{high:.2f}) the original, the gate is {want}"
+    return msgspec.structs.replace(
+        check, status=CheckStatus.slower, message=message, next_step="optimize it again here, or undo the kernels"
+    )
+
+
+def cannot_run(check: ClassCheck, error: KernelAssistantError) -> ClassCheck:
+    """Returns `check` for a class that could not be checked because of `error`."""
+    return msgspec.structs.replace(
+        check,
+        status=CheckStatus.cannot_run,
+        message=error.cause,
+        next_step=error.next_step,
+        exit_code=error.exit_code,
+    )
+
+
+def write_check(folder: Path, check: ClassCheck) -> str:
+    """Writes the report beside the other artifacts of the job. Returns the path."""
+    path = folder / CHECK_FILE
+    with boundary(StoreError, f"cannot write {path}"):
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        path.write_bytes(encode(check))
+    return str(path)
+
+
+def read_check(path: Path) -> ClassCheck:
+    """Reads the report that a job wrote. Raises StoreError."""
+    with boundary(StoreError, f"cannot read {path}"):
+        return decode(path.read_bytes(), ClassCheck)

@@ -1,0 +1,139 @@
+"""The state of a class: its newest job, the applied kernels, and whether they belong to an older text. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from kernel_assistant.apply.applied import is_same_class
+from kernel_assistant.records import JobOutcome, OptimizeResult
+from kernel_assistant.records.evaluation import Gain, gain_of
+from kernel_assistant.records.result import OVER_EAGER
+from kernel_assistant.session.kinds.outcome import is_unconfirmed
+from kernel_assistant.store import JobKind, JobRow, JobState
+
+
+@dataclass(frozen=True)
+class ClassState:
+    """`figure` is the confirmed gain in words; `stale` says why a result or the kernels belong to an older text.
+
+    `gain_over` names the baseline over which applying gains, as in a result. `unconfirmed` is the job whose best
+    candidate was not measured in the full tier, or not clearly; "" if there is none. `offer` is the job whose kernels
+    `apply FILE:CLASS` uses, which need not be the newest, and `offered` its gain.
+
+    `unused` is True if kernels of the class are beside the file but the file does not use them. `kernel_calls` and
+    `fallbacks` (reason → calls) are the last program's counts of the guard; `kernel_calls` is None without a report.
+    """
+
+    job: str = ""
+    state: str = ""
+    outcome: str = ""
+    figure: str = ""
+    message: str = ""
+    stale: str = ""
+    applied: bool = False
+    unused: bool = False
+    gain_over: str = ""
+    unconfirmed: str = ""
+    kernel_calls: int | None = None
+    fallbacks: dict[str, int] = field(default_factory=dict)
+    offer: str = ""
+    offered: str = ""
+
+    @property
+    def is_active(self) -> bool:
+        """Whether its job is queued or running, or was when the host died."""
+        return self.state in (JobState.queued.value, JobState.running.value)
+
+    @property
+    def improved(self) -> bool:
+        return self.outcome == JobOutcome.improved.value
+
+    @property
+    def applicable(self) -> bool:
+        """Whether there is a gain to apply, possibly over eager mode only."""
+        return self.improved or bool(self.gain_over)
+
+
+def newest_jobs(rows: Iterable[JobRow]) -> dict[str, JobRow]:
+    """Returns for each class the newest job of `rows` (newest first) that searched for kernels, without jobs that the
+    user cancelled before a gain was confirmed."""
+    jobs: dict[str, JobRow] = {}
+    for row in rows:
+        given_up = row.state is JobState.cancelled and (row.result is None or not row.result.applicable)
+        if row.options.kind is JobKind.optimize and not given_up:
+            jobs.setdefault(row.task.class_name, row)
+    return jobs
+
+
+def unconfirmed_jobs(rows: Iterable[JobRow]) -> dict[str, str]:
+    """Returns for each class its newest job, if that has an unconfirmed candidate. Cancelled jobs count here."""
+    jobs: dict[str, str] = {}
+    for row in rows:
+        if row.options.kind is JobKind.optimize and row.result is not None:
+            jobs.setdefault(row.task.class_name, row.id if is_unconfirmed(row.result) else "")
+    return {name: job for name, job in jobs.items() if job}
+
+
+def applicable_jobs(rows: Iterable[JobRow]) -> dict[str, JobRow]:
+    """Returns for each class the newest job of `rows` (newest first) that ended with a gain, which `apply` uses."""
+    jobs: dict[str, JobRow] = {}
+    for row in rows:
+        if row.result is not None and row.result.applicable:
+            jobs.setdefault(row.task.class_name, row)
+    return jobs
+
+
+def of_job(row: JobRow, text: str) -> ClassState:
+    """Returns the state of a class from a job, compared with the current `text`."""
+    result = row.result
+    return ClassState(
+        job=row.id,
+        state=row.state.value,
+        outcome=result.outcome.value if result is not None else "",
+        figure=figure(result),
+        message=row.error,
+        stale=staleness_of(row, text) if result is not None else "",
+        gain_over=result.gain_over if result is not None else "",
+    )
+
+
+def figure(result: OptimizeResult | None) -> str:
+    """Returns the gain as `2.1× vs torch.compile`; "" if none was confirmed."""
+    best = None if result is None else result.best
+    if best is None or result is None:
+        return ""
+    if result.gain_over == OVER_EAGER:
+        return over_eager_alone(best.speedup_vs_eager, result.vs_compile)
+    return gain(best.speedup_vs_compile, best.speedup_vs_eager)
+
+
+def gain(vs_compile: float | None, vs_eager: float) -> str:
+    return f"{vs_eager:.1f}× vs eager" if vs_compile is None else f"{vs_compile:.1f}× vs torch.compile"
+
+
+def over_eager_alone(vs_eager: float, vs_compile: Gain) -> str:
+    """Returns a gain over eager mode in words, together with the verdict over torch.compile."""
+    other = "slower than" if vs_compile is Gain.slower else "no gain vs"
+    return f"{vs_eager:.1f}× vs eager, {other} torch.compile"
+
+
+def applied_figure(provenance: Mapping[str, Any]) -> str:
+    """Returns the gain of an applied class in words, from the provenance in its package."""
+    timing = (provenance.get("numbers") or {}).get("timing") or {}
+    eager = timing.get("speedup_vs_eager")
+    if not isinstance(eager, (int, float)):
+        return ""
+    compiled, bounds = timing.get("speedup_vs_compile"), timing.get("speedup_vs_compile_ci")
+    if not bounds and not timing.get("speedup_vs_eager_ci"):
+        return "gain not confirmed"  # an estimate of the search, which has no interval
+    verdict = gain_of(compiled, tuple(bounds) if bounds else None)
+    known = verdict not in (Gain.faster, Gain.unknown)
+    return over_eager_alone(eager, verdict) if known else gain(compiled, eager)
+
+
+def staleness_of(row: JobRow, text: str) -> str:
+    """Returns a message if the class in `text` differs from the one in the job, "" if it is the same."""
+    name = row.task.class_name
+    return "" if is_same_class(text, row.task.content, name) else f"{name} was edited since job {row.id}"

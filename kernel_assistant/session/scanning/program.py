@@ -1,0 +1,123 @@
+"""Runs the command of a scan as the user would, with the recorder on its import path."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from types import FrameType
+
+import kernel_assistant
+from kernel_assistant.errors import MissingError, UsageError
+from kernel_assistant.records import decode
+from kernel_assistant.records.scan import Recording
+
+_START = Path(kernel_assistant.__file__).parent / "worker" / "recording" / "start"
+
+
+@dataclass(frozen=True)
+class ProgramRun:
+    """One run: the program's exit code (128 + the signal that ended it), and the recordings of its processes, the one
+    with most time in modules first. `reached` counts the Python processes in which the recorder was loaded."""
+
+    exit_code: int
+    seconds: float
+    reached: int
+    recordings: tuple[tuple[Path, Recording], ...]
+
+
+def run_program(command: tuple[str, ...], folder: Path, *, children: bool, quiet: bool, counters: Path) -> ProgramRun:
+    """Runs `command` with this process's streams (with `quiet` its output goes to stderr). Ctrl-C and SIGTERM go to the
+    program. Applied kernels write their call counts to the folder `counters`.
+
+    Raises UsageError if the command does not exist, MissingError if it is not executable.
+    """
+    folder.mkdir(mode=0o700)
+    began = time.monotonic()
+    exit_code = run_here(command, _environment(folder, children, counters), quiet=quiet, by="scan")
+    return ProgramRun(exit_code, time.monotonic() - began, len(list(folder.iterdir())), _recordings(folder))
+
+
+def run_here(command: tuple[str, ...], environment: dict[str, str], *, quiet: bool, by: str) -> int:
+    """Runs `command` as the user would. Returns its exit code, 128 + the signal that ended it. `by` is our own command,
+    for error messages. Raises as `run_program` does."""
+    try:
+        child = subprocess.Popen(command, env=environment, stdout=sys.stderr if quiet else None)
+    except FileNotFoundError as error:
+        raise UsageError(f"{command[0]} is not a command", f"name one, such as: {by} -- python script.py") from error
+    except PermissionError as error:
+        raise UsageError(
+            f"{command[0]} cannot be executed", f"say with what: {by} -- python {' '.join(command)}"
+        ) from error
+    except OSError as error:
+        raise MissingError(f"{command[0]} cannot be started: {error.strerror}", "check the command") from error
+    with _signals_to(child):
+        code = child.wait()
+    return code if code >= 0 else 128 - code
+
+
+def explain_nothing(ran: ProgramRun) -> UsageError:
+    """Returns an error that explains why a run recorded no call of a module."""
+    if not ran.reached:
+        return UsageError(
+            "the command started no Python that could be recorded",
+            "start Python without -I, -E and -S, and keep PYTHONPATH: scan -- python script.py",
+        )
+    if not ran.recordings:
+        return UsageError(
+            "the program did not import torch", "scan a command that runs your model; --children if it starts others"
+        )
+    return UsageError(
+        "the program called no nn.Module that could be recorded",
+        "scan a command that runs your model eagerly; --children if it starts other processes",
+    )
+
+
+def _environment(folder: Path, children: bool, counters: Path) -> dict[str, str]:
+    path = os.environ.get("PYTHONPATH", "")
+    return {
+        **os.environ,
+        "PYTHONPATH": f"{_START}{os.pathsep}{path}" if path else str(_START),
+        "KERNEL_ASSISTANT_SCAN": str(folder),
+        "KERNEL_ASSISTANT_SCAN_CHILDREN": "1" if children else "",
+        "KERNEL_ASSISTANT_COUNTERS": str(counters),
+    }
+
+
+@contextmanager
+def _signals_to(child: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Ignores Ctrl-C, which the terminal also sends to the program, and passes SIGTERM on to the program."""
+
+    def hand_on(number: int, frame: FrameType | None) -> None:
+        child.send_signal(number)
+
+    def leave(number: int, frame: FrameType | None) -> None:
+        return None
+
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, leave),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, hand_on),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+
+
+def _recordings(folder: Path) -> tuple[tuple[Path, Recording], ...]:
+    recordings = [
+        (path.parent, decode(path.read_bytes(), Recording)) for path in sorted(folder.glob("*/recording.json"))
+    ]
+    return tuple(sorted(recordings, key=lambda item: -modules_seconds(item[1])))
+
+
+def modules_seconds(recording: Recording) -> float:
+    """Returns the seconds in modules, without counting nested modules twice."""
+    return sum(max(cls.share_seconds, 0.0) for cls in recording.classes)

@@ -1,0 +1,72 @@
+"""A scan in a separate process with a JSON answer, for front ends without a terminal to share with the program."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import UsageError
+from kernel_assistant.session.threads import in_thread
+
+#: Whoever chooses a class from a list, or asks for the inputs of one, may mean one that ranks low.
+MANY = ("--top", "100", "--keep", "100")
+
+
+class ScanProcess:
+    """A process with `kernel-assistant scan --json -- COMMAND`. If it is stopped, it keeps what was recorded so far."""
+
+    def __init__(self, child: asyncio.subprocess.Process) -> None:
+        self._child = child
+
+    @classmethod
+    async def start(cls, command: Sequence[str], folder: Path, near: Path, settings: Settings) -> ScanProcess:
+        """Runs `command` in `folder`; the word `python` means the interpreter of the project that contains `near`.
+
+        Raises MissingError if there is no interpreter.
+        """
+        python = await in_thread(lambda: _interpreter(near, settings))
+        words = [python if word == "python" else word for word in command]
+        # A separate process, because the scanned program shares terminal and signals, which a server does not have.
+        # With -P, a folder `kernel_assistant/` in the current folder is not imported instead of this package.
+        child = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-P", "-m", "kernel_assistant", "scan", "--json", *MANY, "--", *words),
+            cwd=folder,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.PIPE,
+        )
+        return cls(child)
+
+    def stop(self) -> None:
+        if self._child.returncode is None:
+            self._child.terminate()
+
+    async def answer(self) -> dict[str, Any]:
+        """Returns the output of `scan --json`. Raises UsageError if the program could not be scanned."""
+        try:
+            output, complaints = await self._child.communicate()
+        finally:
+            self.stop()
+        return _answer(output, complaints.decode(errors="replace"))
+
+
+def _answer(output: bytes, complaints: str) -> dict[str, Any]:
+    try:
+        answer: dict[str, Any] = json.loads(output)
+    except ValueError:
+        lines = [line for line in complaints.strip().splitlines() if line]
+        causes = [line.removeprefix("error: ") for line in lines if line.startswith("error: ")]
+        cause = causes[-1] if causes else "the program could not be scanned"
+        raise UsageError(cause, "\n".join(lines[-8:]) or "run the program by hand first") from None
+    return answer
+
+
+def _interpreter(near: Path, settings: Settings) -> str:
+    from kernel_assistant.source.interpreter import find_interpreter
+
+    return find_interpreter(near, settings.python or None).path

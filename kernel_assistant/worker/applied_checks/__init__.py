@@ -1,0 +1,1 @@
+"""Applied kernels in the user's class: whether they run, and how fast."""

@@ -1,0 +1,163 @@
+"""Times a user's class without kernels against the same class with applied kernels, including guard and operator.
+
+This is the last measurement before a result is accepted: several sizes, alone and inside a compiled parent, in one
+process with the user's ordinary allocator. The declared size comes first and has the full number of rounds; without a
+gain there, the rest is not measured. The other rows only need a good estimate, which twelve rounds give.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+
+import torch
+
+from ..device_lock import DeviceLock
+from ..measuring.profiling import BLOCK_SECONDS, LEAST_FOOTPRINT, MOST_SECONDS, ROUNDS
+from ..measuring.statistics import judged_interval, median
+from ..measuring.timing import LEAST_ROUNDS, SPIN_SECONDS, TorchSubject, alternate
+from ..opening.open_task import OpenTask, open_task
+from ..user_module.containers import known_to_pytree
+from ..user_module.inputs import Args, Kwargs
+from ..verifying.numerics import compare
+from .applied_forms import counters
+from .in_place import put_in
+
+MOST_CALLS = 512
+Calls = list[tuple[Args, Kwargs]]
+
+
+class ParentModule(torch.nn.Module):
+    """A parent with operators of its own before and after the module, as in a user's model."""
+
+    def __init__(self, child: torch.nn.Module) -> None:
+        super().__init__()
+        self.child = child
+
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        args = tuple(value * 1.5 if _floats(value) else value for value in args)
+        return torch.utils._pytree.tree_map(lambda out: out + 1.0 if _floats(out) else out, self.child(*args, **kwargs))
+
+
+def time_applied(params: dict[str, Any], module: ModuleType | None = None) -> dict[str, Any]:
+    """Rows of original and applied milliseconds. `task` is the original, `applied` the edited text of the same file at
+    the path `edited`, `package` the folder of the kernels. `module` is the original's module if it is imported already.
+
+    Each row has `name`, `dims`, `elements` (of all inputs), both times, `speedup` with its 99.9% interval, and `equal`.
+    Beside the rows there are, for the declared size, `kernel_calls` (calls that the kernels served) and `fallbacks`
+    (reason → calls that the original served).
+    """
+    task = params["task"]
+    device = f"cuda:{params['device']}" if task["target"] == "cuda" else "cpu"
+    opened = open_task(task, device, module)
+    applied = put_in(opened, params, device)
+    cache_bytes = params["cache_bytes"]
+    with torch.no_grad():
+        rows = [row_alone(opened, applied, cache_bytes)]
+        counted = counters(params["package"]).get(task["class_name"], {})
+        served = {"kernel_calls": counted.get("kernel", 0), "fallbacks": counted.get("fallbacks", {})}
+        if not rows[0]["equal"] or rows[0]["speedup_ci"][0] <= 1.0:
+            return {"rows": rows, **served}
+        _start_equal(opened, applied)
+        rows.append(_row(opened, opened.model, applied, None, "unaligned", cache_bytes, ROUNDS[task["target"]]))
+        # Kernels that are correct at the declared sizes only are never run at others.
+        for dims in [] if params.get("sizes") == "declared" else opened.held_out_dims():
+            _start_equal(opened, applied)
+            rows.append(_row(opened, opened.model, applied, dims, "alone", cache_bytes, LEAST_ROUNDS))
+        pair = (torch.compile(ParentModule(opened.model)), torch.compile(ParentModule(applied)))
+        _start_equal(opened, applied)
+        rows.append(_row(opened, *pair, None, "compiled parent", cache_bytes, LEAST_ROUNDS))
+    return {"rows": rows, **served}
+
+
+def row_alone(opened: OpenTask, applied: torch.nn.Module, cache_bytes: int) -> dict[str, Any]:
+    """Times both modules at the declared sizes, without a compiled parent; returns the row of figures."""
+    with torch.no_grad():
+        _start_equal(opened, applied)
+        return _row(opened, opened.model, applied, None, "alone", cache_bytes, ROUNDS[opened.task["target"]])
+
+
+def _start_equal(opened: OpenTask, applied: torch.nn.Module) -> None:
+    """Give both modules the buffers with which every call of the judge begins, if forward changes them."""
+    for model in (opened.model, applied):
+        opened.held.rewind(model)
+
+
+def _row(
+    opened: OpenTask,
+    original: Callable[..., Any],
+    applied: Callable[..., Any],
+    dims: dict[str, int] | None,
+    name: str,
+    cache_bytes: int,
+    rounds: int,
+) -> dict[str, Any]:
+    calls = _calls(opened, dims, cache_bytes, _unaligned if name == "unaligned" else torch.Tensor.clone)
+    equal = same_values(opened, original, applied, calls[0])
+    target = opened.task["target"]
+    before, after = TorchSubject("original", original, calls, target), TorchSubject("applied", applied, calls, target)
+    series = alternate(
+        after,
+        before,
+        [],
+        sets=len(calls),
+        rounds=rounds,
+        most_seconds=MOST_SECONDS,
+        block_seconds=BLOCK_SECONDS[target],
+        gap_seconds=SPIN_SECONDS if target == "cpu" else 0.0,
+        lock=DeviceLock(),
+    )
+    speedup, low, high = judged_interval(series.ratios("original", "applied"))
+    return {
+        "name": name,
+        "dims": dims or opened.dims,
+        "elements": sum(tensor.numel() for tensor in opened.flatten(*calls[0])),
+        "original_ms": median(series.seconds("original")) * 1e3,
+        "applied_ms": median(series.seconds("applied")) * 1e3,
+        "speedup": speedup,
+        "speedup_ci": [low, high],
+        "equal": equal,
+    }
+
+
+def _calls(
+    opened: OpenTask, dims: dict[str, int] | None, cache_bytes: int, copied: Callable[[torch.Tensor], torch.Tensor]
+) -> Calls:
+    """Enough sets of inputs to exceed the cache four times, at most 512."""
+    first = opened.inputs(0, opened.task["seed"], "declared", dims)
+    size = max(sum(tensor.numel() * tensor.element_size() for tensor in opened.flatten(*first)), 1)
+    count = max(2, min(MOST_CALLS, max(4 * cache_bytes, LEAST_FOOTPRINT) // size + 1))
+    copies = [[copied(tensor) for tensor in opened.flatten(*first)] for _ in range(count)]
+    return [opened.unflatten(tensors) for tensors in copies]
+
+
+def _unaligned(tensor: torch.Tensor) -> torch.Tensor:
+    """A copy that begins one element after an aligned address, as a slice of a larger tensor may."""
+    size = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
+    room = torch.empty(size + 1, dtype=tensor.dtype, device=tensor.device)
+    return room[1:].as_strided(tensor.shape, tensor.stride(), 1).copy_(tensor)
+
+
+def same_values(
+    opened: OpenTask, original: Callable[..., Any], applied: Callable[..., Any], call: tuple[Args, Kwargs]
+) -> bool:
+    """Whether both give the same outputs for one call and leave the same values in the buffers that it changes, within
+    the task's numerics or a hundredth of the largest value."""
+    args, kwargs = call
+    results = [model(*args, **kwargs) for model in (original, applied)]
+    known_to_pytree(results)
+    wanted, got = (opened.flatten((result,), {}) for result in results)
+    if opened.held and isinstance(original, torch.nn.Module) and isinstance(applied, torch.nn.Module):
+        wanted, got = [*wanted, *original.buffers()], [*got, *applied.buffers()]
+    return all(
+        compare(
+            mine, theirs, theirs.double() if theirs.dtype.is_floating_point else theirs, opened.task["numerics"]
+        ).passed
+        or torch.allclose(mine, theirs, rtol=1e-2, atol=1e-2 * float(theirs.abs().max()))
+        for mine, theirs in zip(got, wanted, strict=True)
+    )
+
+
+def _floats(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype.is_floating_point

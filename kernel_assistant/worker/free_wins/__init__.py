@@ -1,0 +1,1 @@
+"""Speed-ups that need no kernel: docs/free_wins.md."""

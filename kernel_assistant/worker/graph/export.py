@@ -1,0 +1,168 @@
+"""`torch.export` → OpGraph: chooses the free dimensions, and the first of several ways of exporting that works."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import logging
+import warnings
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.export import Dim, ExportedProgram, ShapesCollection
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+
+from ..process.worker_errors import user_streams
+from .composites import decompositions, only_those_of
+from .graph_limit import CallLimit
+from .graph_writer import GraphWriter
+from .recurrent import right_states
+
+#: Free dimensions of each tensor leaf of (args, kwargs), in order.
+Free = Sequence[frozenset[int]]
+
+
+@dataclass(frozen=True)
+class ExportedModule:
+    """An exported module.
+
+    `graph` is an OpGraph as builtins. `input_specs` has every tensor input of the user, used or not, `out_specs` every
+    tensor output (both TensorSpecs as builtins). `constants` maps graph names to ("param" | "buffer", dotted path,
+    tensor if it is neither a parameter nor a buffer of the module). `ranges` are the sizes for which the trace holds,
+    None for no upper bound. The last outputs are the new values of the buffers in `written`; `added` maps counters,
+    which are not in the graph, to what a call adds.
+    """
+
+    graph: dict[str, Any]
+    input_specs: list[dict[str, Any]]
+    out_specs: list[dict[str, Any]]
+    constants: dict[str, tuple[str, str, torch.Tensor | None]]
+    ranges: dict[str, tuple[int, int | None]]
+    program: ExportedProgram
+    written: list[str] = field(default_factory=list)
+    added: dict[str, int] = field(default_factory=dict)
+
+
+def export_graph(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
+    """The OpGraph of `model` as builtins, with dimension 0 of its tensor inputs free where the model allows it."""
+    return trace(model, args, kwargs).graph
+
+
+def trace(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free: Free | None = None
+) -> ExportedModule:
+    """Export with free dimensions, or without any if the module or our expressions do not support them.
+
+    Raises what the user's forward or torch.export raises, InexpressibleError if no graph can express what the module
+    does, or TaskError. The module keeps its attributes: its structure is copied for tracing, its tensors are shared.
+    """
+    free = default_free(args, kwargs) if free is None else free
+    if any(free):
+        # Whatever fails with free sizes (also the user's own checks of sizes) may work with fixed ones. If it does not,
+        # that second error is the one to report.
+        with contextlib.suppress(Exception):
+            return read_program(export_program(model, args, kwargs, free), args, kwargs)
+    static = [frozenset[int]()] * len(free)
+    return read_program(export_program(model, args, kwargs, static), args, kwargs)
+
+
+def default_free(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Free:
+    """Dimension 0 of every tensor, unless its size is 0 or 1, which torch.export treats as fixed."""
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    return [frozenset({0} if tensor.dim() and tensor.shape[0] > 1 else ()) for tensor in tensors]
+
+
+def export_program(
+    model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any], free: Free
+) -> ExportedProgram:
+    """The module as torch.export sees it, before in-place operators are removed. Nothing is computed or allocated."""
+    # New tensor objects over the same memory: a tensor that is passed twice would become one input of the program.
+    args, kwargs = pytree.tree_map(_alias, (args, kwargs))
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    model = _structure_copy(model)
+    shapes: Any = ShapesCollection()  # type: ignore[no-untyped-call]
+    for tensor, dims in zip(tensors, free, strict=True):
+        if dims:
+            shapes[tensor] = dict.fromkeys(sorted(dims), Dim.AUTO)
+    dynamic = shapes.dynamic_shapes(model, args, kwargs) if any(free) else None
+    # With gradients enabled, blocks of a module that disable them would be exported as nested regions.
+    with user_streams(), _silence(), right_states(), torch.no_grad(), CallLimit(model):
+        return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic, strict=False)
+
+
+def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedModule:
+    """The graph of a program, without in-place operators. torch 2.9 crashes here if a module writes to its inputs
+    through `.data`, so the module's behaviour is checked first."""
+    tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    with _silence(), right_states(), torch.no_grad(), only_those_of(program):
+        program = program.run_decompositions(decompositions(program))
+        _mend_shapes(program.graph)
+    writer = GraphWriter(program, tensors)
+    graph = writer.write()
+    return ExportedModule(
+        graph,
+        writer.input_specs,
+        writer.out_specs,
+        writer.constants,
+        writer.ranges,
+        program,
+        writer.written,
+        writer.added,
+    )
+
+
+#: Losses of class indices. When torch decomposes them with a free batch, it takes those without reduction for scalars.
+_MISTAKEN = ("aten.cross_entropy_loss.default", "aten.nll_loss_nd.default", "aten.nll_loss.default")
+
+
+def _mend_shapes(graph: Graph) -> None:
+    """Set the shapes of the nodes in `_MISTAKEN`, and of nodes computed from them, as their operands imply."""
+    mended: set[Node] = set()
+    for node in graph.nodes:
+        if node.op != "call_function" or not callable(node.target):
+            continue
+        if str(node.target) in _MISTAKEN or not mended.isdisjoint(node.all_input_nodes):
+            args, kwargs = map_arg((node.args, node.kwargs), lambda operand: operand.meta["val"])
+            fake = detect_fake_mode((args, kwargs))
+            with fake or contextlib.nullcontext():
+                value = node.target(*args, **kwargs)
+            if _shapes(value) != _shapes(node.meta["val"]):
+                node.meta["val"] = value
+                mended.add(node)
+
+
+def _shapes(value: Any) -> list[str]:
+    return [str(leaf.shape) for leaf in pytree.tree_leaves(value) if isinstance(leaf, torch.Tensor)]
+
+
+@contextlib.contextmanager
+def _silence() -> Iterator[None]:
+    """Suppress torch's logs and warnings within the block, because the caller reports the same problem or does not need
+    it.
+    """
+    before = logging.root.manager.disable
+    logging.disable(logging.CRITICAL)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            yield
+    finally:
+        logging.disable(before)
+
+
+def _alias(leaf: Any) -> Any:
+    return leaf.detach() if isinstance(leaf, torch.Tensor) else leaf
+
+
+def _structure_copy(model: torch.nn.Module) -> torch.nn.Module:
+    """A deep copy that shares every parameter and buffer, so that tracing leaves no fake tensor in the original."""
+    shared = {id(tensor): tensor for tensor in [*model.parameters(), *model.buffers()]}
+    try:
+        return copy.deepcopy(model, shared)
+    except Exception:  # noqa: BLE001 - deepcopy runs the user's __deepcopy__ and __reduce__; the original will do
+        return model

@@ -1,0 +1,68 @@
+"""Refuses a graph that is too large while it is traced. A loop of many steps in `forward` makes a graph that takes
+minutes to trace and is too large to search; the error names the line of the loop."""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch.overrides import TorchFunctionMode
+
+from ..process.worker_errors import TaskError
+
+#: Most PyTorch calls in one forward. Whole language models of 32 layers have two thirds of this.
+MOST_CALLS = 2000
+SPLIT = "optimize the body of the loop as a class of its own, or write the loop as one operator over all steps"
+
+
+class GraphTooLarge(TaskError):
+    """The graph is too large; no other way of tracing makes it smaller."""
+
+
+class CallLimit(TorchFunctionMode):
+    """Counts the PyTorch calls of a model's `forward` by the lines of its file. Raises GraphTooLarge."""
+
+    def __init__(self, model: torch.nn.Module) -> None:
+        super().__init__()
+        self._name, self._file = type(model).__name__, _file_of(type(model))
+        self._calls, self._lines = 0, Counter[int]()
+
+    def __torch_function__(
+        self,
+        func: Callable[..., Any],
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: dict[str, Any] | None = None,
+    ) -> Any:
+        line = self._line()
+        if line:
+            self._calls += 1
+            self._lines[line] += 1
+        if self._calls > MOST_CALLS:
+            raise self._too_large()
+        return func(*args, **(kwargs or {}))
+
+    def _line(self) -> int:
+        """The line of the model's file that makes the call; 0 for calls of torch.export itself."""
+        frame = sys._getframe(2)
+        while frame is not None and frame.f_code.co_filename != self._file:
+            if frame.f_back is None:
+                return 0
+            frame = frame.f_back
+        return frame.f_lineno
+
+    def _too_large(self) -> GraphTooLarge:
+        line, count = self._lines.most_common(1)[0]
+        where = f"{count} of them from line {line} of {os.path.basename(self._file)}"
+        cause = f"{self._name}.forward calls more than {MOST_CALLS} operators ({where}), a graph too large to search"
+        return GraphTooLarge("unsupported_input", cause, SPLIT)
+
+
+def _file_of(cls: type) -> str:
+    forward = inspect.unwrap(cls.forward)  # type: ignore[attr-defined]
+    return str(getattr(getattr(forward, "__code__", None), "co_filename", ""))

@@ -1,0 +1,86 @@
+"""Operators of an exported graph: their names, the operands that matter, and those that do nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.fx import Node
+
+from ..symbols import InexpressibleError
+
+_IDENTITY = {
+    "aten.alias.default",
+    "aten.detach.default",
+    "aten.detach_.default",
+    "aten.clone.default",
+    "aten.contiguous.default",
+    "aten.lift_fresh.default",
+    "aten.lift_fresh_copy.default",
+    "aten._to_copy.default",
+    "aten.to.dtype",
+    "aten.to.device",
+    "aten.to.dtype_layout",
+    "aten.expand.default",
+    "aten.view.default",
+    "aten.reshape.default",
+}
+_DROPOUT = {"aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_dropout.default"}
+
+
+def is_identity(node: Node) -> bool:
+    """True for an operator whose result is its first operand: dtype, sizes and strides are the same for every operand,
+    or at least for the operand of this node.
+    """
+    target = str(node.target)
+    if target in _DROPOUT:
+        return not node.args[2]
+    if target not in _IDENTITY or not isinstance(node.args[0], Node):
+        return False
+    value, source = node.meta["val"], node.args[0].meta["val"]
+    same = (value.dtype, value.device) == (source.dtype, source.device)
+    return same and _text(value.shape) == _text(source.shape) and _text(value.stride()) == _text(source.stride())
+
+
+def is_random(node: Node) -> bool:
+    return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def without_defaults(node: Node) -> tuple[list[Any], dict[str, Any]]:
+    """The operands without those that equal their default value, because versions of torch differ in which defaults
+    they write down.
+    """
+    schema = getattr(node.target, "_schema", None)
+    if schema is None:  # getitem
+        return list(node.args), dict(node.kwargs)
+    args = list(node.args)
+    while args and _is_default(schema.arguments[len(args) - 1], args[-1]):
+        args.pop()
+    known = {argument.name: argument for argument in schema.arguments}
+    return args, {key: value for key, value in node.kwargs.items() if not _is_default(known[key], value)}
+
+
+def op_name(target: Any) -> str:
+    """`aten.add.Tensor` → `add.Tensor`; `getitem` for picking one of several results."""
+    if isinstance(target, torch._ops.OpOverload):
+        return str(target).removeprefix("aten.").removesuffix(".default")
+    if getattr(target, "__name__", "") == "getitem":
+        return "getitem"
+    raise InexpressibleError(f"{getattr(target, '__name__', target)} is not an operator that a graph can hold")
+
+
+def _is_default(argument: Any, value: Any) -> bool:
+    """Whether a value is the argument's default, or the argument (such as cudnn_enable) chooses an implementation
+    only."""
+    if argument.name.startswith("cudnn_enable"):
+        return True
+    return (
+        bool(argument.has_default_value())
+        and type(value) is type(argument.default_value)
+        and bool(value == argument.default_value)
+    )
+
+
+def _text(sizes: Sequence[Any]) -> list[str]:
+    return [str(size) for size in sizes]

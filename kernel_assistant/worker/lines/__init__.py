@@ -1,0 +1,1 @@
+"""Time by line of a module's forward."""

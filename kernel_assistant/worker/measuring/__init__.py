@@ -1,0 +1,1 @@
+"""Measuring: times, their statistics, and what the device could do."""

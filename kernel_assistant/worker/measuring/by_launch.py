@@ -1,0 +1,46 @@
+"""Time of each launch of a plan: a call that ends after the launch, minus a call that ends before it.
+
+A launch is not timed alone, because it might wait for ever for a counter that the launch before it resets. The
+beginning of a call can always run.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..running.runner_client import RunnerClient
+from .timing import PlanSubject
+
+#: Plans with more launches get no such times.
+MOST_LAUNCHES = 16
+#: Number of measurements; the shortest counts, because other load only adds time.
+ROUNDS = 3
+BLOCK_SECONDS = 0.003
+MOST_CALLS = 64
+
+
+def times_by_launch(
+    runner: RunnerClient, plan: dict[str, Any], sets: int, seconds: float, timeout: float
+) -> list[dict[str, Any]]:
+    """`name` and `ms` of each launch in order, on the sets that are bound; empty for a single one.
+
+    `seconds` is the time of a call. A launch is faster if the one before has left its data in the cache, as in a call.
+    Afterwards the runner has to be bound again.
+    """
+    launches = plan["launches"]
+    if not 1 < len(launches) <= MOST_LAUNCHES:
+        return []
+    count = max(1, min(sets, MOST_CALLS, int(BLOCK_SECONDS / seconds)))
+    subject = PlanSubject(runner, timeout)
+    behind = [0.0]
+    for first in range(1, len(launches) + 1):
+        runner.request({"op": "only", "which": "every", "first": first, "count": count}, timeout)
+        subject.wake()
+        behind.append(min(_seconds(subject, count) for _ in range(ROUNDS)))
+    pairs = zip(launches, behind, behind[1:], strict=False)
+    return [{"name": launch["symbol"], "ms": max(after - before, 0.0) * 1e3} for launch, before, after in pairs]
+
+
+def _seconds(subject: PlanSubject, count: int) -> float:
+    own, device = subject.both(0, count)
+    return (device or own) / count

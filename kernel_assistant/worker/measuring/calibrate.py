@@ -1,0 +1,104 @@
+"""Measures a device: copy and read-only bandwidth over buffers well beyond the cache, and the size of that cache; on a
+CPU the rate of matrix products too.
+
+A virtual machine reports the size of the whole processor's last-level cache, of which its cores get a part: two cores
+with a cache of 480 MiB read 16 MiB at 49 GiB/s, 32 MiB at 14 and 256 MiB at 9. Sets of four times 480 MiB take seconds
+to fill, without any benefit.
+"""
+
+from __future__ import annotations
+
+import os
+import time
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+from .load import OtherLoad
+from .statistics import median
+
+REPEATS = 15
+#: A cache reads at least this many times as fast as memory. Smaller caches are not searched for, because sets take 128
+#: MiB in any case.
+CACHED, LEAST_CACHE = 1.5, 32 << 20
+CACHE_REPEATS = 7
+PRODUCT_SIZES = (512, 1024)
+
+
+def calibrate(target: str, device: int, cache_bytes: int) -> dict[str, Any]:
+    """Bytes/s for copying (read plus written) and for reading: the best of two methods and of some repeats each. On a
+    CPU also flop/s of a float32 product, and the usable part of the cache whose size the system reports.
+
+    `quiet` is False if other processes used the CPU meanwhile: then the figures are too low to keep.
+    """
+    torch_device = torch.device("cuda", device) if target == "cuda" else torch.device("cpu")
+    others = OtherLoad([os.getpid()])
+    if target == "cpu":
+        cache_bytes = usable_cache(cache_bytes)
+    size = 4 << 30 if target == "cuda" else max(4 * cache_bytes, 1 << 27)
+    source = torch.randn(size // 4, device=torch_device)
+    sink = torch.empty_like(source)
+    copies: list[Callable[[], object]] = [lambda: sink.copy_(source), lambda: torch.mul(source, 1.5, out=sink)]
+    reads: list[Callable[[], object]] = [source.sum, source.amax]
+    copy = max(2 * size / _fastest(call, torch_device) for call in copies)
+    read = max(size / _fastest(call, torch_device) for call in reads)
+    quiet = target == "cuda" or not others.warning()
+    return {
+        "copy_bandwidth": copy,
+        "read_bandwidth": max(read, copy),
+        "flops_fp32": product_rate() if target == "cpu" else 0.0,
+        "cache_bytes": cache_bytes,
+        "quiet": quiet,
+    }
+
+
+def product_rate() -> float:
+    """flop/s of a float32 product of square matrices that fit into the cache, at the fastest size."""
+    return max(_rate_at(size) for size in PRODUCT_SIZES)
+
+
+def _rate_at(size: int) -> float:
+    one, other = torch.randn(size, size), torch.randn(size, size)
+    sink = torch.empty(size, size)
+    return 2.0 * size**3 / _fastest(lambda: torch.mm(one, other, out=sink), torch.device("cpu"))
+
+
+def usable_cache(named_bytes: int) -> int:
+    """Bytes of the processor's last-level cache that this machine really gets, at most `named_bytes`: the largest size
+    that reads clearly faster than memory. Other work can only make the result smaller."""
+    if named_bytes <= LEAST_CACHE:
+        return named_bytes
+    memory = torch.ones(2 * named_bytes // 4)
+    slow = _read_rate(memory)
+    size = LEAST_CACHE
+    while size < named_bytes and _read_rate(memory[: size // 4]) >= CACHED * slow:
+        size *= 2
+    return min(size, named_bytes)
+
+
+def _read_rate(memory: torch.Tensor) -> float:
+    """Bytes/s of reading `memory`: the fastest of some repeats, after a first read that fills the cache."""
+    memory.sum()
+    times = []
+    for _ in range(CACHE_REPEATS):
+        began = time.perf_counter()
+        memory.sum()
+        times.append(time.perf_counter() - began)
+    return memory.numel() * memory.element_size() / min(times)
+
+
+def _fastest(call: Callable[[], object], device: torch.device) -> float:
+    times = []
+    for _ in range(REPEATS):
+        _wait(device)
+        began = time.perf_counter()
+        call()
+        _wait(device)
+        times.append(time.perf_counter() - began)
+    return median(sorted(times)[: REPEATS // 4 + 1])
+
+
+def _wait(device: torch.device) -> None:
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)

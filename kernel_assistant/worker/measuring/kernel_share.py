@@ -1,0 +1,46 @@
+"""The share of a plan's time that its kernels take, beside library and PyTorch calls."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from ..running.runner_client import RunnerClient
+from .timing import PlanSubject
+
+#: Most calls, and their seconds, from which the share of time in our kernels is computed for each kind of launch.
+SHARE_CALLS = 64
+SHARE_SECONDS = 1.0
+
+
+def share_of_kernels(runner: RunnerClient, plan: dict[str, Any], sets: int, seconds: float, timeout: float) -> float:
+    """Share of the time in our kernels, with each kind of launch timed alone on the same sets; 1 if there is no other
+    kind.
+
+    `seconds` is the time of a call. Afterwards the runner has to be bound again.
+    """
+    kinds = {_kind(launch) for launch in plan["launches"]}
+    if kinds == {"kernels"}:
+        return 1.0
+    spent: dict[str, float] = {}
+    count = share_calls(sets, seconds)
+    subject = PlanSubject(runner, timeout)
+    for kind in sorted(kinds):
+        runner.request({"op": "only", "which": kind, "count": count}, timeout)
+        subject.wake()
+        own, device = subject.both(0, count)
+        spent[kind] = max(device or own, 0.0)
+    return spent.get("kernels", 0.0) / total if (total := sum(spent.values())) > 0 else 0.0
+
+
+def share_calls(sets: int, seconds: float) -> int:
+    """The number of sets that are timed if a call takes `seconds`.
+
+    Before the kinds are timed, each of these sets gets one complete call, all within one request: with many slow calls
+    the runner would seem to hang, and all their results are kept.
+    """
+    return max(1, min(sets, SHARE_CALLS, int(SHARE_SECONDS / seconds)))
+
+
+def _kind(launch: dict[str, Any]) -> str:
+    """The kind of a launch, in the executor's terms."""
+    return "libraries" if launch.get("library") else "residual" if launch.get("call") else "kernels"

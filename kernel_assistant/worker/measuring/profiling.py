@@ -1,0 +1,579 @@
+"""Profiles the reference and candidates of one task on sets of inputs that are not in the cache."""
+
+from __future__ import annotations
+
+import os
+import random
+import time
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import torch
+
+from ..device_lock import DeviceLock
+from ..opening.open_task import OpenTask
+from ..opening.task_checks import largest_value_bytes
+from ..process.memory import available_bytes
+from ..process.pinning import pinned
+from ..process.worker_errors import TaskError
+from ..running.buffer_sets import BufferSets, Marks
+from ..running.runner_client import EMPTY_BLOCKS, RunnerClient, descendants
+from ..verifying.cases import fresh_seed
+from ..verifying.numerics import OutputComparison, WholeOutput, compare
+from ..verifying.verification import ExpectedOutputs, IncorrectOutput, all_finite, describe, message_of, same_bits
+from .arithmetic import counted
+from .by_launch import times_by_launch
+from .calibrate import calibrate
+from .kernel_share import share_of_kernels
+from .load import OtherLoad
+from .repeated_measurement import interval_at
+from .roofline import Roofline, floor_seconds, impossible
+from .statistics import median, relative_spread
+from .suspicion import MOST_AGAIN, odd_clocks, odd_growth, until_plausible
+from .timing import (
+    SPIN_SECONDS,
+    PlanSubject,
+    Series,
+    TimedSubject,
+    TorchSubject,
+    alternate,
+    block_length,
+    claimed,
+    wake_idle,
+)
+from .traffic import Traffic
+
+#: A launch takes about 8 µs on CUDA, so that 512 calls fill a block; each set costs time when a candidate is bound.
+MOST_SETS = {"cpu": 2048, "cuda": 512}
+#: Share of the free memory that the sets may take, beyond what is needed to exceed the cache.
+SHARE_OF_MEMORY = {"cpu": 0.05, "cuda": 0.25}
+#: Values of the largest size that a call may hold at once, of the reference and of a candidate together.
+VALUES_INSIDE = 4
+LEAST_FOOTPRINT = 128 << 20
+BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.004}
+#: Divisor of the block length for each repeat of an implausible series: on a busy CPU a block longer than a time slice
+#: of the kernel's scheduler (about 3 ms) always contains other work, a shorter one not always.
+SHORTER = {"cpu": 2, "cuda": 1}
+#: Many short rounds: on a shared machine one block in ten is disturbed, which affects its round only.
+ROUNDS = {"cpu": 28, "cuda": 18}
+QUICK_ROUNDS = {"cpu": 5, "cuda": 3}
+QUICK_BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.002}
+#: Blocks of a baseline that is timed alone.
+BASELINE_BLOCKS = 10
+#: Seconds after which a series ends early, with the twelve rounds that the interval of a first measurement needs.
+MOST_SECONDS = 10.0
+#: Seconds for making other inputs of the task, for the integers of one block.
+SAMPLE_SECONDS = 0.3
+WINDOW = 1 << 20
+#: Largest share of differing values, and their largest number in an output of enough values, that may be at a tie or a
+#: jump, where two correct roundings differ. A candidate gains nothing by computing these wrongly.
+FEW_SHARE, FEW_PLACES, ENOUGH = 1e-4, 8, 16
+#: Number of a measurement, from 1, and the most that there are.
+MeasurementNumber = tuple[int, int]
+ONLY_MEASUREMENT: MeasurementNumber = (1, 1)
+
+
+class Profiler:
+    """Baselines and candidates of one task, at the sizes of its first workload.
+
+    With `quick_only` there are only enough sets for the short blocks of the quick tier, and baselines are timed as
+    briefly; longer blocks use some sets twice. Blocks of the quick tier and rounds of the full one hold `lock`
+    exclusively.
+    """
+
+    def __init__(
+        self,
+        task: OpenTask,
+        base: ExpectedOutputs,
+        ceilings: Roofline,
+        target: str,
+        *,
+        quick_only: bool = False,
+        lock: DeviceLock | None = None,
+        by_launch: bool = True,
+        numerics: str = "kernelbench",
+    ) -> None:
+        self.task, self.ceilings, self.target = task, ceilings, target
+        self.lock, self._by_launch = lock or DeviceLock(), by_launch
+        self._block_seconds = (QUICK_BLOCK_SECONDS if quick_only else BLOCK_SECONDS)[target]
+        self._blocks = QUICK_ROUNDS[target] if quick_only else BASELINE_BLOCKS
+        self._baseline: dict[str, float] = {}
+        self._earlier: Series | None = None
+        self._marks: Marks | None = None
+        self._callables: dict[str, Callable[..., Any]] = {"eager": task.model}
+        self._generator = torch.Generator().manual_seed(random.SystemRandom().randrange(1 << 31))
+        self._free = [_leads_with_free(task.graph, name) for name in task.input_names]
+        used = {value["name"] for value in task.graph["inputs"]}
+        given = [pair for pair in zip(task.input_names, base.tensors, strict=True) if pair[0] in used]
+        traffic = Traffic.of(task.graph, base.dims, dict(given), base.constants)
+        self.read_bytes = traffic.moved_bytes
+        # Parameters are the same in all sets, so the cache may hold them.
+        self._uncached_bytes = traffic.changing_bytes + max(traffic.constant_bytes - ceilings.cache_bytes, 0)
+        self.written_bytes = _bytes(base.reference)
+        self._flops = counted(lambda: task.call(*task.unflatten(base.tensors))) if ceilings.flops else 0
+        self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings, self._flops)
+        self._policy = "strict while timed" if numerics == "strict" else numerics
+        self._usual = [_rms(want) for want in base.want]
+        self._own_errors = [_own_error(*pair) for pair in zip(base.reference, base.want, strict=True)]
+        self._evictor = torch.zeros(2 * ceilings.cache_bytes, dtype=torch.uint8, device=task.device)
+        self._integers_vary = self._vary_integers(base.tensors)
+        self.sets = self._make_sets(base)
+
+    def _make_sets(self, base: ExpectedOutputs) -> BufferSets:
+        """Enough sets to exceed the cache four times, filled with the declared inputs and then varied."""
+        sets = BufferSets(
+            self.task.input_names,
+            [f"out{index}" for index in range(len(base.reference))],
+            base.constants,
+            base.tensors,
+            base.reference,
+            base.dims,
+            self._count(_bytes([*base.tensors, *base.reference])),
+            base.reference[0].device,
+        )
+        try:
+            with self.lock.shared():
+                sets.write_all(base.tensors)
+                sets.refresh(self._generator, self._free, 0)
+                if not self._accepts(sets.inputs[0], base.reference):
+                    sets.by_element = False
+                    sets.refresh(self._generator, self._free, 0)
+        except BaseException:
+            sets.close()
+            raise
+        return sets
+
+    def _accepts(self, tensors: list[torch.Tensor], usual: list[torch.Tensor]) -> bool:
+        """Whether the module runs on varied inputs, with finite outputs where they usually are: some have a structure,
+        such as a matrix that has to stay positive definite."""
+        try:
+            outputs = self.task.call(*self.task.unflatten(tensors))
+        except (TaskError, RuntimeError):
+            return False
+        return all_finite(list(outputs)) or not all_finite(usual)
+
+    def _others(self, count: int) -> list[list[torch.Tensor]]:
+        """Up to `count` other inputs of the task, as many as are made in `SAMPLE_SECONDS`; none where they do not bring
+        other integers."""
+        found: list[list[torch.Tensor]] = []
+        began = time.monotonic()
+        while self._integers_vary and len(found) < count and (time.monotonic() < began + SAMPLE_SECONDS or not found):
+            found.append(self.task.flatten(*self.task.inputs(0, fresh_seed())))
+        return found
+
+    def _vary_integers(self, tensors: list[torch.Tensor]) -> bool:
+        """Whether the task's inputs of another seed have other integers, in the same sizes."""
+        if all(tensor.dtype.is_floating_point for tensor in tensors):
+            return False
+        try:
+            others = self.task.flatten(*self.task.inputs(0, fresh_seed()))
+        except (TaskError, RuntimeError):
+            return False
+        pairs = list(zip(tensors, others, strict=True))
+        return all(one.shape == other.shape for one, other in pairs) and not all(
+            torch.equal(one, other) for one, other in pairs if not one.dtype.is_floating_point
+        )
+
+    def prepare(self, which: str) -> None:
+        """Compile, if `which` is "compile", with all cores; nothing is timed."""
+        if which not in self._callables:
+            self._callables[which] = torch.compile(self.task.model)
+            subject = self._subject(which)
+            with torch.no_grad():
+                subject.run(0, 1)
+            subject.release()
+
+    def baseline(self, which: str) -> dict[str, Any]:
+        """Median milliseconds a call over a few blocks. `which` is "eager" or "compile"."""
+        if which not in self._baseline:
+            self.prepare(which)
+            subject = self._subject(which)
+            with torch.no_grad():
+                subject.run(0, 1)
+                self._baseline[which] = self._short(subject)
+            subject.release()
+        return {"ms": self._baseline[which] * 1e3, "floor_ms": self.floor_seconds * 1e3}
+
+    @pinned()
+    def _short(self, subject: TimedSubject) -> float:
+        """Median seconds a call over a few blocks."""
+        length = block_length(subject, self.sets.count, self._block_seconds)
+        count = self.sets.count
+        times = []
+        for index in range(self._blocks):
+            with self.lock.exclusive():
+                subject.wake()
+                times.append(subject.run((index * length) % count, length) / length)
+        return median(times)
+
+    def candidate(
+        self,
+        runner: RunnerClient,
+        plan: dict[str, Any],
+        tier: str,
+        timeout: float,
+        most_threads: int,
+        measurement: MeasurementNumber = ONLY_MEASUREMENT,
+    ) -> dict[str, Any]:
+        """Timing of a verified candidate. Raises IncorrectOutput with outcome `cheating`, or CandidateFailure.
+
+        A repeated `measurement` adds to the rounds of the previous one, which must be of the same candidate.
+        """
+        names = [spec["name"] for spec in plan["outputs"]]
+        self.sets.rename_outputs(names)
+        prepare_seconds = claimed(self.sets.bind(runner).get("prepare_seconds"))
+        subject = PlanSubject(runner, timeout)
+        with torch.no_grad(), self.lock.shared():
+            others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
+            # Other work may have slowed all empty messages when the runner started.
+            for _ in range(EMPTY_BLOCKS):
+                subject.wake()
+            after = _thread_watch(runner, most_threads + (self.target == "cuda"))
+            if self.target == "cuda" and plan.get("residual"):
+                # PyTorch may start threads there at any time, and no code of a candidate runs on the host.
+                after = _nothing
+            timing = self._quick(subject, after) if tier == "quick" else self._full(subject, after, measurement)
+            timing["warning"] = others.warning() if self.target == "cpu" else ""
+        seconds = timing["candidate_ms"] * 1e-3
+        self._require_possible(seconds)
+        timing |= {
+            "floor_ms": self.floor_seconds * 1e3,
+            "roofline": self.floor_seconds / seconds,
+            "prepare_ms": prepare_seconds * 1e3,
+        }
+        with self.lock.exclusive():
+            share = share_of_kernels(runner, plan, self.sets.count, seconds, timeout)
+            # Measuring each launch takes longer than measuring the candidate did.
+            parts = [] if not self._by_launch else times_by_launch(runner, plan, self.sets.count, seconds, timeout)
+        return {
+            "outcome": "correct",
+            "message": summary(timing),
+            "timing": timing,
+            "share_in_our_kernels": share,
+            "launches": parts,
+        }
+
+    def too_fast(self, seconds: float) -> bool:
+        """Whether a call in `seconds` is faster than the device can move the data."""
+        footprint = self.sets.count * self.sets.bytes_per_set
+        return impossible(seconds, self._uncached_bytes, self.written_bytes, footprint, self.ceilings)
+
+    def close(self) -> None:
+        self.sets.close()
+
+    def _require_possible(self, seconds: float) -> None:
+        """Raise IncorrectOutput for a time that is faster than memory. Without a datasheet the bandwidths are measured
+        again first; if other work disturbs that each time, the outcome is `inconclusive`."""
+        if not self.too_fast(seconds):
+            return
+        sure = self.ceilings.datasheet > 0 or any(self._measure_ceilings() for _ in range(MOST_AGAIN))
+        if self.too_fast(seconds):
+            why = f"{seconds * 1e3:.4g} ms is faster than the device can move the data"
+            raise (
+                IncorrectOutput("cheating", why)
+                if sure
+                else IncorrectOutput("inconclusive", f"{why}, as measured on a busy machine")
+            )
+
+    def _measure_ceilings(self) -> bool:
+        """Measure the roofline's bandwidths again and keep the higher values: other virtual machines on the host, which
+        this one cannot see, may have slowed the first measurement. A candidate cannot raise them. False if other work
+        disturbs it."""
+        known, device = self.ceilings, torch.device(self.task.device)
+        with self.lock.exclusive():
+            now = calibrate(device.type, device.index or 0, known.cache_bytes)
+        copy, read = max(known.copy, now["copy_bandwidth"]), max(known.read, now["read_bandwidth"])
+        self.ceilings = replace(known, copy=copy, read=read, flops=max(known.flops, now["flops_fp32"]))
+        self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, self.ceilings, self._flops)
+        return bool(now["quiet"])
+
+    @pinned()
+    def _quick(self, subject: PlanSubject, after: Callable[[], None]) -> dict[str, Any]:
+        self.baseline("eager")
+        length = block_length(subject, self.sets.count, QUICK_BLOCK_SECONDS[self.target])
+        self.sets.poison(0xFF)
+        times = []
+        for index in range(QUICK_ROUNDS[self.target]):
+            first = (index * length) % self.sets.count
+            block = self._around(first, length)
+            # The candidate sees these sets before their values change: if it remembers results by address, or computes
+            # ahead outside of the timed region, its outputs are wrong then.
+            subject.run(first, length)
+            subject.rest()
+            self._renew_and_mark(block)
+            with self.lock.exclusive():
+                wake_idle(subject, partial(self._renew_and_mark, block))
+                times.append(subject.run(first, length) / length)
+            after()
+            self._require_written()
+            timed = sorted(set(block))
+            self._check(subject, random.SystemRandom().sample(timed, min(2, len(timed))))
+        seconds = median(times)
+        return {
+            "candidate_ms": seconds * 1e3,
+            "eager_ms": self._baseline["eager"] * 1e3,
+            "compile_ms": self._baseline["compile"] * 1e3 if "compile" in self._baseline else None,
+            "speedup_vs_eager": self._baseline["eager"] / seconds,
+            "speedup_vs_compile": self._baseline["compile"] / seconds if "compile" in self._baseline else None,
+            "noise": relative_spread(times),
+            "samples": len(times),
+        }
+
+    def _full(
+        self, subject: PlanSubject, after: Callable[[], None], measurement: MeasurementNumber = ONLY_MEASUREMENT
+    ) -> dict[str, Any]:
+        self.baseline("eager")
+        self.baseline("compile")
+        eager, compiled = self._subject("eager"), self._subject("compile")
+
+        def check(first: int, count: int) -> None:
+            after()
+            last = (first + count - 1) % self.sets.count
+            other = (first + random.SystemRandom().randrange(count)) % self.sets.count
+            self._check(subject, {last, other})
+
+        series = until_plausible(
+            lambda repeat: self.compare(subject, compiled, [eager], check, repeat=repeat), odd_growth
+        )
+        series = self._with_earlier_rounds(series, measurement)
+        eager.release()
+        compiled.release()
+        mine, theirs, plain = (median(series.seconds(name)) for name in ("candidate", "compile", "eager"))
+        if self.target == "cuda":
+            with self.lock.exclusive():
+                until_plausible(lambda repeat: odd_clocks(subject, mine), str)
+        by_compile, compile_low, compile_high = interval_at(series.ratios("compile", "candidate"), *measurement)
+        by_eager, eager_low, eager_high = interval_at(series.ratios("eager", "candidate"), *measurement)
+        self._baseline = {"eager": plain, "compile": theirs}
+        return {
+            "candidate_ms": mine * 1e3,
+            "eager_ms": plain * 1e3,
+            "compile_ms": theirs * 1e3,
+            "speedup_vs_eager": by_eager,
+            "speedup_vs_compile": by_compile,
+            "speedup_vs_eager_ci": [eager_low, eager_high],
+            "speedup_vs_compile_ci": [compile_low, compile_high],
+            "noise": relative_spread(series.seconds("candidate")),
+            "samples": series.calls,
+        }
+
+    def _with_earlier_rounds(self, series: Series, measurement: MeasurementNumber) -> Series:
+        """The series, preceded by the rounds of the candidate's earlier measurements; the first measurement has
+        none.
+        """
+        self._earlier = series if measurement[0] == 1 or self._earlier is None else series.behind(self._earlier)
+        return self._earlier
+
+    def compare(
+        self,
+        subject: PlanSubject,
+        baseline: TimedSubject,
+        others: list[TimedSubject],
+        check: Callable[[int, int], None],
+        *,
+        repeat: int = 0,
+    ) -> Series:
+        """The rounds of the full protocol; `check(first, count)` checks the outputs of the block that was just timed.
+
+        A `repeat` of an implausible series has shorter blocks.
+        """
+
+        unseen = False
+
+        def renew_all(first: int) -> None:
+            nonlocal unseen
+            subject.rest()
+            self.sets.refresh(self._generator, self._free, first)
+            unseen = True
+
+        def prepare(first: int, count: int) -> None:
+            # The candidate may know all values that were in memory while its process could run.
+            nonlocal unseen
+            block = self._around(first, count)
+            if not unseen:
+                subject.rest()
+            self._renew_and_mark(block, renew=not unseen or self._integers_vary)
+            unseen = False
+
+        def checked(first: int, count: int) -> None:
+            self._require_written()
+            check(first, count)
+
+        return alternate(
+            subject,
+            baseline,
+            others,
+            sets=self.sets.count,
+            rounds=ROUNDS[self.target],
+            most_seconds=MOST_SECONDS,
+            block_seconds=BLOCK_SECONDS[self.target] / SHORTER[self.target] ** repeat,
+            gap_seconds=SPIN_SECONDS if self.target == "cpu" else 0.0,
+            lock=self.lock,
+            before_round=renew_all,
+            before_candidate=prepare,
+            after_candidate=checked,
+        )
+
+    def _subject(self, which: str) -> TorchSubject:
+        calls = [self.task.unflatten(row) for row in self.sets.inputs]
+        return TorchSubject(which, self._callables[which], calls, self.target)
+
+    def _around(self, first: int, count: int) -> list[int]:
+        """Indices of `count` input sets from `first` on; the first set follows the last."""
+        return [(first + step) % self.sets.count for step in range(count)]
+
+    def _renew(self, indices: list[int]) -> None:
+        """Change the values of sets that a candidate may know and evict them from the cache, so that neither remembered
+        results nor computing ahead helps."""
+        if indices:
+            self.sets.change(indices, self._generator, self._free, self._others(len(indices)))
+            self._evictor.add_(1)
+
+    def _renew_and_mark(self, block: list[int], renew: bool = True) -> None:
+        """Prepare the sets of a block for the candidate: new values, unless it cannot know them, and new marks."""
+        if renew:
+            self._renew(block)
+        self._marks = self.sets.mark(block, self._generator)
+
+    def _require_written(self) -> None:
+        """Check that every timed call has written its outputs; the values are compared for two of them."""
+        if self._marks is not None and self.sets.marked(self._marks):
+            raise IncorrectOutput("cheating", "a timed call left its outputs as they were")
+
+    def _check(self, subject: PlanSubject, chosen: Iterable[int]) -> None:
+        """Compare windows of the outputs of some timed sets, chosen after the timing."""
+        for index in chosen:
+            windows = [_window(output) for output in self.sets.outputs[index]]
+            held = [
+                output.reshape(-1)[start:end].clone()
+                for output, (start, end) in zip(self.sets.outputs[index], windows, strict=True)
+            ]
+            args, kwargs = self.task.unflatten(self.sets.inputs[index])
+            for position, reference in enumerate(self.task.call(args, kwargs)):
+                start, end = windows[position]
+                part = reference.reshape(-1)[start:end]
+                want = part.double() if part.dtype.is_floating_point else part
+                result = compare(held[position], part, want, self._policy)
+                if result.passed or self._excused(result.error, position):
+                    continue
+                # PyTorch's own rounding error may be the larger one, here or elsewhere in the output: compare with
+                # float64, which takes longer. The bounds are those of the whole output, as in verification.
+                if part.dtype.is_floating_point:
+                    exact = self.task.exact(args, kwargs)
+                    whole = reference if exact is None else exact[position]
+                    want = whole.reshape(-1)[start:end].double()
+                    bounds = WholeOutput(reference, whole)
+                    result = compare(held[position], part, want, self._policy, self._usual[position], bounds)
+                    if result.passed:
+                        continue
+                mismatch = describe(f"out{position}", held[position], want, result, "while timed")
+                outcome, words = _verdict(result, part.dtype.is_floating_point, part.numel())
+                if outcome == "incorrect" and self._differs_again(subject, index, position, held[position], start):
+                    outcome, words = "cheating", "other values while timed than when asked again"
+                raise IncorrectOutput(outcome, f"{words}: {message_of(mismatch)}", mismatch)
+
+    def _differs_again(self, subject: PlanSubject, index: int, position: int, timed: torch.Tensor, start: int) -> bool:
+        """Whether the candidate, run twice more on a set, gives the same bits both times but gave others while timed:
+        then neither rounding nor the order of additions explains the difference."""
+        answers = []
+        for _ in range(2):
+            subject.both(index, 1)
+            answers.append(self.sets.outputs[index][position].reshape(-1)[start : start + timed.numel()].clone())
+        return same_bits(*answers) and not same_bits(answers[0], timed)
+
+    def _excused(self, error: float, position: int) -> bool:
+        """Whether an error is within PyTorch's own error on the declared inputs, for both sides; this needs no float64
+        run."""
+        return error <= 4 * self._own_errors[position]
+
+    def _count(self, size: int) -> int:
+        """Number of sets that exceed the cache four times and fill a block without a repeat, as far as memory
+        allows."""
+        size = max(size, 1)
+        beyond_cache = max(4 * self.ceilings.cache_bytes, LEAST_FOOTPRINT) // size + 1
+        a_block = int(self._block_seconds / self.floor_seconds) if self.floor_seconds else 0
+        inside = largest_value_bytes(self.task.traced.program)
+        room = room_for_sets(available_bytes(self.task.device), inside, self.target) // size
+        return max(2, min(max(beyond_cache, min(a_block, room)), MOST_SETS[self.target]))
+
+
+def _verdict(result: OutputComparison, floating: bool, size: int) -> tuple[str, str]:
+    """Outcome and message for a mismatch that occurs only while timed."""
+    if result.why == "norm":
+        return "incorrect", "more rounding than where it was verified"
+    if few_places(result.failures, size):
+        return "incorrect", f"another answer at a {'jump' if floating else 'tie'}, perhaps"
+    return "cheating", "other values while timed"
+
+
+def few_places(failures: int, size: int) -> bool:
+    """Whether so few of `size` values differ that different rounding may explain them. False for outputs of few
+    values."""
+    return failures <= max(FEW_SHARE * size, min(FEW_PLACES, size // ENOUGH))
+
+
+def most_threads(runner: RunnerClient) -> int:
+    """The threads of a runner between calls, if the OpenMP runtime has not started its own yet."""
+    return runner.threads() + torch.get_num_threads() - 1
+
+
+def _thread_watch(runner: RunnerClient, most: int) -> Callable[[], None]:
+    """Returns a function to call after each block. It raises if the candidate has threads that run although no call was
+    requested.
+    """
+
+    def check() -> None:
+        if runner.threads() > most:
+            raise IncorrectOutput("cheating", "threads of the candidate run on after its call")
+
+    return check
+
+
+def _nothing() -> None:
+    pass
+
+
+def room_for_sets(available: int, largest: int, target: str) -> int:
+    """Bytes for sets beyond those that the cache demands, where `largest` is the largest value inside the module:
+    reference and candidate each write several like it at a time."""
+    return int(SHARE_OF_MEMORY[target] * max(available - VALUES_INSIDE * largest, 0))
+
+
+def summary(timing: dict[str, Any]) -> str:
+    """The times in one line for a log, such as `0.214 ms, eager 0.9, compile 0.198, floor 0.12`."""
+    compiled = timing.get("compile_ms")
+    parts = [f"{timing['candidate_ms']:.4g} ms", f"eager {timing['eager_ms']:.4g}"]
+    parts += [f"compile {compiled:.4g}"] if compiled else []
+    return ", ".join(parts)
+
+
+def _window(output: torch.Tensor) -> tuple[int, int]:
+    size = output.numel()
+    start = random.SystemRandom().randrange(max(size - WINDOW, 0) + 1)
+    return start, min(start + WINDOW, size)
+
+
+def _leads_with_free(graph: dict[str, Any], name: str) -> bool:
+    for value in graph["inputs"]:
+        if value["name"] == name:
+            shape = value["spec"]["shape"]
+            return bool(shape) and not str(shape[0]).isdigit()
+    return False
+
+
+def _bytes(tensors: list[torch.Tensor]) -> int:
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
+
+
+def _rms(want: torch.Tensor) -> float:
+    """Root mean square of the finite float64 values; 0 for other dtypes."""
+    if not want.dtype.is_floating_point:
+        return 0.0
+    return compare(want, want, want, "paper").rms
+
+
+def _own_error(reference: torch.Tensor, want: torch.Tensor) -> float:
+    """PyTorch's largest error on the declared inputs."""
+    return compare(reference, reference, want, "paper").error if reference.dtype.is_floating_point else 0.0

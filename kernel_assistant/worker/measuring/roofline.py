@@ -1,0 +1,51 @@
+"""The least time that a task can take on a device: the bytes that must move divided by the measured bandwidth, or the
+operations divided by the measured rate, whichever is longer. Pure functions.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+#: No kernel is faster than 1.15 times the measured bandwidth, or than the datasheet.
+MEASURED_SLACK = 1.15
+
+
+@dataclass(frozen=True)
+class Roofline:
+    """Bandwidths in bytes/s, float32 operations in flop/s (0: unknown) and the cache in bytes. `read` is for reading
+    only, `copy` for reading and writing."""
+
+    copy: float = 0.0
+    read: float = 0.0
+    datasheet: float = 0.0
+    cache_bytes: int = 0
+    flops: float = 0.0
+
+    @property
+    def limit(self) -> float:
+        """Bandwidth that nothing can exceed, 0 if unknown."""
+        measured = MEASURED_SLACK * max(self.copy, self.read)
+        return max(measured, self.datasheet)
+
+
+def floor_seconds(read_bytes: int, written_bytes: int, ceilings: Roofline, flops: int = 0) -> float:
+    """Seconds to move these bytes once, or to do `flops` operations, whichever is longer; 0 if nothing is known."""
+    computing = flops / ceilings.flops if ceilings.flops else 0.0
+    return max(moving_seconds(read_bytes, written_bytes, ceilings), computing)
+
+
+def moving_seconds(read_bytes: int, written_bytes: int, ceilings: Roofline) -> float:
+    """Seconds to read and write these bytes once: the common part at copy bandwidth, the rest at its own."""
+    if not ceilings.copy:
+        return 0.0
+    both = min(read_bytes, written_bytes)
+    rest = ceilings.read if read_bytes > written_bytes and ceilings.read else ceilings.copy
+    return 2 * both / ceilings.copy + abs(read_bytes - written_bytes) / rest
+
+
+def impossible(seconds: float, read_bytes: int, written_bytes: int, footprint: int, ceilings: Roofline) -> bool:
+    """Whether a measured time is faster than the device can move the data. False unless the sets exceed the cache
+    twice."""
+    if not ceilings.limit or footprint < 2 * ceilings.cache_bytes:
+        return False
+    return seconds < (read_bytes + written_bytes) / ceilings.limit

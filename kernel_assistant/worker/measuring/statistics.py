@@ -1,0 +1,66 @@
+"""Paired comparison of two timings, robust to outliers. Pure functions on plain floats."""
+
+from __future__ import annotations
+
+import math
+from functools import lru_cache
+
+CONFIDENCE = 0.999
+UNEVEN = 0.5
+
+
+def paired_interval(ratios: list[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+    """Hodges–Lehmann estimate of the median ratio and its exact signed-rank confidence interval.
+
+    `ratios` are paired and positive (baseline block over candidate block). Works on logarithms, so the interval of
+    the inverse ratio is the inverse interval. Fewer pairs than the confidence needs (11 for 99.9%) give (estimate, 0,
+    inf). Source: Hollander, Wolfe, Chicken, Nonparametric Statistical Methods, 3rd ed., sections 3.2 and 3.3.
+    """
+    logs = [math.log(ratio) for ratio in ratios]
+    walsh = sorted((logs[i] + logs[j]) / 2 for i in range(len(logs)) for j in range(i, len(logs)))
+    estimate = math.exp(median(walsh))
+    rank = _critical_rank(len(logs), 1 - confidence)
+    if rank == 0:
+        return estimate, 0.0, math.inf
+    return estimate, math.exp(walsh[rank - 1]), math.exp(walsh[len(walsh) - rank])
+
+
+def judged_interval(ratios: list[float], confidence: float = CONFIDENCE) -> tuple[float, float, float]:
+    """`paired_interval`, wider on both sides by half the relative spread of the ratios.
+
+    Disturbances also affect the two sides unequally, which no number of rounds reveals: on a GPU that another process
+    used half of the time, the kernel that followed the judge's own work came out 1% slower than its twin, at a spread
+    of 2 to 7%. On a quiet machine the spread is 1% (CPU) or 0.2% (CUDA).
+    """
+    estimate, low, high = paired_interval(ratios, confidence)
+    allowance = math.exp(UNEVEN * relative_spread(ratios))
+    return estimate, low / allowance, high * allowance
+
+
+@lru_cache(maxsize=64)
+def _critical_rank(count: int, alpha: float) -> int:
+    """Largest k with P(T < k) ≤ alpha/2 for the Wilcoxon signed-rank statistic T of `count` pairs, 0 if there is
+    none."""
+    top = count * (count + 1) // 2
+    ways = [1] + [0] * top
+    for rank in range(1, count + 1):
+        for total in range(top, rank - 1, -1):
+            ways[total] += ways[total - rank]
+    below, k = 0, 0
+    while k <= top and (below + ways[k]) / 2**count <= alpha / 2:
+        below += ways[k]
+        k += 1
+    return k
+
+
+def median(values: list[float]) -> float:
+    """Median of a non-empty list."""
+    ordered = sorted(values)
+    middle = len(ordered) // 2
+    return ordered[middle] if len(ordered) % 2 else (ordered[middle - 1] + ordered[middle]) / 2
+
+
+def relative_spread(values: list[float]) -> float:
+    """Median absolute deviation over the median, scaled to a standard deviation of a normal distribution."""
+    centre = median(values)
+    return 1.4826 * median([abs(value - centre) for value in values]) / centre if centre else 0.0

@@ -1,0 +1,60 @@
+"""Detects implausible measurements, which are repeated before anything is concluded about the candidate.
+
+Other work on the machine makes correct kernels look implausible: one of Triton's was called cheating beside a process
+that used the same GPU, because twice the calls took 1.15 times as long. So an implausible measurement is repeated, at
+most three times; if all of them are implausible the candidate is `inconclusive`: neither correct nor cheating.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import TypeVar
+
+from ..verifying.verification import IncorrectOutput
+from .timing import SWITCH_SECONDS, PlanSubject, Series
+
+Measured = TypeVar("Measured")
+
+MOST_AGAIN = 3
+#: Bounds of the ratio of the time per call in long blocks to that in short ones.
+GROWTH_BOUNDS = (0.6, 1.6)
+#: Blocks by which the judge's clock checks the device's events.
+LONG_SECONDS, LONG_BLOCKS, LONG_EXCESS, MOST_LONG_CALLS = 0.05, 3, 0.05, 1 << 14
+
+
+def until_plausible(measure: Callable[[int], Measured], oddity: Callable[[Measured], str]) -> Measured:
+    """The first result of `measure(repeat)`, for repeat 0, 1, …, for which `oddity` returns "". Raises IncorrectOutput
+    `inconclusive` if there is none."""
+    for repeat in range(1 + MOST_AGAIN):
+        measured = measure(repeat)
+        why = oddity(measured)
+        if not why:
+            return measured
+    raise IncorrectOutput("inconclusive", f"measured {1 + MOST_AGAIN} times, odd each time, last because {why}")
+
+
+def odd_growth(series: Series) -> str:
+    """Why the candidate's time does not fit the number of calls; "" if it does. Other work only adds time, so the
+    shortest block of each kind counts."""
+    if not series.growth:
+        return ""
+    growth = min(long for long, _ in series.growth) / min(short for _, short in series.growth)
+    if GROWTH_BOUNDS[0] <= growth <= GROWTH_BOUNDS[1]:
+        return ""
+    return f"twice the calls took {2 * growth:.2f} times as long: other work disturbs the timing, or calls differ"
+
+
+def odd_clocks(subject: PlanSubject, seconds: float) -> str:
+    """Why the device's events are implausible; "" if the judge's clock confirms them.
+
+    In long blocks the overhead at the ends of a block hardly counts. Sets may be used more than once, which only makes
+    calls shorter. `seconds` is the measured time of a call.
+    """
+    count = min(MOST_LONG_CALLS, math.ceil(LONG_SECONDS / seconds))
+    pairs = [subject.both(0, count) for _ in range(LONG_BLOCKS)]
+    own, device = min(pairs, key=lambda pair: pair[0] - pair[1])
+    if not device or own <= (1 + LONG_EXCESS) * device + SWITCH_SECONDS:
+        return ""
+    claimed, seen = (each / count * 1e3 for each in (device, own))
+    return f"device events say {claimed:.4g} ms a call, the judge's clock {seen:.4g} ms"

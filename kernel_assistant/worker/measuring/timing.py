@@ -1,0 +1,281 @@
+"""Timing by the judge's own clock: alternating blocks over sets that are not in the cache.
+
+A block runs `count` calls, each on its own set, and ends with a device-wide wait. Blocks of the candidate and of a
+baseline alternate (A B B A); the second block of each is half as long, and a time that does not grow with the number of
+calls is refused. Ratios are paired within a round, so that slow drift of the machine cancels.
+"""
+
+from __future__ import annotations
+
+import math
+import random
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any, Protocol
+
+import torch
+
+from ..device_lock import DeviceLock
+from ..process.pinning import pinned
+from ..running.runner_client import RunnerClient
+
+#: OpenMP threads spin for up to 1.2 ms after a parallel region (GOMP_SPINCOUNT=10000; up to 9 ms by libgomp's default):
+#: a block of the other process waits.
+SPIN_SECONDS = 0.0015
+#: With fewer rounds the first of three measurements (99.95%) has no interval.
+LEAST_ROUNDS = 12
+#: Longest random pause before each block: other work that uses the machine periodically could otherwise synchronise
+#: with one of the two sides (on a GPU that another process used half of the time, the side that followed the judge's
+#: own work was called slower in 7 of 50 comparisons of a kernel with itself).
+PAUSE_SECONDS = 0.002
+#: Largest overhead of a block beyond an empty message, before the device works and after it has ended: 0.19 to 0.34 ms
+#: (H200), which varies by 0.1 ms and would be 6% of a block.
+SWITCH_SECONDS = 0.0005
+
+#: A runner on the CPU counts as idle while it is woken if it uses at most `IDLE_SECONDS` of processor time, or
+#: `IDLE_TIMES` what it used before it loaded a candidate (0.07 to 0.5 ms in all, two busy cores). After `WAKES`
+#: attempts its block starts unwoken.
+IDLE_SECONDS, IDLE_TIMES, WAKES = 0.0005, 3, 4
+
+Arguments = tuple[tuple[Any, ...], dict[str, Any]]
+
+
+class TimedSubject(Protocol):
+    """A candidate or a baseline that can be timed on the input sets."""
+
+    name: str
+
+    def run(self, first: int, count: int) -> float:
+        """Wall seconds of `count` calls on sets first, first+1, … around the ring of sets; count ≤ number of sets."""
+
+    def wake(self) -> bool:
+        """Make the device or processor switch to this side, without calling a candidate. False if it worked
+        nevertheless: it may have computed ahead, from values that it found in memory."""
+
+
+class TorchSubject:
+    """A callable in the judge's process. Outputs stay alive for a block, so that their addresses change as for a
+    candidate."""
+
+    def __init__(self, name: str, call: Callable[..., object], calls: list[Arguments], target: str) -> None:
+        self.name, self._call, self._calls = name, call, calls
+        self._cuda = target == "cuda"
+        self._kept: list[object] = [None] * len(calls)
+        if self._cuda:
+            self._began, self._ended = (
+                torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+                for _ in range(2)
+            )
+
+    def run(self, first: int, count: int) -> float:
+        call, kept, calls = self._call, self._kept, self._calls
+        if self._cuda:
+            torch.cuda.synchronize()
+            self._began.record()
+        began = time.perf_counter()
+        for index in [*range(first, min(first + count, len(calls))), *range(first + count - len(calls))]:
+            kept[index] = None
+            args, kwargs = calls[index]
+            kept[index] = call(*args, **kwargs)
+        if self._cuda:
+            self._ended.record()
+            torch.cuda.synchronize()
+            return float(self._began.elapsed_time(self._ended)) * 1e-3
+        return time.perf_counter() - began
+
+    def wake(self) -> bool:
+        if self._cuda:
+            torch.zeros(1, device="cuda")
+            torch.cuda.synchronize()
+        return True
+
+    def release(self) -> None:
+        self._kept = [None] * len(self._calls)
+
+
+class PlanSubject:
+    """A candidate in its runner.
+
+    On CUDA the time of a block comes from the device's events, as for a baseline: no code of a candidate runs on the
+    host side that records them. A time from events that is shorter than the time by the judge's clock, less
+    `SWITCH_SECONDS`, is replaced by the latter. Without events only the clock is used. From the time by the clock, the
+    shortest time of an empty block so far is subtracted.
+    """
+
+    name = "candidate"
+
+    def __init__(self, runner: RunnerClient, timeout: float) -> None:
+        self._runner, self._timeout = runner, timeout
+
+    def run(self, first: int, count: int) -> float:
+        own, device = self.both(first, count)
+        return max(device, own - SWITCH_SECONDS) if device else own
+
+    def both(self, first: int, count: int) -> tuple[float, float]:
+        """Seconds by the judge's clock and by the device's events (0 without); `count` may exceed the number of sets.
+
+        On the CPU the candidate shares the process that answers, so none of its reported times count.
+        """
+        elapsed, answer = self._runner.timed_run(first, count, self._timeout)
+        device = claimed(answer.get("device_ms")) * 1e-3 if self._runner.command.target == "cuda" else 0.0
+        return max(elapsed - self._runner.empty_seconds, 1e-9), device
+
+    def wake(self) -> bool:
+        began = self._runner.processor_seconds()
+        self._runner.empty_run(self._timeout)
+        if self._runner.command.target != "cpu":
+            # No code of a plan's candidate runs on the host side.
+            return True
+        used = self._runner.processor_seconds() - began
+        return used <= max(IDLE_SECONDS, IDLE_TIMES * self._runner.empty_processor_seconds)
+
+    def rest(self) -> None:
+        """Let idle threads of the candidate's pool fall asleep: their spinning would look like work."""
+        if self._runner.command.target == "cpu":
+            self._runner.rest(SPIN_SECONDS)
+
+
+def wake_idle(subject: TimedSubject, renew: Callable[[], None], pause: float = 0.0) -> None:
+    """Pause and wake the subject. If it works when it is only woken, `renew` the values of its block and try again; if
+    it works each time, its block begins with new values and without being woken, so that it has gained nothing.
+    """
+    for _ in range(WAKES):
+        time.sleep(pause)
+        if subject.wake():
+            return
+        renew()
+
+
+def claimed(value: object) -> float:
+    """A number reported by a runner, which may be anything: the number if it is finite, otherwise 0."""
+    try:
+        figure = float(value) if isinstance(value, (int, float)) else 0.0
+    except OverflowError:
+        return 0.0
+    return figure if math.isfinite(figure) else 0.0
+
+
+@dataclass
+class Round:
+    """Seconds per call of each subject in one round."""
+
+    per_call: dict[str, float] = field(default_factory=dict)
+
+
+@dataclass
+class Series:
+    """All rounds. `growth` holds, for each round, the seconds per call of the candidate's long and of its short
+    block."""
+
+    rounds: list[Round] = field(default_factory=list)
+    growth: list[tuple[float, float]] = field(default_factory=list)
+    calls: int = 0
+
+    def add(self, spent: dict[str, list[tuple[float, int]]], candidate: str) -> None:
+        """Add a round: the blocks (seconds, calls) of each subject."""
+        entry = Round()
+        for name, blocks in spent.items():
+            entry.per_call[name] = sum(seconds for seconds, _ in blocks) / sum(count for _, count in blocks)
+        (long, many), (short, few) = spent[candidate]
+        if many >= 2 * few:
+            self.growth.append((long / many, short / few))
+        self.calls += many + few
+        self.rounds.append(entry)
+
+    def behind(self, earlier: Series) -> Series:
+        """This series appended to `earlier`."""
+        return Series(earlier.rounds + self.rounds, earlier.growth + self.growth, earlier.calls + self.calls)
+
+    def seconds(self, name: str) -> list[float]:
+        return [entry.per_call[name] for entry in self.rounds if name in entry.per_call]
+
+    def ratios(self, over: str, under: str) -> list[float]:
+        """Paired ratios `over`/`under`: the speed-up of `under` when `over` is the baseline."""
+        pairs = [entry.per_call for entry in self.rounds if over in entry.per_call and under in entry.per_call]
+        return [pair[over] / pair[under] for pair in pairs]
+
+
+@pinned()
+def alternate(
+    candidate: TimedSubject,
+    baseline: TimedSubject,
+    others: list[TimedSubject],
+    *,
+    sets: int,
+    rounds: int,
+    most_seconds: float,
+    block_seconds: float,
+    gap_seconds: float,
+    lock: DeviceLock,
+    before_round: Callable[[int], None] = lambda first: None,
+    before_candidate: Callable[[int, int], None] = lambda first, count: None,
+    after_candidate: Callable[[int, int], None] = lambda first, count: None,
+) -> Series:
+    """Time `candidate` against `baseline` in A B B A rounds, and `others` once a round.
+
+    Before each block its side is woken, so that the device switches to the other process untimed (0.4 ms on an H200).
+    Blocks walk around the ring of sets, so that none uses sets that another block has just touched.
+    `before_round(first)` changes the input values of all sets, beginning at `first` (so that those used next are out of
+    the cache again); `before_candidate(first, count)` changes those that the candidate may know;
+    `after_candidate(first, count)` checks outputs of the block that was just timed. Each round holds the device
+    exclusively. After `most_seconds`, without the time spent waiting for it, the series ends early, with at least
+    twelve rounds.
+    """
+    with lock.exclusive():
+        lengths = {
+            subject.name: block_length(subject, sets, block_seconds) for subject in (candidate, baseline, *others)
+        }
+    ring = _Ring(sets, gap_seconds)
+    series = Series()
+    began = time.monotonic() - lock.waited
+    for index in range(rounds):
+        if index >= LEAST_ROUNDS and time.monotonic() - lock.waited - began > most_seconds:
+            break
+        before_round(ring.cursor)
+        order = [baseline, candidate, candidate, baseline] if index % 2 else [candidate, baseline, baseline, candidate]
+        spent: dict[str, list[tuple[float, int]]] = {}
+        with lock.exclusive():
+            for subject in order:
+                blocks = spent.setdefault(subject.name, [])
+                count = max(lengths[subject.name] // 2, 1) if blocks else lengths[subject.name]
+                first = ring.cursor
+                if subject is not candidate:
+                    blocks.append(ring.block(subject, count))
+                    continue
+                before_candidate(first, count)
+                blocks.append(ring.block(subject, count, partial(before_candidate, first, count)))
+                after_candidate(first, count)
+            for subject in others:
+                spent[subject.name] = [ring.block(subject, lengths[subject.name])]
+        series.add(spent, candidate.name)
+    return series
+
+
+@dataclass
+class _Ring:
+    """The ring of sets. The blocks of all subjects use the sets in turn."""
+
+    sets: int
+    gap_seconds: float
+    cursor: int = 0
+
+    def block(self, subject: TimedSubject, count: int, renew: Callable[[], None] = lambda: None) -> tuple[float, int]:
+        """Time `count` calls on the next sets of the ring. Returns seconds and count."""
+        wake_idle(subject, renew, self.gap_seconds + PAUSE_SECONDS * random.random())
+        seconds = subject.run(self.cursor, count)
+        self.cursor = (self.cursor + count) % self.sets
+        return seconds, count
+
+
+def block_length(subject: TimedSubject, sets: int, block_seconds: float) -> int:
+    """Calls for a block of about `block_seconds`, at most one for each set. Also warms the subject up."""
+    subject.run(0, min(sets, 2))
+    probe = min(sets, 8)
+    seconds = subject.run(0, probe) / probe
+    count = max(1, min(sets, int(block_seconds / max(seconds, 1e-9))))
+    if count > probe:
+        seconds = subject.run(0, count) / count
+        count = max(1, min(sets, int(block_seconds / max(seconds, 1e-9))))
+    return max(count, min(sets, 2))

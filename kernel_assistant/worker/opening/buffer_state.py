@@ -1,0 +1,116 @@
+"""Keeps the buffers that forward changes, so that each call of the reference begins with the same values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+
+import torch
+
+from .task_checks import check_state_unchanged, held_state, same
+
+Tensors = tuple[torch.Tensor, ...]
+
+
+@dataclass
+class BufferState:
+    """`values` are the values with which every call begins, by dotted name of the buffer; `left` the values after a
+    call.
+
+    `written` names the buffers whose new values are a candidate's last outputs, in that order; `added` maps counters to
+    what a call adds to them. Both are empty until the exported graph is known (`agrees`).
+    """
+
+    values: dict[str, torch.Tensor] = field(default_factory=dict)
+    left: dict[str, torch.Tensor] = field(default_factory=dict)
+    written: list[str] = field(default_factory=list)
+    added: dict[str, int] = field(default_factory=dict)
+
+    def __bool__(self) -> bool:
+        return bool(self.values)
+
+    def agrees(self, written: list[str], added: Mapping[str, int]) -> bool:
+        """Whether a graph changes the same buffers as the module did; if so, `written` and `added` are set."""
+        if {*written, *added} != set(self.values):
+            return False
+        if not all(same(self.values[path] + number, self.left[path]) for path, number in added.items()):
+            return False
+        self.written, self.added = list(written), dict(added)
+        return True
+
+    def new_values(self) -> Tensors:
+        """The values after a call of the buffers in `written`."""
+        return tuple(self.left[path] for path in self.written)
+
+    def rewind(self, model: torch.nn.Module) -> None:
+        """Copy `values` back into the buffers of `model`, which may be in another precision."""
+        with torch.no_grad():
+            for path, value in self.values.items():
+                model.get_buffer(path).copy_(value)
+
+    def call(self, model: torch.nn.Module, run: Callable[[], Tensors]) -> Tensors:
+        """Calls `model` once and returns its outputs, followed by the new values of its buffers; then resets the
+        model's buffers.
+        """
+        if not self:
+            return run()
+        self.rewind(model)
+        try:
+            return (*run(), *_copies(model, self.written).values())
+        finally:
+            self.rewind(model)
+
+    @contextmanager
+    def beginning_as(self, model: torch.nn.Module) -> Iterator[None]:
+        """Within the block, calls begin with the current values of the buffers of `model`."""
+        before = self.values
+        self.values = _copies(model, before)
+        try:
+            yield
+        finally:
+            self.values = before
+
+    def facts(self, outputs: int) -> list[dict[str, str | int]]:
+        """The state as builtins: for each buffer the index of its output, after the `outputs` of the user, or what is
+        added to it.
+        """
+        given: list[dict[str, str | int]] = [
+            {"path": path, "output": outputs + number} for number, path in enumerate(self.written)
+        ]
+        given += [{"path": path, "add": number} for path, number in self.added.items()]
+        return given
+
+
+def repeated(
+    model: torch.nn.Module, first: Tensors, run: Callable[[], Tensors]
+) -> tuple[BufferState, Tensors, Tensors]:
+    """Calls forward again, after a call that gave `first`. Returns (the buffers that forward changes, and the outputs
+    of two calls, which should be equal).
+
+    State that the first call creates, such as a cache, is ignored. If the second call changes buffers, a third begins
+    with the same values. Raises mutates_inputs for parameters, and for buffers that are replaced.
+    """
+    before, values = held_state(model), _copies(model, dict(model.named_buffers()))
+    again = run()
+    after = held_state(model)
+    # Operators that update running statistics do not increase the version counter: compare the values.
+    changed = [
+        name
+        for name, value in values.items()
+        if name in after
+        and before[name][0] == after[name][0]
+        and (before[name] != after[name] or not same(value, model.get_buffer(name)))
+    ]
+    check_state_unchanged(before, model, changed)
+    if not changed:
+        return BufferState(), first, again
+    held = BufferState({name: values[name] for name in changed}, _copies(model, changed))
+    held.rewind(model)
+    third = (*run(), *_copies(model, changed).values())
+    held.rewind(model)
+    return held, (*again, *held.left.values()), third
+
+
+def _copies(model: torch.nn.Module, names: Iterable[str]) -> dict[str, torch.Tensor]:
+    return {path: model.get_buffer(path).detach().clone() for path in names}

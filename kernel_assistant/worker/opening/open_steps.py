@@ -1,0 +1,268 @@
+"""The steps of opening a task, in the order in which `open_task` takes them."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.nn.parameter import is_lazy
+from torch.utils import _pytree as pytree
+
+from ..applied.attributes import module_attributes
+from ..applied.binaries import instruction_flags
+from ..applied.calls import describe_arguments, describe_result
+from ..graph.export import ExportedModule, Free, default_free, export_program, read_program, trace
+from ..graph.graph_limit import GraphTooLarge
+from ..graph.graph_writer import is_contiguous
+from ..process import forks, stages
+from ..process.worker_errors import TaskError, user_code
+from ..symbols import evaluate_size, solve_dims
+from ..user_module.containers import known_to_pytree
+from ..user_module.inputs import DTYPES, Args, Kwargs
+from . import task_checks as checks
+from .buffer_state import BufferState, repeated
+from .never_runs import never_runs
+from .side_effects import watched
+from .trace_failure import trace_failure
+
+MINIMUM_TORCH = (2, 9)
+FORWARD_HINT = "mend forward or the declared inputs so that the module runs in plain PyTorch"
+
+Call = tuple[Args, Kwargs]
+
+
+def check_machine(device: str) -> None:
+    """Raise torch_too_old or no_gpu. Makes the GPU the current one, for events and `.cuda()` without a device."""
+    major, minor = torch.__version__.split(".")[:2]
+    if (int(major), int(minor)) < MINIMUM_TORCH:
+        raise TaskError("torch_too_old", f"torch {torch.__version__}, 2.9 or newer is needed", "upgrade torch")
+    if device == "cpu":
+        return
+    seen = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    if (torch.device(device).index or 0) >= seen:
+        cause = f"torch sees {seen} CUDA devices, {device} is none of them" if seen else "torch sees no CUDA device"
+        raise TaskError("no_gpu", cause, "use --target cpu, or a CUDA build of torch and a GPU")
+    torch.cuda.set_device(device)
+
+
+def free_dims(calls: Sequence[Call], task: dict[str, Any]) -> Free:
+    """Dimension 0 of each tensor, and those in which the workloads differ. Raises unsupported_input if they differ in
+    anything but sizes, because one graph has to represent all of them.
+    """
+    free = [set(dims) for dims in default_free(*calls[0])]
+    for entry, call in zip(task["workloads"][1:], calls[1:], strict=True):
+        if _kinds(call) != _kinds(calls[0]):
+            raise TaskError(
+                "unsupported_input",
+                f"workload {entry['name']} of {task['class_name']} differs from {task['workloads'][0]['name']} "
+                "in more than tensor sizes",
+                "keep structure, dtypes, ranks and numbers equal over workloads, or optimize them one by one",
+            )
+        for dims, one, other in zip(free, tensors_of(calls[0]), tensors_of(call), strict=True):
+            dims |= {dim for dim in range(one.dim()) if one.shape[dim] != other.shape[dim]}
+    return [frozenset(dims) for dims in free]
+
+
+def first_export(model: torch.nn.Module, call: Call, free: Free) -> ExportedProgram | None:
+    """An export before the first run, None if that fails: `matching_trace` tries again and reports why."""
+    tensors = [*model.parameters(), *model.buffers()]
+    if any(is_lazy(tensor) for tensor in tensors):
+        return None
+    stages.begin("trace")
+    for wanted in (free, [frozenset[int]()] * len(free)):
+        # The first real run reports `sys.exit` as well.
+        try:
+            with forks.ended_here():
+                return export_program(model, *call, wanted)
+        except GraphTooLarge:
+            raise
+        except (Exception, SystemExit):  # noqa: BLE001 - it runs the user's forward
+            continue
+    return None
+
+
+def observe(
+    model: torch.nn.Module, call: Call, program: ExportedProgram | None, task: dict[str, Any]
+) -> tuple[tuple[torch.Tensor, ...], BufferState, dict[str, Any]]:
+    """Runs forward twice. Returns (outputs, the buffers that forward changes, facts).
+
+    Raises forward_failed, mutates_inputs, unsupported_output, nondeterministic.
+    """
+    name = type(model).__name__
+    watch = checks.MutationCheck(tensors_of(call))
+    started = time.perf_counter()
+    result = run_module(model, *call, task["path"])
+    seconds = time.perf_counter() - started
+    outputs = checks.tensor_outputs(result, name)
+    checks.check_inputs_unchanged(watch, name)
+    attributes = module_attributes(model)
+    effects: list[str] = []
+    with watched(model, effects):
+        held, one, other = repeated(model, outputs, lambda: run_forward(model, *call, task["path"]))
+    equal_bits = checks.check_repeats(one, other, name, program, effects)
+    facts: dict[str, Any] = {"eager_first_call_seconds": seconds, "deterministic": True, "bit_reproducible": equal_bits}
+    facts |= {"side_effects": effects, "never_runs": never_runs(model, attributes, module_attributes(model))}
+    return outputs, held, {**facts, "result": describe_result(result, type(model).__module__)}
+
+
+def matching_trace(
+    model: torch.nn.Module,
+    call: Call,
+    outputs: Sequence[torch.Tensor],
+    program: ExportedProgram | None,
+    free: Free,
+    held: BufferState,
+    path: str,
+    effects: Sequence[str] = (),
+) -> ExportedModule:
+    """A trace whose outputs fit those of the real run: of `program`, a new one, or one without free dimensions.
+
+    It changes the same buffers as `held`; `path` is the module's file, `effects` are what else a call does. Raises
+    TaskError, for example mutates_inputs if the module changes buffers and no trace fits.
+    """
+    if program is not None:
+        with contextlib.suppress(Exception):
+            traced = read_program(program, *call)
+            if _fits(traced, outputs, held):
+                return traced
+    name = type(model).__name__
+    try:
+        for wanted in (free, [frozenset[int]()] * len(free)):
+            traced = trace(model, *call, wanted)
+            if _fits(traced, outputs, held):
+                return traced
+    except TaskError as error:
+        raise TaskError(error.kind, f"{name}: {error.message}", error.next_step, error.detail) from error
+    except Exception as error:
+        raise trace_failure(error, name, path, checks.kept_attribute(effects)) from error
+    if held:
+        raise TaskError(
+            "mutates_inputs",
+            f"{name}.forward changes its own {next(iter(held.values))} in a way that its trace does not show",
+            "evaluate it in a mode that changes nothing (eval), or move the update out of forward",
+        )
+    raise TaskError(
+        "forward_failed", f"{name}.forward gives other shapes when traced than when run", "make its shapes fixed"
+    )
+
+
+def run_forward(model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str) -> tuple[torch.Tensor, ...]:
+    """Calls forward once without gradients and returns its tensor outputs. Raises forward_failed, out_of_memory or
+    unsupported_output.
+    """
+    return checks.tensor_outputs(run_module(model, args, kwargs, path), type(model).__name__)
+
+
+def run_module(model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str) -> Any:
+    """Calls forward once without gradients and returns its result. Raises forward_failed or out_of_memory."""
+    name = type(model).__name__
+    with user_code("forward_failed", f"{name}.forward", FORWARD_HINT, path), torch.no_grad():
+        result = model(*args, **kwargs)
+        known_to_pytree(result)
+        if any(tensor.is_cuda for tensor in tensors_of(result)):
+            torch.cuda.synchronize()  # errors of the module's kernels are raised here
+    return result
+
+
+def workload_dims(calls: Sequence[Call], traced: ExportedModule, task: dict[str, Any]) -> tuple[dict[str, int], ...]:
+    """The free dimensions of each workload. Raises unsupported_input if the graph does not hold for one."""
+    dims_of_calls = []
+    for entry, call in zip(task["workloads"], calls, strict=True):
+        try:
+            dims_of_calls.append(_dims_of(tensors_of(call), traced))
+        except ValueError as error:
+            shapes = ", ".join(str(list(tensor.shape)) for tensor in tensors_of(call))
+            raise TaskError(
+                "unsupported_input",
+                f"workload {entry['name']} of {task['class_name']} has shapes {shapes}, which the graph traced for "
+                f"{task['workloads'][0]['name']} does not cover ({error})",
+                "vary only sizes that forward treats alike, or optimize the workloads one by one",
+            ) from error
+    return tuple(dims_of_calls)
+
+
+def real_specs(traced: ExportedModule, outputs: Sequence[torch.Tensor]) -> list[dict[str, Any]]:
+    """Output specs with the strides of the real run where the trace has others (a device's own layouts)."""
+    return [_real_spec(spec, tensor, traced) for spec, tensor in zip(traced.out_specs, outputs, strict=True)]
+
+
+def static_facts(
+    model: torch.nn.Module, call: Call, outputs: Sequence[torch.Tensor], traced: ExportedModule
+) -> dict[str, Any]:
+    """Facts that do not depend on values: counts, bytes, `ranges` ([lowest, highest or None] of each free dimension),
+    and the conditions that a guard checks.
+    """
+    parameters = list(model.parameters())
+    return {
+        "parameters": sum(tensor.numel() for tensor in parameters),
+        "parameter_bytes": sum(tensor.nbytes for tensor in [*parameters, *model.buffers()]),
+        "input_bytes": sum(tensor.nbytes for tensor in tensors_of(call)),
+        "output_bytes": sum(tensor.nbytes for tensor in outputs),
+        "ops": len(traced.graph["nodes"]),
+        "ranges": {name: list(bounds) for name, bounds in traced.ranges.items()},
+        "attributes": module_attributes(model),
+        "inputs": traced.input_specs,
+        "call": describe_arguments(
+            *call, [f"x{index}" for index in range(len(traced.input_specs))], type(model).__module__
+        ),
+        "cpu_flags": instruction_flags(),
+        "versions": {"torch": torch.__version__, "cuda": torch.version.cuda or ""},
+    }
+
+
+def tensors_of(tree: Any) -> list[torch.Tensor]:
+    return [leaf for leaf in pytree.tree_leaves(tree) if isinstance(leaf, torch.Tensor)]
+
+
+def _kinds(call: Call) -> tuple[Any, list[Any]]:
+    leaves, tree = pytree.tree_flatten(call)
+    kinds = [(leaf.dtype, leaf.dim()) if isinstance(leaf, torch.Tensor) else (type(leaf), leaf) for leaf in leaves]
+    return tree, kinds
+
+
+def _fits(traced: ExportedModule, outputs: Sequence[torch.Tensor], held: BufferState) -> bool:
+    dims = traced.graph["dims"]
+    if not held.agrees(traced.written, traced.added):
+        return False
+    every = [*outputs, *held.new_values()]
+    return len(every) == len(traced.out_specs) and all(
+        spec["dtype"] == DTYPES[tensor.dtype]
+        and [evaluate_size(size, dims) for size in spec["shape"]] == list(tensor.shape)
+        for spec, tensor in zip(traced.out_specs, every, strict=True)
+    )
+
+
+def _dims_of(tensors: Sequence[torch.Tensor], traced: ExportedModule) -> dict[str, int]:
+    pairs = [
+        pair
+        for tensor, spec in zip(tensors, traced.input_specs, strict=True)
+        for pair in zip(spec["shape"], tensor.shape, strict=True)
+    ]
+    dims = solve_dims(pairs)
+    for tensor, spec in zip(tensors, traced.input_specs, strict=True):
+        if not strides_fit(spec, tensor, dims):
+            raise ValueError(f"strides {list(tensor.stride())}")
+    for name, (lowest, highest) in traced.ranges.items():
+        if dims[name] < lowest or (highest is not None and dims[name] > highest):
+            raise ValueError(f"{name} = {dims[name]}")
+    return dims
+
+
+def strides_fit(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -> bool:
+    """Whether `tensor` has the strides of `spec` at `dims`; strides of dimensions of size 1 do not count."""
+    if spec["strides"] is None:
+        return is_contiguous(tensor.shape, tensor.stride())
+    wanted = [evaluate_size(stride, dims) for stride in spec["strides"]]
+    rows = zip(tensor.shape, tensor.stride(), wanted, strict=True)
+    return tensor.numel() == 0 or all(size == 1 or one == other for size, one, other in rows)
+
+
+def _real_spec(spec: dict[str, Any], tensor: torch.Tensor, traced: ExportedModule) -> dict[str, Any]:
+    if strides_fit(spec, tensor, traced.graph["dims"]):
+        return spec
+    strides = None if is_contiguous(tensor.shape, tensor.stride()) else [str(stride) for stride in tensor.stride()]
+    return {**spec, "strides": strides}

@@ -1,0 +1,202 @@
+"""Checks that a module can be judged: its calls repeat, change nothing, and return tensors."""
+
+from __future__ import annotations
+
+import inspect
+import math
+import traceback
+from collections.abc import Collection, Sequence
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils import _pytree as pytree
+
+from ..process.memory import available_bytes
+from ..process.worker_errors import TaskError
+from ..user_module.inputs import DTYPES
+
+#: Largest difference of two runs on equal inputs, relative to the largest value of the output.
+REPEAT_TOLERANCE = 1e-6
+
+
+def check_signature(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+    """Raise forward_failed if the declared inputs do not fit `forward`."""
+    signature = inspect.signature(model.forward)
+    try:
+        signature.bind(*args, **kwargs)
+    except TypeError as error:
+        raise TaskError(
+            "forward_failed",
+            f"{type(model).__name__}.forward{signature} does not take the declared inputs: {error}",
+            "declare as many inputs as forward takes; keyword arguments go into kwargs={...}",
+        ) from error
+
+
+def tensor_outputs(result: Any, name: str) -> tuple[torch.Tensor, ...]:
+    """The tensors of a module's result in pytree order, without None. Raises unsupported_output."""
+    leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
+    for leaf in leaves:
+        if not isinstance(leaf, torch.Tensor):
+            what = f"a {type(leaf).__name__}"
+        elif leaf.layout != torch.strided or leaf.dtype not in DTYPES:
+            what = f"a {leaf.layout} tensor of {leaf.dtype}"
+        else:
+            continue
+        raise TaskError(
+            "unsupported_output",
+            f"{name}.forward returns {what}",
+            "return dense tensors (in tuples, lists or dicts), move the rest out of forward",
+        )
+    if not leaves:
+        raise TaskError("unsupported_output", f"{name}.forward returns no tensor", "return the result from forward")
+    return tuple(leaves)
+
+
+class MutationCheck:
+    """Remembers tensors; `changed()` returns the positions of those that were written to since."""
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self.tensors = list(tensors)
+        self.versions = [tensor._version for tensor in self.tensors]
+        # Version counters miss writes through `.data` or numpy; copies reveal them, if there is memory for copies.
+        total = sum(tensor.nbytes for tensor in self.tensors)
+        room = available_bytes(str(self.tensors[0].device)) if self.tensors else 0
+        self.copies = [tensor.clone() for tensor in self.tensors] if 4 * total < room else None
+
+    def changed(self) -> list[int]:
+        return [
+            index
+            for index, tensor in enumerate(self.tensors)
+            if tensor._version != self.versions[index]
+            or (self.copies is not None and not same(tensor, self.copies[index]))
+        ]
+
+
+def check_inputs_unchanged(watch: MutationCheck, name: str) -> None:
+    """Raise mutates_inputs if the call wrote to an input."""
+    changed = watch.changed()
+    if changed:
+        raise TaskError(
+            "mutates_inputs",
+            f"{name}.forward changes its input tensor {changed[0]} (counted from 0) in place",
+            "work on a copy: x = x.clone() at the start of forward, or use operators without a trailing underscore",
+        )
+
+
+def held_state(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
+    """Identity and version of every parameter and buffer."""
+    named = [*model.named_parameters(), *model.named_buffers()]
+    return {name: (id(tensor), tensor._version) for name, tensor in named}
+
+
+def check_state_unchanged(
+    before: dict[str, tuple[int, int]], model: torch.nn.Module, allowed: Collection[str] = ()
+) -> None:
+    """Raise mutates_inputs if a call changed a parameter or a buffer that is not in `allowed`."""
+    after = held_state(model)
+    changed = [name for name in after if before.get(name) != after[name] and name not in allowed]
+    if changed:
+        raise TaskError(
+            "mutates_inputs",
+            f"{type(model).__name__}.forward changes its own {changed[0]}",
+            _next_step(model, changed[0], before[changed[0]][0] if changed[0] in before else None),
+        )
+
+
+def _next_step(model: torch.nn.Module, name: str, identity: int | None) -> str:
+    buffer = dict(model.named_buffers()).get(name)
+    if buffer is not None and id(buffer) != identity:
+        return f"write the new value into the buffer instead of replacing it: self.{name}.copy_(...)"
+    return "evaluate it in a mode that changes nothing (eval), or move the update out of forward"
+
+
+def kept_attribute(effects: Sequence[str]) -> str:
+    """The first attribute that a call changes, as `self.hidden`, of what `side_effects.watched` found; "" for none."""
+    changed = (effect.removeprefix("changes ") for effect in effects)
+    return next((name for name in changed if name.startswith("self.")), "")
+
+
+def keep_in_a_buffer(name: str) -> str:
+    """The next step for an attribute that forward changes: the new values of buffers are in the graph."""
+    owner, _, own = name.rpartition(".")
+    return f'keep it in a buffer: {owner}.register_buffer("{own}", ...) in __init__, {name}.copy_(...) in forward'
+
+
+def check_repeats(
+    first: Sequence[torch.Tensor],
+    second: Sequence[torch.Tensor],
+    name: str,
+    program: ExportedProgram | None,
+    effects: Sequence[str] = (),
+) -> bool:
+    """True if two runs gave equal bits, False if they are within REPEAT_TOLERANCE; otherwise raises
+    nondeterministic."""
+    pairs = list(zip(first, second, strict=True)) if len(first) == len(second) else []
+    if pairs and all(same(one, other) for one, other in pairs):
+        return True
+    if pairs and all(_close(one, other) for one, other in pairs):
+        return False
+    random = _random_operators(program)
+    kept = kept_attribute(effects)
+    if kept and not random:
+        message = (
+            f"{name}.forward gives different results for the same inputs: each call changes {kept}, which is no buffer"
+        )
+        raise TaskError("nondeterministic", message, keep_in_a_buffer(kept))
+    cause = f" (it draws random numbers: {', '.join(random)})" if random else ""
+    raise TaskError(
+        "nondeterministic",
+        f"{name}.forward gives different results for the same inputs{cause}",
+        "switch randomness off in eval mode, e.g. F.dropout(x, training=self.training), or pass the noise as an input",
+    )
+
+
+def traceback_text(error: BaseException) -> str:
+    return "".join(traceback.format_exception(type(error), error, error.__traceback__))
+
+
+def same(one: torch.Tensor, other: torch.Tensor) -> bool:
+    """Whether two tensors have equal dtype, shape and values; NaN equals NaN."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return torch.equal(one, other) or bool(((one == other) | ((one != one) & (other != other))).all())
+
+
+def largest_value_bytes(program: ExportedProgram) -> int:
+    """Bytes of the largest tensor that a program creates, at the sizes it was exported with."""
+    values = [node.meta.get("val") for node in program.graph.nodes if node.op == "call_function"]
+    return max((_value_bytes(leaf) for leaf in pytree.tree_leaves(values)), default=0)
+
+
+def _value_bytes(value: Any) -> int:
+    if not isinstance(value, torch.Tensor):
+        return 0
+    return value.element_size() * math.prod(_size(size) for size in value.shape)
+
+
+def _size(size: Any) -> int:
+    """The value of a symbolic size without converting it, which would fix it in the program. 1 if it depends on
+    values."""
+    return size if isinstance(size, int) else int(getattr(getattr(size, "node", None), "hint", None) or 1)
+
+
+def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+    if one.dtype != other.dtype or one.shape != other.shape or not one.is_floating_point():
+        return False
+    if not torch.equal(one.isfinite(), other.isfinite()):
+        return False
+    finite = one.isfinite()
+    one, other = one[finite].double(), other[finite].double()
+    return bool((one - other).abs().max() <= REPEAT_TOLERANCE * one.abs().max()) if one.numel() else True
+
+
+def _random_operators(program: ExportedProgram | None) -> list[str]:
+    nodes = program.graph.nodes if program else []
+    tag = torch.Tag.nondeterministic_seeded
+    names = [
+        str(node.target).split(".")[1].removeprefix("native_")
+        for node in nodes
+        if tag in getattr(node.target, "tags", ())
+    ]
+    return list(dict.fromkeys(names))

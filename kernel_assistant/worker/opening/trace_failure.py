@@ -1,0 +1,72 @@
+"""Explains why torch.export could not trace a module, as the front end shows it."""
+
+from __future__ import annotations
+
+import linecache
+import os
+import re
+import traceback
+
+from torch.fx.experimental.symbolic_shapes import GuardOnDataDependentSymNode
+
+from ..process.worker_errors import SMALLER, TaskError, first_line, is_out_of_memory
+from ..symbols import InexpressibleError
+from . import task_checks as checks
+
+_LONGEST_CODE = 80
+
+
+#: torch's words for an attribute that is no buffer and gets another tensor, or other values.
+_STATE = re.compile(r"is mutated in the forward|(was|were) assigned during export", re.IGNORECASE)
+
+
+def trace_failure(error: Exception, name: str, path: str, kept: str = "") -> TaskError:
+    """The TaskError for an `error` from exporting the class `name` of the file `path`, whose calls change the attribute
+    `kept`. Code that depends on a tensor's
+    values is named with its line if known, because torch's own message only names symbols of its tracer."""
+    if kept and _STATE.search(str(error)):
+        message = f"{name}.forward changes {kept}, which is no buffer, so that its trace does not show it"
+        return TaskError("mutates_inputs", message, checks.keep_in_a_buffer(kept), checks.traceback_text(error))
+    kind, reason, next_step = _explanation(error, path)
+    message = f"torch.export cannot trace {name}.forward: {reason}"
+    return TaskError(kind, message, next_step, checks.traceback_text(error))
+
+
+def _explanation(error: Exception, path: str) -> tuple[str, str, str]:
+    """Kind, reason and next step of a TaskError."""
+    if is_out_of_memory(error):
+        return "out_of_memory", first_line(error), SMALLER
+    if isinstance(error, InexpressibleError) and re.search(r"\bu\d+\b", str(error)):
+        reason = "a tensor inside has a size that depends on values, as x[mask], nonzero and unique give it"
+        return (
+            "forward_failed",
+            reason,
+            "keep sizes fixed (torch.where instead of x[mask]), or move that out of forward",
+        )
+    depends = _data_dependent(error)
+    if depends is None:
+        return "forward_failed", first_line(error), "take branches and sizes that depend on values out of forward"
+    reason = f"{_line(depends, path)} needs the values of a tensor to go on; kernels are written before there are any"
+    return "forward_failed", reason, "write the choice with torch.where, or move that line out of forward"
+
+
+def _data_dependent(error: BaseException | None) -> BaseException | None:
+    """The error, among this one and its causes, by which torch reports that a branch or a size depends on values."""
+    while error is not None and not isinstance(error, GuardOnDataDependentSymNode):
+        error = error.__cause__ or error.__context__
+    return error
+
+
+def _line(error: BaseException, path: str) -> str:
+    """The last line of the user's code in the traceback: in the file `path`, or else in any file that is not
+    torch's."""
+    frames = traceback.extract_tb(error.__traceback__)
+    torch_folder = f"{os.sep}torch{os.sep}"
+    own = [frame for frame in frames if frame.filename == path] or [
+        frame for frame in frames if torch_folder not in frame.filename and frame.filename.endswith(".py")
+    ]
+    if not own:
+        return "a line of it"
+    code = linecache.getline(own[-1].filename, own[-1].lineno or 0).strip()
+    code = code if len(code) <= _LONGEST_CODE else code[: _LONGEST_CODE - 1] + "…"
+    return f"{os.path.basename(own[-1].filename)}:{own[-1].lineno}" + (f" ({code})" if code else "")

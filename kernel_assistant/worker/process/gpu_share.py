@@ -1,0 +1,90 @@
+"""Limits this process to its share of a GPU's memory, where several workers use one.
+
+The limit applies to PyTorch's allocator and to arenas, which are allocated outside of it. Contexts, libraries and the
+memory of a candidate's own process are not limited.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections import Counter
+from functools import lru_cache
+
+import torch
+
+#: Environment variable with the share, in (0, 1]; `environment/measuring.py` has the name for those who start workers.
+VARIABLE = "KERNEL_ASSISTANT_GPU_SHARE"
+NO_BOUND = 1 << 62
+#: Bytes of arenas by device index.
+_arenas: Counter[int] = Counter()
+
+
+def share_of(text: str) -> float | None:
+    """The share in a text; None for an empty one. Raises ValueError unless it is in (0, 1]."""
+    if not text.strip():
+        return None
+    share = float(text)
+    if not 0.0 < share <= 1.0:
+        raise ValueError(f"{text} is not in (0, 1]")
+    return share
+
+
+@lru_cache(maxsize=1)
+def own_share() -> float | None:
+    """The share of this process; None means no limit. An invalid value is ignored with a line in the worker's log."""
+    try:
+        return share_of(os.environ.get(VARIABLE, ""))
+    except ValueError as error:
+        sys.stderr.write(f"{VARIABLE} is ignored: {error}\n")
+        return None
+
+
+def keep_to_share(device: str) -> None:
+    """Apply the limit from now on; memory that is already allocated stays. Does nothing on a CPU, or without a
+    share."""
+    if device.startswith("cuda") and own_share() is not None and torch.cuda.is_available():
+        _bound(torch.device(device))
+
+
+def lift_share(device: str) -> None:
+    """Remove the limit until `keep_to_share`, for measurements whose buffers have a fixed size."""
+    if device.startswith("cuda") and own_share() is not None and torch.cuda.is_available():
+        torch.cuda.set_per_process_memory_fraction(1.0, torch.device(device))
+
+
+def room(device: torch.device) -> int:
+    """Unused bytes of the share."""
+    most = _most(device)
+    return NO_BOUND if most is None else most - torch.cuda.memory_allocated(device) - _arenas[device.index or 0]
+
+
+def hold_arena(size: int, device: torch.device) -> None:
+    """Count `size` bytes that will be allocated outside of PyTorch. Raises torch.OutOfMemoryError if the share has no
+    room for them."""
+    most, number = _most(device), device.index or 0
+    if most is not None:
+        if torch.cuda.memory_reserved(device) + _arenas[number] + size > most:
+            torch.cuda.empty_cache()
+        if torch.cuda.memory_reserved(device) + _arenas[number] + size > most:
+            raise torch.OutOfMemoryError(f"no {size >> 20} MiB left for the shared arena in {most >> 20} MiB")
+    _arenas[number] += size
+    _bound(device)
+
+
+def release_arena(size: int, device: torch.device) -> None:
+    _arenas[device.index or 0] -= size
+    _bound(device)
+
+
+def _most(device: torch.device) -> int | None:
+    share = own_share()
+    return None if share is None else int(share * torch.cuda.mem_get_info(device)[1])
+
+
+def _bound(device: torch.device) -> None:
+    """Set PyTorch's limit to the share minus the arenas."""
+    most = _most(device)
+    if most is not None:
+        left = max(most - _arenas[device.index or 0], 0)
+        torch.cuda.set_per_process_memory_fraction(left / torch.cuda.mem_get_info(device)[1], device)

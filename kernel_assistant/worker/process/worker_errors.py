@@ -1,0 +1,136 @@
+"""Errors of the user's module, as the front end shows them: one line of cause, one of what to do."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Iterator
+from typing import Any, TextIO, cast
+
+from . import forks, stages
+
+#: Kinds of errors that `open_task` raises, as in docs/architecture.md.
+KINDS = frozenset(
+    {
+        "import_failed",
+        "no_class",
+        "no_inputs",
+        "cannot_build",
+        "forward_failed",
+        "nondeterministic",
+        "out_of_memory",
+        "mutates_inputs",
+        "unsupported_output",
+        "unsupported_input",
+        "torch_missing",
+        "torch_too_old",
+        "no_gpu",
+    }
+)
+_LONGEST = 300
+_OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
+
+
+class TaskError(Exception):
+    """`message` and `next_step` are one line each; `detail` is a traceback or empty."""
+
+    def __init__(self, kind: str, message: str, next_step: str, detail: str = "") -> None:
+        if kind not in KINDS:
+            raise ValueError(f"unknown kind {kind!r}")
+        super().__init__(message)
+        self.kind = kind
+        self.message = " ".join(message.split())
+        self.next_step = " ".join(next_step.split())
+        self.detail = detail
+
+
+@contextlib.contextmanager
+def user_code(kind: str, what: str, next_step: str, path: str) -> Iterator[None]:
+    """Run the user's code with `user_streams`; any exception that it raises becomes a TaskError."""
+    stages.begin(stages.OF_KIND.get(kind, ""))
+    with user_streams(), forks.ended_here():
+        try:
+            yield
+        except TaskError:
+            raise
+        except (Exception, SystemExit) as error:
+            raise as_task_error(error, kind, what, next_step, path) from error
+    location = forks.taken()
+    if location:
+        raise TaskError(kind, f"{what} forks the process at {location}", "start other processes outside of the module")
+
+
+@contextlib.contextmanager
+def user_streams() -> Iterator[None]:
+    """Within the block, prints go to stderr and stdin is empty, because the worker's own stdout and stdin carry the
+    protocol.
+    """
+    with open(os.devnull) as nothing, contextlib.redirect_stdout(cast("TextIO", _PrintCounter(sys.stderr))):
+        stdin, sys.stdin = sys.stdin, nothing
+        try:
+            yield
+        finally:
+            sys.stdin = stdin
+
+
+class _PrintCounter:
+    """A stream that counts what is printed to it."""
+
+    count = 0
+
+    def __init__(self, stream: TextIO) -> None:
+        self._stream = stream
+
+    def write(self, text: str) -> int:
+        _PrintCounter.count += 1
+        return self._stream.write(text)
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._stream, name)
+
+
+@contextlib.contextmanager
+def heard_prints() -> Iterator[list[int]]:
+    """Gives a list that is empty after the block if the user's code printed nothing in it."""
+    heard, before = list[int](), _PrintCounter.count
+    yield heard
+    if _PrintCounter.count > before:
+        heard.append(_PrintCounter.count - before)
+
+
+def as_task_error(error: BaseException, kind: str, what: str, next_step: str, path: str) -> TaskError:
+    """A TaskError for `error` of the user's code in the file `path`: one line, with the last line of that file in the
+    traceback."""
+    detail = "".join(traceback.format_exception(type(error), error, error.__traceback__))
+    if is_out_of_memory(error):
+        return TaskError("out_of_memory", f"{what} ran out of memory{_where(error, path)}", SMALLER, detail)
+    if isinstance(error, ModuleNotFoundError) and error.name:
+        next_step = f"install {error.name} where torch is ({sys.executable}), or mend the import"
+    return TaskError(kind, f"{what} failed{_where(error, path)}: {first_line(error)}", next_step, detail)
+
+
+SMALLER = "use smaller shapes in the declared inputs, or a smaller module"
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """True for `torch.OutOfMemoryError` too (by name: this file must load where torch is missing), and for the plain
+    RuntimeError that torch raises when the CPU allocator fails."""
+    if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
+        return True
+    return isinstance(error, RuntimeError) and any(part in str(error).lower() for part in _OUT_OF_MEMORY)
+
+
+def first_line(error: BaseException) -> str:
+    """Class and message of an error in one line, such as `ValueError: bad size`; shortened."""
+    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    text = f"{type(error).__name__}: {lines[0]}" if lines else type(error).__name__
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"
+
+
+def _where(error: BaseException, path: str) -> str:
+    if isinstance(error, SyntaxError) and error.filename:
+        return f" at {os.path.basename(error.filename)}:{error.lineno}"
+    lines = [frame.lineno for frame in traceback.extract_tb(error.__traceback__) if frame.filename == path]
+    return f" at {os.path.basename(path)}:{lines[-1]}" if lines else ""

@@ -1,0 +1,271 @@
+"""Sets of inputs and outputs in shared memory: one set for verifying, many for timing with a cold cache.
+
+    read-only arena:  [parameters and buffers][inputs of set 0][inputs of set 1] …
+    writable arena:   [outputs of set 0][outputs of set 1] …
+
+Everything is aligned to 256 bytes and followed by a red zone. Timing walks through the sets, so that each call gets
+values and addresses that are not in the last-level cache.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+
+from .arena import Arena, padded, span_bytes
+from .runner_client import RunnerClient
+
+MAP_SECONDS = 60.0
+MARK_BYTES = 4
+#: Bytes that are rewritten at a time: small sets many at once, large ones one by one.
+RUN_BYTES = 64 << 20
+
+#: A table of factors has room for so many different places of a tensor in it, for tensors of so many values, and steps
+#: below this from one set to the next.
+PLACES, MOST_FACTORS, MOST_STEP = 1 << 18, 1 << 24, 64
+
+#: Indices of 32-bit words in the writable arena, and the pattern that was written there.
+Marks = tuple[torch.Tensor, int]
+
+
+class BufferSets:
+    """`inputs[k]` and `outputs[k]` are lists of tensors over shared memory; all sets have the same sizes."""
+
+    def __init__(
+        self,
+        names: list[str],
+        output_names: list[str],
+        constants: dict[str, torch.Tensor],
+        first: list[torch.Tensor],
+        outputs: list[torch.Tensor],
+        dims: dict[str, int],
+        count: int,
+        device: torch.device,
+    ) -> None:
+        self.dims, self.count = dims, count
+        self._constant_names, self._names, self._output_names = list(constants), names, output_names
+        constant_offsets, base = _layout(list(constants.values()), 0)
+        input_offsets, input_size = _layout(first, 0)
+        output_offsets, output_size = _layout(outputs, 0)
+        self.bytes_per_set = sum(map(span_bytes, first)) + sum(map(span_bytes, outputs))
+        self.readable = Arena("inputs", base + count * input_size, device, writable=False)
+        try:
+            self.writable = Arena("outputs", max(count * output_size, 1), device, writable=True)
+        except BaseException:
+            # Free the arena: nobody else can, and the next task may fit.
+            self.readable.close()
+            raise
+        self._constants = [
+            self.readable.view(offset, tensor)
+            for offset, tensor in zip(constant_offsets, constants.values(), strict=True)
+        ]
+        self._locations: list[dict[str, list[Any]]] = []
+        self._random = random.SystemRandom()
+        self._base: list[torch.Tensor] = []
+        self._factors: dict[torch.dtype, torch.Tensor] = {}
+        #: Whether each value of a floating input may have a factor of its own, instead of one factor for each set.
+        self.by_element = True
+        rows = range(count)
+        inputs = [
+            self.readable.views([base + row * input_size + offset for row in rows], like)
+            for offset, like in zip(input_offsets, first, strict=True)
+        ]
+        written = [
+            self.writable.views([row * output_size + offset for row in rows], like)
+            for offset, like in zip(output_offsets, outputs, strict=True)
+        ]
+        self.inputs: list[list[torch.Tensor]] = [[column[row] for column in inputs] for row in rows]
+        self.outputs: list[list[torch.Tensor]] = [[column[row] for column in written] for row in rows]
+        shared = {name: ["inputs", at] for name, at in zip(self._constant_names, constant_offsets, strict=True)}
+        for index in rows:
+            ins = [base + index * input_size + offset for offset in input_offsets]
+            outs = [index * output_size + offset for offset in output_offsets]
+            locations = {name: ["inputs", at] for name, at in zip(names, ins, strict=True)}
+            locations |= {name: ["outputs", at] for name, at in zip(output_names, outs, strict=True)}
+            self._locations.append(locations | shared)
+        self._stacks = [
+            self._stacked(base + offset, input_size, like) for offset, like in zip(input_offsets, first, strict=True)
+        ]
+        self._output_starts = [
+            (offset // MARK_BYTES, span_bytes(like) // MARK_BYTES if _is_dense(like) else 0)
+            for offset, like in zip(output_offsets, outputs, strict=True)
+        ]
+        self._output_step = output_size // MARK_BYTES
+        self.write_constants(constants)
+
+    def _stacked(self, offset: int, step: int, like: torch.Tensor) -> torch.Tensor:
+        """One input of all sets as a single tensor, whose first dimension is the set."""
+        span = (self.count - 1) * step + span_bytes(like)
+        flat = self.readable.bytes[offset : offset + span].view(torch.uint8)
+        flat = flat[: span // like.element_size() * like.element_size()].view(like.dtype)
+        return flat.as_strided((self.count, *like.shape), (step // like.element_size(), *like.stride()))
+
+    def rename_outputs(self, names: list[str]) -> None:
+        """Name the outputs as a plan does."""
+        for locations in self._locations:
+            held = [locations.pop(name) for name in self._output_names]
+            locations.update(zip(names, held, strict=True))
+        self._output_names = names
+
+    def write_constants(self, constants: dict[str, torch.Tensor]) -> None:
+        """Copy parameter and buffer values into the arena."""
+        for view, value in zip(self._constants, constants.values(), strict=True):
+            view.copy_(value)
+        self._settle()
+
+    def write(self, index: int, tensors: list[torch.Tensor]) -> None:
+        """Copy input values into one set."""
+        for view, value in zip(self.inputs[index], tensors, strict=True):
+            view.copy_(value)
+        self._settle()
+
+    def write_all(self, tensors: list[torch.Tensor]) -> None:
+        """Copy the same input values into every set. `refresh` and `change` vary them; the tensors must stay as they
+        are."""
+        self._base = tensors
+        for stack, value in zip(self._stacks, tensors, strict=True):
+            stack.copy_(value)
+        self._settle()
+
+    def poison(self, byte: int) -> None:
+        """Fill all outputs and red zones with a byte, so that elements that are not written can be found."""
+        self.writable.bytes.fill_(byte)
+        self._settle()
+
+    def stray_write(self, byte: int) -> bool:
+        """Whether a red zone of the writable arena was written since `poison(byte)`."""
+        edges = sorted(
+            (view.storage_offset() * view.element_size(), span_bytes(view)) for row in self.outputs for view in row
+        )
+        end = 0
+        for offset, size in edges:
+            if bool((self.writable.bytes[end:offset] != byte).any()):
+                return True
+            end = int(offset) + size
+        return bool((self.writable.bytes[end:] != byte).any())
+
+    def refresh(self, generator: torch.Generator, free: list[bool], first: int) -> None:
+        """Put new values into every set, beginning at set `first`."""
+        self.change([*range(first, self.count), *range(first)], generator, free)
+
+    def change(
+        self,
+        indices: list[int],
+        generator: torch.Generator,
+        free: list[bool],
+        samples: Sequence[list[torch.Tensor]] = (),
+    ) -> None:
+        """Put new values into some of the sets: those of `write_all`, moved within each tensor.
+
+        Tensors with a free leading dimension are rolled along it (samples stay whole), other floating tensors as flat
+        data. Each floating value is multiplied by a factor of its own: with one factor for a whole set, a candidate
+        could scale what it remembers of a linear function. Integers keep their values, because they may be indices;
+        they come from `samples`, other inputs of the task, if there are some.
+        """
+        shift = int(torch.randint(1, 1 << 20, (1,), generator=generator))
+        for position, leading in enumerate(free):
+            base = self._base[position]
+            if base.dtype.is_floating_point:
+                self._vary(indices, position, _moved(base, shift, leading))
+                continue
+            for number, index in enumerate(indices):
+                value = samples[number % len(samples)][position] if samples else base
+                self.inputs[index][position].copy_(_moved(value, shift + number, leading))
+        self._settle()
+
+    def _vary(self, indices: list[int], position: int, values: torch.Tensor) -> None:
+        """Write the values, multiplied by random factors between 0.75 and 1, into the sets."""
+        stack = self._stacks[position]
+        most = max(1, RUN_BYTES // max(self.bytes_per_set, 1))
+        for start in range(0, len(indices), most):
+            some = indices[start : start + most]
+            factors = self._factors_of(values, len(some))
+            if some[-1] - some[0] == len(some) - 1:
+                torch.mul(values, factors, out=stack[some[0] : some[-1] + 1])
+            else:
+                stack[some] = values * factors
+
+    def _factors_of(self, values: torch.Tensor, count: int) -> torch.Tensor:
+        """Factors for `count` sets, as a view of a table of random numbers at random places: rows and sets follow each
+        other in it by random steps, so that a factor of one is hardly ever that of another at the same place."""
+        sizes, steps, reach = (count, *values.shape), list[int](), 0
+        if not self.by_element:
+            sizes = (count, *(1 for _ in values.shape))
+        within = 1
+        for number, size in reversed(list(enumerate(sizes))):
+            dense = number > 0 and (within * size <= MOST_FACTORS or number == len(sizes) - 1)
+            steps.insert(0, within if dense else self._random.randrange(1, MOST_STEP))
+            within *= size if dense else 1
+            reach += max(size - 1, 0) * steps[0]
+        needed = reach + 1 + PLACES
+        table = self._factors.get(values.dtype)
+        if table is None or len(table) < needed:
+            generator = torch.Generator(values.device).manual_seed(self._random.randrange(1 << 31))
+            table = 0.75 + 0.25 * torch.rand(needed, generator=generator, device=values.device)
+            table = self._factors[values.dtype] = table.to(values.dtype)
+        return table.as_strided(sizes, steps, self._random.randrange(PLACES))
+
+    def _settle(self) -> None:
+        """Wait until all writes are complete: the reader is another process, which no stream synchronizes with ours."""
+        if self.writable.bytes.is_cuda:
+            torch.cuda.synchronize(self.writable.bytes.device)
+
+    def mark(self, indices: list[int], generator: torch.Generator) -> Marks:
+        """Write a random pattern at a random position in every dense output of some sets."""
+        sets = torch.tensor(indices, dtype=torch.int64)
+        spots = [
+            start + sets * self._output_step + torch.randint(words, (len(indices),), generator=generator)
+            for start, words in self._output_starts
+            if words
+        ]
+        positions = torch.cat([torch.empty(0, dtype=torch.int64), *spots]).to(self.writable.bytes.device)
+        pattern = int(torch.randint(1 << 30, (1,), generator=generator))
+        self._words()[positions] = pattern
+        self._settle()
+        return positions, pattern
+
+    def marked(self, marks: Marks) -> bool:
+        """Whether a pattern of `mark` was not overwritten."""
+        positions, pattern = marks
+        return bool((self._words()[positions] == pattern).any())
+
+    def _words(self) -> torch.Tensor:
+        whole = self.writable.bytes
+        return whole[: whole.numel() // MARK_BYTES * MARK_BYTES].view(torch.int32)
+
+    def bind(self, runner: RunnerClient) -> dict[str, Any]:
+        """Map both arenas into the runner and bind all sets."""
+        for arena in (self.readable, self.writable):
+            message = {"op": "map", "arena": arena.name, "bytes": arena.size, "writable": arena.writable}
+            runner.request(message, MAP_SECONDS, (arena.descriptor,))
+        sets = [{"dims": self.dims, "tensors": locations} for locations in self._locations]
+        return runner.request({"op": "bind", "sets": sets}, MAP_SECONDS)
+
+    def close(self) -> None:
+        self.inputs, self.outputs, self._constants, self._stacks = [], [], [], []
+        self.readable.close()
+        self.writable.close()
+
+
+def _layout(tensors: list[torch.Tensor], start: int) -> tuple[list[int], int]:
+    offsets, end = [], start
+    for tensor in tensors:
+        offsets.append(end)
+        end += padded(span_bytes(tensor))
+    return offsets, end
+
+
+def _is_dense(tensor: torch.Tensor) -> bool:
+    return span_bytes(tensor) == tensor.numel() * tensor.element_size()
+
+
+def _moved(value: torch.Tensor, shift: int, leading: bool) -> torch.Tensor:
+    """The tensor rolled along its leading dimension, or as flat data; itself, if it is neither floating nor leading."""
+    if leading and value.dim() and value.shape[0] > 1:
+        return value.roll(1 + shift % (value.shape[0] - 1), 0)
+    if value.dtype.is_floating_point and value.numel() > 1:
+        return value.flatten().roll(1 + shift % (value.numel() - 1)).reshape(value.shape)
+    return value

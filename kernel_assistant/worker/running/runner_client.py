@@ -1,0 +1,321 @@
+"""The judge's end of a runner: starts it in the sandbox, sends requests, and reports how it failed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import select
+import signal
+import socket
+import subprocess
+import threading
+import time
+from dataclasses import dataclass
+from typing import IO, Any
+
+from ..runner import wire
+from ..runner.libraries import find_libraries
+from .starvation import Waited, longest_wait, waited_for_processor
+
+DESCRIPTOR_TOKEN = "{fd}"
+START_SECONDS = 60.0
+EMPTY_SECONDS = 10.0
+EMPTY_BLOCKS = 15
+#: A request of a runner that waits for a processor may take this many times its timeout at most.
+MOST_PATIENCE = 10
+TICKET_BYTES = 8
+#: Bytes of a runner's stderr that are kept, and seconds to wait for the last of them.
+MOST_WORDS, WORDS_SECONDS = 2048, 1.0
+
+
+class CandidateFailure(Exception):
+    """A failure of the candidate. `outcome` is an Outcome value: crashed, hung, out_of_memory, incorrect, cheating."""
+
+    def __init__(self, outcome: str, message: str) -> None:
+        super().__init__(message)
+        self.outcome = outcome
+        self.message = message
+
+
+class RunnerStartError(RuntimeError):
+    """A runner cannot be started. It is not the candidate's fault, and the next candidate will fail as well."""
+
+
+@dataclass(frozen=True)
+class RunnerCommand:
+    """How to start a runner: argv (one element contains `{fd}`), environment, target and device index."""
+
+    argv: tuple[str, ...]
+    env: dict[str, str]
+    target: str
+    device: int = 0
+
+
+class OutputTail:
+    """The end of what a process writes to a pipe, which is read continuously.
+
+    Otherwise a process that warns at each call, as PyTorch does for an LSTM with scattered weights, would block once 64
+    KiB of warnings fill the pipe, and count as hung.
+    """
+
+    def __init__(self, stream: IO[bytes]) -> None:
+        self._kept = b""
+        self._thread = threading.Thread(target=self._read, args=(stream,), name="last-words", daemon=True)
+        self._thread.start()
+
+    def text(self) -> str:
+        """The text of a process that has ended, even if a child of it still has the pipe open."""
+        self._thread.join(WORDS_SECONDS)
+        return self._kept.decode(errors="replace")
+
+    def _read(self, stream: IO[bytes]) -> None:
+        with stream:
+            while chunk := os.read(stream.fileno(), MOST_WORDS):
+                self._kept = (self._kept + chunk)[-MOST_WORDS:]
+
+
+class RunnerClient:
+    """One runner process. Not thread-safe."""
+
+    def __init__(self, command: RunnerCommand) -> None:
+        self.command = command
+        ours, theirs = socket.socketpair()
+        descriptor = theirs.fileno()
+        argv = [part.replace(DESCRIPTOR_TOKEN, str(descriptor)) for part in command.argv]
+        self.process = subprocess.Popen(
+            argv,
+            env=command.env,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.PIPE,
+            pass_fds=(descriptor,),
+            start_new_session=True,
+        )
+        theirs.close()
+        self.socket = ours
+        self.ready = False
+        self.empty_seconds = 0.0
+        self.empty_processor_seconds = 0.0
+        self._frozen: list[int] = []
+        self._known: list[int] = []
+        assert self.process.stderr is not None
+        self._output_tail = OutputTail(self.process.stderr)
+        # If the process has ended already, `wait_ready` reports it with its last output.
+        with contextlib.suppress(BrokenPipeError):
+            wire.send(ours, {"target": command.target, "device": command.device, **_libraries(command.target)})
+
+    def wait_ready(self) -> None:
+        """Wait for the greeting. Raises RunnerStartError with the process's last output if it cannot start."""
+        if self.ready:
+            return
+        self.socket.settimeout(START_SECONDS)
+        try:
+            answer, _ = wire.receive(self.socket)
+        except (OSError, wire.WireClosed) as error:
+            raise RunnerStartError(f"the runner did not start: {self.last_words() or error}") from error
+        if not answer.get("ok"):
+            raise RunnerStartError(f"the runner did not start: {answer.get('message')}")
+        self.ready = True
+        self.freeze()
+        # Before a candidate is loaded, which could slow down empty messages and so shorten all its times.
+        began = self.processor_seconds()
+        self.empty_seconds = min(self.timed_run(0, 0, EMPTY_SECONDS)[0] for _ in range(EMPTY_BLOCKS))
+        self.empty_processor_seconds = (self.processor_seconds() - began) / EMPTY_BLOCKS
+
+    def empty_run(self, timeout: float) -> None:
+        """Send an empty message. `empty_seconds` stays the shortest time of all: other load only makes them longer, and
+        so does a candidate, which thereby gains nothing."""
+        self.empty_seconds = min(self.timed_run(0, 0, timeout)[0], self.empty_seconds)
+
+    def timed_run(self, first: int, count: int, timeout: float) -> tuple[float, dict[str, Any]]:
+        """Wall seconds of one `run`, and its answer. The runner is stopped before and after, so that it works only
+        during the request and an early answer means unfinished outputs. The time is that from the signals to continue
+        to those to stop, so work before the request and after the answer counts."""
+        before = self._waited()
+        began = time.perf_counter()
+        self.thaw()
+        answer = self.request({"op": "run", "first": first, "count": count}, timeout, before=before)
+        self._stop_known()
+        elapsed = time.perf_counter() - began
+        self._stop_new()
+        return elapsed, answer
+
+    def rest(self, seconds: float) -> None:
+        """Let the process run without a request, so that idle threads that still spin for work fall asleep."""
+        self.thaw()
+        time.sleep(seconds)
+        self.freeze()
+
+    def processor_seconds(self) -> float:
+        """Processor time of the process and everything below it, from the kernel: other work does not add to it."""
+        return sum(_processor_seconds(pid) for pid in self._known)
+
+    def freeze(self) -> None:
+        """Stop the process and everything below it until `thaw` or the next request."""
+        self._stop_known()
+        self._stop_new()
+
+    def _stop_known(self) -> None:
+        self._frozen = self._known
+        for wanted in self._known:
+            _signal(wanted, signal.SIGSTOP)
+
+    def _stop_new(self) -> None:
+        """Stop processes that are not known yet, until there are none. Finding them takes longer than stopping the
+        known ones, and they may start others meanwhile."""
+        while fresh := [pid for pid in descendants(self.process.pid) if pid not in self._frozen]:
+            for pid in fresh:
+                _signal(pid, signal.SIGSTOP)
+            self._frozen = [*self._frozen, *fresh]
+        self._known = self._frozen
+
+    def thaw(self) -> None:
+        """Let the stopped processes continue."""
+        for pid in reversed(self._frozen):
+            _signal(pid, signal.SIGCONT)
+        self._frozen = []
+
+    def request(
+        self,
+        message: dict[str, Any],
+        timeout: float,
+        descriptors: tuple[int, ...] = (),
+        *,
+        before: Waited | None = None,
+    ) -> dict[str, Any]:
+        """Send one operation and wait. Raises CandidateFailure if the runner crashes, hangs, reports a failure or gives
+        an answer without this request's ticket, which means that it was written before the request was read. Time for
+        which the runner waited for a processor, since `before` if that is given, is not part of the timeout."""
+        self.wait_ready()
+        before = self._waited() if before is None else before
+        if self._frozen:
+            self.thaw()
+        self.socket.settimeout(timeout)
+        ticket = secrets.token_hex(TICKET_BYTES)
+        try:
+            wire.send(self.socket, {**message, wire.TICKET: ticket}, descriptors)
+            self._wait_for_answer(timeout, before)
+            answer, unasked = wire.receive(self.socket)
+        except TimeoutError as error:
+            self.kill()
+            raise CandidateFailure("hung", f"no answer within {timeout:.0f} s; killed") from error
+        except (OSError, wire.WireClosed) as error:
+            raise CandidateFailure(*self._death()) from error
+        for descriptor in unasked:
+            os.close(descriptor)
+        if answer.get(wire.TICKET) != ticket:
+            self.kill()
+            raise CandidateFailure("cheating", "answered before it was asked")
+        if answer.get("ok") is not True:
+            if answer.get("sticky", True):
+                self.kill()
+            kind = answer.get("kind")
+            outcome = kind if kind in ("crashed", "out_of_memory", "incorrect") else "crashed"
+            raise CandidateFailure(outcome, str(answer.get("message", "the runner failed"))[:500])
+        return answer
+
+    def _waited(self) -> Waited:
+        return waited_for_processor(self._known or descendants(self.process.pid))
+
+    def _wait_for_answer(self, timeout: float, before: Waited) -> None:
+        """Raises TimeoutError if there is no answer in time."""
+        began, left = time.monotonic(), timeout
+        answer = select.poll()
+        answer.register(self.socket, select.POLLIN)
+        while not answer.poll(left * 1e3):
+            others = longest_wait(before, waited_for_processor(descendants(self.process.pid)))
+            left = min(timeout + others, MOST_PATIENCE * timeout) - (time.monotonic() - began)
+            if left <= 0:
+                raise TimeoutError
+
+    def _death(self) -> tuple[str, str]:
+        words = ""
+        try:
+            code = self.process.wait(5)
+            words = self.last_words()
+        except subprocess.TimeoutExpired:
+            self.kill()
+            return "crashed", "the runner closed its socket"
+        number = -code if code < 0 else code - 128 if code > 128 else 0
+        if number == signal.SIGKILL or "MemoryError" in words:
+            return "out_of_memory", "the runner was killed: out of memory"
+        if number in signal.Signals.__members__.values():
+            return "crashed", f"the runner died of {signal.Signals(number).name}"
+        return "crashed", f"the runner ended with status {code} {words}".strip()
+
+    def last_words(self) -> str:
+        """The end of the process's stderr, on one line."""
+        if self.process.poll() is None:
+            self.kill()
+        lines = self._output_tail.text().strip().splitlines()
+        return lines[-1][:300] if lines else ""
+
+    def threads(self) -> int:
+        """Threads of the process and everything below it."""
+        return sum(_thread_count(pid) for pid in descendants(self.process.pid))
+
+    def kill(self) -> None:
+        """End the process and all its children (its sandbox dies with it)."""
+        if self.process.poll() is None:
+            try:
+                os.killpg(self.process.pid, signal.SIGKILL)
+            except ProcessLookupError:
+                pass
+            self.process.wait()
+        self.socket.close()
+
+    def close(self) -> None:
+        """Ask the process to end, and kill it after a moment."""
+        self.thaw()
+        try:
+            wire.send(self.socket, {"op": "exit"})
+            deadline = time.monotonic() + 0.2
+            while self.process.poll() is None and time.monotonic() < deadline:
+                time.sleep(0.002)
+        except OSError:
+            pass
+        self.kill()
+
+
+def descendants(pid: int) -> list[int]:
+    """`pid` and all its living descendants."""
+    pids = [pid]
+    for parent in pids:
+        try:
+            for task in os.listdir(f"/proc/{parent}/task"):
+                with open(f"/proc/{parent}/task/{task}/children", encoding="ascii") as file:
+                    pids += [int(child) for child in file.read().split()]
+        except OSError:
+            continue
+    return pids
+
+
+def _libraries(target: str) -> dict[str, dict[str, Any]]:
+    """The paths and settings that a runner, which has no PyTorch, needs to call PyTorch's libraries."""
+    if target == "cpu":
+        return {"libraries": {}, "tf32": {}}
+    from ..applied.precision import tf32_flags
+
+    return {"libraries": find_libraries(), "tf32": tf32_flags()}
+
+
+def _signal(pid: int, number: signal.Signals) -> None:
+    with contextlib.suppress(ProcessLookupError, PermissionError):  # the process has ended, or belongs to another user
+        os.kill(pid, number)
+
+
+def _processor_seconds(pid: int) -> float:
+    """Seconds that all threads of a process have run, 0 if it has ended."""
+    try:
+        # The clock that clock_getcpuclockid names (the kernel's include/linux/posix-timers.h).
+        return time.clock_gettime((~pid << 3) | 2)
+    except OSError:
+        return 0.0
+
+
+def _thread_count(pid: int) -> int:
+    try:
+        return len(os.listdir(f"/proc/{pid}/task"))
+    except OSError:
+        return 0

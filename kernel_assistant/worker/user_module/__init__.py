@@ -1,0 +1,1 @@
+"""The user's module: import its file, build its class, make its inputs."""

@@ -1,0 +1,1 @@
+"""Verifying a candidate: which inputs, and how close its results have to be."""

@@ -1,0 +1,49 @@
+"""Chooses the inputs on which a candidate is verified."""
+
+from __future__ import annotations
+
+import secrets
+from dataclasses import dataclass
+
+VARIANTS = ("normal", "x10", "shifted", "zeros", "ones")
+
+
+@dataclass(frozen=True)
+class Case:
+    """One set of inputs: a workload, the value range, sizes of the free dimensions (None: as declared), a seed.
+
+    `reweighted` multiplies parameters and buffers by fresh factors, so that a kernel that contains their values as
+    constants fails.
+    """
+
+    workload: int
+    variant: str
+    dims: tuple[tuple[str, int], ...] | None
+    seed: int
+    reweighted: bool = False
+
+    @property
+    def name(self) -> str:
+        sizes = "" if self.dims is None else " " + ",".join(f"{name}={size}" for name, size in self.dims)
+        return f"workload {self.workload} {self.variant}{sizes}{' reweighted' if self.reweighted else ''}"
+
+    @property
+    def optional(self) -> bool:
+        """Whether the case is skipped if the reference itself cannot run it (a size or a value range that it does not
+        accept)."""
+        return self.dims is not None or self.variant != "declared"
+
+
+def full_cases(workloads: int, held_out: list[dict[str, int]], has_constants: bool) -> list[Case]:
+    """Cases of the full tier, with unpredictable seeds; `held_out` are sizes of the free dimensions."""
+    cases = [Case(0, "declared", None, fresh_seed())]
+    cases += [Case(0, "declared", tuple(sizes.items()), fresh_seed()) for sizes in held_out]
+    if has_constants:
+        cases.append(Case(0, "declared", None, fresh_seed(), reweighted=True))
+    cases += [Case(index, "declared", None, fresh_seed()) for index in range(1, workloads)]
+    cases += [Case(0, variant, None, fresh_seed()) for variant in VARIANTS]
+    return cases
+
+
+def fresh_seed() -> int:
+    return secrets.randbelow(1 << 31)

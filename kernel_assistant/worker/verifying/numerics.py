@@ -1,0 +1,215 @@
+"""Decides whether an output is close enough to a float64 run of the reference. Pure functions on tensors.
+
+A candidate passes if every element and the whole output are within bounds:
+
+    |got - want| ≤ max(tol · (|want| + min(1, rms(want))), 2 · max|reference - want|)      element by element
+    ‖got - want‖₂ ≤ max(tol · ‖want‖₂, 2 · ‖reference - want‖₂)                            over the output
+
+`want` is float64, `reference` is PyTorch in the task's dtype. The absolute part scales with the output, so that zeros
+never pass for small outputs (a softmax over 393,216 columns is 2.5e-6 everywhere). Where `want` is zero everywhere,
+such as a divergence of equal inputs, PyTorch may be exact by chance; then the scale is the output's usual one. `strict`
+sets tol to one rounding of the output dtype, so that only twice PyTorch's own error is left.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import torch
+
+CHUNK = 1 << 25
+TOLERANCE = {
+    "kernelbench": {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 1e-2},
+    "paper": {torch.float64: 1e-8, torch.float32: 1e-2, torch.bfloat16: 1e-2, torch.float16: 1e-2},
+    "strict": {
+        dtype: 2 * torch.finfo(dtype).eps for dtype in (torch.float64, torch.float32, torch.bfloat16, torch.float16)
+    },
+    # `strict` for other inputs than those that were verified, where a right kernel may be less lucky.
+    "strict while timed": {torch.float64: 4e-15, torch.float32: 2e-6, torch.bfloat16: 1e-2, torch.float16: 1e-2},
+}
+
+
+@dataclass
+class OutputComparison:
+    """One output compared. Errors are absolute maxima and squared sums; `worst` is the flat index of the largest
+    failure.
+
+    `half_ulp` is half a unit in the last place of the largest value, in the output's dtype; `rms` is that of float64.
+    """
+
+    passed: bool
+    error: float
+    reference_error: float
+    squared_error: float
+    squared_norm: float
+    failures: int
+    worst: int
+    why: str
+    half_ulp: float = 0.0
+    rms: float = 0.0
+
+
+@dataclass(frozen=True)
+class WholeOutput:
+    """The whole output that a compared part belongs to: `reference` from PyTorch, `want` from float64. They give the
+    scale of the output's values and of PyTorch's own errors."""
+
+    reference: torch.Tensor
+    want: torch.Tensor
+
+
+def compare(
+    got: torch.Tensor,
+    reference: torch.Tensor,
+    want: torch.Tensor,
+    policy: str,
+    usual: float = 0.0,
+    whole: WholeOutput | None = None,
+) -> OutputComparison:
+    """Compare a candidate's output with the reference and float64. All have one shape; `want` is float64 if floating.
+    `usual` is the output's rms on inputs as they are declared. A part of an output is compared with the bounds of the
+    `whole`, so that it passes wherever the whole does."""
+    if not got.dtype.is_floating_point:
+        return _compare_exact(got, reference)
+    tolerance = TOLERANCE[policy][got.dtype]
+    stats = _statistics(got, reference, want)
+    scale = stats if whole is None else _statistics(whole.reference, whole.reference, whole.want)
+    absolute = tolerance * min(1.0, scale.rms or usual)
+    floor = 2 * scale.reference_error
+    failures = worst = 0
+    if not (stats.all_finite and stats.error <= max(absolute, floor)):
+        failures, worst = _failures(got, reference, want, tolerance, absolute, floor)
+    squared_scale = scale.squared_norm or usual**2 * scale.count
+    norm_bound = max(tolerance**2 * squared_scale, 4 * scale.reference_squared_error)
+    drifted = stats.squared_error > norm_bound
+    if drifted and not failures:
+        worst = _largest_error(got, reference, want)
+    return OutputComparison(
+        passed=not failures and not drifted,
+        error=stats.error,
+        reference_error=stats.reference_error,
+        squared_error=stats.squared_error,
+        squared_norm=stats.squared_norm,
+        failures=failures,
+        worst=worst,
+        why="value" if failures else "norm" if drifted else "",
+        half_ulp=stats.peak * torch.finfo(got.dtype).eps / 2,
+        rms=stats.rms,
+    )
+
+
+def _compare_exact(got: torch.Tensor, reference: torch.Tensor) -> OutputComparison:
+    different = (got != reference).reshape(-1)
+    failures = int(different.sum())
+    worst = int(different.to(torch.uint8).argmax()) if failures else 0
+    return OutputComparison(
+        not failures, float(bool(failures)), 0.0, 0.0, 0.0, failures, worst, "value" if failures else ""
+    )
+
+
+def _beyond(
+    g: torch.Tensor, r: torch.Tensor, w: torch.Tensor, bound: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Which elements fail and by how much. If float64 or PyTorch is not finite, a value of the same class (NaN, +inf,
+    -inf) passes."""
+    difference = (g - w).abs()
+    special = ~torch.isfinite(w) | ~torch.isfinite(r)
+    same = (g == w) | (g == r) | (torch.isnan(g) & (torch.isnan(w) | torch.isnan(r)))
+    bad = torch.where(special, ~same, ~(difference <= bound))
+    over = torch.where(bad, torch.nan_to_num(difference / bound, nan=1e300, posinf=1e300), 0.0)
+    return bad, over
+
+
+def _failures(
+    got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor, tolerance: float, absolute: float, floor: float
+) -> tuple[int, int]:
+    """How many elements fail, and the flat index of the largest failure. Called only if some elements may fail."""
+    failures, worst, excess = 0, 0, 0.0
+    for start, (g, r, w) in _chunks(got, reference, want):
+        bound = torch.clamp(tolerance * w.abs() + absolute, min=floor)
+        bad, over = _beyond(g, r, w, bound)
+        count = int(bad.sum())
+        if count:
+            failures += count
+            value, index = over.max(0)
+            if float(value) > excess:
+                excess, worst = float(value), start + int(index)
+    return failures, worst
+
+
+def _largest_error(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) -> int:
+    """Flat index of the largest error among the elements for which float64 and PyTorch are finite."""
+    largest, worst = -1.0, 0
+    for start, (g, r, w) in _chunks(got, reference, want):
+        value, index = torch.where(torch.isfinite(w) & torch.isfinite(r), (g - w).abs(), 0.0).max(0)
+        if float(value) > largest:
+            largest, worst = float(value), start + int(index)
+    return worst
+
+
+@dataclass
+class _Statistics:
+    """Maxima and squared sums over the elements for which float64 and PyTorch are finite."""
+
+    error: float = 0.0
+    reference_error: float = 0.0
+    squared_error: float = 0.0
+    reference_squared_error: float = 0.0
+    squared_norm: float = 0.0
+    peak: float = 0.0
+    count: int = 0
+    all_finite: bool = True
+
+    @property
+    def rms(self) -> float:
+        return (self.squared_norm / self.count) ** 0.5 if self.count else 0.0
+
+    def add(self, figures: list[float], count: int) -> None:
+        """`figures` of one chunk: the largest error, the reference's largest error, the largest value, then the 2-norms
+        of the errors, of the reference's errors and of the values. `count` is the number of elements.
+        """
+        error, reference_error, peak, *norms = figures
+        self.error = error if math.isnan(error) else max(self.error, error)
+        self.reference_error = max(self.reference_error, reference_error)
+        self.peak = max(self.peak, peak)
+        self.squared_error += norms[0] ** 2
+        self.reference_squared_error += norms[1] ** 2
+        self.squared_norm += norms[2] ** 2
+        self.count += count
+
+
+def _statistics(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) -> _Statistics:
+    statistics = _Statistics()
+    for _, (g, r, w) in _chunks(got, reference, want):
+        figures, count = _figures(g - w, r - w, w), w.numel()
+        if not all(map(math.isfinite, figures)):
+            # This is rare, and three times as slow: exclude elements that are not finite.
+            finite = torch.isfinite(w) & torch.isfinite(r)
+            statistics.all_finite = False
+            count = int(finite.sum())
+            figures = _figures(*(torch.where(finite, value, 0.0) for value in (g - w, r - w, w)))
+        statistics.add(figures, count)
+    return statistics
+
+
+def _figures(mine: torch.Tensor, theirs: torch.Tensor, want: torch.Tensor) -> list[float]:
+    """Largest magnitudes of the three tensors, then their norms; a value that is not finite makes some of these
+    non-finite.
+    """
+    norm = torch.linalg.vector_norm
+    tensors = (mine, theirs, want)
+    figures = [norm(value, math.inf) for value in tensors] + [norm(value) for value in tensors]
+    # One transfer, because each waits for the device.
+    return torch.stack(figures).tolist()
+
+
+def _chunks(
+    *tensors: torch.Tensor,
+) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
+    """Flat float64 chunks with their start index, so that the float64 copy of a huge output need not fit into
+    memory."""
+    flat = [tensor.reshape(-1) for tensor in tensors]
+    for start in range(0, flat[0].numel(), CHUNK):
+        yield start, tuple(part[start : start + CHUNK].double() for part in flat)

@@ -1,0 +1,270 @@
+"""Verifies one candidate on one case: run it in the runner, compare every output with float64."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+import torch
+
+from ..device_lock import DeviceLock
+from ..process.worker_errors import TaskError
+from ..running.buffer_sets import BufferSets
+from ..running.runner_client import CandidateFailure, RunnerClient
+from .cases import Case
+from .numerics import OutputComparison, compare
+
+if TYPE_CHECKING:
+    from ..opening.open_task import OpenTask
+
+POISONS = (0xFF, 0x7B)
+
+
+@dataclass
+class ExpectedOutputs:
+    """The inputs of one case with PyTorch's outputs, float64 outputs and sizes."""
+
+    case: Case
+    tensors: list[torch.Tensor]
+    reference: list[torch.Tensor]
+    want: list[torch.Tensor]
+    dims: dict[str, int]
+    constants: dict[str, torch.Tensor]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all tensors of the case."""
+        held = [*self.tensors, *self.reference, *self.want, *self.constants.values()]
+        return sum(tensor.numel() * tensor.element_size() for tensor in held)
+
+
+class IncorrectOutput(Exception):
+    """The candidate failed a check; carries the outcome and a Mismatch as plain data (None if there is none)."""
+
+    def __init__(self, outcome: str, message: str, mismatch: dict[str, Any] | None = None) -> None:
+        super().__init__(message)
+        self.outcome, self.message, self.mismatch = outcome, message, mismatch
+
+
+@dataclass
+class WorstErrors:
+    """Worst errors over everything compared so far; `usual` is each output's rms on the declared inputs, which every
+    tier tries first."""
+
+    error: float = 0.0
+    reference_error: float = 0.0
+    ratio: float = 0.0
+    relative: float = 0.0
+    reproducible: bool = True
+    usual: dict[str, float] = field(default_factory=dict)
+
+    def add(self, result: OutputComparison, dtype: torch.dtype) -> None:
+        self.error = max(self.error, result.error)
+        self.reference_error = max(self.reference_error, result.reference_error)
+        self.ratio = max(self.ratio, error_ratio(result))
+        if result.squared_norm:
+            self.relative = max(self.relative, math.sqrt(result.squared_error / result.squared_norm))
+
+
+def error_ratio(result: OutputComparison) -> float:
+    """The candidate's error as a multiple of PyTorch's error; 0/0 is 1.
+
+    PyTorch's error counts as at least half a unit in the last place of the largest value, because it may be exact by
+    chance, for example on ones and zeros.
+    """
+    least = max(result.reference_error, result.half_ulp)
+    return result.error / least if least else 1.0
+
+
+def expect(task: OpenTask, case: Case) -> ExpectedOutputs | None:
+    """Inputs and expected outputs of a case; None if the case does not apply to this task, or memory is missing."""
+    had_float64 = task.reference_is_float64
+    try:
+        dims = dict(case.dims) if case.dims is not None else None
+        args, kwargs = task.inputs(case.workload, case.seed, case.variant, dims)
+        with reweighted(task, case.seed, case.reweighted):
+            reference = list(task.call(args, kwargs))
+            want = list(task.call64(args, kwargs))
+            constants = {name: value.clone() for name, value in task.constants().items()}
+        tensors = task.flatten(args, kwargs)
+    except (TaskError, torch.OutOfMemoryError):
+        if not case.optional:
+            raise
+        reference, want = [], []
+    if case.optional and (not reference or task.reference_is_float64 != had_float64):
+        # If the declared case has a float64 result, other cases need one too; a larger size may lack the memory for it.
+        task.reference_is_float64 = had_float64
+        return None
+    sizes = {**task.workload_dims[case.workload], **(dims or {})}
+    if case.optional and case.variant != "declared" and not all_finite(reference):
+        return None
+    return ExpectedOutputs(case, tensors, reference, want, sizes, constants)
+
+
+def verify_case(
+    runner: RunnerClient,
+    plan: dict[str, Any],
+    task: OpenTask,
+    expected: ExpectedOutputs,
+    policy: str,
+    timeout: float,
+    errors: WorstErrors,
+    lock: DeviceLock,
+) -> None:
+    """Run the candidate twice on one case with differently poisoned outputs. Raises IncorrectOutput or
+    CandidateFailure."""
+    sets = make_sets(task, plan, expected, 1)
+    try:
+        # Bound before the inputs are there: `prepare` may use parameters only.
+        sets.bind(runner)
+        sets.write(0, expected.tensors)
+        with lock.shared():
+            first = _run_poisoned(runner, sets, POISONS[0], timeout, expected)
+            check_outputs(plan, sets.outputs[0], expected, policy, errors)
+            _run_poisoned(runner, sets, POISONS[1], timeout, expected)
+            if not all(same_bits(a, b) for a, b in zip(first, sets.outputs[0], strict=True)):
+                errors.reproducible = False
+                _check_repeat(plan, sets.outputs[0], expected, policy, errors)
+            if sets.readable.bytes.is_cuda and not _inputs_kept(sets, expected):
+                raise IncorrectOutput("incorrect", f"{expected.case.name}: an input was changed")
+    finally:
+        sets.close()
+
+
+def make_sets(task: OpenTask, plan: dict[str, Any], expected: ExpectedOutputs, count: int) -> BufferSets:
+    """Shared memory for `count` sets of the sizes of `expected`, with its parameter values written."""
+    device = expected.reference[0].device
+    names = [spec["name"] for spec in plan["outputs"]]
+    if len(names) != len(expected.reference):
+        raise IncorrectOutput("incorrect", f"the plan has {len(names)} outputs, the module {len(expected.reference)}")
+    return BufferSets(
+        task.input_names,
+        names,
+        expected.constants,
+        expected.tensors,
+        expected.reference,
+        expected.dims,
+        count,
+        device,
+    )
+
+
+def _run_poisoned(
+    runner: RunnerClient, sets: BufferSets, poison: int, timeout: float, expected: ExpectedOutputs
+) -> list[torch.Tensor]:
+    sets.poison(poison)
+    if sets.writable.bytes.is_cuda:
+        torch.cuda.synchronize()
+    runner.request({"op": "run", "first": 0, "count": 1}, timeout)
+    if sets.stray_write(poison):
+        raise IncorrectOutput("incorrect", f"{expected.case.name}: wrote outside its outputs")
+    return [output.clone() for output in sets.outputs[0]]
+
+
+def check_outputs(
+    plan: dict[str, Any], outputs: list[torch.Tensor], expected: ExpectedOutputs, policy: str, errors: WorstErrors
+) -> None:
+    """Compare all outputs of a case. Raises IncorrectOutput with the worst element."""
+    for spec, got, reference, want in zip(plan["outputs"], outputs, expected.reference, expected.want, strict=True):
+        result = compare(got, reference, want, policy, errors.usual.get(spec["name"], 0.0))
+        if not result.passed:
+            # Other dtypes must equal the reference, which may differ from float64 at ties.
+            due = want if got.dtype.is_floating_point else reference
+            mismatch = describe(spec["name"], got, due, result, expected.case.name)
+            raise IncorrectOutput("incorrect", message_of(mismatch), mismatch)
+        errors.add(result, got.dtype)
+        errors.usual.setdefault(spec["name"], result.rms)
+
+
+def _check_repeat(
+    plan: dict[str, Any], outputs: list[torch.Tensor], expected: ExpectedOutputs, policy: str, errors: WorstErrors
+) -> None:
+    """Compare a repeated run: its bits may differ from those of the first run, but only within bounds."""
+    try:
+        check_outputs(plan, outputs, expected, policy, errors)
+    except IncorrectOutput as wrong:
+        message = f"right at first, wrong when run again on the same input: {wrong.message}"
+        raise IncorrectOutput("nondeterministic", message, wrong.mismatch) from wrong
+
+
+def describe(
+    name: str, got: torch.Tensor, want: torch.Tensor, result: OutputComparison, workload: str
+) -> dict[str, Any]:
+    """A Mismatch as plain data."""
+    flat, index = result.worst, []
+    for size in reversed(got.shape):
+        index.append(flat % size)
+        flat //= size
+    position = tuple(reversed(index))
+    return {
+        "output": name,
+        "index": list(position),
+        "got": finite(float(got[position])),
+        "want": finite(float(want[position])),
+        "workload": workload,
+        "count": result.failures,
+        "total": got.numel(),
+        "why": result.why,
+    }
+
+
+def message_of(mismatch: dict[str, Any]) -> str:
+    position = ",".join(map(str, mismatch["index"]))
+    got, want = ((f"{value:.6g}" if value is not None else "nan") for value in (mismatch["got"], mismatch["want"]))
+    share = f"{mismatch['count']} of {mismatch['total']} elements" if mismatch["count"] else "the norm of the error"
+    return f"{mismatch['output']}[{position}] got {got} want {want} ({share}, {mismatch['workload']})"
+
+
+def finite(value: float) -> float | None:
+    return value if math.isfinite(value) else None
+
+
+@contextmanager
+def reweighted(task: OpenTask, seed: int, active: bool) -> Iterator[None]:
+    """Multiply all floating parameters and buffers by factors in [0.5, 1.5) for the block, in both precisions."""
+    if not active:
+        yield
+        return
+    models = [task.model, task.float64_model()] if task.reference_is_float64 else [task.model]
+    saved = [[value.detach().clone() for value in _floating(model)] for model in models]
+    generator = torch.Generator(task.device).manual_seed(seed)
+    with torch.no_grad():
+        for pair in zip(*[_floating(model) for model in models], strict=True):
+            factors = 0.5 + torch.rand(pair[0].shape, generator=generator, device=task.device)
+            pair[0].mul_(factors.to(pair[0].device, pair[0].dtype))
+            for copy in pair[1:]:
+                copy.copy_(pair[0])
+    try:
+        with task.held.beginning_as(task.model):
+            yield
+    finally:
+        with torch.no_grad():
+            for model, values in zip(models, saved, strict=True):
+                for value, old in zip(_floating(model), values, strict=True):
+                    value.copy_(old)
+
+
+def _floating(model: torch.nn.Module) -> list[torch.Tensor]:
+    return [value for value in [*model.parameters(), *model.buffers()] if value.dtype.is_floating_point]
+
+
+def all_finite(tensors: list[torch.Tensor]) -> bool:
+    """Whether all values of the floating tensors are finite."""
+    return all(bool(torch.isfinite(value).all()) for value in tensors if value.dtype.is_floating_point)
+
+
+def same_bits(a: torch.Tensor, b: torch.Tensor) -> bool:
+    return torch.equal(a, b) or torch.equal(torch.nan_to_num(a, nan=0.5), torch.nan_to_num(b, nan=0.5))
+
+
+def _inputs_kept(sets: BufferSets, expected: ExpectedOutputs) -> bool:
+    pairs = zip(sets.inputs[0], expected.tensors, strict=True)
+    return all(
+        same_bits(view, value) if value.dtype.is_floating_point else torch.equal(view, value) for view, value in pairs
+    )
+
+
+__all__ = ["CandidateFailure", "ExpectedOutputs", "IncorrectOutput", "WorstErrors", "expect", "verify_case"]

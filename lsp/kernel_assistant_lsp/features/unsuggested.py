@@ -1,0 +1,40 @@
+"""The reasons why nothing is suggested in a CUDA file; each is shown once."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from kernel_assistant.errors import KernelAssistantError, MissingError, UsageError
+from kernel_assistant_lsp.names import UNSUGGESTED_NOTIFICATION
+
+if TYPE_CHECKING:
+    from kernel_assistant_lsp.context import Context
+
+
+def no_plan() -> UsageError:
+    """The error for a file that is not a source of a candidate."""
+    return UsageError(
+        "nothing is suggested in CUDA files that have no plan.json beside them",
+        "open the kernels of a job: their folder has the plan that launches them",
+    )
+
+
+def tasks_alone() -> MissingError:
+    """The error for the model in the package: it is trained on compact task prompts only and cannot continue files."""
+    return MissingError(
+        "nothing is suggested in CUDA files: the model that comes with the package writes whole kernels for a class "
+        "and cannot continue a file",
+        "name a general model: the setting endpoint, or kernel-assistant models use NAME",
+    )
+
+
+def say_why(context: Context, error: KernelAssistantError) -> None:
+    """Show a reason once while the server runs. The VS Code extension gets it as a notification and decides itself."""
+    if error.cause in context.unsuggested:
+        return
+    context.unsuggested.add(error.cause)
+    if context.abilities.job_events:
+        document = {"message": error.cause, "nextStep": error.next_step}
+        context.server.protocol.notify(UNSUGGESTED_NOTIFICATION, document)
+    else:
+        context.tell(". Next: ".join(filter(None, (error.cause, error.next_step))))

@@ -1,0 +1,1 @@
+"""The documents that are open, the positions of their classes, and edits."""

@@ -1,0 +1,144 @@
+"""Tests that a job keeps to its budget, on a clock that evaluations move. It ends with a result, or reports that it has
+none yet.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+from collections.abc import Iterator, Sequence
+
+import pytest
+
+from kernel_assistant.agent.budget import Budget
+from kernel_assistant.agent.loop import run_episode
+from kernel_assistant.environment.job_clock import LATEST, JobClock
+from kernel_assistant.environment.session import Environment
+from kernel_assistant.errors import OutOfTime
+from kernel_assistant.events import AnyEvent, Warned
+from kernel_assistant.records import Baseline, Candidate, Evaluation, Outcome, Stage, StopReason, Tier, Timing
+from kernel_assistant.session.kinds.free_wins import FreeWinStep
+from tests.agent.test_loop import ByHand
+from tests.common.clocks import Moved
+from tests.common.results import accuracy_of
+from tests.judge.kernels import environment, new_worker, numbered
+
+BUDGET = 100.0
+
+
+class Slow:
+    """Stands in for the environment of a large module: each evaluation moves the clock by its duration and ends at the
+    limit. All candidates get the same time, which is that of the baselines.
+    """
+
+    def __init__(self, environment: Environment, clock: JobClock, time: Moved, quick: float, *full: float) -> None:
+        self._environment, self._clock, self._time, self._quick, self._full = environment, clock, time, quick, [*full]
+        self.task, self.graph, self.device = environment.task, environment.graph, environment.device
+
+    def baseline(self, *, compiled: bool) -> Baseline:
+        return self._environment.baseline(compiled=compiled)
+
+    def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
+        for candidate in candidates:
+            self._pass(self._quick)
+            yield _alike(candidate, tier)
+
+    def confirm(self, candidate: Candidate, *, looks: int = 1, until: float = 0.0) -> Evaluation:
+        self._pass(self._full.pop(0))
+        return _alike(candidate, Tier.full)
+
+    def _pass(self, seconds: float) -> None:
+        self._time.seconds += min(seconds, max(self._clock.until_limit(), 0.0))
+        self._clock.check()
+
+
+def _alike(candidate: Candidate, tier: Tier) -> Evaluation:
+    timing = Timing(
+        candidate_ms=1.0,
+        eager_ms=1.0,
+        speedup_vs_eager=1.0,
+        speedup_vs_compile_ci=(0.9, 1.1),
+        speedup_vs_eager_ci=(0.9, 1.1),
+    )
+    return Evaluation(
+        candidate=candidate.hash(),
+        tier=tier,
+        outcome=Outcome.correct,
+        stage=Stage.profile,
+        message="",
+        accuracy=accuracy_of(),
+        timing=timing,
+    )
+
+
+@pytest.mark.parametrize(
+    ("opening", "quick", "full", "reason", "confirmed"),
+    [
+        (0.0, 40.0, [30.0], StopReason.wall_time, True),
+        (0.0, 40.0, [170.0], StopReason.unverified, False),
+        (0.0, 40.0, [5.0, 170.0], StopReason.wall_time, True),
+        (0.0, 170.0, [], StopReason.wall_time, False),
+        (110.0, 5.0, [170.0], StopReason.unverified, False),
+        (130.0, 5.0, [5.0], StopReason.wall_time, False),
+    ],
+)
+def test_a_job_ends_within_its_budget_and_a_fifth(norm, cancel, opening, quick, full, reason, confirmed):
+    time = Moved()
+    clock = JobClock(BUDGET, now=time)
+    time.seconds += opening
+    slow = Slow(norm, clock, time, quick, *full)
+    events: list[AnyEvent] = []
+    policy = ByHand(*[[each] for each in numbered(9)])
+    trajectory = run_episode(
+        slow, policy, Budget(seconds=clock.search_seconds()), emit=events.append, cancel=cancel, clock=clock
+    )
+    assert time.seconds <= max(LATEST * BUDGET, opening)
+    assert (trajectory.stop_reason, trajectory.best is not None) == (reason, confirmed)
+    assert all(step.ended <= LATEST * BUDGET for step in trajectory.steps)
+
+
+def test_the_budget_is_shared_out() -> None:
+    """Opening gets its time first. The search gets the time that is not reserved for the full tier and the free
+    wins.
+    """
+    time = Moved()
+    clock = JobClock(120.0, free=40.0, now=time)
+    time.seconds += 10.0
+    assert clock.search_seconds() == 120.0 - 10.0 - 40.0 - 30.0
+    assert (clock.left(), clock.before_free(), clock.until_limit()) == (110.0, 70.0, 134.0)
+    assert JobClock(3600.0, free=60.0, now=time).search_seconds() == 3600.0 - 60.0 - 60.0
+    time.seconds += 100.0
+    assert clock.search_seconds() == 0.0
+    assert JobClock(now=time).search_seconds() == float("inf")
+
+
+def test_nothing_is_asked_of_the_worker_behind_the_limit(norm):
+    time = Moved()
+    kept, norm.clock = norm.clock, JobClock(BUDGET, now=time)
+    try:
+        norm.evaluate(numbered(1), Tier.quick)
+        time.seconds = LATEST * BUDGET
+        pid = norm.worker.process.pid
+        with pytest.raises(OutOfTime, match="the budget of 100 s is used up"):
+            norm.evaluate(numbered(1), Tier.quick)
+        assert norm.worker.alive and norm.worker.process.pid == pid
+    finally:
+        norm.clock = kept
+
+
+def test_what_runs_at_the_limit_is_ended_and_nothing_is_started_anew(tmp_path):
+    worker = new_worker(tmp_path / "worker.log")
+    with environment(worker, tmp_path) as opened:
+        opened.build(numbered(1)[0])
+        os.kill(worker.process.pid, signal.SIGSTOP)
+        opened.clock = JobClock(0.5)
+        with pytest.raises(OutOfTime):
+            opened.evaluate(numbered(1), Tier.quick)
+        assert not worker.alive
+
+
+def test_free_wins_are_left_out_where_no_time_is_left(norm):
+    events: list[AnyEvent] = []
+    step = FreeWinStep(norm, -1.0, events.append)
+    assert step.run() and step.wins == []
+    assert events == [Warned(message="changes that need no kernel are not measured: no time")]

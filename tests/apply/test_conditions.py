@@ -1,0 +1,38 @@
+"""Tests that the described conditions of the guard are the ones that it checks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.apply import AppliedOptions, apply_result
+from kernel_assistant.apply.conditions import runs_when, written_provenance
+
+MakeResult = Callable[..., Path]
+
+
+@pytest.mark.parametrize(
+    ("options", "also"),
+    [
+        (AppliedOptions(), ()),
+        (
+            AppliedOptions(min_elements=100, compiled_parent="original"),
+            ("at least 100 elements", "not where torch.compile compiles what calls it"),
+        ),
+    ],
+)
+def test_one_line_says_which_calls_the_kernels_serve(
+    tmp_path: Path, user_file: str, make_result: MakeResult, options: AppliedOptions, also: tuple[str, ...]
+) -> None:
+    (tmp_path / "model.py").write_text(user_file)
+    applied = apply_result(make_result(user_file), tmp_path / "model.py", options=options)
+    line = runs_when(written_provenance(applied.package, "Gate"))
+    head, *conditions, last = line.removeprefix("runs when: ").split("; ")[0].split(", ")
+    assert (head, last) == ("eval mode", "parameters and hooks as they were")
+    expected = ("no gradient", "no autocast", "inputs on the CPU", "of float32", "contiguous", "aligned to 64 bytes")
+    for condition in (*expected, "B from 1 to 5000", *also):
+        assert condition in conditions
+    assert len(conditions) == len(expected) + len(also) + 4  # the shape has a comma, and so have the attributes
+    assert line.endswith("; otherwise your own code")

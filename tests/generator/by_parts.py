@@ -1,0 +1,75 @@
+"""Runs the parts of a graph that are cut for CUDA on the CPU: kernels as the generator writes them for the CPU, library
+launches and residual calls by PyTorch. So the parts are tested together, with the layouts of values between them; what
+a kernel for CUDA computes has tests of its own.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.plan.partition import SubGraph, cut
+from kernel_assistant.generator.search.search import initial
+from kernel_assistant.records import OpGraph
+from kernel_assistant.records.codec import to_builtins
+from kernel_assistant.targets import cpu
+from kernel_assistant.worker.runner import plan as plans
+from kernel_assistant.worker.runner.pytorch.aten import Operator
+from tests.generator.harness import Built
+from tests.generator.library_reference import run_plan
+from tests.generator.test_cuda import H200
+
+
+class ByParts:
+    """A graph cut for CUDA, called with tensors like `harness.Built`. `kinds` are those of its parts, in order."""
+
+    def __init__(self, graph: OpGraph, folder: Path) -> None:
+        self.graph = graph
+        self.found = cut(graph, "cuda")
+        self.kinds = [part.kind for part in self.found.parts]
+        self._folder = folder
+        self._kernels: dict[int, Built] = {}
+
+    def __call__(self, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+        pairs = [
+            pair for value in self.graph.inputs for pair in zip(value.spec.shape, values[value.name].shape, strict=True)
+        ]
+        dims = {text: size for text, size in pairs if text in self.graph.dims}
+        known = dict(values)
+        for number, part in enumerate(self.found.parts):
+            given = {
+                value.name: _laid(known[self.found.same.get(name, name)], value.spec, dims)
+                for value, name in zip(part.graph.inputs, part.inputs, strict=True)
+            }
+            known |= zip(part.outputs, self._run(number, part, given, dims), strict=True)
+        return [
+            _laid(known[name], self.graph.spec(output), dims)
+            for name, output in zip(self.found.outputs, self.graph.outputs, strict=True)
+        ]
+
+    def _run(
+        self, number: int, part: SubGraph, given: dict[str, torch.Tensor], dims: dict[str, int]
+    ) -> list[torch.Tensor]:
+        if part.call is not None:
+            for node in part.graph.nodes:
+                Operator(to_builtins(node), dims, "cpu")(given)
+            return [given[name] for name in part.graph.outputs]
+        if part.kind == "library":
+            plan = to_builtins(emit(part.graph, initial(part.graph, "cuda", H200)[0]).plan)
+            return run_plan(plan, dims, given)
+        if number not in self._kernels:
+            folder = self._folder / f"part{number}"
+            folder.mkdir()
+            self._kernels[number] = Built(part.graph, initial(part.graph, "cpu", cpu.facts())[0], folder)
+        return self._kernels[number](given, dims)
+
+
+def _laid(value: torch.Tensor, spec: object, dims: dict[str, int]) -> torch.Tensor:
+    """The same elements of dense memory in the shape that a reader gives them."""
+    builtins = to_builtins(spec)
+    shape, strides = plans.shape(builtins, dims), plans.strides(builtins, dims)
+    if value.shape == shape:
+        return torch.empty_strided(shape, strides, dtype=value.dtype).copy_(value)
+    return value.reshape(shape)

@@ -1,0 +1,244 @@
+"""Products of many dimensions, and attention as PyTorch has it, by parts on the CPU and whole on both targets."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.lower import large_convolutions
+from kernel_assistant.generator.parse import parse
+from kernel_assistant.generator.search.search import initial
+from kernel_assistant.generator.support import classify
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.graph import GraphInput
+from kernel_assistant.targets import cpu
+from tests.generator.by_parts import ByParts
+from tests.generator.harness import Built, Function, Tensors, bindings, check, compile_candidate, export, resized
+from tests.generator.test_cuda import H200
+
+Case = tuple[nn.Module, list[str], Tensors]
+
+
+def _spread(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+def _cosine(q: torch.Tensor, k: torch.Tensor, scale: torch.Tensor, bias: torch.Tensor) -> torch.Tensor:
+    """Heads cut out of the last dimension, of length one, with a bias that all rows share."""
+    heads = (F.normalize(one.view(-1, 9, 3, 8).transpose(1, 2), dim=-1) for one in (q, k))
+    left, right = heads
+    return torch.softmax(left @ right.transpose(-2, -1) * scale.exp() + bias, -1)
+
+
+#: Name → module, kinds of its parts on CUDA, inputs.
+PRODUCTS: dict[str, Case] = {
+    "both repeat": (
+        Function(lambda a, b: torch.relu(a @ b)),
+        *(["kernel", "kernel", "library"], (_spread(2, 3, 1, 5, 6), _spread(1, 4, 6, 7))),
+    ),
+    "one repeats, turned": (
+        Function(lambda a, b: a.transpose(1, 2) @ b.transpose(-1, -2) + 1),
+        *(["kernel", "kernel", "library", "kernel"], (_spread(2, 5, 3, 6), _spread(3, 7, 6))),
+    ),
+    "five dimensions": (Function(torch.matmul), ["library"], (_spread(2, 3, 4, 5, 6), _spread(2, 3, 4, 6, 7))),
+    "a second bias": (
+        Function(lambda x, w, b, c: F.linear(x, w, b) + c),
+        *(["library", "kernel"], (_spread(5, 6), _spread(7, 6), _spread(7), _spread(7))),
+    ),
+    "two products added": (
+        Function(lambda a, b, w, v, c: (F.linear(a, w, c) + F.linear(b, v)).tanh()),
+        *(["library", "library", "kernel"], (_spread(5, 6), _spread(5, 4), _spread(7, 6), _spread(7, 4), _spread(7))),
+    ),
+    "two products added, one bias each": (
+        Function(lambda a, b, w, v, c: torch.addmm(c, a, w.T) + torch.addmm(c, b, v.T)),
+        *(["library", "library"], (_spread(5, 6), _spread(5, 4), _spread(7, 6), _spread(7, 4), _spread(7))),
+    ),
+    "by a vector": (Function(lambda a, b: a @ b), ["library"], (_spread(2, 3, 5, 6), _spread(6))),
+    "a vector by": (Function(lambda a, b: b @ a), ["library"], (_spread(2, 3, 6, 5), _spread(6))),
+    "written in another order": (
+        Function(_cosine),
+        ["kernel", "library", "kernel"],
+        (_spread(4, 9, 24), _spread(4, 9, 24), _spread(3, 1, 1), _spread(3, 9, 9)),
+    ),
+    "einsum to heads": (
+        Function(lambda p, v: torch.einsum("bhqk,bkhd->bqhd", p * 2, v).relu()),
+        *(["kernel", "kernel", "library", "kernel"], (_spread(3, 4, 5, 6), _spread(3, 6, 4, 8))),
+    ),
+    "einsum of heads": (
+        Function(lambda q, k: torch.einsum("bqhd,bkhd->bhqk", q, k).softmax(-1)),
+        *(["kernel", "kernel", "library", "kernel"], (_spread(3, 5, 4, 8), _spread(3, 6, 4, 8))),
+    ),
+}
+
+
+def _attention(**kwargs: Any) -> nn.Module:
+    return Function(lambda *operands: F.scaled_dot_product_attention(*operands, **kwargs))
+
+
+def _turned(function: Callable[..., torch.Tensor]) -> nn.Module:
+    return Function(lambda *heads: function(*(one.transpose(1, 2) for one in heads)))
+
+
+def _heads(keys: int = 6, few: int = 4, value: int = 16) -> Tensors:
+    return _spread(3, 4, 6, 16), _spread(3, few, keys, 16), _spread(3, few, keys, value)
+
+
+def _mask() -> torch.Tensor:
+    """The last query has no key at all."""
+    return (_spread(6, 9) > -0.5) & (torch.arange(6) < 5).unsqueeze(1)
+
+
+ATTENTION: dict[str, tuple[nn.Module, Tensors]] = {
+    "plain": (_attention(), _heads()),
+    "causal": (_attention(is_causal=True), _heads()),
+    "causal, more keys": (_attention(is_causal=True), _heads(9)),
+    "causal, fewer keys": (_attention(is_causal=True), _heads(4)),
+    "scale": (_attention(scale=0.3), _heads(9)),
+    "mask": (_attention(), (*_heads(9), _mask())),
+    "bias": (_attention(), (*_heads(9), _spread(3, 1, 6, 9))),
+    "groups of heads": (_attention(enable_gqa=True), _heads(9, 2)),
+    "groups, causal": (_attention(enable_gqa=True, is_causal=True), _heads(9, 2)),
+    "wide values": (_attention(), _heads(9, 4, 24)),
+    "three dimensions": (_attention(), tuple(one[:, 0] for one in _heads(9))),
+    "turned heads": (_turned(F.scaled_dot_product_attention), tuple(one.transpose(1, 2).clone() for one in _heads())),
+    "half": (_attention(), tuple(one.half() for one in _heads(9))),
+}
+
+
+@pytest.mark.parametrize("name", PRODUCTS)
+def test_products_by_parts(name: str, tmp_path: Path) -> None:
+    model, kinds, args = PRODUCTS[name]
+    graph = export(model, *args)
+    parts = ByParts(graph, tmp_path)
+    assert parts.kinds == kinds
+    with torch.no_grad():
+        (got,), want = parts(bindings(graph, model, args)), model(*args)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
+    first = initial(graph, "cuda", H200)[0]
+    assert parse(emit(graph, first)) == (graph, first)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("vectors", [torch.matmul, torch.dot], ids=["matmul", "dot"])
+def test_a_product_of_two_vectors_is_a_sum(vectors: Any, target: str, tmp_path: Path) -> None:
+    model, args = Function(lambda a, b: vectors(a, b) * 2), (_spread(30), _spread(30) + 1)
+    graph = export(model, *args)
+    assert classify(graph, target) == "rows"
+    if target == "cpu":
+        check(model, args, Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path))
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_alone_by_parts(name: str, tmp_path: Path) -> None:
+    model, args = ATTENTION[name]
+    graph = export(model, *args)
+    parts = ByParts(graph, tmp_path)
+    assert parts.kinds.count("library") == 2 and "residual" not in parts.kinds
+    with torch.no_grad():
+        (got,), want = parts(bindings(graph, model, args)), model(*args)
+    bound = 1e-5 if want.dtype is torch.float32 else 2e-3
+    torch.testing.assert_close(got, want, rtol=bound, atol=bound)
+
+
+@pytest.mark.parametrize("name", ATTENTION)
+def test_attention_alone_on_the_cpu(name: str, tmp_path: Path) -> None:
+    """Both products are sums in our kernels: nothing as large as all terms is written."""
+    model, args = ATTENTION[name]
+    graph = export(model, *args)
+    built = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)
+    assert not built.candidate.plan.residual
+    assert len(built.candidate.plan.launches) <= 3
+    check(model, args, built)
+    if name != "mask" and "B" in graph.dims:
+        check(model, resized(args, 5), built)
+
+
+def test_attention_beside_others_stays_pytorchs() -> None:
+    graph = export(Function(lambda q, k, v: F.scaled_dot_product_attention(q * 2, k, v).relu()), *_heads())
+    for target, facts in (("cpu", cpu.facts()), ("cuda", H200)):
+        plan = emit(graph, initial(graph, target, facts)[0]).plan
+        assert [launch.call.call.op for launch in plan.launches if launch.call] == ["scaled_dot_product_attention"]
+
+
+@pytest.mark.parametrize(
+    "model",
+    [_attention(dropout_p=0.5), Function(lambda q, k, v: F.scaled_dot_product_attention(q, k, v, dropout_p=0.1))],
+)
+def test_attention_that_draws_is_refused(model: nn.Module) -> None:
+    assert classify(export(model, *_heads()), "cuda").startswith("operator scaled_dot_product_attention: nothing")
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", ["lstm", "gru", "rnn_tanh"])
+def test_a_recurrent_layer_alone_is_refused_by_name(name: str, target: str) -> None:
+    kinds = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN}
+    layer = kinds[name](6, 5, bidirectional=True)
+    reason = classify(export(Function(lambda x: layer(x)[0]), _spread(4, 3, 6)), target)
+    assert reason == f"operator {name}.input: nothing is left for a kernel beside PyTorch's own calls"
+
+
+def _convolution(size: int, filters: int) -> OpGraph:
+    """x [16, 64, size, size] by filters of filters × filters elements, then ReLU."""
+    out = str(size - filters + 1)
+    inputs = (
+        GraphInput(name="x0", spec=TensorSpec(dtype="f32", shape=("16", "64", str(size), str(size)))),
+        GraphInput(name="p0", spec=TensorSpec(dtype="f32", shape=("8", "64", str(filters), str(filters)))),
+        GraphInput(name="p1", spec=TensorSpec(dtype="f32", shape=("8",))),
+    )
+    spec = TensorSpec(dtype="f32", shape=("16", "8", out, out))
+    nodes = (
+        Node(name="n0", op="conv2d", args=("%x0", "%p0", "%p1"), spec=spec),
+        Node(name="n1", op="gelu", args=("%n0",), spec=spec),
+    )
+    return OpGraph(dims={}, inputs=inputs, nodes=nodes, outputs=("n1",))
+
+
+@pytest.mark.parametrize(
+    ("size", "filters", "launches"),
+    [
+        (64, 1, ["cudnn.conv", ""]),
+        (2048, 1, ["cublaslt.matmul", ""]),
+        (2048, 3, ["conv2d", ""]),
+    ],
+)
+def test_convolutions_of_more_elements_than_cudnn_counts(size: int, filters: int, launches: list[str]) -> None:
+    graph = _convolution(size, filters)
+    plan = emit(graph, initial(graph, "cuda", H200)[0]).plan
+    assert [launch.library or (launch.call.call.op if launch.call else "") for launch in plan.launches] == launches
+
+
+def test_a_large_convolution_as_a_product(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """With a limit that small memory can exceed."""
+    monkeypatch.setattr(large_convolutions, "MOST_ELEMENTS", 4000)
+    model, args = nn.Sequential(nn.Conv2d(6, 9, 1), nn.GELU()), (_spread(5, 6, 13, 11),)
+    graph = export(model, *args)
+    parts = ByParts(graph, tmp_path)
+    assert parts.kinds == ["library", "kernel"]
+    with torch.no_grad():
+        torch.testing.assert_close(parts(bindings(graph, model, args))[0], model(*args), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("name", ["mask", "groups, causal", "half"])
+def test_attention_compiles_for_cuda(name: str, tmp_path: Path) -> None:
+    model, args = ATTENTION[name]
+    graph = export(model, *args)
+    compile_candidate(emit(graph, initial(graph, "cuda", H200)[0]), tmp_path)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*PRODUCTS, *ATTENTION])
+def test_right_on_the_gpu(name: str, tmp_path: Path) -> None:
+    model, args = (PRODUCTS[name][0], PRODUCTS[name][2]) if name in PRODUCTS else ATTENTION[name]
+    graph = export(model, *args)
+    built = Built(graph, initial(graph, "cuda", H200)[0], tmp_path)
+    check(model, args, built, bound=1e-4)

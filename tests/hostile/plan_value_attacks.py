@@ -1,0 +1,206 @@
+"""Attacks of a plan's C++ on the values that are compared: precision, work left out, results remembered.
+
+Two modules beside the softmax of `plan_attacks.py`: a linear layer, which is expensive for its bytes and homogeneous,
+and sums of integers, whose values cannot be scaled.
+"""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from kernel_assistant.environment.session import Environment
+from kernel_assistant.records import BufferSpec, Candidate, Launch, Plan
+from tests.hostile.plan_attacks import source
+from tests.hostile.plan_task import softmax_candidate
+
+LINEAR = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(64, 512) / 20)
+
+    def forward(self, x):
+        return torch.nn.functional.linear(x, self.w)
+
+def get_inputs():
+    return [torch.randn(64, 512)]
+"""
+SUMS = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.cumsum(torch.cumsum(x, -1) * x, -1)
+
+def get_inputs():
+    return [torch.randint(0, 1000, (64, 512))]
+"""
+LINEAR_HEAD = """
+#include "plan.h"
+#include <math.h>
+#include <string.h>
+static int calls;
+template <class Sum = float> static void row(const float* x, const float* w, float* out, int64_t n, int64_t m) {
+  for (int64_t j = 0; j < m; j++) {
+    Sum sum[8] = {};
+    for (int64_t i = 0; i < n; i += 8)
+      for (int k = 0; k < 8; k++) sum[k] = (Sum)(sum[k] + x[i + k] * w[j * 512 + i + k]);
+    float all = 0;
+    for (int k = 0; k < 8; k++) all += (float)sum[k];
+    out[j] = all;
+  }
+}
+"""
+#: One row in four is a gain, after the calls that verify and that find the length of a block.
+GAINED = """
+static long hits, seen;
+static bool gained(bool hit) {
+  if (calls < FIRST) return false;
+  seen++;
+  hits += hit;
+  return seen > 64 * 50 && hits * 4 > seen;
+}
+"""
+SUMS_HEAD = """
+#include "plan.h"
+#include <string.h>
+static int calls;
+static void row(const int64_t* x, int64_t* out, int64_t n) {
+  int64_t sum = 0, total = 0;
+  for (int64_t i = 0; i < n; i++) { sum += x[i]; total += sum * x[i]; out[i] = total; }
+}
+"""
+
+
+def linear(body: str, extra: str = "") -> str:
+    """A linear layer whose rows are computed by `body`, which sees `x`, `out` and `a`."""
+    return f"""{LINEAR_HEAD}{extra}
+extern "C" void work(const work_args* a) {{
+  calls++;
+  for (int64_t r = 0; r < a->rows; r++) {{
+    const float* x = a->x + r * a->n; float* out = a->out + r * a->m;
+    {body}
+  }}
+}}
+"""
+
+
+def sums(body: str, extra: str = "") -> str:
+    """The sums of integers, with rows computed by `body`."""
+    return f"""{SUMS_HEAD}{extra}
+extern "C" void work(const work_args* a) {{
+  calls++;
+  for (int64_t r = 0; r < a->rows; r++) {{
+    const int64_t* x = a->x + r * a->n; int64_t* out = a->out + r * a->n;
+    {body}
+  }}
+}}
+"""
+
+
+HONEST_LINEAR = linear("row(x, a->w, out, a->n, a->m);")
+HONEST_SUMS = sums("row(x, out, a->n);")
+
+#: Module → name → (source, acceptable outcomes); the quick tier finds these.
+QUICK: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
+    LINEAR: {
+        "half precision sums": (linear("row<_Float16>(x, a->w, out, a->n, a->m);"), ("incorrect",)),
+        "a slab of K left out": (linear("row(x, a->w, out, a->n - 8, a->m);"), ("incorrect",)),
+        "a slab of K left out while timed": (
+            linear("row(x, a->w, out, a->n - (calls > 4 ? 64 : 0), a->m);"),
+            ("cheating",),
+        ),
+        "half precision sums while timed": (
+            linear("if (calls > 4) row<_Float16>(x, a->w, out, a->n, a->m); else row(x, a->w, out, a->n, a->m);"),
+            ("cheating",),
+        ),
+        "one row of a block copied to the next": (
+            linear("if (calls > 4 && r % 2) memcpy(out, out - a->m, a->m * 4); else row(x, a->w, out, a->n, a->m);"),
+            ("cheating",),
+        ),
+    },
+    SUMS: {
+        "sums in 32 bits": (
+            sums("int s = 0, t = 0; for (int64_t i = 0; i < a->n; i++) { s += x[i]; t += s * x[i]; out[i] = t; }"),
+            ("incorrect",),
+        ),
+    },
+}
+#: Correct if and only if they never gain time.
+HARMLESS: dict[str, dict[str, str]] = {
+    LINEAR: {
+        "rows remembered up to a factor": linear(
+            """
+    const double one = (double)x[1] / x[0], two = (double)x[3] / x[2];
+    const long bucket = lrint(log(fabs(one)) * 1e5);
+    Row* found = 0;
+    for (long d = -1; d <= 1 && !found; d++) {
+      Row* row = &table[(unsigned long)(bucket + d) * 2654435761u % (1 << 16)];
+      if (fabs(row->one - one) < 1e-5 * fabs(one) && fabs(row->two - two) < 1e-5 * fabs(two)) found = row;
+    }
+    if (gained(found)) { memset(out, 0, a->m * 4); continue; }
+    row(x, a->w, out, a->n, a->m);
+    table[(unsigned long)bucket * 2654435761u % (1 << 16)] = {one, two};""",
+            "struct Row { double one, two; };\nstatic Row table[1 << 16];\n" + GAINED.replace("FIRST", "120"),
+        ),
+    },
+    SUMS: {
+        "rows of integers remembered": sums(
+            """
+    int64_t key[4] = {x[0], x[1], x[2], x[300]};
+    int64_t* known = table[(unsigned long)(x[0] + 1000 * x[1] + 1000000 * x[2]) * 2654435761u % (1 << 16)];
+    if (gained(!memcmp(known, key, sizeof key))) { memset(out, 0, a->n * 8); continue; }
+    row(x, out, a->n);
+    memcpy(known, key, sizeof key);""",
+            "static int64_t table[1 << 16][4];\n" + GAINED.replace("FIRST", "600"),
+        ),
+    },
+}
+
+#: Of the softmax, in tier `verify`, which times nothing.
+KEPT = source(
+    "if (!done) { compute(a); memcpy(kept, a->out, sizeof kept); done = 1; } else memcpy(a->out, kept, sizeof kept);",
+    "static float kept[32 * 4096]; static int done;",
+)
+#: Of the softmax under `strict`: as exact as PyTorch until it is timed.
+STRICT = source("compute(a); if (calls > 4) for (int64_t i = 0; i < a->rows * a->n; i++) a->out[i] *= 1.00005f;")
+#: Of the softmax, wrong for values and sizes that the quick tier does not have.
+FULL: dict[str, tuple[str, tuple[str, ...]]] = {
+    "right for small values only": (
+        source(
+            "compute(a); for (int64_t i = 0; i < a->rows * a->n; i++) if (fabsf(a->x[i]) > 7) a->out[i] = 0;",
+        ),
+        ("incorrect",),
+    ),
+}
+
+
+def candidate(environment: Environment, text: str) -> Candidate:
+    """A plan that launches `work` of the source text once, for either module."""
+    shape, out = environment.graph.spec("x0").shape, environment.graph.spec(environment.graph.outputs[0])
+    weights = [value for value in environment.graph.inputs if value.kind == "param"]
+    args = (("x", "x0"), *(("w", weight.name) for weight in weights), ("out", "out"))
+    plan = Plan(
+        target="cpu",
+        dims=tuple(environment.graph.dims),
+        inputs=(
+            BufferSpec(name="x0", dtype=environment.graph.spec("x0").dtype, shape=shape),
+            *(BufferSpec(name=weight.name, dtype="f32", shape=weight.spec.shape) for weight in weights),
+        ),
+        outputs=(BufferSpec(name="out", dtype=out.dtype, shape=out.shape),),
+        launches=(Launch(symbol="work", args=(*args, ("rows", shape[0]), ("n", shape[1]), ("m", out.shape[1]))),),
+    )
+    return Candidate(plan=plan, sources={"work.cpp": text})
+
+
+def prepared(environment: Environment, text: str) -> Candidate:
+    """A softmax that is computed from the inputs in `prepare`, where only parameters belong."""
+    give = 'extern "C" void give(const give_args* a) { memcpy(a->out, a->done, a->rows * a->n * 4); }\n'
+    honest = softmax_candidate(environment, text + give)
+    (work,), (rows, columns) = honest.plan.launches, environment.graph.spec("x0").shape
+    done = BufferSpec(name="done", dtype="f32", shape=(rows, columns))
+    first = replace(work, args=tuple((field, "done" if field == "out" else value) for field, value in work.args))
+    last = Launch(symbol="give", args=(("done", "done"), ("out", "out"), ("rows", rows), ("n", columns)))
+    return replace(honest, plan=replace(honest.plan, packed=(done,), prepare=(first,), launches=(last,)))

@@ -1,0 +1,108 @@
+"""Attacks on the values that are compared, through the real judge, without the screen."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import ExitStack
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.environment.session import Environment
+from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.records import Outcome, Tier
+from kernel_assistant.targets.base import DeviceFacts
+from tests.hostile.plan_attacks import HONEST
+from tests.hostile.plan_task import opened_text, softmax_candidate, softmax_text
+from tests.hostile.plan_value_attacks import (
+    HARMLESS,
+    HONEST_LINEAR,
+    HONEST_SUMS,
+    KEPT,
+    LINEAR,
+    QUICK,
+    STRICT,
+    SUMS,
+    candidate,
+    prepared,
+)
+
+NAMES = {LINEAR: "linear", SUMS: "sums"}
+SOFTMAX = softmax_text(32, 4096)
+
+
+@pytest.fixture(scope="module")
+def environments(
+    worker: WorkerClient, device: DeviceFacts, cache_dir: Path, tmp_path_factory: pytest.TempPathFactory
+) -> Iterator[dict[str, Environment]]:
+    """By the module's text, each opened when it is asked for: a worker has one task open at a time."""
+    with ExitStack() as stack:
+        yield Opened(stack, tmp_path_factory, worker, device, cache_dir)
+
+
+class Opened(dict[str, Environment]):
+    """Opens one module at a time."""
+
+    def __init__(
+        self,
+        stack: ExitStack,
+        folders: pytest.TempPathFactory,
+        worker: WorkerClient,
+        device: DeviceFacts,
+        cache_dir: Path,
+    ) -> None:
+        super().__init__()
+        self._stack, self._folders, self._rest = stack, folders, (worker, device, cache_dir)
+
+    def __missing__(self, text: str) -> Environment:
+        self.clear()
+        self._stack.close()
+        self[text] = self._stack.enter_context(opened_text(text, self._folders.mktemp("values"), *self._rest))
+        return self[text]
+
+
+def of_all(attacks: dict[str, dict[str, object]]) -> list[object]:
+    return [pytest.param(text, name, id=f"{NAMES[text]}: {name}") for text, named in attacks.items() for name in named]
+
+
+@pytest.mark.parametrize(("text", "source"), [(LINEAR, HONEST_LINEAR), (SUMS, HONEST_SUMS)], ids=["linear", "sums"])
+def test_honest_kernel_is_correct(environments: dict[str, Environment], text: str, source: str) -> None:
+    environment = environments[text]
+    for tier in (Tier.verify, Tier.quick, Tier.full):
+        evaluation = environment.evaluate([candidate(environment, source)], tier)[0]
+        assert evaluation.outcome is Outcome.correct, evaluation.message
+
+
+@pytest.mark.usefixtures("unscreened")
+@pytest.mark.parametrize(("text", "name"), of_all(QUICK))
+def test_attack_is_not_correct(environments: dict[str, Environment], text: str, name: str) -> None:
+    source, outcomes = QUICK[text][name]
+    environment = environments[text]
+    evaluation = environment.evaluate([candidate(environment, source)], Tier.quick)[0]
+    assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
+
+
+@pytest.mark.usefixtures("unscreened")
+@pytest.mark.parametrize(("text", "name"), of_all(HARMLESS))
+def test_attack_never_gains_time(environments: dict[str, Environment], text: str, name: str) -> None:
+    environment = environments[text]
+    evaluation = environment.evaluate([candidate(environment, HARMLESS[text][name])], Tier.full)[0]
+    assert evaluation.outcome is Outcome.correct, evaluation.message
+
+
+def test_nothing_is_kept_from_one_input_to_the_next(environments: dict[str, Environment]) -> None:
+    """Without timing, too: rewards with nominal times rest on the tier `verify`."""
+    environment = environments[SOFTMAX]
+    honest, kept = softmax_candidate(environment, HONEST), softmax_candidate(environment, KEPT)
+    found = environment.evaluate([honest, kept, prepared(environment, HONEST)], Tier.verify)
+    assert [one.outcome for one in found] == [Outcome.correct, Outcome.incorrect, Outcome.incorrect]
+
+
+@pytest.mark.usefixtures("unscreened")
+def test_strict_is_strict_while_timed(
+    worker: WorkerClient, device: DeviceFacts, cache_dir: Path, tmp_path: Path
+) -> None:
+    with opened_text(SOFTMAX, tmp_path, worker, device, cache_dir, "strict") as environment:
+        for source, outcome in ((HONEST, Outcome.correct), (STRICT, Outcome.cheating)):
+            evaluation = environment.evaluate([softmax_candidate(environment, source)], Tier.quick)[0]
+            assert evaluation.outcome is outcome, evaluation.message

@@ -1,0 +1,129 @@
+"""Repeated measurements: a kernel compared with itself stays equal, and a small gain is found more often."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+
+import pytest
+
+from kernel_assistant.environment.repeated_measurement import MOST_LOOKS, Answer, RepeatedMeasurement
+from kernel_assistant.events import Progress
+from kernel_assistant.records import Gain, Outcome, Timing
+from kernel_assistant.records.codec import from_builtins
+from kernel_assistant.worker.measuring.repeated_measurement import SPENT, confidence_of, interval_at
+from kernel_assistant.worker.measuring.statistics import CONFIDENCE, paired_interval
+from kernel_assistant.worker.measuring.timing import LEAST_ROUNDS, Round, Series
+
+ROUNDS = 28
+Noise = Callable[[], float]
+
+
+def quiet(chance: random.Random) -> Noise:
+    return lambda: chance.gauss(0, 0.02)
+
+
+def shared(chance: random.Random) -> Noise:
+    """Noise of neighbours: every round varies by 6%, and one round in ten is disturbed, on either side."""
+    return lambda: chance.gauss(0, 0.06) + (chance.gauss(0, 0.3) if chance.random() < 0.1 else 0.0)
+
+
+def busy(chance: random.Random) -> Noise:
+    return lambda: chance.gauss(0, 0.035)
+
+
+class Measured:
+    """A candidate with a known gain, as the judge would measure it: each repetition adds rounds to the earlier ones."""
+
+    def __init__(self, true: float, noise: Noise) -> None:
+        self.true, self._noise, self.looks = true, noise, 0
+        self._ratios: list[float] = []
+
+    def profile(self, look: tuple[int, int]) -> Answer:
+        self.looks += 1
+        self._ratios += [self.true * math.exp(self._noise()) for _ in range(ROUNDS)]
+        speedup, low, high = interval_at(self._ratios, *look)
+        timing = {"candidate_ms": 1.0, "eager_ms": speedup, "speedup_vs_eager": speedup}
+        return {"outcome": "correct", "timing": {**timing, "speedup_vs_eager_ci": [low, high]}}
+
+
+def verdict(measured: Measured, looks: int) -> Gain:
+    answer = RepeatedMeasurement(looks).until_clear(measured.profile, lambda event: None)
+    return from_builtins(answer["timing"], Timing).vs_eager
+
+
+@pytest.mark.parametrize("noise", [quiet, shared])
+def test_same_against_same_is_called_different_at_most_twice_in_200_over_all_looks(noise):
+    chance = random.Random(20251125)
+    verdicts = [verdict(Measured(1.0, noise(chance)), MOST_LOOKS) for _ in range(200)]
+    assert sum(one in (Gain.faster, Gain.slower) for one in verdicts) <= 2
+
+
+def test_a_small_gain_is_found_more_often_and_never_called_none():
+    found = {}
+    for looks in (1, MOST_LOOKS):
+        noise = busy(random.Random(7))
+        found[looks] = [verdict(Measured(1.05, noise), looks) for _ in range(100)]
+    once, again = (sum(one is Gain.faster for one in found[looks]) for looks in (1, MOST_LOOKS))
+    assert again > once + 10
+    assert Gain.no_gain not in found[MOST_LOOKS] and Gain.slower not in found[MOST_LOOKS]
+
+
+def test_what_is_clear_is_looked_at_once_and_what_stays_unclear_three_times():
+    clear = Measured(1.5, quiet(random.Random(1)))
+    assert (verdict(clear, MOST_LOOKS), clear.looks) == (Gain.faster, 1)
+    unclear = Measured(1.02, shared(random.Random(1)))
+    assert (verdict(unclear, MOST_LOOKS), unclear.looks) == (Gain.unclear, MOST_LOOKS)
+    none = Measured(0.99, lambda: 0.0)
+    assert (verdict(none, MOST_LOOKS), none.looks) == (Gain.no_gain, 1)
+
+
+def test_no_look_is_begun_that_ends_too_late_and_each_is_told():
+    told: list[str] = []
+    late = Measured(1.02, shared(random.Random(1)))
+    RepeatedMeasurement(MOST_LOOKS, until=0.0).until_clear(late.profile, lambda event: None)
+    assert late.looks == 1
+    RepeatedMeasurement(MOST_LOOKS).until_clear(
+        late.profile, lambda event: told.append(event.message) if isinstance(event, Progress) else None
+    )
+    assert [words.rpartition(", ")[2] for words in told] == ["look 2 of up to 3", "look 3 of up to 3"]
+
+
+def test_what_other_work_disturbs_later_leaves_the_first_look_standing():
+    measured = Measured(1.02, shared(random.Random(1)))
+    answers = iter([measured.profile((1, MOST_LOOKS)), {"outcome": Outcome.inconclusive.value, "message": "odd"}])
+    found = RepeatedMeasurement(MOST_LOOKS).until_clear(lambda look: next(answers), lambda event: None)
+    assert found["outcome"] == "correct"
+    wrong = {"outcome": Outcome.cheating.value, "message": "other values while timed"}
+    answers = iter([measured.profile((1, MOST_LOOKS)), wrong])
+    assert RepeatedMeasurement(MOST_LOOKS).until_clear(lambda look: next(answers), lambda event: None) is wrong
+
+
+def test_the_looks_spend_no_more_than_one_may():
+    spent = [1 - confidence_of(look, MOST_LOOKS) for look in range(1, MOST_LOOKS + 1)]
+    assert math.fsum(spent) == pytest.approx(1 - CONFIDENCE) and math.fsum(SPENT) == 1.0
+    assert len(SPENT) == MOST_LOOKS
+    assert confidence_of(1, 1) == CONFIDENCE
+    # A series that ends early has enough rounds for the first look.
+    assert paired_interval([1.1] * LEAST_ROUNDS, confidence_of(1, MOST_LOOKS))[1] > 0.0
+
+
+def test_the_truth_is_in_all_three_intervals_as_often_as_they_say():
+    chance, missed = random.Random(99), 0
+    for _ in range(1000):
+        ratios: list[float] = []
+        held = True
+        for look in range(1, MOST_LOOKS + 1):
+            ratios += [1.05 * math.exp(chance.gauss(0, 0.03)) for _ in range(LEAST_ROUNDS)]
+            _, low, high = paired_interval(ratios, confidence_of(look, MOST_LOOKS))
+            held &= low <= 1.05 <= high
+        missed += not held
+    # 0.1% of 1000 is 1, with a standard deviation of 1.
+    assert missed <= 5
+
+
+def test_rounds_of_two_looks_are_judged_as_one_series():
+    first, second = (Series([Round({"candidate": 1.0, "compile": ms})], [(1.0, 1.0)], 3) for ms in (2.0, 4.0))
+    both = second.behind(first)
+    assert (both.ratios("compile", "candidate"), both.calls, len(both.growth)) == ([2.0, 4.0], 6, 2)

@@ -1,0 +1,167 @@
+"""Classes of installed libraries in an editor: the library's files do not change, and a program of the user gets a
+line.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import subprocess
+import sys
+
+import pytest
+import pytest_asyncio
+from lsprotocol import types
+from pygls.exceptions import JsonRpcException
+
+from tests.common.vendor import LAYERS, PROGRAM, installed
+from tests.lsp.editor import MODEL
+
+pytestmark = pytest.mark.asyncio
+IMPORT = "import kernels_for_vendor"
+
+
+@pytest.fixture
+def files(workspace):
+    return installed(workspace)
+
+
+@pytest.fixture
+def verified(files, improved):
+    """A job that improved the library's class, and a program beside it."""
+    library, program = files
+    library.write_text(MODEL)
+    improved(library, MODEL)
+    return library, program
+
+
+@pytest_asyncio.fixture
+async def editor(start_editor, verified):
+    editor = await start_editor()
+    editor.open(verified[0])
+    await editor.until_lens(verified[0], "Apply")
+    return editor
+
+
+async def test_apply_asks_for_a_program_and_undo_takes_its_line_back(editor, verified, workspace):
+    library, program = verified
+    shown = await editor.command("diff", library, "Gate")
+    assert shown["before"] == shown["after"] == MODEL and "sources/gate.cpp" in shown["kernels"]
+
+    needed = await editor.command("apply", library, "Gate")
+    assert needed["applied"] is None and needed["needs"] == "program"
+    assert "whose file stays as it is" in needed["message"]
+    assert needed["choices"][-1]["arguments"][0]["into"] == ""
+    assert not (workspace / "kernels_for_vendor").exists()
+
+    applied = await editor.command("apply", library, "Gate", into=program.as_uri())
+    assert applied["applied"] == "Gate" and not applied["edited"] and applied["path"] == str(program)
+    assert IMPORT in program.read_text() and library.read_text() == MODEL
+    titles = await editor.until_lens(library, "Undo")
+    assert not any("Apply" in title for title in titles), titles
+
+    undone = await editor.command("undo", library, "Gate")
+    assert undone["undone"] == ["Gate"] and not undone["edited"]
+    assert program.read_text() == PROGRAM and not (workspace / "kernels_for_vendor").exists()
+    await editor.until_lens(library, "Apply")
+    with pytest.raises(JsonRpcException, match="no kernels are applied to Gate in this workspace"):
+        await editor.command("undo", library, "Gate")
+
+
+async def test_without_a_program_the_line_is_told(editor, verified, workspace):
+    applied = await editor.command("apply", verified[0], "Gate", into="")
+    assert applied["importLine"].startswith(IMPORT) and verified[1].read_text() == PROGRAM
+    assert (workspace / "kernels_for_vendor" / "manifest.json").is_file()
+    await editor.until_lens(verified[0], "Undo")
+
+
+async def test_a_program_with_unsaved_changes_is_left_alone(editor, verified, workspace):
+    library, program = verified
+    editor.open(program)
+    editor.type(program, "range(3)", "range(4)")
+    with pytest.raises(JsonRpcException, match=r"main\.py has unsaved changes"):
+        await editor.command("apply", library, "Gate", into=program.as_uri())
+    assert not (workspace / "kernels_for_vendor").exists()
+    editor.save(program)
+    await editor.command("apply", library, "Gate", into=program.as_uri())
+    assert IMPORT in program.read_text() and "range(4)" in program.read_text()
+
+
+async def test_kernels_that_somebody_else_applied_are_seen(start_editor, verified, workspace):
+    library, _ = verified
+    one = await start_editor()
+    one.open(library)
+    await one.until_lens(library, "Apply")
+    await one.command("apply", library, "Gate", into="")
+    manifest = workspace / "kernels_for_vendor" / "manifest.json"
+    other = await start_editor()
+    other.open(library)
+    await other.until_lens(library, "Undo")
+    package = manifest.parent.rename(workspace / "away")
+    change = types.FileEvent(uri=manifest.as_uri(), type=types.FileChangeType.Deleted)
+    other.client.workspace_did_change_watched_files(types.DidChangeWatchedFilesParams(changes=[change]))
+    await other.until_lens(library, "Apply")
+    assert package.is_dir()
+
+
+async def test_an_editor_without_questions_of_its_own_asks_which_program(start_editor, verified):
+    library, program = verified
+    editor = await start_editor(options={})
+    asked = []
+
+    @editor.client.feature(types.WINDOW_SHOW_MESSAGE_REQUEST)
+    def ask(params: types.ShowMessageRequestParams):
+        asked.append(params)
+        return params.actions[-1]
+
+    editor.open(library)
+    await editor.until_lens(library, "Apply")
+    await editor.command("apply", library, "Gate")
+    await editor.until_message(f"add this line to your program: {IMPORT}")
+    assert "whose file stays as it is" in asked[0].message
+    assert program.read_text() == PROGRAM
+
+
+async def test_nothing_is_drafted_into_a_librarys_file(start_editor, files):
+    library, _ = files
+    editor = await start_editor()
+    editor.open(library)
+    needed = await editor.command("optimize", library, "Gate")
+    assert [one["arguments"][0]["how"] for one in needed["choices"]] == ["record"]
+    assert needed["message"] == "Gate is of an installed library, and no scan kept inputs of it"
+    with pytest.raises(JsonRpcException, match="whose file stays as it is"):
+        await editor.command("inputs", library, "Gate", how="draft")
+    assert editor.text(library) == LAYERS
+
+
+@pytest.mark.slow
+async def test_from_a_scan_to_the_programs_kernels_and_back(start_editor, files, workspace, monkeypatch, python_path):
+    for name, value in {"TURNS": "1", "BUDGET": "300", "FREE_WINS": "false", "PYTHON": sys.executable}.items():
+        monkeypatch.setenv(f"KERNEL_ASSISTANT_{name}", value)
+    library, program = files
+    monkeypatch.setenv("PYTHONPATH", f"{library.parents[1]}:{python_path}")  # a worker finds what is installed
+    editor = await start_editor()
+    found = await editor.command("scan", program, program=["python", "main.py"])
+    assert [(row["name"], row["path"]) for row in found["classes"]] == [("Gate", str(library))]
+
+    editor.open(library)
+    begun = await editor.command("optimize", library, "Gate")
+    ended = await editor.until_job(begun["job"], "finished", "failed", seconds=400)
+    assert ended["state"] == "finished", str(ended)
+    named = {"job": begun["job"], "force": True}
+    needed = await editor.command("apply", library, "Gate", **named)
+    first = needed["choices"][0]
+    assert first["title"] == "Into main.py"
+    await editor.command("apply", **first["arguments"][0])
+    await editor.until_lens(library, "Undo")
+    run = [sys.executable, program]
+    ran = await asyncio.to_thread(subprocess.run, run, capture_output=True, text=True, check=True)
+    assert "'Gate': {'kernel': 3" in ran.stdout, ran.stdout + ran.stderr
+
+    checked = await editor.command("verify", library, "Gate")
+    await editor.until_job(checked["job"], "finished", "failed", seconds=400)
+    await editor.until_message("vendor.layers:Gate: ")
+    (verdict,) = [one.message for one in editor.client.messages if "vendor.layers:Gate: " in one.message]
+    assert ": ok: " in verdict or ": slower: " in verdict
+    await editor.command("undo", library, "Gate")
+    assert program.read_text() == PROGRAM and library.read_text() == LAYERS
+    assert not (workspace / "kernels_for_vendor").exists()

@@ -1,0 +1,1 @@
+"""Evaluating candidates for training: workers that open tasks, build ahead and judge."""

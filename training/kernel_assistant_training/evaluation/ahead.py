@@ -1,0 +1,68 @@
+"""A compiler that builds candidates in the background before they are needed, while other candidates are measured."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Collection, Iterable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+from kernel_assistant.environment.builds.compile import Binary, CompileFailure, Compiler
+from kernel_assistant.records import Candidate
+from kernel_assistant.sandbox.contract import Sandbox
+from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant.worker.device_lock import DeviceLock
+
+#: Added to the niceness of background builds: measurements go first.
+NICER = 5
+
+
+class AheadCompiler(Compiler):
+    """Builds each candidate passed to `begin` once and keeps the result, failures included; builds others as `Compiler`
+    does. Thread-safe.
+
+    With `cores`, background builds run on those alone, away from the cores that are used for measurements.
+    """
+
+    def __init__(
+        self,
+        device: DeviceFacts,
+        sandbox: Sandbox,
+        cache_dir: Path,
+        cancel: threading.Event,
+        *,
+        threads: int,
+        cores: Collection[int] = (),
+        lock: DeviceLock | None = None,
+    ) -> None:
+        super().__init__(device, sandbox, cache_dir, cancel, lock)
+        self._pool = ThreadPoolExecutor(threads, "ahead", initializer=_be_nice, initargs=(cores,))
+        self._begun: dict[str, Future[Binary | CompileFailure]] = {}
+
+    def begin(self, candidates: Iterable[Candidate]) -> None:
+        for candidate in candidates:
+            if candidate.hash() not in self._begun:
+                self._begun[candidate.hash()] = self._pool.submit(super().build, candidate)
+
+    def build(self, candidate: Candidate) -> Binary | CompileFailure:
+        begun = self._begun.get(candidate.hash())
+        return super().build(candidate) if begun is None else begun.result()
+
+    def forget(self, candidates: Iterable[Candidate]) -> None:
+        """Drop these candidates and cancel their builds that have not begun."""
+        for candidate in candidates:
+            begun = self._begun.pop(candidate.hash(), None)
+            if begun is not None:
+                begun.cancel()
+
+    def close(self) -> None:
+        self._pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _be_nice(cores: Collection[int]) -> None:
+    """Lowers the priority of this thread and of the compilers that it starts, and binds them to `cores`."""
+    here = threading.get_native_id()
+    os.setpriority(os.PRIO_PROCESS, here, min(os.getpriority(os.PRIO_PROCESS, here) + NICER, 19))
+    if cores:
+        os.sched_setaffinity(here, cores)

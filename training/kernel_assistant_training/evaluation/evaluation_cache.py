@@ -1,0 +1,37 @@
+"""Evaluations of one open task, shared by its conversations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import msgspec
+
+from kernel_assistant.environment.session import Environment
+from kernel_assistant.records import Candidate, Evaluation, Tier
+from kernel_assistant_training.nominal import nominal_times
+
+
+class EvaluationCache:
+    """Evaluates identical candidates once. An evaluation that is repeated from the cache has no `seconds`. On the
+    `clock` "nominal" times are those of `nominal.py`.
+    """
+
+    def __init__(self, environment: Environment, clock: str = "measured") -> None:
+        self.environment, self._clock = environment, clock
+        self._evaluations: dict[tuple[str, Tier], Evaluation] = {}
+
+    def evaluate(self, candidates: Sequence[Candidate], tier: Tier) -> tuple[Evaluation, ...]:
+        """One evaluation for each candidate, in order."""
+        return tuple(self._one(candidate, tier) for candidate in candidates)
+
+    def _one(self, candidate: Candidate, tier: Tier) -> Evaluation:
+        key = candidate.hash(), tier
+        known = self._evaluations.get(key)
+        if known is not None:
+            return msgspec.structs.replace(known, seconds={})
+        if self._clock == "nominal":
+            evaluation = nominal_times(self.environment.evaluate([candidate], Tier.verify)[0], self.environment.graph)
+        else:
+            evaluation = self.environment.evaluate([candidate], tier)[0]
+        self._evaluations[key] = evaluation
+        return evaluation

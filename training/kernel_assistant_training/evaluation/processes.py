@@ -1,0 +1,63 @@
+"""Processes of one stage that evaluate side by side, each with an evaluation worker."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from multiprocessing import get_context
+from multiprocessing.connection import wait
+from multiprocessing.context import SpawnProcess
+from typing import TypeVarTuple
+
+from kernel_assistant_training.interrupts import Interrupted, belong_to_parent
+
+Arguments = TypeVarTuple("Arguments")
+
+
+def side_by_side(
+    main: Callable[[*Arguments], None],
+    parts: Sequence[tuple[*Arguments]],
+    *,
+    report: Callable[[], None] = lambda: None,
+    seconds: float | None = None,
+    again: Callable[[tuple[*Arguments], float], bool] = lambda part, lived: False,
+) -> list[int]:
+    """Run `main` with the arguments of each part in a process of its own, until all have ended. Returns the exit codes
+    of those that failed.
+
+    `report` is called when a process has ended, and every `seconds`. A failed process is started again if `again`,
+    called with its arguments and the seconds that it lived, returns True. The processes end with this one.
+    """
+    context, failed = get_context("spawn"), list[int]()
+    running: dict[SpawnProcess, tuple[tuple[*Arguments], float]] = {}
+
+    def begin(part: tuple[*Arguments]) -> None:
+        process = context.Process(target=_run, args=(main, part))
+        process.start()
+        running[process] = part, time.monotonic()
+
+    try:
+        for part in parts:
+            begin(part)
+        while running:
+            wait([process.sentinel for process in running], seconds)
+            for process in [one for one in running if not one.is_alive()]:
+                process.join()
+                part, began = running.pop(process)
+                if process.exitcode:
+                    failed.append(process.exitcode)
+                    if again(part, time.monotonic() - began):
+                        begin(part)
+            report()
+    finally:
+        for process in running:
+            process.terminate()
+    return failed
+
+
+def _run(main: Callable[[*Arguments], None], part: tuple[*Arguments]) -> None:
+    belong_to_parent()
+    try:
+        main(*part)
+    except Interrupted as error:
+        raise SystemExit(error.exit_code) from error

@@ -1,0 +1,57 @@
+"""Draws or makes the tasks to play: tasks of one split that are small enough to open quickly."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from random import Random
+
+from kernel_assistant.records import KernelTask, Numerics, OpGraph
+from kernel_assistant.records.canonical import Canonical, canonical
+from kernel_assistant.source.build import build_task
+from kernel_assistant_training.synth import fitted, module_text, split
+from kernel_assistant_training.synth.memory import traffic
+from kernel_assistant_training.synth.narrow import Narrow
+
+#: Largest sum of input and output bytes; `fitted` sets the smallest.
+MOST_BYTES = {"cpu": 16 << 20, "cuda": 128 << 20}
+#: Number of graphs to try: a narrow set of tasks may have a handful of keys in a split, or none.
+TRIES = 1500
+
+
+@dataclass(frozen=True)
+class Task:
+    """`key` is that of the canonical graph, `level` the number of steps."""
+
+    key: str
+    level: int
+    graph: OpGraph
+    canonical: Canonical
+    kernel_task: KernelTask
+
+
+def of_graph(graph: OpGraph, target: str, level: int = 1) -> Task:
+    task = canonical(graph)
+    key = task.key()
+    described = build_task(
+        f"/nowhere/task_{key}.py", target=target, numerics=Numerics.kernelbench, text=module_text(graph)
+    )
+    return Task(key, level, graph, task, described)
+
+
+def synthesised(
+    target: str, random: Random, level: Callable[[], int], wanted: str, seen: set[str], narrow: Narrow
+) -> Task | None:
+    """Makes a task of split `wanted` with `level()` steps whose key is not in `seen`, and adds the key to `seen`.
+    Returns None if none of `TRIES` random graphs fits.
+    """
+    for _ in range(TRIES):
+        steps = level()
+        graph = fitted(narrow.sample(random, steps), target, random)
+        if graph is None or traffic(graph) > MOST_BYTES[target]:
+            continue
+        task = canonical(graph)
+        if split(task) == wanted and task.key() not in seen:
+            seen.add(task.key())
+            return of_graph(graph, target, steps)
+    return None

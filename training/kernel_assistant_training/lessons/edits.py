@@ -1,0 +1,68 @@
+"""Small edits at a random position of a source: in its code, or in the comment lines that describe its launches.
+Pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from random import Random
+
+#: An edit of a source; returns None if it does not apply.
+Edit = Callable[[str, Random], str | None]
+Replacement = str | Callable[[re.Match[str]], str]
+
+
+def in_code(pattern: str, replacement: Replacement) -> Edit:
+    """Replaces one match in a line of code; `replacement` as in `re.sub`."""
+    return _edit(pattern, replacement, _is_code)
+
+
+def in_head(pattern: str, replacement: Replacement) -> Edit:
+    """Replaces one match in a comment line that describes launches."""
+    return _edit(pattern, replacement, lambda line: not _is_code(line) and line.lstrip().startswith("//"))
+
+
+def one_of(*edits: Edit) -> Edit:
+    """One of the edits that apply to the source, each with the same probability."""
+
+    def apply(source: str, random: Random) -> str | None:
+        for edit in random.sample(edits, len(edits)):
+            changed = edit(source, random)
+            if changed is not None:
+                return changed
+        return None
+
+    return apply
+
+
+def swap(pattern: str, names: Sequence[str]) -> Edit:
+    """Replaces one occurrence of a name by another name from `names`; `{}` in `pattern` stands for the name."""
+    pairs = [(old, new) for old in names for new in names if old != new]
+    return one_of(*(in_code(pattern.format(re.escape(old)), pattern_to(old, new)) for old, new in pairs))
+
+
+def pattern_to(old: str, new: str) -> Callable[[re.Match[str]], str]:
+    return lambda match: match[0].replace(old, new, 1)
+
+
+def _edit(pattern: str, replacement: Replacement, wanted: Callable[[str], bool]) -> Edit:
+    compiled = re.compile(pattern)
+
+    def apply(source: str, random: Random) -> str | None:
+        lines = source.split("\n")
+        matches = [
+            (number, match) for number, line in enumerate(lines) if wanted(line) for match in compiled.finditer(line)
+        ]
+        if not matches:
+            return None
+        number, match = random.choice(matches)
+        new = match.expand(replacement) if isinstance(replacement, str) else replacement(match)
+        lines[number] = lines[number][: match.start()] + new + lines[number][match.end() :]
+        changed = "\n".join(lines)
+        return changed if changed != source else None
+
+    return apply
+
+
+def _is_code(line: str) -> bool:
+    return not line.lstrip().startswith(("//", "#"))

@@ -1,0 +1,160 @@
+"""The replies that a teacher plans for one conversation, and how it reacts to observations. Pure.
+
+A lesson is a list of replies. Which one comes next depends on the observation alone, so that a model that reads the
+conversation can make the same decision.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from enum import Enum
+from random import Random
+
+from kernel_assistant.agent.directives import UNITS, read_constants
+from kernel_assistant.serving.template import write_call
+from kernel_assistant_training.lessons.faults import faulty
+from kernel_assistant_training.lessons.slow import slowed
+
+FINISH = write_call("finish", "{}")
+LANGUAGE = {"cuda": "cuda", "cpu": "cpp"}
+#: From this share of the roofline on there is nothing left to improve.
+NEAR_FLOOR = 0.9
+#: Probabilities that a lesson has a fault, a second one after it, a slow schedule first, and another attempt at the
+#: end.
+FAULTS, SECOND_FAULT, SLOW, TRY = 0.55, 0.1, 0.3, 0.25
+#: At most so many lessons of a task with a fault for each without one: some tasks have few without.
+MOST_FAULTS = 1.25
+#: Share of slow schedules that are slowed on purpose, instead of another schedule of the teacher.
+SLOWED = 0.6
+_SET = re.compile(r"^\s*// set:.*$", re.MULTILINE)
+_OK = re.compile(r"^ok (\S+) .*\bfloor (\S+)")
+
+
+class ReplyKind(str, Enum):
+    """The role of a reply. A `fault` must be judged wrong; everything else must be right."""
+
+    fault = "fault"
+    slow = "slow"
+    answer = "answer"
+    attempt = "try"
+    finish = "finish"
+
+
+@dataclass(frozen=True)
+class TeacherReply:
+    """One reply of the teacher. `source` is the candidate's source; `fault` names its mistake, and such a reply is not
+    learned."""
+
+    kind: ReplyKind
+    text: str
+    source: str = ""
+    fault: str = ""
+
+
+@dataclass(frozen=True)
+class Lesson:
+    """`sayings` are the planned replies without the final `finish`; `behaviours` name what the lesson shows."""
+
+    sayings: tuple[TeacherReply, ...]
+
+    @property
+    def sources(self) -> tuple[str, ...]:
+        """The source of each reply, in order."""
+        return tuple(one.source for one in self.sayings)
+
+    @property
+    def begins_with_fault(self) -> bool:
+        return self.sayings[0].kind is ReplyKind.fault
+
+    @property
+    def behaviours(self) -> tuple[str, ...]:
+        """The names of what the lesson shows, in the order of its replies; ("first",) if the lesson has only one
+        source.
+        """
+        named = [one.fault or one.kind.value for one in self.sayings if one.kind is not ReplyKind.answer]
+        return tuple(named) or ("first",)
+
+    def next(self, index: int, observation: str) -> TeacherReply | None:
+        """The reply after number `index`, given its `observation`; None if the observation contradicts the lesson."""
+        reply = self.sayings[index]
+        right = observation.startswith("ok ")
+        if right == (reply.kind is ReplyKind.fault) or (reply.fault and near_floor(observation)):
+            return None
+        if index + 1 == len(self.sayings) or (right and near_floor(observation)):
+            return TeacherReply(ReplyKind.finish, FINISH)
+        return self.sayings[index + 1]
+
+
+def lesson(sources: Sequence[str], target: str, random: Random, faults: float = FAULTS) -> Lesson:
+    """A lesson from right `sources`, the best guess first. Raises ValueError without sources."""
+    if not sources:
+        raise ValueError("a lesson needs an answer")
+    others = list(sources[1:])
+    first, kind, how = sources[0], ReplyKind.answer, ""
+    if random.random() < SLOW:
+        slow = slowed(sources[0], target, random) if not others or random.random() < SLOWED else None
+        if slow is not None:
+            first, kind, how = slow, ReplyKind.slow, "slowed"
+        elif others:
+            first, kind = others.pop(random.randrange(len(others))), ReplyKind.slow
+    replies = _mistakes(first, target, random, faults)
+    replies.append(TeacherReply(kind, fence(first, target), first, how))
+    if kind is ReplyKind.slow:
+        replies.append(_changed(ReplyKind.answer, first, sources[0], target))
+    if others and random.random() < TRY:
+        replies.append(_changed(ReplyKind.attempt, sources[0], random.choice(others), target))
+    return Lesson(tuple(replies))
+
+
+def lessons(sources: Sequence[str], target: str, random: Random, count: int, faults: float = FAULTS) -> list[Lesson]:
+    """At most `count` different lessons from the same right sources. Raises ValueError without sources."""
+    chosen: dict[tuple[str, ...], Lesson] = {}
+    broken = 0
+    for _ in range(6 * count):
+        one = lesson(sources, target, random, faults)
+        room = MOST_FAULTS * (len(chosen) - broken) + 1 - broken
+        if one.sources in chosen or (one.begins_with_fault and room < 1):
+            continue
+        chosen[one.sources] = one
+        broken += one.begins_with_fault
+        if len(chosen) == count:
+            break
+    return list(chosen.values())
+
+
+def fence(source: str, target: str) -> str:
+    """The reply, a fenced code block, whose candidate is `source`."""
+    return f"```{LANGUAGE[target]}\n{source.rstrip()}\n```"
+
+
+def near_floor(observation: str) -> bool:
+    match = _OK.match(observation)
+    return match is not None and float(match[2]) >= NEAR_FLOOR * float(match[1])
+
+
+def candidate_file(target: str) -> str:
+    """The name of the source file in the compact profile."""
+    return "kernel" + UNITS[target][0]
+
+
+def _mistakes(source: str, target: str, random: Random, share: float) -> list[TeacherReply]:
+    """Up to two different faulty versions of a source, as replies."""
+    mistakes: list[TeacherReply] = []
+    while len(mistakes) < 2 and random.random() < (SECOND_FAULT if mistakes else share):
+        wrong = faulty(source, target, random)
+        if wrong is None or any(wrong.source == one.source for one in mistakes):
+            break
+        mistakes.append(TeacherReply(ReplyKind.fault, fence(wrong.source, target), wrong.source, wrong.fault))
+    return mistakes
+
+
+def _changed(kind: ReplyKind, before: str, after: str, target: str) -> TeacherReply:
+    """The reply that goes from `before` to `after`: a `plan:` line if only constants differ, else the whole source."""
+    if _SET.sub("", before, count=1) == _SET.sub("", after, count=1):
+        old, new = (read_constants(match[0]) if (match := _SET.search(text)) else {} for text in (before, after))
+        changes = {name: value for name, value in new.items() if old.get(name) != value}
+        if changes and set(old) == set(new):
+            return TeacherReply(kind, "plan: " + " ".join(f"{name}={value}" for name, value in changes.items()), after)
+    return TeacherReply(kind, fence(after, target), after)

@@ -1,0 +1,47 @@
+"""The checkpoints of a run, by the names that users give them."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from kernel_assistant.errors import UsageError
+
+_CHECKPOINT = re.compile(r"checkpoint-(\d{6})")
+#: Names that are allowed besides a number.
+WORDS = ("newest", "first", "all")
+
+
+def checkpoints(run: Path) -> dict[int, Path]:
+    """The folders of checkpoints by number of iteration, ascending."""
+    matches = ((_CHECKPOINT.fullmatch(path.name), path) for path in run.glob("checkpoint-*"))
+    return dict(sorted((int(match[1]), path) for match, path in matches if match))
+
+
+def chosen(run: Path, word: str) -> dict[int, Path]:
+    """The checkpoints that `word`, a number or one of WORDS, names. Raises UsageError, which lists the existing
+    checkpoints.
+    """
+    there = checkpoints(run)
+    if not there:
+        below = sorted(path.name for path in run.glob("*") if path.is_dir() and checkpoints(path))
+        named = f"those of {', '.join(below)} are runs of their own" if below else "name the folder of a run of PPO"
+        raise UsageError(f"{run} has no checkpoints", named)
+    if word == "all":
+        return there
+    if word in WORDS:
+        number = max(there) if word == "newest" else min(there)
+    elif not word.isdecimal() or int(word) not in there:
+        named = ", ".join(map(str, there))
+        raise UsageError(f"{run} has no checkpoint {word}", f"use one of {named}, or {', '.join(WORDS)}")
+    else:
+        number = int(word)
+    return {number: there[number]}
+
+
+def one(run: Path, word: str) -> Path:
+    """The checkpoint that `word` names. Raises UsageError if it names several, or none."""
+    matching = chosen(run, word)
+    if len(matching) > 1:
+        raise UsageError(f"--checkpoint {word} is {len(matching)} checkpoints", "name one of them")
+    return next(iter(matching.values()))

@@ -1,0 +1,1 @@
+"""Chat formats: how a conversation becomes tokens."""

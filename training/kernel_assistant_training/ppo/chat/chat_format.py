@@ -1,0 +1,121 @@
+"""How a conversation becomes tokens: with the product's own vocabulary and template, or with the model's.
+
+A conversation only grows. The first prompt is tokenised once; after each sampled reply, only the text up to the next
+reply is added. Nothing is tokenised twice, and training sees exactly the tokens that were sampled.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Protocol
+
+from tokenizers import Tokenizer
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.template import (
+    CHAT_TEMPLATE,
+    TRAINING_TEMPLATE,
+    TURN_END,
+    PromptPiece,
+    assemble,
+    pieces,
+)
+from kernel_assistant_training.ppo.chat.chat_tools import Tools
+from kernel_assistant_training.ppo.trajectory import ReplySpans
+from kernel_assistant_training.tokenizer import id_of, load
+
+
+class ChatFormat(Protocol):
+    """`ends` are the tokens that end a reply, the usual one first."""
+
+    ends: tuple[int, ...]
+
+    def begin(self, messages: Sequence[Message], tools: Tools) -> list[int]:
+        """The prompt of the first reply."""
+
+    def after(self, reply: Sequence[int], messages: Sequence[Message]) -> list[int]:
+        """The tokens between a reply and the next one, which answers `messages`."""
+
+    def text(self, ids: Sequence[int]) -> str: ...
+
+
+class BuiltInChatFormat:
+    """The product's vocabulary and template. Text is never encoded as control tokens."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        self._tokenizer = tokenizer
+        tokenizer.encode_special_tokens = True
+        self.ends: tuple[int, ...] = (id_of(tokenizer, TURN_END),)
+
+    def begin(self, messages: Sequence[Message], tools: Tools) -> list[int]:
+        return assemble(pieces(messages, tools=tools), self._tokens)
+
+    def after(self, reply: Sequence[int], messages: Sequence[Message]) -> list[int]:
+        reply_piece = PromptPiece("", ids=tuple(reply))
+        closed = [reply_piece, PromptPiece(TURN_END, special=True), PromptPiece("\n"), *pieces(messages)]
+        return assemble(closed, self._tokens)[len(reply) :]
+
+    def text(self, ids: Sequence[int]) -> str:
+        return str(self._tokenizer.decode(ids, skip_special_tokens=False))
+
+    def _tokens(self, piece: PromptPiece) -> Sequence[int]:
+        if piece.special:
+            return [id_of(self._tokenizer, piece.text)]
+        ids: list[int] = self._tokenizer.encode(piece.text, add_special_tokens=False).ids
+        return ids
+
+
+def speech_of(folder: Path) -> ChatFormat:
+    """The chat format of a model's folder. Raises UsageError if it has no vocabulary."""
+    template = folder / "chat_template.jinja"
+    known = template.read_text(encoding="utf-8") if template.is_file() else ""
+    if known in (TRAINING_TEMPLATE, CHAT_TEMPLATE):
+        return BuiltInChatFormat(load(folder))
+    from kernel_assistant_training.ppo.chat.chat_format_template import TemplateChatFormat
+
+    return TemplateChatFormat.load(folder)
+
+
+class TokenizedConversation:
+    """The tokens of one conversation, as the engine reads them."""
+
+    def __init__(self, speech: ChatFormat) -> None:
+        self._speech = speech
+        self._heard: tuple[Message, ...] = ()
+        self._ids: list[int] = []
+        self._spans: list[tuple[int, int]] = []
+        self._logprobs: list[float] = []
+
+    def prompt(self, messages: Sequence[Message], tools: Tools) -> list[int]:
+        """The prompt for the next reply. `messages` must begin with the messages of the previous prompt and its reply,
+        followed by new messages; otherwise it raises UsageError.
+        """
+        if not self._spans:
+            self._ids = self._speech.begin(messages, tools)
+        elif len(self._heard) < len(messages) and _same(self._heard, messages) and messages[-1].role != "assistant":
+            begin, count = self._spans[-1]
+            self._ids += self._speech.after(self._ids[begin : begin + count], messages[len(self._heard) + 1 :])
+        else:
+            raise UsageError("the conversation was changed on the way", "train without compacting, or longer contexts")
+        self._heard = tuple(messages)
+        return list(self._ids)
+
+    def add(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
+        """Append the reply to the newest prompt."""
+        self._spans.append((len(self._ids), len(ids)))
+        self._ids += ids
+        self._logprobs += logprobs
+
+    def said(self) -> ReplySpans:
+        """All tokens up to the end of the last reply; the model never read what follows."""
+        end = sum(self._spans[-1]) if self._spans else len(self._ids)
+        return ReplySpans(tuple(self._ids[:end]), tuple(self._spans), tuple(self._logprobs))
+
+
+def _same(before: Sequence[Message], now: Sequence[Message]) -> bool:
+    """Whether messages are equal; the assistant's are not compared, since their tokens are known."""
+    return all(
+        one == other for one, other in zip(before, now, strict=False) if "assistant" not in (one.role, other.role)
+    )

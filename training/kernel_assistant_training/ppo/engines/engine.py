@@ -1,0 +1,139 @@
+"""Engines that generate replies: the decoding loop on the actor's weights, transformers for models that it cannot run,
+or vLLM."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Protocol
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant.serving.convert.shape import from_config
+from kernel_assistant_training.architecture import Llama
+from kernel_assistant_training.decode import Decoder, GenerationRequest, Reply
+from kernel_assistant_training.ppo.engines.engine_options import EngineOptions
+from kernel_assistant_training.ppo.engines.engine_transformers import TransformersEngine
+from kernel_assistant_training.ppo.model.actor import Actor
+from kernel_assistant_training.ppo.model.process_group import ProcessGroup
+
+KINDS = ("auto", "decoder", "transformers", "vllm")
+#: Commands to the other processes, see `process_group.py`.
+DECODE, LOAD = "decode", "load"
+
+
+class Engine(Protocol):
+    """The interface of engines. An engine is used by one thread only."""
+
+    def load(self, actor: Actor) -> None:
+        """Load new weights of the same model."""
+
+    def decode(self, asked: Sequence[GenerationRequest]) -> list[Reply]: ...
+
+    def rest(self) -> None:
+        """Called when no replies are needed for a while: releases GPU memory if possible."""
+
+    def close(self) -> None: ...
+
+
+class DecoderEngine:
+    """The decoding loop (`decode.py`) for Llama models with tied embeddings; weights are copied in memory."""
+
+    def __init__(self, actor: Actor, end: int, *, rows: int, context: int) -> None:
+        self._llama = Llama(from_config(_config(actor))).to(actor.device)
+        self._copy(actor)
+        self._decoder = Decoder(self._llama, end, rows=rows, context=context, device=actor.device)
+
+    def load(self, actor: Actor) -> None:
+        self._copy(actor)
+        self._decoder.load(self._llama)
+
+    def decode(self, asked: Sequence[GenerationRequest]) -> list[Reply]:
+        return self._decoder.decode(asked)
+
+    def rest(self) -> None:
+        """Does nothing and keeps the memory: the cache is small, and the CUDA graphs need its addresses."""
+
+    def close(self) -> None:
+        """Does nothing: there is nothing to release."""
+
+    def _copy(self, actor: Actor) -> None:
+        known = actor.model.state_dict()
+        self._llama.load_state_dict({name: known[name] for name in self._llama.state_dict()})
+
+
+class DistributedEngine:
+    """Several processes, each with its own weights and engine: prompts are distributed, and replies come back in
+    order."""
+
+    def __init__(self, engine: Engine, actor: Actor, together: ProcessGroup) -> None:
+        self._engine, self._actor, self._together = engine, actor, together
+
+    def load(self, actor: Actor) -> None:
+        self._together.tell(LOAD)
+        self._engine.load(actor)
+
+    def decode(self, asked: Sequence[GenerationRequest]) -> list[Reply]:
+        self._together.tell(DECODE, list(asked))
+        return self.share(asked)
+
+    def share(self, asked: Sequence[GenerationRequest]) -> list[Reply]:
+        """Decode this process's share and gather all replies; every process calls it."""
+        count = self._together.count
+        replies = self._together.every(self._engine.decode(asked[self._together.rank :: count]))
+        return [replies[number % count][number // count] for number in range(len(asked))]
+
+    def load_own(self) -> None:
+        """Load the new weights of this process's actor."""
+        self._engine.load(self._actor)
+
+    def rest(self) -> None:
+        self._engine.rest()
+
+    def close(self) -> None:
+        self._engine.close()
+
+
+def engine(
+    actor: Actor,
+    ends: Sequence[int],
+    *,
+    rows: int,
+    context: int,
+    options: EngineOptions | None = None,
+    folder: Path | None = None,
+    serving: Path | None = None,
+    together: ProcessGroup | None = None,
+) -> Engine:
+    """The decoding loop if it can run the model, unless `options` name another engine. vLLM needs the model's `folder`
+    with the vocabulary, and the folder `serving` for weights. Raises UsageError if the engine cannot run the model."""
+    options, together = options or EngineOptions(), together or ProcessGroup()
+    if options.kind == "vllm":
+        from kernel_assistant_training.ppo.engines.engine_vllm import VllmEngine
+
+        assert folder is not None and serving is not None
+        return VllmEngine(
+            actor, ends, rows=rows, context=context, options=options, folder=folder, serving=serving / "serving"
+        )
+    if actor.sharded:
+        raise UsageError("a model in parts generates by vLLM alone", "add --engine vllm, or leave --shard out")
+    fits = len(ends) == 1 and _fits(actor)
+    if options.kind == "decoder" and not fits:
+        raise UsageError("the decoding loop runs Llamas with tied embeddings alone", "use --engine transformers")
+    chosen: Engine
+    if fits and options.kind != "transformers":
+        chosen = DecoderEngine(actor, ends[0], rows=rows, context=context)
+    else:
+        chosen = TransformersEngine(actor, ends, rows=rows)
+    return chosen if together.count == 1 else DistributedEngine(chosen, actor, together)
+
+
+def _fits(actor: Actor) -> bool:
+    try:
+        return actor.adapters is None and bool(from_config(_config(actor)).tied)
+    except UsageError:
+        return False
+
+
+def _config(actor: Actor) -> dict[str, Any]:
+    config: dict[str, Any] = actor.model.config.to_dict()
+    return config

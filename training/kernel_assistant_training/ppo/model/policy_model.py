@@ -1,0 +1,85 @@
+"""The model of a stage with its learner, chat format and engine, built identically in each process of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_assistant_training.ppo.chat.chat_format import ChatFormat, speech_of
+from kernel_assistant_training.ppo.engines.engine import DECODE, LOAD, DistributedEngine, Engine, engine
+from kernel_assistant_training.ppo.engines.engine_options import EngineOptions
+from kernel_assistant_training.ppo.model.actor import WHOLE, Actor
+from kernel_assistant_training.ppo.model.base import PolicyModelOptions, folder_of
+from kernel_assistant_training.ppo.model.process_group import ProcessGroup
+from kernel_assistant_training.ppo.model.sharding import shard
+from kernel_assistant_training.ppo.updates.kl import KlControl
+from kernel_assistant_training.ppo.updates.update import UPDATE, Learner, UpdateOptions
+
+BEGIN = "begin"
+
+
+@dataclass(frozen=True)
+class PolicyModelSettings:
+    """`rows` conversations of `context` tokens are decoded together; `out` is the run's folder."""
+
+    out: Path
+    rows: int
+    context: int
+    model: PolicyModelOptions
+    engine: EngineOptions
+    update: UpdateOptions
+    shard: bool = False
+
+
+@dataclass(frozen=True)
+class PolicyModel:
+    """`replies` is None if another process runs the engine's server."""
+
+    actor: Actor
+    learner: Learner
+    speech: ChatFormat
+    replies: Engine | None
+
+    @classmethod
+    def make(
+        cls, options: PolicyModelSettings, newest: Path, first: Path, kl: KlControl, together: ProcessGroup
+    ) -> PolicyModel:
+        """The policy of the folder `newest`, with a KL reference from `first`. Raises UsageError, MissingError."""
+        newest = folder_of(newest)
+        actor = Actor.load(newest, together.device, options.model)
+        reference = actor.reference(folder_of(first)) if kl.coefficient else None
+        if options.shard:
+            shard(actor, together)
+        learner = Learner(actor, options.update, kl, reference=reference, together=together)
+        speech, replies = speech_of(newest), None
+        if together.main or options.engine.kind != "vllm":
+            replies = engine(
+                actor,
+                speech.ends,
+                rows=options.rows,
+                context=options.context,
+                options=options.engine,
+                folder=newest,
+                serving=options.out,
+                together=together,
+            )
+        return cls(actor, learner, speech, replies)
+
+    def doing(self) -> dict[str, Callable[..., object]]:
+        """The functions that the first process can call in the others, by command."""
+        commands: dict[str, Callable[..., object]] = {UPDATE: self.learner.step_together, WHOLE: self.actor.whole}
+        if isinstance(self.replies, DistributedEngine):
+            commands |= {DECODE: self.replies.share, LOAD: self.replies.load_own}
+        return commands
+
+
+def follow(options: PolicyModelSettings, together: ProcessGroup) -> None:
+    """The main loop of every process but the first."""
+    doing: dict[str, Callable[..., object]] = {}
+
+    def begin(newest: Path, first: Path, kl: KlControl) -> None:
+        doing.update(PolicyModel.make(options, newest, first, kl, together).doing())
+
+    doing[BEGIN] = begin
+    together.follow(doing)

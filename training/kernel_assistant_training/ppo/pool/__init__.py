@@ -1,0 +1,1 @@
+"""The evaluation pool: evaluation hosts, their workers, and one queue of candidates."""

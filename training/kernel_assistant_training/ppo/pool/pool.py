@@ -1,0 +1,211 @@
+"""The evaluation pool: workers here and on other hosts that evaluate candidates for training, each identical one
+once."""
+
+from __future__ import annotations
+
+import sys
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+import msgspec
+
+from kernel_assistant.records import Candidate, Evaluation, Outcome, Stage, Tier
+from kernel_assistant.records.codec import Record
+from kernel_assistant.sandbox.choose import choose
+from kernel_assistant_training.episodes.lines import EpisodeFile, read_lines
+from kernel_assistant_training.evaluation.tasks import Task
+from kernel_assistant_training.evaluation.version import judge_version
+from kernel_assistant_training.evaluation.worker import EvaluationJob, EvaluationWorker, OpenedTask
+from kernel_assistant_training.options.addresses import HostAddress, places
+from kernel_assistant_training.ppo.pool import ray_hosts
+from kernel_assistant_training.ppo.pool.assignment import parts
+from kernel_assistant_training.ppo.pool.events import HostOptions
+from kernel_assistant_training.ppo.pool.host import Connect, EvaluationHost, Hear
+from kernel_assistant_training.ppo.pool.host_group import HostGroup
+from kernel_assistant_training.ppo.pool.kind import device_kind
+from kernel_assistant_training.ppo.pool.worker_group import WorkerGroup
+
+#: Losses of the judge at one candidate until the candidate is blamed: the first may be the machine's fault.
+LOSSES = 2
+
+
+@dataclass(frozen=True)
+class PoolOptions:
+    """`out` gets evaluations.jsonl and logs, `cache` has the device's bandwidths. `most` is the highest tier that is
+    needed and `throughput` leaves out what only people read (`Environment`); `builders` compilers run at once. `pool`
+    are addresses as on the command line; without any, `workers` run on this machine. A round without any host waits
+    `patience_seconds` for one to come back. Evaluations in the files `known`, of earlier runs, are reused."""
+
+    target: str
+    out: Path
+    cache: Path
+    python: str
+    workers: int = 1
+    builders: int = 2
+    sandbox: str = "auto"
+    most: Tier = Tier.quick
+    throughput: bool = True
+    pool: tuple[str, ...] = ()
+    patience_seconds: float = 120.0
+    known: tuple[Path, ...] = ()
+    tell: Callable[[str], None] = lambda line: print(line, file=sys.stderr, flush=True)  # noqa: T201 - for people
+
+
+@dataclass(frozen=True)
+class EvaluationRequest:
+    """A task's candidate that is to be evaluated."""
+
+    task: Task
+    candidate: Candidate
+    tier: Tier = Tier.quick
+
+    @property
+    def key(self) -> tuple[str, str, str]:
+        """The key under which the evaluation is stored. It contains the hash of the task, not that of its canonical
+        graph: the graph is the same for all sizes, times are not.
+        """
+        return self.task.kernel_task.hash(), self.candidate.hash(), self.tier.value
+
+
+class StoredEvaluation(Record, frozen=True, kw_only=True):
+    """A line of evaluations.jsonl. `task` is the hash of a `KernelTask`, `device` the kind of device, `judge` the
+    version of the judge; evaluations of another kind or version are not reused."""
+
+    task: str
+    evaluation: Evaluation
+    device: str = ""
+    judge: str = ""
+
+
+class EvaluationPool:
+    """A context manager; used by one thread."""
+
+    def __init__(self, options: PoolOptions) -> None:
+        self.sandbox, self._tell = choose(options.sandbox), options.tell
+        asked = HostOptions(
+            target=options.target,
+            sandbox=options.sandbox,
+            most=options.most,
+            throughput=options.throughput,
+        )
+        self._lines = EpisodeFile(options.out / "evaluations.jsonl")
+        try:
+            self._host_group = HostGroup(connections(options), asked, options.tell, options.patience_seconds)
+        except BaseException:
+            self._lines.close()
+            raise
+        self.device = self._host_group.greeting.device
+        self._kind = device_kind(self.device)
+        self._losses: Counter[tuple[str, str, str]] = Counter()
+        self._known: dict[tuple[str, str, str], Evaluation] = {
+            (one.task, one.evaluation.candidate, one.evaluation.tier.value): one.evaluation
+            for file in (*options.known, options.out / "evaluations.jsonl")
+            for one in read_lines(file, StoredEvaluation)
+            if (one.device, one.judge) == (self._kind, judge_version())
+        }
+        self._opened: dict[str, OpenedTask] = {}
+        self.judged = self.repeated = self.void = 0
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.close()
+
+    @property
+    def workers(self) -> list[EvaluationWorker]:
+        """The workers on this machine."""
+        here = [machine for machine in self._host_group.machines if isinstance(machine, WorkerGroup)]
+        return [worker for machine in here for worker in machine.workers]
+
+    def open(self, tasks: Collection[Task]) -> dict[str, OpenedTask]:
+        """Graph, facts and eager baseline of each task, by key, from its first opening. Tasks that cannot be evaluated
+        are left out and reported."""
+        jobs = [EvaluationJob(task, ()) for task in tasks if task.kernel_task.hash() not in self._opened]
+        self._host_group.run(jobs, self._keep)
+        for job in jobs:
+            if job.opened is None:
+                self._tell(f"task {job.task.key} cannot be judged: {job.why}")
+        self._opened |= {job.task.kernel_task.hash(): job.opened for job in jobs if job.opened is not None}
+        by_key = {task.key: self._opened.get(task.kernel_task.hash()) for task in tasks}
+        return {key: opened for key, opened in by_key.items() if opened is not None}
+
+    def judge(self, asked: Sequence[EvaluationRequest]) -> list[Evaluation | None]:
+        """The evaluations of the candidates, in order. An entry is None if the judge was lost for the first time at the
+        candidate (at the second loss it counts as crashed), or if other work disturbed every measurement. Raises
+        DeviceError if no worker is left.
+        """
+        keys = [one.key for one in asked]
+        fresh = {key: one for key, one in zip(keys, asked, strict=True) if key not in self._known}
+        self.repeated += len(asked) - len(fresh)
+        by_task: dict[str, list[EvaluationRequest]] = {}
+        for key, one in fresh.items():
+            by_task.setdefault(key[0], []).append(one)
+        jobs = [
+            EvaluationJob(some[0].task, tuple((one.candidate, one.tier) for one in some)) for some in by_task.values()
+        ]
+        jobs = parts(jobs, self._host_group.workers)
+        self._host_group.run(jobs, self._keep)
+        for job in jobs:
+            self.judged += len(job.found)
+            for index, evaluation in enumerate(job.found):
+                if evaluation is None and index < job.tried:
+                    self._lose(job, index)
+                elif evaluation is None or evaluation.outcome is Outcome.inconclusive:
+                    self.void += 1
+        return [self._known.get(key) for key in keys]
+
+    def close(self) -> None:
+        self._host_group.close()
+        self._lines.close()
+
+    def _keep(self, job: EvaluationJob) -> None:
+        """Store the newest evaluation of a job. Void and inconclusive ones are not stored, so that they are evaluated
+        again."""
+        index, evaluation = len(job.found) - 1, job.found[-1]
+        if evaluation is not None and evaluation.outcome is not Outcome.inconclusive:
+            self._store(_key(job, index), evaluation)
+
+    def _store(self, key: tuple[str, str, str], evaluation: Evaluation) -> None:
+        self._known[key] = evaluation
+        self._lines.add(StoredEvaluation(task=key[0], evaluation=evaluation, device=self._kind, judge=judge_version()))
+
+    def _lose(self, job: EvaluationJob, index: int) -> None:
+        key, (candidate, tier) = _key(job, index), job.candidates[index]
+        self._losses[key] += 1
+        if self._losses[key] < LOSSES:
+            self.void += 1
+            return
+        # If it stayed void, the policy could write it again and again without any effect on training.
+        evaluation = Evaluation(
+            candidate=candidate.hash(),
+            tier=tier,
+            outcome=Outcome.crashed,
+            stage=Stage.verify,
+            message=f"the judge was lost at it {LOSSES} times",
+        )
+        self._store(key, evaluation)
+
+
+def _key(job: EvaluationJob, index: int) -> tuple[str, str, str]:
+    """See `EvaluationRequest.key`."""
+    return job.task_hash, job.hashes[index], job.candidates[index][1].value
+
+
+def connections(options: PoolOptions) -> list[Connect]:
+    """To the hosts that the options name, this machine first."""
+    named = places(options.pool) or [HostAddress("local", workers=options.workers)]
+    here = [partial(_here, options, host.workers) for host in named if host.kind == "local"]
+    return here + [one for host in named if host.kind == "ray" for one in ray_hosts.connections(host, options.target)]
+
+
+def _here(options: PoolOptions, workers: int, asked: HostOptions, hear: Hear) -> EvaluationHost:
+    asked = msgspec.structs.replace(asked, workers=workers, builders=options.builders, python=options.python)
+    return WorkerGroup(asked, hear, options.out, options.cache)

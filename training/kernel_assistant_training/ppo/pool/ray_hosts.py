@@ -1,0 +1,190 @@
+"""Evaluation hosts in a Ray cluster. Ray is an optional dependency and imported late.
+
+Ray starts the actors, notices when one has ended or its node is gone, and starts it again, there or where there is
+room.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import msgspec
+
+from kernel_assistant.errors import HostError, KernelAssistantError, MissingError
+from kernel_assistant.records.codec import decode, encode
+from kernel_assistant.session.wire import error_from_wire
+from kernel_assistant_training.evaluation.worker import EvaluationJob
+from kernel_assistant_training.options.addresses import HostAddress
+from kernel_assistant_training.ppo.pool.events import Event, HostAnswer, HostLost, HostOptions, HostReady, JobMessage
+from kernel_assistant_training.ppo.pool.host import Connect, EvaluationHost, Hear
+from kernel_assistant_training.ppo.pool.kind import hold_to_version, own_version
+from kernel_assistant_training.ppo.pool.ray_actor import CONCURRENCY, HostActor
+
+#: Seconds in which Ray has to start an actor for the first time.
+START_SECONDS = 120.0
+#: Seconds that closing the workers may take before their actor is ended.
+CLOSE_SECONDS = 10.0
+#: An actor that ends so often before its workers are ready is given up.
+TRIES = 3
+
+
+@dataclass(frozen=True)
+class Room:
+    """What Ray reserves for an actor. It is started on `node`, or elsewhere if that is gone."""
+
+    name: str
+    node: str
+    cores: int
+    gpus: int = 0
+
+
+class RayHost:
+    """See `RestartableHost`. The workers of one actor. Raises UsageError if it has another version of this package, the
+    actor's own errors, and MissingError if Ray does not start it in time."""
+
+    def __init__(self, ray: Any, room: Room, options: HostOptions, hear: Hear) -> None:
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        self.name, self._ray, self._options, self._hear = room.name, ray, options, hear
+        self._closing, self._listener = False, threading.Thread()
+        reserved = ray.remote(HostActor).options(
+            num_cpus=room.cores,
+            num_gpus=room.gpus,
+            max_restarts=-1,
+            max_concurrency=CONCURRENCY,
+            scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=room.node, soft=True),
+        )
+        self._actor = reserved.remote()
+        try:
+            self.greeting = self._started(START_SECONDS)
+        except BaseException:
+            self.close()
+            raise
+
+    def give(self, number: int, job: EvaluationJob) -> None:
+        message = encode(JobMessage(number=number, task=job.task, candidates=job.candidates))
+        with suppress(Exception):  # the listener reports that the actor is gone
+            self._actor.give.remote(message)
+
+    def restart(self) -> None:
+        for _ in range(TRIES - 1):
+            with suppress(HostError):
+                self.greeting = self._started()
+                return
+        self.greeting = self._started()
+
+    def close(self) -> None:
+        self._closing = True
+        with suppress(Exception):  # it is gone already, or is killed below
+            self._ray.get(self._actor.close.remote(), timeout=CLOSE_SECONDS)
+        with suppress(Exception):  # Ray itself is gone
+            self._ray.kill(self._actor)
+        # Ray ends a process that it leaves while a thread waits for a call.
+        if self._listener.is_alive():
+            self._listener.join(CLOSE_SECONDS)
+
+    def _started(self, seconds: float | None = None) -> HostReady:
+        """Wait until Ray runs the actor, at most `seconds` if given, and until its workers are ready."""
+        hold_to_version(self.name, decode(self._asked("version", retries=-1, seconds=seconds), dict[str, str]))
+        answer = decode(self._asked("start", encode(self._options)), HostAnswer)
+        if answer.ready is None:
+            error = error_from_wire(answer.error)
+            raise type(error)(f"{self.name}: {error.cause}", error.next_step, detail=error.detail)
+        self._options = self._options.with_bandwidths(answer.ready.device)
+        if self._listener.is_alive():  # until Ray has noticed that the process before ended
+            self._listener.join()
+        self._listener = threading.Thread(target=self._listen, daemon=True)
+        self._listener.start()
+        return answer.ready
+
+    def _listen(self) -> None:
+        try:
+            while True:
+                for event in decode(self._asked("events"), list[Event]):
+                    self._hear(self, event)
+        except KernelAssistantError as error:
+            if not self._closing:
+                self._hear(self, HostLost(why=error.cause.removeprefix(f"{self.name}: ")))
+
+    def _asked(self, method: str, *words: bytes, retries: int = 0, seconds: float | None = None) -> bytes:
+        """What a method of the actor returns. With `retries` -1 Ray waits until the actor runs. Raises HostError if it
+        is lost, MissingError after `seconds` and without this package."""
+        try:
+            call = getattr(self._actor, method).options(max_task_retries=retries).remote(*words)
+            answer = self._ray.get(call, timeout=seconds)
+        except self._ray.exceptions.GetTimeoutError as error:
+            raise MissingError(
+                f"{self.name}: Ray did not start it in {seconds:.0f} s", "look at: ray status"
+            ) from error
+        except Exception as error:  # Ray raises plain exceptions, too
+            raise _lost(self.name, str(error) or type(error).__name__) from error
+        if not isinstance(answer, bytes):
+            raise HostError(f"{self.name}: it answered something else than bytes")
+        return answer
+
+
+def connections(host: HostAddress, target: str) -> list[Connect]:
+    """To each GPU of the cluster, on the CPU target to each node. Raises MissingError without Ray or a cluster."""
+    ray = connected(host.address)
+    rooms = [room for node in ray.nodes() if node["Alive"] for room in _rooms(node, target)]
+    if not rooms:
+        what = "GPU" if target == "cuda" else "node"
+        raise MissingError(f"the Ray cluster at {host.address} has no {what}", "look at: ray status")
+    return [partial(_connect, ray, host, room) for room in rooms]
+
+
+def _connect(ray: Any, host: HostAddress, room: Room, options: HostOptions, hear: Hear) -> EvaluationHost:
+    options = msgspec.structs.replace(options, workers=host.workers, builders=room.cores, python=host.python)
+    return RayHost(ray, room, options, hear)
+
+
+def _rooms(node: dict[str, Any], target: str) -> list[Room]:
+    """Room for one actor for each GPU, which share the node's processors; Ray shows an actor its own GPU only. Without
+    GPUs one actor has the whole node, because two measurements on one processor disturb each other."""
+    cores, gpus = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
+    name = f"ray {node['NodeManagerAddress']}"
+    if target == "cuda":
+        each = max(1, cores // max(gpus, 1))
+        return [Room(f"{name} GPU actor {number}", node["NodeID"], each, 1) for number in range(gpus)]
+    return [Room(f"{name} node {node['NodeID'][:6]}", node["NodeID"], cores)] if cores else []
+
+
+def _lost(name: str, text: str) -> KernelAssistantError:
+    """The error for an exception of Ray with this text."""
+    if "No module named 'kernel_assistant" in text:
+        next_step = f"install {own_version()['version']} there with the extras torch, train and train-ray"
+        return MissingError(f"{name}: kernel-assistant is not installed for the Python of Ray", next_step, detail=text)
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    return HostError(f"{name}: Ray lost it: {lines[0]}", "look at: ray status", detail=text)
+
+
+def imported() -> Any:
+    """Imports the module `ray` and configures it so that a call after its shutdown fails. By default, such a call would
+    start a cluster in this process, and the process would end with the cluster. Raises MissingError.
+    """
+    os.environ.setdefault("RAY_ENABLE_AUTO_CONNECT", "0")
+    try:
+        import ray
+    except ImportError as error:
+        raise MissingError(
+            "Ray is not installed here", "pip install 'kernel-assistant[train-ray]', or another --pool"
+        ) from error
+    return ray
+
+
+def connected(address: str) -> Any:
+    """The module `ray`, connected to a cluster until this process ends. Raises MissingError."""
+    ray = imported()
+    try:
+        ray.init(address=address, ignore_reinit_error=True, log_to_driver=False, logging_level=logging.ERROR)
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        first = (str(error).strip().splitlines() or [type(error).__name__])[0]
+        next_step = "start one: ray start --head; one that asks for a token: RAY_AUTH_MODE=token"
+        raise MissingError(f"no Ray cluster at {address}: {first}", next_step) from error
+    return ray

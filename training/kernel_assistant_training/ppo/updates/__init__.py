@@ -1,0 +1,1 @@
+"""Updates the weights from trajectories: selection, advantages, losses, steps."""

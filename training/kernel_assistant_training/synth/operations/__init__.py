@@ -1,0 +1,1 @@
+"""The steps that random tasks are made of, by kind."""

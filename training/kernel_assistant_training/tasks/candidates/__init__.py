@@ -1,0 +1,1 @@
+"""Texts of tasks before they are filtered: crawled, composed, asked of a model."""

@@ -1,0 +1,1 @@
+"""Answers for tasks with other loops: layout, scans, windows."""

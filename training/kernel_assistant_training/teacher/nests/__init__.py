@@ -1,0 +1,1 @@
+"""Answers for tasks that are one loop nest."""

@@ -1,0 +1,1 @@
+"""The pieces of an answer as text: expressions, terms, sizes."""
