@@ -6,14 +6,15 @@ EXAMPLE ?= examples/gated_rms_norm.py
 BUDGET ?= 120s
 DEMO_FLAGS ?=
 PYTEST_FLAGS ?=
-PROCESSES ?= $(shell .ci/processes)
+PROCESSES ?=
 BENCH_FLAGS ?=
 
 MAKEFLAGS += --no-print-directory
+# Hundreds of processes load the checkout.
+unexport PYTHONDONTWRITEBYTECODE
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.installed
-# After a process that died, pytest-xdist waits for ever: the run ends and says in which test.
-PYTEST = $(BIN)/python -m pytest --numprocesses $(PROCESSES) --dist loadgroup --no-loadscope-reorder --max-worker-restart 0
+TESTS = PROCESSES=$(PROCESSES) $(BIN)/python -m tests.run
 
 # A virtual environment outside the checkout may have served another checkout before: point it at this one.
 ifneq ($(shell cat $(STAMP) 2>/dev/null),$(CURDIR))
@@ -31,12 +32,37 @@ demo: system $(STAMP) ## make a module under examples/ faster, on whatever this 
 	$(BIN)/kernel-assistant optimize $(EXAMPLE) --budget $(BUDGET) $(DEMO_FLAGS)
 
 .PHONY: test
-test: system $(STAMP) ## run every test, beside each other
-	@$(PYTEST) $(PYTEST_FLAGS)
+test: system $(STAMP) ## run the tests that decide: deterministic ones, each main path once
+	@$(TESTS) gate $(PYTEST_FLAGS)
+
+.PHONY: test-timed
+test-timed: system $(STAMP) ## run the tests whose outcome depends on measured time, one after another
+	@$(TESTS) timed $(PYTEST_FLAGS)
+
+.PHONY: test-lost
+test-lost: system $(STAMP) ## run the tests in which processes, machines or room are lost
+	@$(TESTS) lost $(PYTEST_FLAGS)
+
+.PHONY: test-builds
+test-builds: system $(STAMP) ## run the tests that compile for minutes
+	@$(TESTS) builds $(PYTEST_FLAGS)
+
+.PHONY: test-programs
+test-programs: system $(STAMP) ## run the tests that start users' programs one after another
+	@$(TESTS) programs $(PYTEST_FLAGS)
+
+.PHONY: test-learns
+test-learns: system $(STAMP) ## run the tests that training learns
+	@$(TESTS) learns $(PYTEST_FLAGS)
+
+.PHONY: test-cluster
+test-cluster: system $(STAMP) ## run the tests that need sshd, Ray or torchrun
+	@.ci/system-packages "$(PYTHON)" --for-ci
+	@$(TESTS) cluster $(PYTEST_FLAGS)
 
 .PHONY: test-gpu
 test-gpu: system $(STAMP) ## run the tests that need an NVIDIA GPU
-	@$(PYTEST) -m gpu $(PYTEST_FLAGS)
+	@$(TESTS) gpu $(PYTEST_FLAGS)
 
 .PHONY: test-vllm
 test-vllm: system $(STAMP) ## run the tests that need vLLM, on the CPU (fetches 3.4 GB once)
@@ -52,7 +78,7 @@ vsix: ## pack the VS Code extension into dist/kernel-assistant.vsix
 
 .PHONY: check
 check: lint ## what to run before a commit: linters, types, import contracts, the quick tests
-	@$(PYTEST) -m "not slow" $(PYTEST_FLAGS)
+	@$(TESTS) quick $(PYTEST_FLAGS)
 
 .PHONY: lint
 lint: system $(STAMP) ## linters, types and import contracts alone

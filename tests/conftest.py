@@ -1,6 +1,4 @@
-"""Fixtures of all tests: a home of their own, skips for missing resources, and a quiet machine where a test needs
-one.
-"""
+"""Fixtures of all tests: a home of their own, and skips for missing resources."""
 
 from __future__ import annotations
 
@@ -15,20 +13,22 @@ from pathlib import Path
 
 import pynvml
 import pytest
+from hypothesis import settings
+from xdist.remote import Producer
 
 from kernel_assistant.environment import device_locks, template_key
 from tests.common.builds import forget_old
 from tests.common.caches import new_cache
-from tests.common.chain import chain_in
+from tests.common.kinds import GATE, KINDS
+from tests.common.left_out import LeftOut
 from tests.common.order import in_good_order
+from tests.common.scheduling import GroupScheduling
 from tests.common.stuck import processes_end_with
 from tests.common.templates import templates_folder
-from tests.common.turns import Turns
 
 ROOT = Path(__file__).resolve().parent.parent
 PACKAGE_ROOTS = (ROOT, ROOT / "lsp", ROOT / "tui", ROOT / "training")
 
-TURNS = Turns()
 #: What every process that a test starts has from the run.
 SHARED = (device_locks.FOLDER, template_key.VARIABLE)
 
@@ -37,6 +37,9 @@ SHARED = (device_locks.FOLDER, template_key.VARIABLE)
 signal.signal(signal.SIGINT, signal.default_int_handler)
 # Objects of torch and of collected tests stay: looking through them again and again was a fifth of what tests do.
 gc.set_threshold(100_000)
+# The same examples in every run, and no limit on what a busy machine takes for one.
+settings.register_profile("suite", derandomize=True, deadline=None, database=None)
+settings.load_profile("suite")
 # Before torch is loaded: threads that have nothing to do would keep a core from another test.
 os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
@@ -52,17 +55,25 @@ def pytest_collection() -> Generator[None, object, object]:
         gc.enable()
 
 
+def pytest_configure(config: pytest.Config) -> None:
+    for kind in KINDS:
+        config.addinivalue_line("markers", f"{kind.marker}: {kind.cause}; {kind.command}")
+    if GATE in config.option.markexpr:
+        config.pluginmanager.register(LeftOut())
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Producer) -> GroupScheduling:
+    return GroupScheduling(config, log)
+
+
 @pytest.hookimpl(wrapper=True, tryfirst=True)
-def pytest_runtest_protocol(
-    item: pytest.Item, nextitem: pytest.Item | None
-) -> Generator[None, bool | None, bool | None]:
-    """Waits for the test's turn outside of its timeout, so that the waiting does not count."""
-    with TURNS.of(item, nextitem), processes_end_with(item):
+def pytest_runtest_protocol(item: pytest.Item) -> Generator[None, bool | None, bool | None]:
+    with processes_end_with(item):
         return (yield)
 
 
 def pytest_sessionfinish() -> None:
-    TURNS.finish()
     if "PYTEST_XDIST_WORKER" not in os.environ:
         forget_old()
 
@@ -130,13 +141,6 @@ def python_path() -> str:
     """
     given = os.environ.get("PYTHONPATH", "")
     return ":".join(dict.fromkeys([*map(str, PACKAGE_ROOTS), *filter(None, given.split(":"))]))
-
-
-@pytest.fixture(scope="session")
-def smoke_run(tmp_path_factory: pytest.TempPathFactory, python_path: str) -> Path:
-    """The folder of a run of the recipe `smoke`, shared by all test processes; do not change it."""
-    base = tmp_path_factory.getbasetemp()
-    return chain_in((base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "smoke", python_path)
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ from tests.common.caches import new_cache
 from tests.common.modules import POINTWISE
 from tests.policy.endpoint import Handler, calling, chunk, served
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.timed, pytest.mark.slow]
 
 SOURCE = """// launch: net(x=x0, out=out0, n=B*128)
 #include "plan.h"

@@ -31,6 +31,7 @@ from kernel_assistant.records import (
 )
 from kernel_assistant.records.graph import GraphInput
 from kernel_assistant.targets.base import DeviceFacts
+from tests.common import forked
 from tests.common.results import accuracy_of
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -140,16 +141,27 @@ print(json.dumps({
 MakeResult = Callable[..., Path]
 
 
+#: Programs with other variables in their environment than these are started anew: torch may read them at its import.
+AFTER_TORCH = ("KERNEL_ASSISTANT_", "PYTHONPATH", "CODE", "XDG_", "HOME", "PATH")
+
+
 def run_python(code: str, folder: Path, *arguments: str, env: dict[str, str] | None = None) -> str:
-    """Standard output of a fresh interpreter that cannot import this checkout. If the program fails, the test fails
-    with its output. At its end it does not scan torch's objects for garbage, which takes half a second."""
+    """Standard output of an interpreter that cannot import this checkout and has nothing but torch imported. If the
+    program fails, the test fails with its output.
+    """
     clean = {key: value for key, value in os.environ.items() if not key.startswith("PYTHON")}
-    command = [sys.executable, "-c", f"import atexit, gc; atexit.register(gc.freeze)\n{code}", *arguments]
-    done = subprocess.run(
-        command, cwd=folder, env={**clean, **(env or {})}, capture_output=True, text=True, timeout=240, check=False
-    )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    variables = {**clean, **(env or {})}
+    if all(name.startswith(AFTER_TORCH) for name in env or {}):
+        code_of_exit, out, err = forked.run(code, folder, arguments, variables)
+    else:
+        # At its end it does not scan torch's objects for garbage, which takes half a second.
+        command = [sys.executable, "-c", f"import atexit, gc; atexit.register(gc.freeze)\n{code}", *arguments]
+        done = subprocess.run(
+            command, cwd=folder, env=variables, capture_output=True, text=True, timeout=240, check=False
+        )
+        code_of_exit, out, err = done.returncode, done.stdout, done.stderr
+    assert code_of_exit == 0, out + err
+    return out
 
 
 @pytest.fixture(scope="session")

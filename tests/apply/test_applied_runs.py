@@ -246,6 +246,7 @@ assert len(mapped) == len(before) + 1, (before, mapped)
     python(START + code, model.parent)
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_compile_and_export(model: Path, python: Python) -> None:
     code = """
@@ -293,6 +294,7 @@ with torch.no_grad():
     python(START + code, model.parent)
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_export_with_the_operator(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
     (tmp_path / "proj").mkdir()
@@ -355,6 +357,7 @@ def damage(folder: Path, problem: str) -> None:
 FILES = ("load.py", "_runtime.txt", "Gate.txt", "Gate.kernels")
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_one_warning_and_the_original(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
     problems = ["wrong architecture", "bad library", "changed library", "edited class", "no folder"]
@@ -632,6 +635,7 @@ with torch.no_grad():
     python(START + code, path.parent)
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_ways_to_load(tmp_path: Path, user_file: str, make_result: MakeResult, python: Python) -> None:
     """Imported alone, from a package, from a folder without `__init__.py`, by path, and run as a script."""

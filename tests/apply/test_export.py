@@ -74,6 +74,7 @@ def test_a_class_indented_with_tabs_is_exported(make_result: MakeResult, user_fi
     assert made.name == "ModelNew" and "\n\tdef forward(" in exported.files[0].read_text()
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 def test_a_kernelbench_file_is_verified_by_the_free_form_path(
     result: Path, tmp_path: Path, tmp_path_factory: pytest.TempPathFactory
@@ -97,6 +98,7 @@ def test_a_kernelbench_file_is_verified_by_the_free_form_path(
     assert evaluation.outcome is Outcome.incorrect, evaluation.message
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 def test_a_workdir_is_read_back_and_its_kernels_compile(cuda_result: Path, tmp_path: Path) -> None:
     folder = tmp_path / "workdir"
@@ -183,6 +185,7 @@ print(gate_kernels.__file__, gate_kernels.kernels.counters()["Gate"])
 """
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 def test_a_package_is_imported_and_installed_without_this_tool(result: Path, tmp_path: Path, python: Python) -> None:
     exported = export(result, "package", tmp_path / "out")

@@ -83,6 +83,7 @@ def everything(folder: Path) -> dict[str, bytes]:
     }
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_importing_the_package_replaces_forward(library: Path, result: Path, python: Python) -> None:
     project = library.parents[2]
@@ -97,6 +98,7 @@ def test_importing_the_package_replaces_forward(library: Path, result: Path, pyt
     assert everything(project) == before
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_the_line_is_put_into_a_file_and_taken_out(library: Path, result: Path, python: Python) -> None:
     project = library.parents[2]
@@ -173,6 +175,7 @@ def test_what_is_in_the_way_stays(library: Path, result: Path) -> None:
     assert undone.kept == ("Gate.txt",) and not undone.restored and plan.exists()
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_two_classes_of_one_name_have_a_package_each(
     library: Path, result: Path, make_result: MakeResult, user_file: str, python: Python
@@ -213,6 +216,7 @@ print(*(one.counters()["Gate"]["kernel"] for one in (kernels_for_vendor, kernels
     assert main.read_text() == MAIN and not list(project.glob("kernels_for_*"))
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_classes_of_one_library_share_a_package(
     library: Path, result: Path, make_result: MakeResult, user_file: str, python: Python

@@ -20,7 +20,7 @@ from tests.base.models import save
 from tests.base.test_together import LAUNCHED
 from tests.ppo.conftest import cache  # noqa: F401 - a fixture
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.learns, pytest.mark.slow]
 PLAYED = "--target cpu --reward correctness --clock nominal --tasks 2 --episodes 1 --reply 12 --lora 4"
 LEARNED = "--held-out 0 --steps 1 --rate 1e-3"
 

@@ -56,6 +56,8 @@ def test_what_was_verified_still_holds(project):
     assert found.recorded.versions["torch"] and found.recorded.timing is not None
 
 
+@pytest.mark.programs
+@pytest.mark.timed
 def test_timing_compares_the_file_and_the_gate_decides(project):
     done = project.check("--json", "--fail-under", "1000", "--junit", "out/report.xml")
     found = only(done)
@@ -88,6 +90,7 @@ def test_a_class_that_was_edited_is_stale(project):
     assert "no class Gate any more" in only(project.check("--json")).message
 
 
+@pytest.mark.programs
 def test_a_class_that_is_built_otherwise_is_wrong(project):
     """The fingerprint does not cover constructor arguments: the class is the same, but its arguments have changed."""
     rewrite(project.kernels / "task.json", lambda task: task.update(init="(64, 2.0)"))
@@ -97,6 +100,7 @@ def test_a_class_that_is_built_otherwise_is_wrong(project):
     assert done.returncode == 1 and found.status is CheckStatus.wrong and "incorrect" in found.message
 
 
+@pytest.mark.programs
 def test_a_guard_that_sends_the_declared_call_to_the_original_is_stale(project):
     rewrite(project.kernels / "provenance.json", lambda known: known["guard"]["attributes"][""].update(scale="9.0"))
     accept(project)
@@ -117,6 +121,7 @@ def test_wrong_kernels_are_wrong(project):
     assert "built anew: incorrect" in found.message
 
 
+@pytest.mark.programs
 def test_a_broken_binary_is_wrong(project):
     (binary,) = project.kernels.glob("kernels.*.so")
     binary.write_bytes(binary.read_bytes()[:5000])
@@ -127,6 +132,7 @@ def test_a_broken_binary_is_wrong(project):
     assert "the binary that is loaded here" in found.message
 
 
+@pytest.mark.programs
 def test_sources_that_no_longer_compile(project):
     source = project.kernels / "sources" / "gate.cpp"
     source.write_text(source.read_text().replace("std::exp", "std::expo"))
@@ -137,6 +143,7 @@ def test_sources_that_no_longer_compile(project):
     assert "expo" in found.message and found.rebuilt == "compile error"
 
 
+@pytest.mark.programs
 def test_a_missing_architecture_is_built_when_asked(project):
     (binary,) = project.kernels.glob("kernels.*.so")
     binary.rename(binary.with_name("kernels.aarch64.so"))
@@ -153,6 +160,7 @@ def test_a_missing_architecture_is_built_when_asked(project):
     assert undone.returncode == 0 and not project.kernels.parent.exists()
 
 
+@pytest.mark.programs
 def test_a_binary_for_other_features_stays_beside_the_new_one(project):
     """The binary was built with -march=native on a machine with more features than this one."""
 
@@ -181,6 +189,7 @@ def test_without_a_gpu_cuda_kernels_cannot_run_here(project):
     assert case.find("skipped") is not None and case.find("failure") is None
 
 
+@pytest.mark.programs
 def test_without_recorded_inputs_those_of_the_file_are_taken(project):
     rewrite(project.kernels / "task.json", lambda task: task.update(source="files"))
     accept(project)
@@ -191,6 +200,7 @@ def test_without_recorded_inputs_those_of_the_file_are_taken(project):
     assert done.returncode == 2 and found.status is CheckStatus.cannot_run and "no inputs" in found.message
 
 
+@pytest.mark.programs
 def test_every_package_below_a_folder_is_found(project):
     shutil.copytree(project.folder, project.folder / "sub" / "inner")
     shutil.copytree(project.folder / "sub", project.folder / ".hidden")
@@ -225,6 +235,7 @@ def test_bad_use_is_two_lines_and_a_code(project, tmp_path):
     assert damaged.returncode == 2 and "Plan" in damaged.stderr
 
 
+@pytest.mark.programs
 def test_a_class_of_an_installed_library_is_checked_too(project, verified, tmp_path):
     """The class is replaced from outside: the reference is the library's own file in this interpreter."""
     vendor = tmp_path / "site-packages" / "vendor"

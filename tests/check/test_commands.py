@@ -11,7 +11,7 @@ import pytest
 from kernel_assistant.records import decode
 from kernel_assistant.session.reporting.check_report import CheckReport
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.programs, pytest.mark.slow]
 
 
 def test_an_exported_package_serves_calls(command, verified, tmp_path):

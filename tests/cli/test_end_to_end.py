@@ -128,6 +128,7 @@ def test_optimize_apply_undo_verify(run, home, scripted):
     assert wrong.returncode == 1 and wrong.stdout.startswith("not correct (incorrect at verify)")
 
 
+@pytest.mark.timed
 def test_the_python_call(run, home, scripted):
     (home / "chain.py").write_text(MODULE)
     (home / "call.py").write_text(CALL)
@@ -143,6 +144,7 @@ def test_the_python_call(run, home, scripted):
     assert used.stdout == "True\n"
 
 
+@pytest.mark.timed
 def test_the_python_call_takes_a_class_of_an_installed_library(run, home, python_path, monkeypatch):
     """The file is imported by its name, because it registers its definitions and must not be executed twice."""
     library, program = installed(home)
@@ -166,6 +168,7 @@ def test_the_python_call_takes_a_class_of_an_installed_library(run, home, python
     assert run("undo", program).returncode == 0 and program.read_text() == PROGRAM
 
 
+@pytest.mark.timed
 def test_a_gain_over_eager_alone_is_told_as_such_and_can_be_applied(run, home, scripted):
     """The kernel has one thread: on this number of rows it is slower than torch.compile, but much faster than eager
     PyTorch with its 48 passes over memory.

@@ -102,6 +102,7 @@ def test_each_has_a_line_while_the_job_runs() -> None:
     )
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_optimize_measures_them_unless_told_not_to(run, home) -> None:
     path = home / "conv.py"

@@ -102,6 +102,7 @@ def session(home):
     return run_cells
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_a_module_of_two_cells_is_optimized_and_runs_its_kernels_in_the_session(run, home, scripted, session):
     # Cells run again in another order: the newest of each definition is the one that counts.
@@ -130,6 +131,7 @@ def test_a_module_of_two_cells_is_optimized_and_runs_its_kernels_in_the_session(
     assert plain.stdout == "torch.Size([1, 512])\n"
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_a_class_that_changed_since_its_job_gets_no_kernels(scripted, session):
     twelve = "STEPS = 12\nSCALE = 1.25"

@@ -8,7 +8,7 @@ import pytest
 
 from tests.cli.test_end_to_end import MODULE
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.programs, pytest.mark.slow]
 
 #: Waits at the second import until a candidate has been judged, which is never where the search waits for the import.
 HEAD = """

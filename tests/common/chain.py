@@ -1,8 +1,7 @@
-"""The recipe `smoke`, run once for all tests that examine its results."""
+"""A recipe, run once for all tests of a file that examine its results."""
 
 from __future__ import annotations
 
-import fcntl
 import os
 import subprocess
 import sys
@@ -15,33 +14,29 @@ from tests.common.caches import new_cache
 MOST = 2300
 
 
-def chain_in(folder: Path, python_path: str, *words: str) -> Path:
-    """The run's folder in `folder`, made with a home of its own there. The first process makes it, others wait."""
+def run_of(recipe: str, folder: Path, python_path: str) -> Path:
+    """The folder of a run of `recipe`, below `folder`, which also has the run's own home. Raises AssertionError if it
+    fails.
+    """
     run = folder / "run"
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / "lock").open("wb") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        if not (folder / "made").exists():
-            new_cache(folder / "home" / "cache")
-            done = subprocess.run(
-                [sys.executable, "-m", "kernel_assistant", "train", "--recipe", "smoke", "--out", str(run), *words],
-                env={
-                    **{
-                        name: one
-                        for name, one in os.environ.items()
-                        if not name.startswith("KERNEL_ASSISTANT_")
-                        or name in (device_locks.FOLDER, template_key.VARIABLE)
-                    },
-                    "KERNEL_ASSISTANT_HOME": str(folder / "home"),
-                    "PYTHONPATH": python_path,
-                },
-                stdout=subprocess.PIPE,
-                stderr=subprocess.STDOUT,
-                text=True,
-                timeout=MOST,
-                check=False,
-            )
-            (folder / "said").write_text(done.stdout)
-            assert done.returncode == 0, done.stdout
-            (folder / "made").touch()
+    new_cache(folder / "home" / "cache")
+    kept = (device_locks.FOLDER, template_key.VARIABLE)
+    done = subprocess.run(
+        [sys.executable, "-m", "kernel_assistant", "train", "--recipe", recipe, "--out", str(run)],
+        env={
+            **{
+                name: one
+                for name, one in os.environ.items()
+                if not name.startswith("KERNEL_ASSISTANT_") or name in kept
+            },
+            "KERNEL_ASSISTANT_HOME": str(folder / "home"),
+            "PYTHONPATH": python_path,
+        },
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=MOST,
+        check=False,
+    )
+    assert done.returncode == 0, done.stdout
     return run

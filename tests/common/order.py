@@ -12,32 +12,22 @@ from pathlib import Path
 
 import pytest
 
-from tests.common.turns import is_alone
-
 TABLE = Path(__file__).with_name("seconds.txt")
 TABLE_GPU = Path(__file__).with_name("seconds_gpu.txt")
 #: For a test of a file that has no line.
 USUAL_SECONDS = 0.2
-#: Behind a file's name: those of its tests that want to be alone.
-ALONE = "::alone"
 
 
 def in_good_order(items: list[pytest.Item]) -> None:
-    """Sorts by groups, each of which is run by one process: a test with its own line in the table, or the rest of a
-    file.
-
-    Tests marked `alone` are groups of their own and come last, when all others have ended or are short.
-    """
-    groups = {item: _group(item) for item in items}
+    """Sorts by groups, each of which is run by one process."""
+    groups = {item: group_of(item.nodeid) for item in items}
     counts = Counter(groups.values())
 
-    def place(item: pytest.Item) -> tuple[bool, float, str]:
+    def place(item: pytest.Item) -> tuple[float, str]:
         group = groups[item]
-        return is_alone(item), -_table().get(group, USUAL_SECONDS * counts[group]), group
+        return -_table().get(group, USUAL_SECONDS * counts[group]), group
 
     items.sort(key=place)
-    for item in items:
-        item.add_marker(pytest.mark.xdist_group(groups[item]))
 
 
 def own_lines() -> frozenset[str]:
@@ -45,11 +35,10 @@ def own_lines() -> frozenset[str]:
     return frozenset(name for name in _table() if "::" in name)
 
 
-def _group(item: pytest.Item) -> str:
-    if is_alone(item):
-        return item.nodeid.partition("::")[0] + ALONE
-    test = item.nodeid.partition("[")[0]
-    return test if test in _table() else item.nodeid.partition("::")[0]
+def group_of(nodeid: str) -> str:
+    """A test with its own line in the table, or the rest of a file."""
+    test = nodeid.partition("[")[0]
+    return test if test in _table() else test.partition("::")[0]
 
 
 @lru_cache(maxsize=1)

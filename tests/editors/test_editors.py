@@ -22,6 +22,7 @@ _HELIX = os.environ.get("KERNEL_ASSISTANT_TEST_HELIX") or shutil.which("hx") or 
 EXAMPLE = HERE.parents[1] / "examples" / "masked_cumsum.py"
 
 pytestmark = [
+    pytest.mark.editor,
     pytest.mark.slow,
     pytest.mark.skipif(
         "KERNEL_ASSISTANT_TEST_TOOLS" not in os.environ, reason="make test-editors installs the editors"

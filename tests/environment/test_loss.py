@@ -24,7 +24,7 @@ from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets.detect import detect
 from tests.judge.kernels import MODULE, candidate, environment, new_worker, task
 
-pytestmark = pytest.mark.usefixtures("own_templates")
+pytestmark = [pytest.mark.lost, pytest.mark.usefixtures("own_templates")]
 
 ENDLESS = ("/*ENTRY*/", "for (volatile int go = 1; go;) {}")
 ENDLESS_LATER = ("/*GLOBAL*/", "static int calls;"), ("/*ENTRY*/", "for (volatile int go = ++calls > 3; go;) {}")

@@ -23,6 +23,8 @@ from kernel_assistant.errors import MissingError, WorkerError
 from kernel_assistant.session.hosting.workers import WorkerPool
 from kernel_assistant.targets.detect import detect
 
+pytestmark = pytest.mark.lost
+
 #: Starts a worker, says its number and its template's, and keeps it until it is told to end.
 CLIENT = """
 import json, os, sys

@@ -22,7 +22,7 @@ from kernel_assistant_training.tasks.label_rows import read_labels
 from kernel_assistant_training.tasks.shards import read_rows, task_schema, write_shards
 from tests.failures.stages import Started, command
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("own_templates")]
+pytestmark = [pytest.mark.lost, pytest.mark.slow, pytest.mark.usefixtures("own_templates")]
 
 
 @pytest.fixture

@@ -20,7 +20,7 @@ from kernel_assistant_training.saving import written
 from kernel_assistant_training.stages.pretrain import PretrainOptions, train
 from tests.failures.stages import NO_MOUNTS, Started, on_a_small_disk
 
-pytestmark = pytest.mark.usefixtures("own_templates")
+pytestmark = [pytest.mark.lost, pytest.mark.usefixtures("own_templates")]
 
 STEPS = 100
 

@@ -25,7 +25,7 @@ from tests.failures.stages import Started, command, with_small_files
 from tests.ppo.conftest import cache, coin  # noqa: F401 - fixtures
 from tests.ppo.trajectories import trajectory
 
-pytestmark = pytest.mark.usefixtures("own_templates")
+pytestmark = [pytest.mark.lost, pytest.mark.usefixtures("own_templates")]
 
 EPISODES, ITERATIONS = 6, 3
 

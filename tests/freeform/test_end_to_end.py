@@ -43,6 +43,7 @@ def test_broken_extension_is_a_compile_error(cache_dir: Path, tmp_path: Path) ->
     assert any("cpp_source" in problem.message for problem in evaluation.diagnostics)
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 def test_file_of_another_reference_is_incorrect(cache_dir: Path, tmp_path: Path) -> None:
     text = SOLUTION.read_text()

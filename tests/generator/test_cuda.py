@@ -53,6 +53,7 @@ def _graph(name: str) -> OpGraph:
     return export(model, *args)
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize(("name", "line"), FORMS)
@@ -71,6 +72,7 @@ class _Doubled(nn.Module):
         return torch.repeat_interleave(self.slope(x), 2)
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("vec", [2, 4])

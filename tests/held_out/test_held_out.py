@@ -52,6 +52,7 @@ def fenced(source: str) -> Answer:
     return Answer(text=f"```cpp\n{source}```", tokens=100)
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_answers_are_judged_by_the_environment(tmp_path):
     texts = [
@@ -95,6 +96,7 @@ def test_what_is_outside_of_the_generator():
     assert not is_outside(renamed, graph, cpu.facts(), [other])
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_tasks_are_withheld_ones_and_stay_the_same(tmp_path):
     found = tasks(tmp_path / "tasks.jsonl", "cpu", "x86-64-avx2", 10, seed=3)

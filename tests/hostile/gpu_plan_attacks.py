@@ -317,7 +317,7 @@ QUICK: dict[str, Attack] = {
         HONEST + 'extern "C" __global__ void give(const __grid_constant__ give_args a) {\n'
         "const int64_t at = blockIdx.x * a.n;"
         "for (int64_t i = threadIdx.x; i < a.n; i += blockDim.x) a.out[at + i] = a.done[at + i];\n}\n",
-        ("cheating",),
+        ("cheating", "incorrect"),
         prepared=True,
     ),
     "mutates its input": Attack(source("compute(a); if (is_first_thread()) ((float*)a.x)[0] = 1;"), ("crashed",)),

@@ -66,6 +66,7 @@ def test_kernels_compile(tmp_path: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.builds
 @nvcc_only
 @pytest.mark.slow
 def test_binding_compiles(tmp_path: Path) -> None:

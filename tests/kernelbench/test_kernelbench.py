@@ -47,6 +47,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_problems_are_judged_once_and_make_a_table(
     root: Path, own_state: Path, capsys: pytest.CaptureFixture[str]
@@ -69,6 +70,7 @@ def test_problems_are_judged_once_and_make_a_table(
     assert text.index("2_Gate_") < text.index("## Level 2") < text.index("1_Broken_")
 
 
+@pytest.mark.timed
 @pytest.mark.gpu
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_state")

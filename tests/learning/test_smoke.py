@@ -8,10 +8,14 @@ import json
 
 import pytest
 
-# What else is to be seen of the same run, which one process makes.
-from tests.pipeline.chain import TestRun  # noqa: F401 - collected here
+from tests.common.chain import MOST, run_of
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(2400)]
+pytestmark = [pytest.mark.learns, pytest.mark.slow, pytest.mark.timeout(MOST)]
+
+
+@pytest.fixture(scope="module")
+def smoke_run(tmp_path_factory, python_path):
+    return run_of("smoke", tmp_path_factory.mktemp("smoke"), python_path)
 
 
 @pytest.fixture

@@ -12,7 +12,7 @@ from kernel_assistant.targets.cuda import compiler
 from tests.common.gpu_load import MIB, busy_gpu, nvidia_smi
 
 # Other tests' work on the GPU comes and goes between two looks.
-pytestmark = [pytest.mark.asyncio, pytest.mark.gpu, pytest.mark.alone]
+pytestmark = [pytest.mark.asyncio, pytest.mark.gpu, pytest.mark.timed]
 
 #: Statuses that may be looked at until one says the same; they come every two seconds.
 TRIES = 10

@@ -25,7 +25,7 @@ print(model_kernels.counters())
 """
 
 
-@pytest.mark.alone  # applying needs a verdict, and beside much other work there is none
+@pytest.mark.timed  # applying needs a verdict, and beside much other work there is none
 async def test_from_the_lens_to_the_kernel_and_back(start_editor, workspace, model, settings, monkeypatch):
     monkeypatch.setenv("KERNEL_ASSISTANT_BUDGET", "60s")
     monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "2")

@@ -9,7 +9,7 @@ import psutil
 import pytest
 from lsprotocol import types
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.slow]
+pytestmark = [pytest.mark.programs, pytest.mark.asyncio, pytest.mark.slow]
 
 PROGRAM = """
 import torch

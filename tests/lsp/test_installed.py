@@ -133,6 +133,7 @@ async def test_nothing_is_drafted_into_a_librarys_file(start_editor, files):
     assert editor.text(library) == LAYERS
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 async def test_from_a_scan_to_the_programs_kernels_and_back(start_editor, files, workspace, monkeypatch, python_path):
     for name, value in {"TURNS": "1", "BUDGET": "300", "FREE_WINS": "false", "PYTHON": sys.executable}.items():

@@ -62,6 +62,7 @@ async def words(editor, path):
     return [item.insert_text for item in await asked(editor, path)]
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 async def test_two_windows_label_a_continuation_until_it_has_passed(
     start_editor, endpoint, kernel, model, settings, workspace
@@ -82,6 +83,7 @@ async def test_two_windows_label_a_continuation_until_it_has_passed(
     assert await words(two, kernel) == [CODE]
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 async def test_clients_of_models_are_loaded_in_another_process(start_editor, endpoint, kernel):
     editor = await start_editor()

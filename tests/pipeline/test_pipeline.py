@@ -17,7 +17,7 @@ import pytest
 
 from kernel_assistant.session.training_run import RunState, TrainingCommand, ask, read_status
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.lost, pytest.mark.slow]
 
 RECIPE = """
 about = "counts"

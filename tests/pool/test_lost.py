@@ -11,6 +11,8 @@ from kernel_assistant_training.ppo.pool.events import CandidateJudged, JobBegan,
 from kernel_assistant_training.ppo.pool.worker_group import WorkerGroup
 from tests.pool.hosts import RIGHT, listening, outcomes
 
+pytestmark = pytest.mark.lost
+
 
 @pytest.mark.slow
 @pytest.mark.usefixtures("own_templates")

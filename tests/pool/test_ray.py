@@ -29,6 +29,7 @@ needs_ray = pytest.mark.skipif(not HAS_RAY, reason="needs Ray: pip install 'kern
 AUTO = HostAddress("ray", "auto")
 
 
+@pytest.mark.cluster
 @pytest.mark.skipif(HAS_RAY, reason="for machines without Ray")
 def test_without_ray_it_says_what_to_install():
     with pytest.raises(MissingError, match="Ray is not installed here") as caught:
@@ -37,6 +38,7 @@ def test_without_ray_it_says_what_to_install():
 
 
 # Before the tests with a cluster, to which this process is connected.
+@pytest.mark.cluster
 @needs_ray
 def test_without_a_cluster_it_says_how_to_start_one():
     with pytest.raises(MissingError, match="no Ray cluster at auto: ") as caught:
@@ -44,6 +46,7 @@ def test_without_a_cluster_it_says_how_to_start_one():
     assert "ray start --head" in caught.value.next_step
 
 
+@pytest.mark.cluster
 @needs_ray
 def test_a_call_without_a_cluster_starts_none_of_its_own():
     ray = ray_hosts.imported()
@@ -135,6 +138,7 @@ def void(jobs):
     return sum(outcomes(job).count(None) for job in jobs)
 
 
+@pytest.mark.cluster
 @needs_ray
 @pytest.mark.slow
 def test_node_that_vanishes_costs_what_it_was_at_and_ray_starts_its_actor_on_another(cluster, another, fleet, jobs):
@@ -153,6 +157,7 @@ def test_node_that_vanishes_costs_what_it_was_at_and_ray_starts_its_actor_on_ano
     assert lines[1:] == [f"{name}: judges again"]
 
 
+@pytest.mark.cluster
 @needs_ray
 @pytest.mark.slow
 def test_actor_that_dies_ends_its_workers_and_comes_back(cluster, fleet, jobs):
@@ -174,6 +179,7 @@ def test_actor_that_dies_ends_its_workers_and_comes_back(cluster, fleet, jobs):
     assert ended(family)
 
 
+@pytest.mark.cluster
 @needs_ray
 @pytest.mark.slow
 def test_actor_without_workers_gets_another_process(cluster, fleet, jobs, tmp_path):
@@ -200,6 +206,7 @@ def test_actor_without_workers_gets_another_process(cluster, fleet, jobs, tmp_pa
     assert before[0].pid != actor_of(cluster.head_node).pid
 
 
+@pytest.mark.cluster
 @needs_ray
 @pytest.mark.slow
 def test_no_node_with_room_for_the_actor(cluster, another, fleet, jobs):
@@ -213,6 +220,7 @@ def test_no_node_with_room_for_the_actor(cluster, another, fleet, jobs):
     assert len(lines) == 1
 
 
+@pytest.mark.cluster
 @needs_ray
 @pytest.mark.slow
 def test_pool_in_a_cluster_judges_once(cluster, asked, tmp_path):
@@ -251,6 +259,7 @@ def test_pool_in_a_cluster_judges_once(cluster, asked, tmp_path):
     assert device_kind(facts()) in (tmp_path / "run" / "evaluations.jsonl").read_text()
 
 
+@pytest.mark.cluster
 @needs_ray
 @pytest.mark.slow
 def test_actors_end_with_the_trainer(cluster):
@@ -271,6 +280,7 @@ def test_actors_end_with_the_trainer(cluster):
     assert ended(family)
 
 
+@pytest.mark.cluster
 @needs_ray
 @pytest.mark.slow
 def test_nodes_without_what_is_needed(another, fleet, tmp_path, python_path):
@@ -291,6 +301,7 @@ def test_nodes_without_what_is_needed(another, fleet, tmp_path, python_path):
             fleet(at(node))
 
 
+@pytest.mark.cluster
 @needs_ray
 @pytest.mark.slow
 @pytest.mark.parametrize(

@@ -90,6 +90,7 @@ def test_the_stage_saves_each_epoch_and_goes_on(tmp_path):
     assert Actor.load(newest, torch.device("cpu")).head.out.weight.any()
 
 
+@pytest.mark.learns
 @pytest.mark.slow
 def test_without_trajectories_the_model_plays_its_own(coin, tmp_path):
     shutil.copytree(coin.cache, tmp_path, dirs_exist_ok=True)

@@ -67,6 +67,7 @@ def test_identical_candidates_are_judged_once_also_after_a_restart(options, aske
         assert (pool.judged, pool.repeated) == (1, 0), "another judge's evaluation is not known"
 
 
+@pytest.mark.lost
 def test_a_lost_worker_costs_one_evaluation(options, asked):
     right, _, wrong, other = asked
     with EvaluationPool(options) as pool:

@@ -62,7 +62,7 @@ def _all_memory() -> list[Any]:
 
 
 @pytest.mark.gpu
-@pytest.mark.alone  # what others give back would be room
+@pytest.mark.timed  # what others give back would be room
 def test_a_full_gpu_is_waited_for(tmp_path, cache) -> None:
     import torch
 

@@ -155,6 +155,7 @@ def test_words_of_the_command_line_are_sources(tmp_path):
         options_of("ppo_single", found)
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_a_stage_plays_shards_counts_what_the_worker_refuses_and_opens_operators(coin, tmp_path, capsys):
     other, aside = graphs(1)[0], graphs(1, "held_out", first=1)[0]

@@ -59,6 +59,7 @@ def lines(out):
     return [json.loads(line) for line in (out / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.learns
 def test_it_learns_what_compiles_and_goes_on_where_it_stopped(options, coin):
     run(options, [coin.task], CPU)
     store = TrajectoryStore(options.out)
@@ -94,6 +95,7 @@ def test_it_learns_what_compiles_and_goes_on_where_it_stopped(options, coin):
     assert Actor.load(newest, CPU).head.out.weight.any()
 
 
+@pytest.mark.learns
 def test_an_iteration_that_was_cut_off_plays_only_what_is_missing(options, coin):
     run(options, [coin.task], CPU)
     file = options.out / "trajectories-000001.jsonl"
@@ -119,6 +121,7 @@ def likelihoods(folder, trajectories):
     return found
 
 
+@pytest.mark.learns
 def test_what_is_not_finite_ends_with_a_checkpoint_that_can_be_used(options, coin, tmp_path):
     actor, base = Actor.load(coin.folder, CPU), tmp_path / "base"
     with torch.no_grad():
@@ -137,6 +140,7 @@ def test_what_is_not_finite_ends_with_a_checkpoint_that_can_be_used(options, coi
     assert len(found) == 2 and all(one.cut_off for one in found)
 
 
+@pytest.mark.learns
 def test_several_turns_are_one_trajectory(options, coin):
     play = PlayOptions(scheme="correctness", turns=3, reply=100, context=1024)
     several = replace(options, stage="ppo_agent", episodes=6, play=play)
@@ -156,6 +160,7 @@ def test_several_turns_are_one_trajectory(options, coin):
     assert line["ratio_left_out_share"] == 0 and line["kl_sampler"] < 1e-3
 
 
+@pytest.mark.learns
 def test_fine_tuning_learns_what_is_right_and_not_what_repeats_itself(coin, tmp_path):
     pytest.importorskip("accelerate", reason="accelerate is not installed: pip install 'kernel-assistant[train]'")
     repeated = [said(coin.wrong), heard("compile L4 ‘undeclared’ was not declared in this scope")]
@@ -194,6 +199,7 @@ def test_fine_tuning_learns_what_is_right_and_not_what_repeats_itself(coin, tmp_
     assert lines(tmp_path / "run")[0]["kept"] == 4
 
 
+@pytest.mark.learns
 def test_without_an_episode_to_learn_from_it_says_why_and_keeps_what_was_played(coin, tmp_path):
     shutil.copytree(coin.cache, tmp_path, dirs_exist_ok=True)
     words = ["--base", str(coin.folder), "--out", str(tmp_path), "--target", "cpu", "--reward", "correctness"]

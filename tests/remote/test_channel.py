@@ -10,6 +10,8 @@ from kernel_assistant.config import resolve
 from kernel_assistant.errors import HostError, MissingError
 from kernel_assistant.remote.ssh import Ssh
 
+pytestmark = pytest.mark.cluster
+
 #: Half a frame, and what follows.
 HALF = "import os, sys, time; sys.stdout.write('KA01'); sys.stdout.flush(); "
 

@@ -14,6 +14,8 @@ import pytest
 
 from kernel_assistant.targets import cuda
 
+pytestmark = pytest.mark.cluster
+
 
 def expect(done, code, cause, next_step):
     """Checks that the command ended with `code`, one line with the cause and one line with the next step."""

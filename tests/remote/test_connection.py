@@ -21,6 +21,8 @@ from kernel_assistant.config import resolve
 from kernel_assistant.remote.ssh import Ssh
 from kernel_assistant.session.start import find_host
 
+pytestmark = pytest.mark.cluster
+
 TINY_HOST = Path(__file__).parent.parent / "session" / "tiny_host.py"
 
 

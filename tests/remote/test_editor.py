@@ -6,7 +6,7 @@ import pytest
 
 from tests.lsp.editor import Editor
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.asyncio]
 
 
 async def test_a_job_of_the_editor_runs_over_there(sshd, module, monkeypatch):

@@ -14,7 +14,7 @@ import pytest
 from kernel_assistant.records import JobOutcome, OptimizeResult
 from kernel_assistant.records.codec import from_builtins
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.cluster, pytest.mark.slow]
 
 NET = """
 from pathlib import Path

@@ -19,6 +19,8 @@ from kernel_assistant.remote.closure import SourceClosure
 from kernel_assistant.remote.install import Installer
 from kernel_assistant.remote.ssh import Ssh
 
+pytestmark = pytest.mark.cluster
+
 DAY = 24 * 3600
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from tests.tui.driving import opened, until
 
-pytestmark = [pytest.mark.slow, pytest.mark.asyncio]
+pytestmark = [pytest.mark.cluster, pytest.mark.slow, pytest.mark.asyncio]
 
 
 async def test_a_job_of_the_terminal_runs_over_there(sshd, module, monkeypatch):

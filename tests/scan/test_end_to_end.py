@@ -9,7 +9,7 @@ import pytest
 
 from tests.scan.programs import package
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.programs, pytest.mark.slow]
 
 
 def test_scan_optimize_apply_scan(write, run, scan, monkeypatch):

@@ -26,7 +26,7 @@ from kernel_assistant.session.artifacts import write_result
 from kernel_assistant.session.prepare import prepare_scanned
 from kernel_assistant.targets.detect import detect
 
-pytestmark = [pytest.mark.slow, pytest.mark.timeout(600)]
+pytestmark = [pytest.mark.timed, pytest.mark.slow, pytest.mark.timeout(600)]
 
 PROGRAM = Path(__file__).parents[1] / "data" / "programs" / "real_models.py"
 #: Library → models, classes (`#2`: another size beside the first), classes with instances that nothing is done for.

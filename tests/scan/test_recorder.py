@@ -94,6 +94,7 @@ def test_the_hidden_sitecustomize_runs(write, record, monkeypatch):
     assert done.stdout == f"mine {path}\n"
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 @pytest.mark.parametrize(("ending", "wanted"), ENDINGS.items())
 def test_whatever_ends_the_program_leaves_what_was_recorded(write, record, ending, wanted):
@@ -104,6 +105,7 @@ def test_whatever_ends_the_program_leaves_what_was_recorded(write, record, endin
     assert class_of(recording, "Net").calls == 4
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_a_call_that_raises_is_counted(write, record):
     text = SCRIPT.replace("for rows in (8, 8, 16):", "for rows in (8, -1):")
@@ -117,6 +119,7 @@ def test_a_call_that_raises_is_counted(write, record):
     assert class_of(recording, "Net").calls == class_of(recording, "Norm").calls == 2
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_gradients_autocast_and_modes_are_told_apart(write, record):
     text = SCRIPT + (
@@ -131,6 +134,7 @@ def test_gradients_autocast_and_modes_are_told_apart(write, record):
     assert {one.training for one in norm.configurations[0].signatures} == {True, False}
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("call", "reason", "calls"),
@@ -153,6 +157,7 @@ def test_what_is_not_eager_is_passed_by_with_a_note(write, record, call, reason,
     assert class_of(recording, "Net").calls == calls
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_classes_inside_a_scripted_module_are_known(write, record):
     text = SCRIPT.replace("mask=None, *, scale=1.0", "scale: float = 1.0").replace(
@@ -165,6 +170,7 @@ def test_classes_inside_a_scripted_module_are_known(write, record):
     assert not recording.classes and not recording.compiled and not recording.failure
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_torch_compile_makes_the_graphs_that_it_makes_alone(write, record):
     text = SCRIPT.replace("net = Net().eval()", "net = torch.compile(Net().eval(), backend=backend)").replace(
@@ -181,6 +187,7 @@ def test_torch_compile_makes_the_graphs_that_it_makes_alone(write, record):
     assert done.stdout == alone.stdout and "rsqrt" in alone.stdout
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_an_export_and_a_dispatch_mode_go_undisturbed(write, record):
     text = SCRIPT + (
@@ -197,6 +204,7 @@ def test_an_export_and_a_dispatch_mode_go_undisturbed(write, record):
     assert "dispatch mode" in recording.skipped
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_forked_and_started_children_are_not_part_of_it_unless_asked_for(write, record):
     path = write(
@@ -227,6 +235,7 @@ def test_inputs_that_do_not_pickle_are_tried_once_and_noted(write, record):
     assert configuration.notes == ("inputs-0.pt: ValueError: not me",) and configuration.signatures[0].sample == -1
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_large_inputs_are_described_and_views_kept_without_their_storage(write, record):
     path = write(

@@ -98,6 +98,7 @@ def test_an_object_among_the_arguments_is_named_in_the_table(write, run, scan):
     assert "some calls are left out: past is a Cache" in shown and shown.rstrip().endswith(":Sum")
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_a_package_with_configs_nested_inputs_ties_and_buffers_opens(write, scan, settings):
     package(write)
@@ -112,6 +113,7 @@ def test_a_package_with_configs_nested_inputs_ties_and_buffers_opens(write, scan
     assert whole.model.encode.weight is whole.model.decode.weight
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_a_class_of_an_installed_package_is_itself(write, scan, settings):
     scan(sys.executable, write("encode.py", ENCODER))
@@ -120,6 +122,7 @@ def test_a_class_of_an_installed_package_is_itself(write, scan, settings):
     assert type(opened(task).model) is torch.nn.TransformerEncoderLayer
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_a_module_that_does_not_pickle_is_built_from_its_arguments(write, scan, settings):
     text = (
@@ -134,6 +137,7 @@ def test_a_module_that_does_not_pickle_is_built_from_its_arguments(write, scan, 
     assert whole["folder"]
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_instances_of_other_sizes_are_configurations_of_their_own(write, scan, run, settings):
     text = SCRIPT.replace(
@@ -152,6 +156,7 @@ def test_instances_of_other_sizes_are_configurations_of_their_own(write, scan, r
     assert "3 configurations, #1 to #3" in run("scan", "--", sys.executable, "net.py").stdout
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_pytest_is_a_program_too(write, scan, settings):
     write("net.py", SCRIPT)
@@ -167,6 +172,7 @@ def test_pytest_is_a_program_too(write, scan, settings):
     assert opened(prepare_scanned("last:Norm", settings)[0]).facts["result"]["tuple"]
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_ctrl_c_ends_the_program_and_leaves_its_scan(write, scan):
     text = (
@@ -176,6 +182,7 @@ def test_ctrl_c_ends_the_program_and_leaves_its_scan(write, scan):
     assert {row["name"]: row["calls"] for row in found["classes"]} == {"Net": 3, "Norm": 3}
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_the_table_for_people(write, run):
     write("net.py", SCRIPT)
@@ -187,6 +194,7 @@ def test_the_table_for_people(write, run):
     assert "next: kernel-assistant optimize --scan 1:" in table
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_the_next_step_names_the_module_where_two_classes_have_the_name(write, run, settings):
     write("other.py", SCRIPT)
@@ -198,6 +206,7 @@ def test_the_next_step_names_the_module_where_two_classes_have_the_name(write, r
     assert proposed.endswith(f".{task.class_name}")
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("command", "cause"),
@@ -216,6 +225,7 @@ def test_nothing_to_scan_is_said_in_one_line(run, settings, command, cause):
     assert not list((settings.state_dir / "scans").iterdir())
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_old_scans_keep_their_figures_and_lose_their_files(write, scan, settings, monkeypatch):
     path = write("net.py", SCRIPT)
@@ -269,6 +279,7 @@ def test_a_class_without_inputs_is_refused_with_a_draft(write, run):
     assert not done.stdout
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_how_a_program_runs_its_classes_is_known_afterwards(write, run, settings):
     path = write("net.py", SCRIPT.replace("net = Net().eval()", "net = torch.compile(Net().eval(), backend='eager')"))

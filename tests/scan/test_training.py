@@ -10,7 +10,7 @@ import pytest
 
 from kernel_assistant.records import OptimizeResult, decode
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.timed, pytest.mark.slow]
 
 MODULE = """
 import torch

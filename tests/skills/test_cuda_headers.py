@@ -29,6 +29,7 @@ PRODUCTS = ("product_f32_fast_cr", "product_f32_accurate_rc", "product_bf16_fast
 EMPTY = OpGraph(dims={}, inputs=(), nodes=(), outputs=())
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("arch", cuda.SHIPPED)

@@ -26,6 +26,7 @@ def library(tmp_path_factory: pytest.TempPathFactory) -> ctypes.CDLL:
     return compile_emulated([PROGRAMS[name] for name in NAMES], tmp_path_factory.mktemp("emulated"))
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 @pytest.mark.parametrize("name", NAMES)
 def test_values_are_those_of_float64(name: str, library: ctypes.CDLL) -> None:

@@ -58,6 +58,7 @@ def _opened(graph: OpGraph) -> tuple[torch.nn.Module, tuple[torch.Tensor, ...]]:
     return names["Model"](*names["get_init_inputs"]()).eval().requires_grad_(False), tuple(names["get_inputs"]())
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_every_step_is_written_as_the_exporter_writes_it() -> None:
     for graph in _covering(1):

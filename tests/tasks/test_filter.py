@@ -52,6 +52,7 @@ def judge(tmp_path_factory: pytest.TempPathFactory, keys: set[str]) -> Iterator[
         yield found
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("body", "reason"),
@@ -115,6 +116,7 @@ def test_declared_operators_are_those_that_the_output_depends_on(judge: Filter) 
     assert (found.reason, found.message) == (Reason.unused_operator, "torch.nn.functional.softplus")
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_a_crash_and_a_lie_cost_one_task(judge: Filter) -> None:
     assert judge.judge(_task("os.abort()")).reason is Reason.crashed
@@ -123,6 +125,7 @@ def test_a_crash_and_a_lie_cost_one_task(judge: Filter) -> None:
     assert judge.judge(_task("return x.sin() + x.erf()")).reason is Reason.passed
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_a_probe_that_lost_its_gpu_judges_no_other_task(judge: Filter) -> None:
     # What a kernel's failed assertion leaves behind, in a module of the process: everything fails from then on.
@@ -132,6 +135,7 @@ def test_a_probe_that_lost_its_gpu_judges_no_other_task(judge: Filter) -> None:
     assert judge.judge(_task(after)).reason is Reason.passed
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 @pytest.mark.parametrize(
     "lie",
@@ -181,6 +185,7 @@ def get_inputs():
 """
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_what_does_not_end_is_late(tmp_path: Path) -> None:
     rules = replace(RULES, seconds=1.0)

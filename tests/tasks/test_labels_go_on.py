@@ -64,6 +64,7 @@ def _add_broken(options: LabelOptions) -> list[str]:
     return [str(one["key"]) for one in broken]
 
 
+@pytest.mark.lost
 @pytest.mark.slow
 def test_another_number_of_processes_goes_on_and_a_broken_task_costs_itself(options: LabelOptions) -> None:
     folder = options.out / "labels"
@@ -87,6 +88,7 @@ def test_another_number_of_processes_goes_on_and_a_broken_task_costs_itself(opti
         run(replace(options, candidates=3))
 
 
+@pytest.mark.lost
 @pytest.mark.slow
 def test_no_task_is_begun_once_there_are_rows_enough(options: LabelOptions, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(label, "LOOK_SECONDS", 0.02)
@@ -116,6 +118,7 @@ def test_what_the_next_task_would_meet_too_is_no_tasks_fault() -> None:
         assert not of_machine(error)
 
 
+@pytest.mark.lost
 @pytest.mark.slow
 def test_where_everything_fails_it_is_not_the_tasks(options: LabelOptions) -> None:
     rows = []

@@ -42,6 +42,7 @@ def _written(target: str, count: int) -> list[Written]:
     return found
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 def test_what_is_written_for_the_cpu_is_right(tmp_path: Path) -> None:
     found = _written("cpu", FEW)
@@ -53,6 +54,7 @@ def test_what_is_written_for_the_cpu_is_right(tmp_path: Path) -> None:
     assert not wrong, "\n".join(wrong)
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the emulator was written for x86-64")
 def test_what_is_written_for_cuda_is_right(tmp_path: Path) -> None:

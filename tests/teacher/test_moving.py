@@ -75,6 +75,7 @@ def test_what_is_written_for_the_cpu_is_right(size: int, for_cpu: tuple[list[Wri
     _check(found, module, executor.bind, size)
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the emulator was written for x86-64")
 def test_what_is_written_for_cuda_is_right(for_cuda: list[Written], tmp_path: Path) -> None:
@@ -83,6 +84,7 @@ def test_what_is_written_for_cuda_is_right(for_cuda: list[Written], tmp_path: Pa
         _check(for_cuda, emulated, Emulated, size)
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 def test_cuda_compiles_without_a_warning(for_cuda: list[Written], tmp_path: Path) -> None:
     compile_cuda(UNUSED_NAMES + unit_text([one.program for one in for_cuda]), tmp_path, ["sm_90"])

@@ -82,6 +82,7 @@ def _check(found: list[Written], module: Any, bind: Any, device: str = "cpu") ->
             assert all(error <= allowed for error in errors), (size, errors, one.program.source)
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 def test_cuda_compiles_without_a_warning(for_cuda: list[Written], tmp_path: Path) -> None:
     compile_cuda(UNUSED_NAMES + unit_text([one.program for one in for_cuda]), tmp_path, ["sm_90"])

@@ -75,6 +75,7 @@ def tasks() -> list[Task]:
     return _tasks()
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 def test_what_is_written_for_the_cpu_is_right(tasks: list[Task], tmp_path: Path) -> None:
     found = written(tasks, "cpu", lambda one: answers(one.canonical, "cpu", Random(0), 1))
@@ -86,6 +87,7 @@ def test_what_is_written_for_the_cpu_is_right(tasks: list[Task], tmp_path: Path)
     _check(found, executor.CpuModule(str(tmp_path / "unit.so")), executor.bind)
 
 
+@pytest.mark.builds
 @pytest.mark.slow
 @pytest.mark.skipif(platform.machine() != "x86_64", reason="the emulator was written for x86-64")
 def test_what_is_written_for_cuda_is_right(tasks: list[Task], tmp_path: Path) -> None:

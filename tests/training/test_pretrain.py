@@ -68,6 +68,7 @@ def metrics(folder):
     return [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
 
 
+@pytest.mark.learns
 @pytest.mark.slow
 def test_a_run_learns_and_can_be_gone_on_with(options, source):
     with one_thread():

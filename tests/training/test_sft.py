@@ -91,6 +91,7 @@ def options_of(folder, file, **changed):
     )
 
 
+@pytest.mark.learns
 @pytest.mark.slow
 @pytest.mark.parametrize("trainer", fine_tuning.TRAINERS)
 def test_the_repair_is_learned_and_not_the_fault(file, source, tmp_path, trainer):

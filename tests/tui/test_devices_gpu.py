@@ -28,7 +28,7 @@ from tests.tui.device_row import GIB, Row, differences, row_of
 from tests.tui.driving import opened, shown, until
 
 # Other tests' work on the GPU comes and goes between two looks.
-pytestmark = [pytest.mark.gpu, pytest.mark.alone]
+pytestmark = [pytest.mark.gpu, pytest.mark.timed]
 
 #: Read before a test's environment is made clean.
 PICTURES = os.environ.get("KERNEL_ASSISTANT_PICTURES", "")

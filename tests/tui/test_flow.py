@@ -77,6 +77,7 @@ async def test_from_the_class_to_its_kernels_and_back(project, tmp_path):
         assert path.read_text() == MODEL and not (project / "model_kernels").exists()
 
 
+@pytest.mark.timed
 async def test_a_look_at_the_diff_changes_nothing(project):
     async with opened(project, WIDE) as pilot:
         await until(pilot, "Gate")
@@ -89,6 +90,7 @@ async def test_a_look_at_the_diff_changes_nothing(project):
     assert (project / "model.py").read_text() == MODEL
 
 
+@pytest.mark.timed
 async def test_history_has_it_after_a_restart(project):
     Client(resolve()[0]).shutdown()
     async with opened(project, WIDE) as pilot:
@@ -105,6 +107,7 @@ async def test_history_has_it_after_a_restart(project):
     assert Client(resolve()[0]).status() is None
 
 
+@pytest.mark.timed
 async def test_cancelled_with_what_it_found(project):
     async with opened(project, WIDE, budget=600.0, turns=200) as pilot:
         await until(pilot, "Gate")
@@ -142,6 +145,7 @@ async def test_a_model_is_watched_and_steered(project):
     assert "to the model: no shared memory" in told and "> finish" in told
 
 
+@pytest.mark.lost
 async def test_a_worker_that_is_killed_is_told_of_and_the_job_goes_on(project):
     async with opened(project, WIDE, budget=600.0, turns=200) as pilot:
         await until(pilot, "Gate")
@@ -156,6 +160,7 @@ async def test_a_worker_that_is_killed_is_told_of_and_the_job_goes_on(project):
         await until(pilot, "ended:")
 
 
+@pytest.mark.timed
 async def test_a_class_without_inputs_gets_a_draft_and_runs(project):
     path = project / "bare.py"
     path.write_text(BARE)
@@ -177,6 +182,7 @@ async def test_a_class_without_inputs_gets_a_draft_and_runs(project):
         await until(pilot, "ended:")
 
 
+@pytest.mark.timed
 async def test_exported_to_a_folder(project):
     async with opened(project, WIDE) as pilot:
         await until(pilot, "Gate")

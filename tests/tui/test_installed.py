@@ -11,7 +11,7 @@ import pytest
 from tests.common.vendor import LAYERS, PROGRAM, installed
 from tests.tui.driving import opened, shown, until, until_gone
 
-pytestmark = [pytest.mark.asyncio, pytest.mark.slow, pytest.mark.usefixtures("own_templates")]
+pytestmark = [pytest.mark.programs, pytest.mark.asyncio, pytest.mark.slow, pytest.mark.usefixtures("own_templates")]
 
 WIDE = (150, 45)
 

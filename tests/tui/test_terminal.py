@@ -19,6 +19,7 @@ from kernel_assistant.store import JobState
 from tests.tui.terminal import Terminal
 
 pytestmark = [
+    pytest.mark.programs,
     pytest.mark.slow,
     pytest.mark.skipif(shutil.which("tmux") is None, reason="needs tmux (apt install tmux)"),
 ]

@@ -117,6 +117,7 @@ def test_pooling_of_volumes_has_their_layout(opened: Opener) -> None:
     assert change.write == "module = module.to(memory_format=torch.channels_last_3d)"
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_channels_last_is_checked_and_timed(measurer: Measurer) -> None:
     wins = measurer(CONVOLUTION)
@@ -132,6 +133,7 @@ def test_channels_last_is_checked_and_timed(measurer: Measurer) -> None:
     assert isinstance(conv, torch.nn.Conv2d) and conv.weight.is_contiguous(), "the user's module stays as it was"
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_freezing_and_together_leave_settings_and_module_alone(measurer: Measurer) -> None:
     wins = measurer(CONVOLUTION)
@@ -196,6 +198,7 @@ def test_without_time_it_is_checked_and_not_timed(measurer: Measurer) -> None:
     assert win.passes and not win.measured and win.note == NO_TIME
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_max_autotune(measurer: Measurer) -> None:
     win = measured(measurer(PRODUCT).measure(["max_autotune"], 300.0))
