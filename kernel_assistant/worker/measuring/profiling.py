@@ -102,6 +102,7 @@ class Profiler:
         self._baseline: dict[str, float] = {}
         self._earlier: Series | None = None
         self._marks: Marks | None = None
+        self._unfinished = False
         self._callables: dict[str, Callable[..., Any]] = {"eager": task.model}
         self._generator = torch.Generator().manual_seed(random.SystemRandom().randrange(1 << 31))
         self._free = [_leads_with_free(task.graph, name) for name in task.input_names]
@@ -224,7 +225,7 @@ class Profiler:
         names = [spec["name"] for spec in plan["outputs"]]
         self.sets.rename_outputs(names)
         prepare_seconds = claimed(self.sets.bind(runner).get("prepare_seconds"))
-        subject = PlanSubject(runner, timeout)
+        subject = PlanSubject(runner, timeout, self._look_at_last if self.target == "cuda" else None)
         with torch.no_grad(), self.lock.shared():
             others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
             # Other work may have slowed all empty messages when the runner started.
@@ -435,12 +436,19 @@ class Profiler:
         """Prepare the sets of a block for the candidate: new values, unless it cannot know them, and new marks."""
         if renew:
             self._renew(block)
-        self._marks = self.sets.mark(block, self._generator)
+        self._marks, self._unfinished = self.sets.mark(block, self._generator), False
 
     def _require_written(self) -> None:
         """Check that every timed call has written its outputs; the values are compared for two of them."""
+        if self._unfinished:
+            raise IncorrectOutput("cheating", "the last timed call was not finished when the runner answered")
         if self._marks is not None and self.sets.marked(self._marks):
             raise IncorrectOutput("cheating", "a timed call left its outputs as they were")
+
+    def _look_at_last(self) -> None:
+        """Notes whether the runner answered before its last call was finished: code of a free-form candidate in the
+        runner's process may have replaced what waits for the device."""
+        self._unfinished = self._marks is not None and self.sets.marked_now(self._marks)
 
     def _check(self, subject: PlanSubject, chosen: Iterable[int]) -> None:
         """Compare windows of the outputs of some timed sets, chosen after the timing."""

@@ -101,13 +101,14 @@ class PlanSubject:
     On CUDA the time of a block comes from the device's events, as for a baseline: no code of a candidate runs on the
     host side that records them. A time from events that is shorter than the time by the judge's clock, less
     `SWITCH_SECONDS`, is replaced by the latter. Without events only the clock is used. From the time by the clock, the
-    shortest time of an empty block so far is subtracted.
+    shortest time of an empty block so far is subtracted. `answered` is called for each block, as soon as its runner has
+    answered.
     """
 
     name = "candidate"
 
-    def __init__(self, runner: RunnerClient, timeout: float) -> None:
-        self._runner, self._timeout = runner, timeout
+    def __init__(self, runner: RunnerClient, timeout: float, answered: Callable[[], None] | None = None) -> None:
+        self._runner, self._timeout, self._answered = runner, timeout, answered
 
     def run(self, first: int, count: int) -> float:
         own, device = self.both(first, count)
@@ -118,7 +119,7 @@ class PlanSubject:
 
         On the CPU the candidate shares the process that answers, so none of its reported times count.
         """
-        elapsed, answer = self._runner.timed_run(first, count, self._timeout)
+        elapsed, answer = self._runner.timed_run(first, count, self._timeout, self._answered)
         device = claimed(answer.get("device_ms")) * 1e-3 if self._runner.command.target == "cuda" else 0.0
         return max(elapsed - self._runner.empty_seconds, 1e-9), device
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -27,8 +28,19 @@ RUN_BYTES = 64 << 20
 #: below this from one set to the next.
 PLACES, MOST_FACTORS, MOST_STEP = 1 << 18, 1 << 24, 64
 
-#: Indices of 32-bit words in the writable arena, and the pattern that was written there.
-Marks = tuple[torch.Tensor, int]
+#: Outputs of a block's last call of which one word is read when the runner answers.
+MOST_READ = 4
+
+
+@dataclass(frozen=True)
+class Marks:
+    """Indices of 32-bit words in the writable arena, and the pattern that was written there. `last`: those in the
+    outputs of the block's last call.
+    """
+
+    positions: torch.Tensor
+    pattern: int
+    last: tuple[int, ...]
 
 
 class BufferSets:
@@ -66,6 +78,7 @@ class BufferSets:
         self._random = random.SystemRandom()
         self._base: list[torch.Tensor] = []
         self._factors: dict[torch.dtype, torch.Tensor] = {}
+        self._seen: torch.Tensor | None = None
         #: Whether each value of a floating input may have a factor of its own, instead of one factor for each set.
         self.by_element = True
         rows = range(count)
@@ -225,12 +238,27 @@ class BufferSets:
         pattern = int(torch.randint(1 << 30, (1,), generator=generator))
         self._words()[positions] = pattern
         self._settle()
-        return positions, pattern
+        return Marks(positions, pattern, tuple(int(spot[-1]) for spot in spots[:MOST_READ]) if indices else ())
 
     def marked(self, marks: Marks) -> bool:
         """Whether a pattern of `mark` was not overwritten."""
-        positions, pattern = marks
-        return bool((self._words()[positions] == pattern).any())
+        return bool((self._words()[marks.positions] == marks.pattern).any())
+
+    def marked_now(self, marks: Marks) -> bool:
+        """Whether a pattern in the last call's outputs is not overwritten yet. On CUDA a copy engine reads the words,
+        while kernels of another process run: a kernel of this one would have to wait for those.
+        """
+        words = self._words()
+        if not words.is_cuda:
+            return bool((words[list(marks.last)] == marks.pattern).any())
+        if self._seen is None:
+            self._stream = torch.cuda.Stream(words.device)  # type: ignore[no-untyped-call]
+            self._seen = torch.empty(MOST_READ, dtype=torch.int32, pin_memory=True)
+        with torch.cuda.stream(self._stream):
+            for number, at in enumerate(marks.last):
+                self._seen[number : number + 1].copy_(words[at : at + 1], non_blocking=True)
+        self._stream.synchronize()
+        return bool((self._seen[: len(marks.last)] == marks.pattern).any())
 
     def _words(self) -> torch.Tensor:
         whole = self.writable.bytes

@@ -11,6 +11,7 @@ import socket
 import subprocess
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import IO, Any
 
@@ -128,16 +129,21 @@ class RunnerClient:
         so does a candidate, which thereby gains nothing."""
         self.empty_seconds = min(self.timed_run(0, 0, timeout)[0], self.empty_seconds)
 
-    def timed_run(self, first: int, count: int, timeout: float) -> tuple[float, dict[str, Any]]:
+    def timed_run(
+        self, first: int, count: int, timeout: float, answered: Callable[[], None] | None = None
+    ) -> tuple[float, dict[str, Any]]:
         """Wall seconds of one `run`, and its answer. The runner is stopped before and after, so that it works only
         during the request and an early answer means unfinished outputs. The time is that from the signals to continue
-        to those to stop, so work before the request and after the answer counts."""
+        to those to stop, so work before the request and after the answer counts. `answered` is called right behind
+        it."""
         before = self._waited()
         began = time.perf_counter()
         self.thaw()
         answer = self.request({"op": "run", "first": first, "count": count}, timeout, before=before)
         self._stop_known()
         elapsed = time.perf_counter() - began
+        if answered is not None:
+            answered()
         self._stop_new()
         return elapsed, answer
 
