@@ -22,6 +22,7 @@ from tests.common.caches import new_cache
 from tests.common.kinds import GATE, KINDS
 from tests.common.left_out import LeftOut
 from tests.common.order import in_good_order
+from tests.common.sampling import mark_beyond_sample
 from tests.common.scheduling import GroupScheduling
 from tests.common.stuck import processes_end_with
 from tests.common.templates import templates_folder
@@ -58,6 +59,7 @@ def pytest_collection() -> Generator[None, object, object]:
 def pytest_configure(config: pytest.Config) -> None:
     for kind in KINDS:
         config.addinivalue_line("markers", f"{kind.marker}: {kind.cause}; {kind.command}")
+    config.addinivalue_line("markers", "sampled(every): of a test's cases all but each `every`th are `builds`")
     if GATE in config.option.markexpr:
         config.pluginmanager.register(LeftOut())
 
@@ -100,6 +102,7 @@ def _has_gpu() -> bool:
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Runs before pytest-xdist reads the group of each test."""
+    mark_beyond_sample(items)
     if "PYTEST_XDIST_WORKER" in os.environ:
         in_good_order(items)
     for item in items:

@@ -32,11 +32,11 @@ BODIES = {"dies": "import os; os._exit(3)", "fine": "pass"}
 def run(folder, *flags):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PYTEST_")}
     return subprocess.run(
-        (sys.executable, "-m", "pytest", "-q", "-p", "no:randomly", "--rootdir", str(folder), *flags, str(folder)),
+        (sys.executable, "-m", "pytest", "-q", "-p", "xdist", "--rootdir", str(folder), *flags, str(folder)),
         capture_output=True,
         text=True,
         cwd=folder,
-        env={**environment, "PYTHONPATH": str(ROOT)},
+        env={**environment, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"},
         timeout=300,
         check=False,
     )

@@ -71,6 +71,7 @@ def _alike(candidate: Candidate, tier: Tier) -> Evaluation:
     )
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize(
     ("opening", "quick", "full", "reason", "confirmed"),
     [

@@ -455,6 +455,7 @@ def test_one_apply_is_a_handful_of_files(model: Path, make_result: MakeResult, u
     assert any("class Guard:" in text for text in texts)
 
 
+@pytest.mark.programs
 def test_a_program_reports_for_the_processes_that_it_starts_too(model: Path, tmp_path: Path, python: Python) -> None:
     code = """
 import os, runpy, subprocess, sys
@@ -555,6 +556,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.programs
 def test_counters_of_a_program_are_those_of_all_its_processes(model: Path, python_path: str) -> None:
     (model.parent / "program.py").write_text(PROGRAM)
     command = [sys.executable, "-m", "kernel_assistant", "counters"]

@@ -36,6 +36,7 @@ CHANGES = {
 }
 
 
+@pytest.mark.timed
 @pytest.mark.parametrize("reason", CHANGES)
 def test_kernels_that_never_ran_are_told_from_slow_ones(
     tmp_path: Path, user_file: str, make_result: MakeResult, reason: str

@@ -54,6 +54,7 @@ def plans(package: Path) -> list[str]:
     return [name for name in Parts(str(package), "Gate").names() if name.endswith("plan.json")]
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_each_size_is_served_by_its_own_kernels(
     tmp_path: Path, make_result: MakeResult, wide: Callable[[], Path], user_file: str, python: Python

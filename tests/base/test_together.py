@@ -62,6 +62,7 @@ def read(out):
     return weights, json.loads((out / "figures.json").read_text())
 
 
+@pytest.mark.learns
 @pytest.mark.parametrize("kind", KINDS)
 def test_two_processes_give_the_weights_of_one(alone, both, kind):
     mine = alone / ("all" if kind == "shard" else kind)

@@ -143,6 +143,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.programs
 def test_what_runs_inside_a_scripted_module_alone_is_said_so_before_any_kernels_are_looked_for(run, home):
     """The file names such a module first, which need not be the whole program; then a scan of the program does."""
     (home / "net.py").write_text(SCRIPTED)

@@ -8,12 +8,14 @@ import threading
 from pathlib import Path
 
 import msgspec
+import pytest
 
 from kernel_assistant.environment.ceilings import keep_ceilings, known_ceilings, measure_ceilings, with_ceilings
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.targets import cpu
 
 
+@pytest.mark.timed
 def test_what_a_quiet_machine_moves_is_measured_once(worker: WorkerClient, tmp_path: Path) -> None:
     cancel = threading.Event()
     if not worker.hello:

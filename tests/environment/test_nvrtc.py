@@ -28,7 +28,7 @@ def _found() -> bool:
         return False
 
 
-pytestmark = pytest.mark.skipif(not _found(), reason="no nvcc with an NVRTC of its release")
+pytestmark = [pytest.mark.builds, pytest.mark.skipif(not _found(), reason="no nvcc with an NVRTC of its release")]
 
 
 @pytest.fixture(scope="module")

@@ -20,6 +20,8 @@ from kernel_assistant.generator.search.search import initial
 from tests.generator.harness import Built, as_list, bindings, export
 from tests.generator.test_cuda import H200
 
+pytestmark = pytest.mark.sampled(3)
+
 
 class Head(nn.Module):
     """A convolution followed by other operators."""

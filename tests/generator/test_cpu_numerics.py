@@ -14,6 +14,8 @@ from kernel_assistant.targets import cpu
 from tests.generator.harness import Built, Function, check, export, resized
 from tests.generator.modules import CASES
 
+pytestmark = pytest.mark.sampled(3)
+
 FEW_ROWS_SPLIT = make("cpu", "rows/split", chunk=100)
 
 

@@ -17,6 +17,8 @@ from tests.generator.cuda_on_host import OnHost
 from tests.generator.harness import Function, Tensors, check, export, resized
 from tests.generator.test_cuda import H200
 
+pytestmark = pytest.mark.builds
+
 Case = tuple[nn.Module, Tensors]
 
 

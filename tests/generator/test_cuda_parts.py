@@ -21,6 +21,8 @@ from tests.generator.harness import Built, binary_of, check, compile_all, compil
 from tests.generator.test_cuda import H200
 from tests.generator.test_parts_library import Attention
 
+pytestmark = pytest.mark.builds
+
 CASES = {**SINGLE, **COMPOSITES}
 #: Schedules of each case besides the first.
 MORE = 2

@@ -18,6 +18,8 @@ from kernel_assistant.records import OpGraph
 from tests.generator.harness import Built, Function, bindings, check, compile_candidate, export, resized
 from tests.generator.test_cuda import H200
 
+pytestmark = pytest.mark.builds
+
 Case = tuple[nn.Module, torch.Tensor]
 
 

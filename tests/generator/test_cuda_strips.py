@@ -14,6 +14,8 @@ from tests.generator.cuda_on_host import OnHost
 from tests.generator.harness import check, export, resized
 from tests.generator.window_modules import STRIPS, WINDOWS
 
+pytestmark = pytest.mark.builds
+
 CASES = [
     ("strip: even rows", "strip=4"),
     ("strip: even rows", "strip=16 stage=1 block=32"),

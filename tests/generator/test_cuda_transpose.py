@@ -18,6 +18,8 @@ from tests.generator.cuda_on_host import OnHost
 from tests.generator.harness import Built, Function, Tensors, check, export, resized
 from tests.generator.test_cuda import H200
 
+pytestmark = pytest.mark.builds
+
 
 def _spread(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))

@@ -22,6 +22,8 @@ from tests.generator.cuda_on_host import OnHost
 from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
 from tests.generator.test_cuda import H200
 
+pytestmark = pytest.mark.builds
+
 Case = tuple[nn.Module, torch.Tensor]
 
 

@@ -13,6 +13,8 @@ from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.schedule import make
 from tests.generator.harness import Built, Function, export
 
+pytestmark = pytest.mark.sampled(3)
+
 Function1 = Callable[[torch.Tensor], torch.Tensor]
 #: None of them is a number of a half type; two are above the nearest one that is, two below.
 NUMBERS = (0.1, 0.3, 0.7, 1.3)

@@ -12,6 +12,8 @@ from torch.nn import functional as F
 from kernel_assistant.generator.ir.schedule import make
 from tests.generator.harness import Built, Function, export
 
+pytestmark = pytest.mark.sampled(3)
+
 #: Function, and from where on its result is a normal number.
 ACTIVATIONS: dict[str, tuple[Callable[[torch.Tensor], torch.Tensor], float]] = {
     "softplus": (F.softplus, -87.0),

@@ -24,6 +24,8 @@ from tests.generator.by_parts import ByParts
 from tests.generator.harness import Built, Function, Tensors, bindings, check, compile_candidate, export, resized
 from tests.generator.test_cuda import H200
 
+pytestmark = pytest.mark.sampled(3)
+
 Case = tuple[nn.Module, list[str], Tensors]
 
 

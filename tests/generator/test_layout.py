@@ -17,6 +17,8 @@ from kernel_assistant.targets.base import DeviceFacts
 from tests.generator.harness import Built, check, compile_candidate, export, resized
 from tests.generator.window_modules import LAYOUT
 
+pytestmark = pytest.mark.sampled(3)
+
 H200 = DeviceFacts(target="cuda", name="g", arch="sm_90", cores=132, cache_bytes=50 << 20)
 
 

@@ -21,6 +21,8 @@ from tests.generator.library_modules import convolutions, products
 from tests.generator.library_reference import run_plan
 from tests.generator.test_cuda import H200
 
+pytestmark = pytest.mark.sampled(3)
+
 CASES = {**products(), **convolutions()}
 #: Sizes that the free dimension of the first argument is not alone in.
 FIXED = ("mm, both transposed",)

@@ -26,6 +26,8 @@ from tests.generator.modules import CASES
 from tests.generator.test_policy import play
 from tests.generator.test_round_trip import DEVICES
 
+pytestmark = pytest.mark.sampled(3)
+
 
 def _graph(function: Callable[..., Any], *args: torch.Tensor) -> OpGraph:
     return export(Function(function), *args)

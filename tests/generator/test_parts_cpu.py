@@ -12,6 +12,8 @@ from kernel_assistant.targets import cpu
 from tests.generator.composites import COMPOSITES, SINGLE
 from tests.generator.harness import Built, check, export, resized
 
+pytestmark = pytest.mark.sampled(3)
+
 CASES = {**SINGLE, **COMPOSITES}
 
 

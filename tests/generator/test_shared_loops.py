@@ -19,6 +19,8 @@ from tests.generator.cuda_on_host import OnHost
 from tests.generator.harness import Built, Function, Tensors, check, compile_candidate, export
 from tests.generator.test_cuda import H200
 
+pytestmark = pytest.mark.sampled(3)
+
 
 def _spread(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))

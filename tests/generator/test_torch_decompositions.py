@@ -16,6 +16,8 @@ from kernel_assistant.worker.graph.composites import DECOMPOSED
 from tests.generator.by_parts import ByParts
 from tests.generator.harness import Function, Tensors, bindings, export
 
+pytestmark = pytest.mark.sampled(3)
+
 
 def _spread(*shape: int) -> torch.Tensor:
     return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))

@@ -9,6 +9,8 @@ import pytest
 
 from kernel_assistant.targets import cpu
 
+pytestmark = pytest.mark.sampled(3)
+
 HEADERS = Path(__file__).resolve().parents[2] / "kernel_assistant" / "skills" / "include"
 EXPRESSIONS = (
     *("ka_exp(t)", "ka_log(t)", "ka_log1p(t)", "ka_expm1(t)", "ka_tanh(t)", "ka_erf(t)", "ka_sigmoid(t)"),

@@ -32,6 +32,7 @@ def compiler(tmp_path_factory: pytest.TempPathFactory) -> Compiler:
     return Compiler(HOPPER, choose("auto"), tmp_path_factory.mktemp("cubins"), threading.Event())
 
 
+@pytest.mark.builds
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize(
     "name", [name if name == "honest" else pytest.param(name, marks=pytest.mark.slow) for name in ALL]

@@ -256,6 +256,7 @@ def test_results_kept_from_the_first_call_earn_nothing_where_nothing_is_timed(
     assert found is not None and found.outcome is Outcome.incorrect, found
 
 
+@pytest.mark.timed
 def test_an_evaluation_made_inconclusive_on_purpose_is_no_example_and_not_kept(
     game: Game, monkeypatch: pytest.MonkeyPatch
 ) -> None:

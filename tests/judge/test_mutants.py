@@ -81,6 +81,7 @@ def judged(worker, cache):
         return list(zip(every, opened.evaluate([kernel(tokens) for tokens in every], Tier.quick), strict=True))
 
 
+@pytest.mark.builds
 def test_the_formula_itself_is_correct(judged):
     assert judged[0][1].outcome is Outcome.correct, judged[0][1].message
 

@@ -41,6 +41,7 @@ def run(**environment: str) -> dict[str, object]:
     return dict(json.loads(done.stdout))
 
 
+@pytest.mark.timed
 @pytest.mark.skipif(len(os.sched_getaffinity(0)) < 2, reason="needs two CPUs")
 def test_pool_is_bound_and_nothing_else() -> None:
     found = run()

@@ -27,6 +27,7 @@ from tests.judge import kernels
 LOW = 1e6
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_an_honest_kernel_is_correct_where_bandwidth_was_measured_too_low(tmp_path: Path) -> None:
     known = known_cpu(tmp_path)
@@ -78,6 +79,7 @@ def busy() -> Iterator[None]:
         process.wait()
 
 
+@pytest.mark.timed
 @pytest.mark.usefixtures("busy")
 def test_beside_other_work_nobody_is_called_a_cheat_for_speed(profiler: Profiler) -> None:
     with pytest.raises(IncorrectOutput, match="busy machine") as caught:

@@ -83,6 +83,7 @@ def test_shares_that_are_none_are_named(text):
         FaultRates.of(text)
 
 
+@pytest.mark.learns
 def test_a_steady_stream_has_the_same_rows_again_however_fast_it_is_read():
     source = partial(pairs, target="cpu", narrow=TWO, mistakes=FaultRates.of("lost_launch=0.5"))
     asked = StreamOptions((source,), processes=2, length=512, keep=32, steady=True)

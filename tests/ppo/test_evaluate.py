@@ -89,6 +89,7 @@ def asked(*words):
     return parse(EvalArguments, "eval", [str(word) for word in words])
 
 
+@pytest.mark.learns
 def test_a_checkpoint_is_exported_as_transformers_loads_it_and_as_the_product_ships_it(coin, tmp_path):
     folder = PpoRunFolder(tmp_path / "run", {})
     for number in range(3):
@@ -109,6 +110,7 @@ def test_checkpoints_that_are_wanted_are_kept(coin, tmp_path):
     assert list(chosen(folder.path, "all")) == [0, 3, 6, 7]
 
 
+@pytest.mark.learns
 @pytest.mark.slow
 def test_a_checkpoint_is_evaluated_once_on_tasks_that_training_never_plays(coin, tmp_path):
     play = PlayOptions(scheme="correctness", turns=1, reply=60, context=512)

@@ -109,6 +109,7 @@ def test_without_a_worker_it_says_so(options, asked):
             pool.judge([asked[0], asked[3]])
 
 
+@pytest.mark.timed
 def test_bandwidths_are_measured_once_and_a_noisy_machine_keeps_its_own(tmp_path):
     cache, own = tmp_path / "cache", tmp_path / "own"
     worker, cancel = WorkerClient(sys.executable, log=tmp_path / "log"), threading.Event()

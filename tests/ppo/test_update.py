@@ -159,6 +159,7 @@ def test_what_is_not_finite_stops_before_the_step():
     assert all(torch.equal(before[name], after[name]) for name in after if "head" not in name)
 
 
+@pytest.mark.learns
 def test_an_episode_of_200_turns_and_one_of_128k_tokens_pass_through(tmp_path):
     """Tests the store, GAE and one update. The model has short convolutions, because attention over 128k tokens takes
     minutes on two cores; the code around the model is the same.

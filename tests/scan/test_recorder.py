@@ -32,6 +32,7 @@ def test_a_script_prints_what_it_prints_alone_and_is_counted(write, record):
     assert recording.ended == "exit" and recording.clock == "cpu" and recording.main == str(path)
 
 
+@pytest.mark.programs
 def test_every_moment_counts_for_one_class(write, record):
     _, (recording,) = record(write("net.py", SCRIPT))
     net, norm, linear, gelu = (class_of(recording, name) for name in ("Net", "Norm", "Linear", "GELU"))
@@ -55,6 +56,7 @@ def test_the_first_call_of_each_kind_stands_apart(write, record):
     assert norm.first_seconds < net.first_seconds < net.inclusive_seconds
 
 
+@pytest.mark.programs
 def test_signatures_tell_sizes_and_keywords(write, record):
     _, (recording,) = record(write("net.py", SCRIPT))
     (configuration,) = class_of(recording, "Norm").configurations
@@ -69,6 +71,7 @@ def test_signatures_tell_sizes_and_keywords(write, record):
     assert configuration.parameter_bytes == 64 * 4
 
 
+@pytest.mark.programs
 def test_a_package_by_m_keeps_its_exit_code_arguments_and_environment(write, record):
     package(write)
     done, (recording,) = record("-m", "pkg", "--steps", "1")
@@ -80,6 +83,7 @@ def test_a_package_by_m_keeps_its_exit_code_arguments_and_environment(write, rec
     assert signature.output == "{out: f32[32, 64], more: (f32[32, 64], None)}"
 
 
+@pytest.mark.programs
 def test_path_and_environment_are_the_programs_own(record):
     show = "import os, sys, torch; print([os.environ.get(n) for n in sys.argv[1:]], 'start' in ''.join(sys.path))"
     names = ["KERNEL_ASSISTANT_SCAN", "KERNEL_ASSISTANT_SCAN_CHILDREN", "PYTHONPATH"]
@@ -87,6 +91,7 @@ def test_path_and_environment_are_the_programs_own(record):
     assert done.stdout == f"{[None, None, os.environ['PYTHONPATH']]} False\n"
 
 
+@pytest.mark.programs
 def test_the_hidden_sitecustomize_runs(write, record, monkeypatch):
     path = write("site/sitecustomize.py", "import builtins; builtins.seen = 'mine'\n")
     monkeypatch.setenv("PYTHONPATH", f"{path.parent}:{os.environ['PYTHONPATH']}")

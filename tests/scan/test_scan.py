@@ -86,6 +86,7 @@ if __name__ == "__main__":
 """
 
 
+@pytest.mark.programs
 def test_an_object_among_the_arguments_is_named_in_the_table(write, run, scan):
     write("net.py", CACHES)
     rows = {row["name"]: row for row in scan(sys.executable, "net.py")["classes"]}
@@ -240,6 +241,7 @@ def test_old_scans_keep_their_figures_and_lose_their_files(write, scan, settings
     assert prepare_scanned("2:Norm", settings)
 
 
+@pytest.mark.programs
 def test_a_script_without_a_guard_is_not_run_again(write, scan, settings):
     text = SCRIPT.replace('if __name__ == "__main__":', "if True:")
     scan(sys.executable, write("net.py", text))
@@ -247,6 +249,7 @@ def test_a_script_without_a_guard_is_not_run_again(write, scan, settings):
         prepare_scanned("last:Norm", settings)
 
 
+@pytest.mark.programs
 def test_unknown_scans_and_classes(write, scan, run, settings):
     scan(sys.executable, write("net.py", SCRIPT))
     for spec, cause in [("9:Net", "no scan '9'"), ("last:Nat", "scan 1 saw no class Nat"), ("1", "'1' names no class")]:
@@ -256,6 +259,7 @@ def test_unknown_scans_and_classes(write, scan, run, settings):
     assert run("optimize").returncode == 2
 
 
+@pytest.mark.programs
 def test_declared_inputs_win_unless_recorded_ones_are_asked_for(write, scan, settings):
     path = write("net.py", SCRIPT)
     scan(sys.executable, path)

@@ -37,6 +37,7 @@ def log_probabilities(model, prompt, answer):
     return torch.log_softmax(logits, -1).gather(1, torch.tensor(answer)[:, None])[:, 0]
 
 
+@pytest.mark.programs
 def test_llama_cpp_says_what_transformers_says(tiny, engine, back):
     prompt, answer = tiny.module.conversation_ids(tiny.module.tokenizer())
     reply = EmbeddedModel(engine).complete(tiny.module.QUESTION, Sampling(temperature=0.0))

@@ -215,6 +215,7 @@ def test_an_embedded_engine_starts_when_it_is_asked_for(run, tiny, settings):
     assert not is_alive(pid)
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_installing_without_an_index_fails_in_one_line(run):
     done = run("serve", "--install", PIP_NO_INDEX="1")

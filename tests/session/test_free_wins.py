@@ -61,6 +61,7 @@ def test_a_third_is_set_aside_and_no_more_than_a_minute() -> None:
     assert reserved_seconds(JobOptions(budget=90.0, free_wins=False)) == 0.0
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 def test_all_that_apply_are_measured_alone_and_together(opened: Opened) -> None:
     events: list[AnyEvent] = []

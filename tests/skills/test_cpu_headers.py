@@ -14,6 +14,8 @@ from kernel_assistant.targets import cpu
 from tests.common.builds import build
 from tests.skills.cpu_programs import CASES, CpuCall, compile_cpu
 
+pytestmark = pytest.mark.sampled(3)
+
 BOUND = {"float": 2e-6, "ka_bf16": 4e-3, "_Float16": 6e-4}
 SIZES = ((37, 131), (1, 5), (3, 70001), (64, 1024))
 LOOPS = {

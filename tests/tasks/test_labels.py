@@ -38,6 +38,7 @@ def _in_breadth(graph: OpGraph, device: DeviceFacts) -> list[str]:
     return list(texts)
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 @pytest.mark.parametrize("device", DEVICES, ids=lambda device: device.target)
 def test_candidates_come_by_breadth_and_each_text_once(device: DeviceFacts) -> None:

@@ -55,6 +55,7 @@ def operators() -> list[Operator]:
 SOURCE = StreamSource(seed=0, target="cuda", blocks=0, variants=1)
 
 
+@pytest.mark.programs
 def test_most_operators_of_torch_have_a_text(operators: list[Operator]) -> None:
     every = Texts(SOURCE)
     found = [every.of(number) for number in range(len(operators))]
@@ -67,6 +68,7 @@ def test_most_operators_of_torch_have_a_text(operators: list[Operator]) -> None:
     assert found == [every.of(number) for number in range(len(operators))]
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_writers_give_the_texts_in_their_order() -> None:
     every = Texts(SOURCE)
@@ -93,6 +95,7 @@ def test_compositions_fit_and_follow_from_the_seed(operators: list[Operator]) ->
         assert len(one.attribution) == len({line.partition(":")[0] for line in one.attribution})
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 def test_a_served_model_composes_and_its_answers_are_filtered(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")

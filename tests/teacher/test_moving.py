@@ -69,6 +69,7 @@ def for_cuda() -> list[Written]:
     return _written("cuda")
 
 
+@pytest.mark.builds
 @pytest.mark.parametrize("size", SIZES)
 def test_what_is_written_for_the_cpu_is_right(size: int, for_cpu: tuple[list[Written], Any]) -> None:
     found, module = for_cpu

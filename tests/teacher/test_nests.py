@@ -61,6 +61,7 @@ def emulated(for_cuda: list[Written], tmp_path_factory: pytest.TempPathFactory) 
     return compile_emulated([one.program for one in for_cuda], tmp_path_factory.mktemp("emulated"))
 
 
+@pytest.mark.builds
 @pytest.mark.parametrize("name", TASKS)
 def test_what_is_written_for_the_cpu_is_right(name: str, for_cpu: tuple[list[Written], Any]) -> None:
     found, module = for_cpu

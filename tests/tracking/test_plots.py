@@ -19,6 +19,8 @@ from kernel_assistant_training.tracking.draw import seconds
 from kernel_assistant_training.tracking.plot import main as plot
 from kernel_assistant_training.tracking.plot import write_plots
 
+pytestmark = pytest.mark.programs
+
 
 def write(folder, stage, rows, *, begin=1000.0, every=10.0, name="metrics.jsonl"):
     folder.mkdir(parents=True, exist_ok=True)

@@ -161,6 +161,7 @@ async def test_the_mouse_reaches_list_tabs_and_footer(project):
         await until(pilot, "Which training run?", "No training run below the project")
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 async def test_a_run_is_chosen_from_a_list_or_by_its_folder(project, tmp_path):
     inside, outside = project / "runs" / "one", tmp_path / "elsewhere"
@@ -227,6 +228,7 @@ async def test_the_file_of_keys_is_one_line_of_the_help(project, monkeypatch):
         await until(pilot, path)
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 async def test_a_scan_ranks_the_classes(project):
     (project / "a_first.py").write_text((project / "model.py").read_text().replace("Gate", "Unused"))

@@ -13,6 +13,7 @@ from tests.tui.driving import opened, until, until_gone
 pytestmark = pytest.mark.asyncio
 
 
+@pytest.mark.programs
 @pytest.mark.slow
 async def test_any_size_of_window_is_lived_through(project):
     async with opened(project) as pilot:

@@ -16,6 +16,8 @@ from torch.nn import functional as F
 from kernel_assistant.worker.graph import composites, export
 from tests.generator.harness import Function
 
+pytestmark = pytest.mark.sampled(3)
+
 X = torch.randn(4, 6)
 IMAGES = torch.randn(4, 6, 8, 8)
 

@@ -17,6 +17,8 @@ from torch.nn import functional as F
 from kernel_assistant.worker.free_wins.fused_attention import fuse
 from kernel_assistant.worker.graph.export import trace
 
+pytestmark = pytest.mark.sampled(3)
+
 Forward = Callable[..., Any]
 B, H, T, D = 2, 3, 8, 4
 

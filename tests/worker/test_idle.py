@@ -6,6 +6,7 @@ import os
 from pathlib import Path
 
 import psutil
+import pytest
 import torch
 from torch._C._dynamo.eval_frame import _debug_get_cache_entry_list
 
@@ -13,6 +14,8 @@ from kernel_assistant.records import Outcome, Tier
 from kernel_assistant.worker.main import Worker
 from kernel_assistant.worker.process import idle
 from tests.judge import kernels
+
+pytestmark = pytest.mark.timed
 
 #: docs/templates.md has what was measured.
 MOST_MIB = 400

@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from random import Random
 
 import msgspec
+import pytest
 import torch
 
 from kernel_assistant.records import OpGraph
@@ -25,6 +26,7 @@ def test_no_more_is_counted_than_is_read_and_no_less() -> None:
     _compared((drawn(random)[0] for _ in range(GRAPHS)), LUCK["parts"])
 
 
+@pytest.mark.programs
 def test_so_it_is_for_tasks_of_the_sampler() -> None:
     _compared(_small(GRAPHS), LUCK["tasks"])
 

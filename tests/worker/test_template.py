@@ -23,6 +23,8 @@ from kernel_assistant.records.task import InputSource, Workload
 from kernel_assistant.targets.detect import detect
 from kernel_assistant.worker.template import COUNT_DEVICES, devices_counted_elsewhere
 
+pytestmark = pytest.mark.programs
+
 #: A user's module. What it finds goes into a file; then it fails, so that nothing else is done with it.
 MODULE = """
 import json, os, sys

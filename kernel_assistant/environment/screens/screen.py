@@ -16,7 +16,7 @@ MAX_SOURCE_BYTES = 1 << 20
 
 ALLOWED_HEADERS = frozenset(
     """plan.h stdint.h stddef.h math.h string.h float.h limits.h cmath cstdint cstddef cstring cfloat climits limits
-    algorithm utility type_traits immintrin.h x86intrin.h arm_neon.h omp.h
+    algorithm utility type_traits emmintrin.h immintrin.h x86intrin.h arm_neon.h omp.h
     cuda_runtime.h cuda_fp16.h cuda_bf16.h cuda_fp8.h mma.h cooperative_groups.h cooperative_groups/reduce.h
     cooperative_groups/memcpy_async.h cuda/pipeline cuda/barrier cuda/std/limits cuda/std/cstdint
     cuda/std/type_traits vector_types.h vector_functions.h""".split()

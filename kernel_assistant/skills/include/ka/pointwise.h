@@ -64,18 +64,38 @@ template <class T> struct result {
   void done(int64_t) {}
 };
 #if defined(__FLT16_MAX__)
+#if defined(__F16C__)
+// Eight values: <immintrin.h> would take most of a compilation.
+typedef short halves __attribute__((vector_size(16)));
+typedef _Float16 half_values __attribute__((vector_size(16)));
+typedef float floats __attribute__((vector_size(32)));
+#endif
 KA_FN void widen(float* to, const _Float16* from, int64_t n) {
   int64_t i = 0;
 #if defined(__F16C__)
-  for (; i + 8 <= n; i += 8) _mm256_storeu_ps(to + i, _mm256_cvtph_ps(_mm_loadu_si128((const __m128i*)(from + i))));
+  for (; i + 8 <= n; i += 8) {
+    halves eight;
+    memcpy(&eight, from + i, sizeof eight);
+#if defined(__clang__)
+    const floats wide = __builtin_convertvector((half_values)eight, floats);
+#else
+    const floats wide = __builtin_ia32_vcvtph2ps256(eight);
+#endif
+    memcpy(to + i, &wide, sizeof wide);
+  }
 #endif
   for (; i < n; ++i) to[i] = (float)from[i];
 }
 KA_FN void round_to_half(_Float16* to, const float* from, int64_t n) {
   int64_t i = 0;
 #if defined(__F16C__)
-  for (; i + 8 <= n; i += 8)
-    _mm_storeu_si128((__m128i*)(to + i), _mm256_cvtps_ph(_mm256_loadu_ps(from + i), _MM_FROUND_TO_NEAREST_INT));
+  for (; i + 8 <= n; i += 8) {
+    floats eight;
+    memcpy(&eight, from + i, sizeof eight);
+    // To the nearest, ties to even.
+    const halves narrow = __builtin_ia32_vcvtps2ph256(eight, 0);
+    memcpy(to + i, &narrow, sizeof narrow);
+  }
 #endif
   for (; i < n; ++i) to[i] = (_Float16)from[i];
 }
