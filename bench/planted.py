@@ -16,7 +16,12 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parent.parent
-PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider")
+sys.path.insert(0, str(ROOT))
+
+from tests.common.kinds import GATE  # noqa: E402 - the checkout is found then
+
+#: The tests that decide, and no others.
+PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:cacheprovider", "-m", GATE)
 
 
 @dataclass(frozen=True)
