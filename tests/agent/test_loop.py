@@ -133,6 +133,7 @@ def test_finished_without_a_correct_candidate_has_no_best(play):
     assert evaluated(events, Tier.full) == []
 
 
+@pytest.mark.timed
 def test_target_reached(play):
     trajectory, _ = play(ByHand([candidate()], [candidate(SLOW)]), Budget(seconds=600, target_speedup=1e-9))
     assert trajectory.stop_reason is StopReason.target_reached

@@ -22,7 +22,9 @@ class GroupScheduling(LoadScopeScheduling):
         return group_of(nodeid)
 
     def _reschedule(self, node: WorkerController) -> None:
-        """Gives `node` groups until it has something to do, or ends it."""
+        """Gives `node` groups until it has something to do, or ends it; nothing while it still collects."""
+        if node not in self.registered_collections:
+            return
         while not node.shutting_down and self._pending_of(self.assigned_work[node]) <= KNOWN_AHEAD:
             if not self.workqueue:
                 node.shutdown()

@@ -16,6 +16,7 @@ from tests.judge.kernels import candidate, environment
 PYTHONS = [name for name in os.environ.get("KERNEL_ASSISTANT_TEST_PYTHONS", "").split(os.pathsep) if name]
 
 
+@pytest.mark.timed
 @pytest.mark.slow
 @pytest.mark.parametrize("python", PYTHONS or [sys.executable])
 def test_a_task_is_opened_and_a_candidate_judged(python, cache, tmp_path):

@@ -25,6 +25,7 @@ def environment(
         yield environment
 
 
+@pytest.mark.timed
 @pytest.mark.usefixtures("unscreened")
 @pytest.mark.parametrize("name", HARMLESS)
 def test_attack_never_gains_time(environment: Environment, name: str) -> None:
