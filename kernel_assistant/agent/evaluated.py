@@ -22,9 +22,9 @@ class BestSoFar:
     def takes(self, evaluation: Evaluation) -> bool:
         """Whether `evaluation` is the best so far; if so, later ones are compared with it."""
         with self._lock:
-            better = evaluation.correct and evaluation.timing is not None and evaluation.timing.candidate_ms < self.ms
+            better = evaluation.correct and evaluation.timing is not None and evaluation.timing.ranked_ms < self.ms
             if better and evaluation.timing is not None:
-                self.ms = evaluation.timing.candidate_ms
+                self.ms = evaluation.timing.ranked_ms
             return better
 
 
@@ -49,8 +49,15 @@ class EvaluatedCandidates:
 
     @property
     def best_ms(self) -> float:
-        """Milliseconds of the fastest correct candidate, infinite if there is none."""
+        """Milliseconds by which the fastest correct candidate is ranked, infinite if there is none."""
         return min(map(self._ms, self._evaluations), default=NEVER)
+
+    @property
+    def best_call_ms(self) -> float:
+        """Milliseconds that a call of the fastest correct candidate takes, infinite if there is none."""
+        best = min(self._evaluations, key=self._ms, default=None)
+        timing = self._evaluations[best].timing if best is not None and self._ms(best) < NEVER else None
+        return timing.candidate_ms if timing else NEVER
 
     def finalists(self) -> list[Candidate]:
         """The candidates for the full tier: the fastest correct ones, fastest first."""
@@ -63,4 +70,4 @@ class EvaluatedCandidates:
 
     def _ms(self, key: str) -> float:
         evaluation = self._evaluations[key]
-        return evaluation.timing.candidate_ms if evaluation.correct and evaluation.timing else NEVER
+        return evaluation.timing.ranked_ms if evaluation.correct and evaluation.timing else NEVER

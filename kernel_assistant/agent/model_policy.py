@@ -126,7 +126,8 @@ class ModelPolicy:
         for candidate in tried.finalists()[:1]:
             for name, text in candidate.sources.items():
                 self._context.workspace.write(name, text)
-            words = f"An earlier conversation was interrupted. Its best, {tried.best_ms:.4g} ms, lies in the workspace."
+            best = f"{tried.best_call_ms:.4g} ms"
+            words = f"An earlier conversation was interrupted. Its best, {best}, lies in the workspace."
             self._add(Message(role="user", content=words))
 
     def _listen(self) -> None:
@@ -195,7 +196,7 @@ class ModelPolicy:
             candidate = self._candidate()
         except DirectiveError as error:
             return self._profile.plan_error(error)
-        best_ms = EvaluatedCandidates(self._view.steps).best_ms
+        best_ms = EvaluatedCandidates(self._view.steps).best_call_ms
         yield PolicyAction(
             message=reply.content[:MOST_SAID], candidates=(candidate,), tier=tier, conversation=self._number
         )

@@ -92,7 +92,7 @@ class Search:
             self.emit(Progress(phase="search", message="searching"))
         reason = reason_to_stop(
             self._baseline,
-            self._best_ms,
+            self.tried.best_call_ms,
             self.budget,
             seconds=self._seconds(),
             turns=len(self.steps),

@@ -26,7 +26,7 @@ RUNTIME = "_runtime.txt"
 #: The folder of the loader's modules in older packages.
 _RUNTIME_BEFORE = "_runtime"
 _RUNNER_FILES = (
-    *("__init__.py", "plan.py", "executor.py", "launching.py", "kernel_graph.py", "cuda_driver.py"),
+    *("__init__.py", "plan.py", "executor.py", "launching.py", "kernel_graph.py", "capture.py", "cuda_driver.py"),
     *("libraries.py", "choosing.py", "cublaslt.py", "cudnn.py", "cudnn_graph.py"),
     *("cudnn_library.py", "convolution.py"),
     *("pytorch/__init__.py", "pytorch/aten.py", "pytorch/residual.py", "pytorch/tensors.py"),

@@ -70,7 +70,9 @@ class FreeformEnvironment:
         cache_dir: Path,
         emit: Emit,
         cancel: threading.Event,
+        nominal: bool = False,
     ) -> None:
+        self._nominal = nominal
         self.task, self.worker, self.sandbox, self.emit, self.cancel = task, worker, sandbox, emit, cancel
         if not worker.hello:
             worker.start(cancel)
@@ -153,6 +155,7 @@ class FreeformEnvironment:
             "freeform": True,
             "ceilings": ceilings_of(self.device),
             "lock": str(lock_folder("cuda", self.device.index)) if self.device.target == "cuda" else None,
+            "nominal": self._nominal,
         }
         answer = open_task(self.worker, params, self.cancel, emit=self.emit)
         self.graph = from_builtins(answer["graph"], OpGraph)
@@ -253,9 +256,10 @@ def open_freeform(
     cache_dir: Path,
     cancel: threading.Event,
     emit: Emit,
+    nominal: bool = False,
 ) -> Iterator[FreeformEnvironment]:
-    """Opens an environment for the block; the worker stays alive afterwards."""
-    environment = FreeformEnvironment(task, device, worker, choose(sandbox_mode), cache_dir, emit, cancel)
+    """Opens an environment for the block; the worker stays alive afterwards. `nominal` as for `open_environment`."""
+    environment = FreeformEnvironment(task, device, worker, choose(sandbox_mode), cache_dir, emit, cancel, nominal)
     try:
         yield environment
     finally:

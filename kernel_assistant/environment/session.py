@@ -75,7 +75,8 @@ class Environment:
     `compiler` may serve several environments of one device. `lock` defaults to the device's lock.
     `clock` is the job's clock: OutOfTime is raised after its limit.
     `most` is the highest tier that will be used: for `quick`, less memory and time are reserved. `throughput` is for
-    many tasks in a row: the runner of a GPU is kept for the next task, and single launches are not timed.
+    many tasks in a row: the runner of a GPU is kept for the next task, and single launches are not timed. `nominal`
+    times are the same on any machine (worker/measuring/nominal.py), for tests.
     """
 
     def __init__(
@@ -93,11 +94,12 @@ class Environment:
         most: Tier = Tier.full,
         throughput: bool = False,
         clock: JobClock | None = None,
+        nominal: bool = False,
     ) -> None:
         self.clock = clock or JobClock()
         self.task, self.worker, self.sandbox, self.emit, self.cancel = task, worker, sandbox, emit, cancel
         self._lock, self._most, self._throughput = lock or lock_of(device), most, throughput
-        self._judge_waited = 0.0
+        self._nominal, self._judge_waited = nominal, 0.0
         if not worker.hello:
             worker.start(cancel)
         self.device = with_ceilings(device, worker, cache_dir, cancel)
@@ -231,6 +233,7 @@ class Environment:
             "quick_only": self._most is Tier.quick,
             "lock": self._lock.folder if self.device.target == "cuda" else None,
             "throughput": self._throughput,
+            "nominal": self._nominal,
         }
         self.emit(Progress(phase="open", message=f"loading {self.task.name}"))
         answer = open_task(self.worker, params, self.cancel, opening_seconds(self.clock), self.emit)
@@ -465,6 +468,7 @@ def open_environment(
     most: Tier = Tier.full,
     throughput: bool = False,
     clock: JobClock | None = None,
+    nominal: bool = False,
 ) -> Iterator[Environment]:
     """Opens an environment for the block; the worker stays alive. Raises UsageError, MissingError and Cancelled."""
     sandbox = choose(sandbox_mode)
@@ -481,6 +485,7 @@ def open_environment(
         most=most,
         throughput=throughput,
         clock=clock,
+        nominal=nominal,
     )
     try:
         yield environment

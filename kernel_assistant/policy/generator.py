@@ -75,7 +75,7 @@ def _tried(view: EpisodeView) -> list[ScheduleResult]:
             schedule = read_schedule(candidate.plan.target, candidate.plan.schedule)
             timing = evaluation.timing if evaluation.correct else None
             results.append(
-                ScheduleResult(schedule, timing.candidate_ms if timing else None, timing.roofline if timing else 0.0)
+                ScheduleResult(schedule, timing.ranked_ms if timing else None, timing.roofline if timing else 0.0)
             )
     return results
 

@@ -106,14 +106,27 @@ class KernelResources(Record, frozen=True, kw_only=True):
     stack_bytes: int = 0
 
 
+#: A call that takes this many times what it takes in a graph is bound by the host.
+LAUNCH_BOUND = 1.1
+
+
+def ranked_ms(candidate_ms: float, graph_ms: float | None) -> float:
+    """The time by which candidates are compared with each other: that in a graph where launching takes more than a
+    tenth of a call. Such a call takes as long as the host is slow, which differs from block to block."""
+    return graph_ms if graph_ms is not None and candidate_ms > LAUNCH_BOUND * graph_ms else candidate_ms
+
+
 class Timing(Record, frozen=True, kw_only=True):
     """Milliseconds per call, medians; speed-ups are baseline over candidate from paired blocks.
 
-    The interval is 99.9%. `noise` is the candidate's own relative spread between blocks. `floor_ms` is the roofline's
-    lower bound, `roofline` floor over candidate (0 where unknown). In the quick tier the compile baseline may be None.
+    `candidate_ms` is the time of a call as a user makes it. `graph_ms` is the time of the same calls in one CUDA graph,
+    without what the host needs to launch them: quick tier, None where it was not or cannot be measured. The interval is
+    99.9%. `noise` is the candidate's own relative spread between blocks. `floor_ms` is the roofline's lower bound,
+    `roofline` floor over candidate (0 where unknown). In the quick tier the compile baseline may be None.
     """
 
     candidate_ms: float
+    graph_ms: float | None = None
     eager_ms: float
     compile_ms: float | None = None
     speedup_vs_eager: float
@@ -126,6 +139,11 @@ class Timing(Record, frozen=True, kw_only=True):
     samples: int = 0
     prepare_ms: float = 0.0
     warning: str = ""
+
+    @property
+    def ranked_ms(self) -> float:
+        """The time by which candidates are compared with each other."""
+        return ranked_ms(self.candidate_ms, self.graph_ms)
 
     @property
     def vs_eager(self) -> Gain:

@@ -53,7 +53,8 @@ class Judge:
     """Verifies and profiles candidates of one task on one device.
 
     `quick_only` means that only the quick tier is used. `lock` is the lock of the device, if the judge has to take it
-    itself. `spare` is a runner that was started before. `throughput` leaves out figures that only people read.
+    itself. `spare` is a runner that was started before. `throughput` leaves out figures that only people read;
+    `nominal` replaces the clock (measuring/nominal.py).
     """
 
     def __init__(
@@ -66,6 +67,7 @@ class Judge:
         lock: DeviceLock | None = None,
         spare: RunnerClient | None = None,
         throughput: bool = False,
+        nominal: bool = False,
     ) -> None:
         self.task, self.numerics, self.command, self._quick_only = task, numerics, command, quick_only
         self._lock = lock or DeviceLock()
@@ -75,7 +77,7 @@ class Judge:
         self._kept: dict[Case, ExpectedOutputs] = {}
         self._held_out: list[dict[str, int]] | None = None
         self._profiler: Profiler | None = None
-        self._ceilings, self._throughput = ceilings, throughput
+        self._ceilings, self._throughput, self._nominal = ceilings, throughput, nominal
         self._least_timeout = QUICK_TIMEOUT if quick_only else LEAST_TIMEOUT
         self._timeout = self._least_timeout
 
@@ -97,6 +99,7 @@ class Judge:
                 lock=self._lock,
                 by_launch=not self._throughput,
                 numerics=self.numerics,
+                nominal=self._nominal,
             )
         return self._profiler
 

@@ -104,7 +104,8 @@ class Worker:
         ceilings, quick_only = Roofline(**params["ceilings"]), bool(params.get("quick_only"))
         throughput = bool(params.get("throughput"))
         lock = DeviceLock(params.get("lock"), self._task.settle)
-        self._judge = kind(self._task, task["numerics"], command, ceilings, quick_only, lock, spare, throughput)
+        how = {"quick_only": quick_only, "throughput": throughput, "nominal": bool(params.get("nominal"))}
+        self._judge = kind(self._task, task["numerics"], command, ceilings, lock=lock, spare=spare, **how)
         self._keeps_runner = throughput and task["target"] == "cuda"
         return {"graph": self._task.graph, "facts": self._task.facts}
 

@@ -18,9 +18,15 @@ def cancel() -> threading.Event:
 
 
 @pytest.fixture(scope="module")
-def norm(tmp_path_factory: pytest.TempPathFactory, cancel: threading.Event) -> Iterator[Environment]:
+def nominal() -> bool:
+    """Whether times are the same on any machine; False where a test's subject is which candidate is faster."""
+    return True
+
+
+@pytest.fixture(scope="module")
+def norm(tmp_path_factory: pytest.TempPathFactory, cancel: threading.Event, nominal: bool) -> Iterator[Environment]:
     cache = tmp_path_factory.mktemp("cache")
     worker = kernels.new_worker(cache / "worker.log")
-    with kernels.environment(worker, cache, cancel=cancel) as opened:
+    with kernels.environment(worker, cache, cancel=cancel, nominal=nominal) as opened:
         yield opened
     worker.close()

@@ -82,6 +82,11 @@ class OnOtherMemory:
         return self._environment.confirm(candidate, looks=looks, until=until)
 
 
+@pytest.fixture(scope="module")
+def nominal():
+    return False
+
+
 @pytest.fixture
 def play(norm, cancel):
     """Plays an episode and checks the properties that every trajectory must have."""

@@ -75,7 +75,6 @@ def play(norm, cancel, tmp_path, monkeypatch):
     endpoint.close()
 
 
-@pytest.mark.timed
 def test_auto_lets_the_shipped_model_play_first(play, shipped, monkeypatch):
     monkeypatch.setattr(registry, "SHIPPED", shipped)
     trajectory, told = play()

@@ -35,10 +35,17 @@ def softmax_text(rows: int, columns: int) -> str:
 
 @contextmanager
 def opened(
-    rows: int, columns: int, folder: Path, worker: WorkerClient, device: DeviceFacts, cache_dir: Path
+    rows: int,
+    columns: int,
+    folder: Path,
+    worker: WorkerClient,
+    device: DeviceFacts,
+    cache_dir: Path,
+    nominal: bool = True,
 ) -> Iterator[Environment]:
     """An environment for inputs of rows × columns."""
-    with opened_text(softmax_text(rows, columns), folder, worker, device, cache_dir) as environment:
+    text = softmax_text(rows, columns)
+    with opened_text(text, folder, worker, device, cache_dir, nominal=nominal) as environment:
         yield environment
 
 
@@ -50,8 +57,9 @@ def opened_text(
     device: DeviceFacts,
     cache_dir: Path,
     numerics: str = "kernelbench",
+    nominal: bool = True,
 ) -> Iterator[Environment]:
-    """An environment for the class `Model` of a text."""
+    """An environment for the class `Model` of a text. Without `nominal` verdicts rest on the judge's clock."""
     path = folder / "model.py"
     path.write_text(text)
     task = KernelTask(
@@ -71,6 +79,7 @@ def opened_text(
         cache_dir=cache_dir,
         cancel=threading.Event(),
         emit=lambda event: None,
+        nominal=nominal,
     ) as environment:
         yield environment
 

@@ -40,6 +40,7 @@ def environment(
         cache_dir=cache_dir,
         cancel=threading.Event(),
         emit=lambda event: None,
+        nominal=True,
     ) as opened:
         yield opened
 
@@ -63,7 +64,6 @@ def test_honest_file_is_correct(verdicts: dict[Tier, Evaluation], tier: Tier) ->
     assert verdicts[tier].timing is not None and verdicts[tier].timing.speedup_vs_eager > 0
 
 
-@pytest.mark.timed
 @pytest.mark.parametrize("name", FULL)
 def test_attack_is_not_correct_in_full(
     environment: FreeformEnvironment, honest: ModelCandidate, built: Path, verdicts: dict[Tier, Evaluation], name: str
@@ -74,7 +74,6 @@ def test_attack_is_not_correct_in_full(
     assert evaluation.outcome.value in outcomes, (evaluation.outcome, evaluation.message)
 
 
-@pytest.mark.timed
 @pytest.mark.parametrize("name", DECLARED)
 def test_what_is_right_at_the_declared_sizes_is_reported_so(
     environment: FreeformEnvironment, honest: ModelCandidate, built: Path, name: str
@@ -85,7 +84,6 @@ def test_what_is_right_at_the_declared_sizes_is_reported_so(
     assert found.elsewhere and found.accuracy and found.accuracy.shapes_tried == 1
 
 
-@pytest.mark.timed
 @pytest.mark.parametrize("name", QUICK)
 def test_attack_is_not_correct(
     environment: FreeformEnvironment, honest: ModelCandidate, built: Path, verdicts: dict[Tier, Evaluation], name: str

@@ -25,7 +25,6 @@ def environment(
         yield environment
 
 
-@pytest.mark.timed
 @pytest.mark.usefixtures("unscreened")
 @pytest.mark.parametrize("name", HARMLESS)
 def test_attack_never_gains_time(environment: Environment, name: str) -> None:

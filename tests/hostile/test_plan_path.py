@@ -73,7 +73,6 @@ def test_no_thread_but_those_of_openmp(with_two_threads: Environment) -> None:
     assert outcome(plan_process_attacks.POOL_WORKS_ON) in (Outcome.cheating, Outcome.incorrect)
 
 
-@pytest.mark.timed
 @pytest.mark.usefixtures("unscreened")
 @pytest.mark.parametrize("name", FULL)
 def test_attack_is_not_correct_in_full(environment: Environment, honest: dict[Tier, Evaluation], name: str) -> None:

@@ -120,9 +120,10 @@ def environment(
     lock: DeviceLock | None = None,
     throughput: bool = False,
     device: DeviceFacts | None = None,
+    nominal: bool = True,
 ) -> Iterator[Environment]:
     """A real environment for the task's target; with `throughput` it is set up for many candidates in the quick tier.
-    `device` is a device with measured bandwidths.
+    `device` is a device with measured bandwidths. Without `nominal` verdicts rest on the judge's clock.
     """
     seen, subject = [] if events is None else events, subject or task()
     new_cache(cache)
@@ -139,6 +140,7 @@ def environment(
         lock=lock,
         most=Tier.quick if throughput else Tier.full,
         throughput=throughput,
+        nominal=nominal,
     ) as opened:
         yield opened
 

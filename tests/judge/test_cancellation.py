@@ -41,7 +41,6 @@ def get_inputs():
 """
 
 
-@pytest.mark.timed
 @pytest.mark.slow
 def test_an_exact_zero_of_pytorch_asks_for_no_exact_zero(worker, cache):
     with kernels.environment(worker, cache, kernels.task(EQUAL, "Divergence")) as opened:
@@ -50,7 +49,6 @@ def test_an_exact_zero_of_pytorch_asks_for_no_exact_zero(worker, cache):
     assert {each.outcome for each in found} == {Outcome.correct}, [each.message for each in found]
 
 
-@pytest.mark.timed
 @pytest.mark.slow
 def test_float64_decides_while_timed_as_well(worker, cache):
     with kernels.environment(worker, cache, kernels.task(MODULE, "Divergence")) as opened:

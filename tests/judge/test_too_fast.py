@@ -33,7 +33,7 @@ def test_an_honest_kernel_is_correct_where_bandwidth_was_measured_too_low(tmp_pa
     known = known_cpu(tmp_path)
     device = msgspec.structs.replace(known, copy_bandwidth=LOW, read_bandwidth=LOW, bandwidth_datasheet=0.0)
     worker = kernels.new_worker(tmp_path / "worker.log")
-    with kernels.environment(worker, tmp_path, device=device) as opened:
+    with kernels.environment(worker, tmp_path, device=device, nominal=False) as opened:
         (found,) = opened.evaluate([kernels.candidate()], Tier.quick)
     worker.close()
     assert found.outcome is Outcome.correct, found.message

@@ -62,7 +62,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.timed
 @pytest.mark.slow
 @pytest.mark.parametrize("name", MODULES)
 def test_verified_applied_run_undone(name: str, worker: WorkerClient, cache: Path, tmp_path: Path) -> None:

@@ -40,7 +40,6 @@ def _candidate(environment: Environment) -> Candidate:
     return emit(environment.graph, initial(environment.graph, "cpu", environment.device)[0])
 
 
-@pytest.mark.timed
 @pytest.mark.usefixtures("unscreened")
 def test_a_kernel_that_asks_pytorch_is_found(linear: Environment) -> None:
     honest = _candidate(linear)

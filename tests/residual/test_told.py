@@ -36,7 +36,6 @@ def cache(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
-@pytest.mark.timed
 @pytest.mark.slow
 def test_full_tier_and_what_is_told(worker: WorkerClient, cache: Path, tmp_path: Path) -> None:
     """Runs every case of the full tier, with other weights and sizes, and checks the report."""

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import subprocess
 from concurrent.futures import ThreadPoolExecutor
+from ctypes import c_void_p
 from pathlib import Path
 
 import pytest
@@ -13,6 +14,8 @@ import torch
 
 from kernel_assistant.targets import cuda
 from kernel_assistant.worker.applied.binaries import driver
+from kernel_assistant.worker.runner.capture import captured
+from kernel_assistant.worker.runner.cuda_driver import Events
 from kernel_assistant.worker.runner.executor import BoundPlan, CudaModule, bind
 
 pytestmark = pytest.mark.gpu
@@ -107,6 +110,31 @@ def test_inside_somebodys_capture(bound: BoundPlan) -> None:
     assert one.right()
     one.of["x"] += 1
     recorded.replay()
+    assert one.right()
+
+
+def test_captured_calls_run_on_the_values_that_are_there(bound: BoundPlan) -> None:
+    """A captured call launches kernels directly, not the plan's own graph; each replay reads the inputs anew."""
+    made, sets = driver(0), [Buffers(bound, seed) for seed in range(5)]
+    calls = [bound.freeze(one.pointers, stream=made.stream) for one in sets]
+    graph = captured(made, lambda stream: [call(stream) for call in calls])
+    assert graph is not None and not any(one.right() for one in sets)
+    for _ in range(2):
+        for one in sets:
+            one.of["x"] += 1
+        torch.cuda.synchronize()
+        assert 0.0 < graph.milliseconds(Events(made)) < 1000.0
+        assert all(one.right() for one in sets)
+
+
+def test_what_cannot_be_captured_leaves_the_stream_usable(bound: BoundPlan) -> None:
+    made, one = driver(0), Buffers(bound, 1)
+
+    def waits(stream: int) -> None:
+        made.check("cuStreamSynchronize", c_void_p(stream))
+
+    assert captured(made, waits) is None
+    bound.freeze(one.pointers, stream=made.stream)(made.stream)
     assert one.right()
 
 

@@ -186,6 +186,6 @@ def best_candidate(trajectory: Trajectory) -> tuple[Candidate | None, Evaluation
             if trajectory.best is not None and evaluation.candidate == trajectory.best:
                 return candidate, evaluation
             timing = evaluation.timing if evaluation.correct else None
-            if timing is not None and (best is None or timing.candidate_ms < best[0]):
-                best = (timing.candidate_ms, candidate, evaluation)
+            if timing is not None and (best is None or timing.ranked_ms < best[0]):
+                best = (timing.ranked_ms, candidate, evaluation)
     return (None, None) if best is None else best[1:]

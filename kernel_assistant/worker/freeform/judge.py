@@ -47,7 +47,13 @@ class FreeformJudge(Judge):
     def profiler(self) -> FreeformProfiler:
         if not isinstance(self._profiler, FreeformProfiler):
             self._profiler = FreeformProfiler(
-                self.task, self._base(), self._ceilings, self.command.target, lock=self._lock, numerics=self.numerics
+                self.task,
+                self._base(),
+                self._ceilings,
+                self.command.target,
+                lock=self._lock,
+                numerics=self.numerics,
+                nominal=self._nominal,
             )
         return self._profiler
 

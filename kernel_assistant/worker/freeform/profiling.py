@@ -34,9 +34,9 @@ class FreeformProfiler(Profiler):
         subject = CopyingSubject(which, self._callables[which], calls, self.target, self._private())
         return CopySubtracted(subject, self._copy_seconds)
 
-    def _quick(self, subject: PlanSubject, after: Callable[[], None]) -> dict[str, Any]:
+    def _quick(self, subject: PlanSubject, after: Callable[[], None], plan: dict[str, Any]) -> dict[str, Any]:
         self._private()
-        return super()._quick(HostClockSubject(subject, self._copy_seconds), after)  # type: ignore[arg-type]
+        return super()._quick(HostClockSubject(subject, self._copy_seconds), after, plan)  # type: ignore[arg-type]
 
     def _full(
         self, subject: PlanSubject, after: Callable[[], None], measurement: MeasurementNumber = ONLY_MEASUREMENT
@@ -101,6 +101,8 @@ class CopyingSubject(TorchSubject):
 class CopySubtracted:
     """A subject from whose time the copies of its outputs are subtracted."""
 
+    late = False
+
     def __init__(self, subject: Any, copy_seconds: float) -> None:
         self._subject: Any = subject
         self._copy_seconds = copy_seconds
@@ -135,3 +137,7 @@ class HostClockSubject(CopySubtracted):
         process reports.
         """
         return float(self._subject.both(first, count)[0]), 0.0
+
+    def capture(self, first: int, count: int) -> bool:
+        """False: the graph would be made by the candidate's own process."""
+        return False

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import random
 import time
@@ -22,17 +23,27 @@ from ..running.buffer_sets import BufferSets, Marks
 from ..running.runner_client import EMPTY_BLOCKS, RunnerClient, descendants
 from ..verifying.cases import fresh_seed
 from ..verifying.numerics import OutputComparison, WholeOutput, compare
-from ..verifying.verification import ExpectedOutputs, IncorrectOutput, all_finite, describe, message_of, same_bits
+from ..verifying.verification import (
+    ExpectedOutputs,
+    IncorrectOutput,
+    all_finite,
+    bind,
+    describe,
+    message_of,
+    same_bits,
+)
 from .arithmetic import counted
 from .by_launch import times_by_launch
 from .calibrate import calibrate
 from .kernel_share import share_of_kernels
 from .load import OtherLoad
+from .nominal import NominalSubject
 from .repeated_measurement import interval_at
 from .roofline import Roofline, floor_seconds, impossible
 from .statistics import median, relative_spread
 from .suspicion import MOST_AGAIN, odd_clocks, odd_growth, until_plausible
 from .timing import (
+    MOST_LATE,
     SPIN_SECONDS,
     PlanSubject,
     Series,
@@ -41,6 +52,7 @@ from .timing import (
     alternate,
     block_length,
     claimed,
+    longer,
     wake_idle,
 )
 from .traffic import Traffic
@@ -60,6 +72,11 @@ SHORTER = {"cpu": 2, "cuda": 1}
 ROUNDS = {"cpu": 28, "cuda": 18}
 QUICK_ROUNDS = {"cpu": 5, "cuda": 3}
 QUICK_BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.002}
+#: CUDA graphs of a candidate in the quick tier, each over other sets, and replays of each.
+GRAPHS, REPLAYS = 2, 2
+#: Seconds that the host needs at most to launch a kernel, and to have a library launch its own. A call that takes ten
+#: times as long is not bound by the host, and its time in a graph would say no more.
+KERNEL_SECONDS, LIBRARY_SECONDS, HOST_TIMES = 5e-6, 12e-6, 10
 #: Blocks of a baseline that is timed alone.
 BASELINE_BLOCKS = 10
 #: Seconds after which a series ends early, with the twelve rounds that the interval of a first measurement needs.
@@ -80,7 +97,7 @@ class Profiler:
 
     With `quick_only` there are only enough sets for the short blocks of the quick tier, and baselines are timed as
     briefly; longer blocks use some sets twice. Blocks of the quick tier and rounds of the full one hold `lock`
-    exclusively.
+    exclusively. With `nominal` times are those of `nominal.py`, and torch.compile does not run.
     """
 
     def __init__(
@@ -94,8 +111,9 @@ class Profiler:
         lock: DeviceLock | None = None,
         by_launch: bool = True,
         numerics: str = "kernelbench",
+        nominal: bool = False,
     ) -> None:
-        self.task, self.ceilings, self.target = task, ceilings, target
+        self.task, self.ceilings, self.target, self._nominal = task, ceilings, target, nominal
         self.lock, self._by_launch = lock or DeviceLock(), by_launch
         self._block_seconds = (QUICK_BLOCK_SECONDS if quick_only else BLOCK_SECONDS)[target]
         self._blocks = QUICK_ROUNDS[target] if quick_only else BASELINE_BLOCKS
@@ -180,7 +198,7 @@ class Profiler:
     def prepare(self, which: str) -> None:
         """Compile, if `which` is "compile", with all cores; nothing is timed."""
         if which not in self._callables:
-            self._callables[which] = torch.compile(self.task.model)
+            self._callables[which] = self.task.model if self._nominal else torch.compile(self.task.model)
             subject = self._subject(which)
             with torch.no_grad():
                 subject.run(0, 1)
@@ -200,7 +218,10 @@ class Profiler:
     @pinned()
     def _short(self, subject: TimedSubject) -> float:
         """Median seconds a call over a few blocks."""
-        length = block_length(subject, self.sets.count, self._block_seconds)
+        subject = self._on_clock(subject)
+        with self.lock.exclusive():
+            subject.wake()
+            length = block_length(subject, self.sets.count, self._block_seconds)
         count = self.sets.count
         times = []
         for index in range(self._blocks):
@@ -224,30 +245,34 @@ class Profiler:
         """
         names = [spec["name"] for spec in plan["outputs"]]
         self.sets.rename_outputs(names)
-        prepare_seconds = claimed(self.sets.bind(runner).get("prepare_seconds"))
+        prepare_seconds = claimed(bind(self.sets, runner, plan, self.lock).get("prepare_seconds"))
         subject = PlanSubject(runner, timeout, self._look_at_last if self.target == "cuda" else None)
-        with torch.no_grad(), self.lock.shared():
+        # On a GPU one turn for all of the quick tier: waiting for eleven turns beside eleven judges took ten times as
+        # long as measuring.
+        turn = self.lock.exclusive() if tier == "quick" and self.target == "cuda" else self.lock.shared()
+        with torch.no_grad(), turn:
             others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
             # Other work may have slowed all empty messages when the runner started.
-            for _ in range(EMPTY_BLOCKS):
-                subject.wake()
+            with self.lock.exclusive():
+                for _ in range(EMPTY_BLOCKS):
+                    subject.wake()
             after = _thread_watch(runner, most_threads + (self.target == "cuda"))
             if self.target == "cuda" and plan.get("residual"):
                 # PyTorch may start threads there at any time, and no code of a candidate runs on the host.
                 after = _nothing
-            timing = self._quick(subject, after) if tier == "quick" else self._full(subject, after, measurement)
+            timing = self._quick(subject, after, plan) if tier == "quick" else self._full(subject, after, measurement)
             timing["warning"] = others.warning() if self.target == "cpu" else ""
-        seconds = timing["candidate_ms"] * 1e-3
-        self._require_possible(seconds)
-        timing |= {
-            "floor_ms": self.floor_seconds * 1e3,
-            "roofline": self.floor_seconds / seconds,
-            "prepare_ms": prepare_seconds * 1e3,
-        }
-        with self.lock.exclusive():
-            share = share_of_kernels(runner, plan, self.sets.count, seconds, timeout)
-            # Measuring each launch takes longer than measuring the candidate did.
-            parts = [] if not self._by_launch else times_by_launch(runner, plan, self.sets.count, seconds, timeout)
+            seconds = timing["candidate_ms"] * 1e-3
+            self._require_possible(min(seconds, (timing.get("graph_ms") or math.inf) * 1e-3))
+            timing |= {
+                "floor_ms": self.floor_seconds * 1e3,
+                "roofline": self.floor_seconds / seconds,
+                "prepare_ms": prepare_seconds * 1e3,
+            }
+            with self.lock.exclusive():
+                share = share_of_kernels(runner, plan, self.sets.count, seconds, timeout)
+                # Measuring each launch takes longer than measuring the candidate did.
+                parts = [] if not self._by_launch else times_by_launch(runner, plan, self.sets.count, seconds, timeout)
         return {
             "outcome": "correct",
             "message": summary(timing),
@@ -267,7 +292,7 @@ class Profiler:
     def _require_possible(self, seconds: float) -> None:
         """Raise IncorrectOutput for a time that is faster than memory. Without a datasheet the bandwidths are measured
         again first; if other work disturbs that each time, the outcome is `inconclusive`."""
-        if not self.too_fast(seconds):
+        if self._nominal or not self.too_fast(seconds):
             return
         sure = self.ceilings.datasheet > 0 or any(self._measure_ceilings() for _ in range(MOST_AGAIN))
         if self.too_fast(seconds):
@@ -291,36 +316,73 @@ class Profiler:
         return bool(now["quiet"])
 
     @pinned()
-    def _quick(self, subject: PlanSubject, after: Callable[[], None]) -> dict[str, Any]:
+    def _quick(self, subject: PlanSubject, after: Callable[[], None], plan: dict[str, Any]) -> dict[str, Any]:
         self.baseline("eager")
-        length = block_length(subject, self.sets.count, QUICK_BLOCK_SECONDS[self.target])
+        timed, block_seconds = self._on_clock(subject), QUICK_BLOCK_SECONDS[self.target]
+        with self.lock.exclusive():
+            subject.wake()
+            length = block_length(timed, self.sets.count, block_seconds)
         self.sets.poison(0xFF)
         times = []
         for index in range(QUICK_ROUNDS[self.target]):
             first = (index * length) % self.sets.count
-            block = self._around(first, length)
             # The candidate sees these sets before their values change: if it remembers results by address, or computes
             # ahead outside of the timed region, its outputs are wrong then.
             subject.run(first, length)
             subject.rest()
-            self._renew_and_mark(block)
-            with self.lock.exclusive():
-                wake_idle(subject, partial(self._renew_and_mark, block))
-                times.append(subject.run(first, length) / length)
-            after()
-            self._require_written()
-            timed = sorted(set(block))
-            self._check(subject, random.SystemRandom().sample(timed, min(2, len(timed))))
+            spent = self._timed(subject, first, length, partial(timed.run, first, length), after)
+            times.append(spent / length)
+            if spent < block_seconds / 2:
+                length = longer(spent, length, self.sets.count, block_seconds)
         seconds = median(times)
+        bound_by_host = seconds < HOST_TIMES * _host_seconds(plan)
+        measured = self.target == "cuda" and bound_by_host and not self._nominal
+        graphs = self._graphs(subject, length, after) if measured else []
         return {
             "candidate_ms": seconds * 1e3,
+            "graph_ms": median(graphs) * 1e3 if graphs else None,
             "eager_ms": self._baseline["eager"] * 1e3,
             "compile_ms": self._baseline["compile"] * 1e3 if "compile" in self._baseline else None,
             "speedup_vs_eager": self._baseline["eager"] / seconds,
             "speedup_vs_compile": self._baseline["compile"] / seconds if "compile" in self._baseline else None,
-            "noise": relative_spread(times),
+            "noise": relative_spread(graphs or times),
             "samples": len(times),
         }
+
+    def _timed(
+        self,
+        subject: PlanSubject,
+        first: int,
+        length: int,
+        block: Callable[[], float],
+        after: Callable[[], None],
+    ) -> float:
+        """Seconds of a block of the quick tier, on `length` sets from `first` on with new values. Its outputs are
+        checked. A block with a late answer is repeated."""
+        indices = self._around(first, length)
+        renew = partial(self._renew_and_mark, indices)
+        for _ in range(MOST_LATE):
+            renew()
+            with self.lock.exclusive():
+                wake_idle(subject, renew)
+                seconds = block()
+            after()
+            self._require_written()
+            if not subject.late:
+                break
+        used = sorted(set(indices))
+        self._check(subject, random.SystemRandom().sample(used, min(2, len(used))))
+        return seconds
+
+    def _graphs(self, subject: PlanSubject, length: int, after: Callable[[], None]) -> list[float]:
+        """Seconds a call in CUDA graphs over several parts of the sets; empty if the calls cannot be captured."""
+        times = []
+        for index in range(GRAPHS):
+            first = (index * length) % self.sets.count
+            if not subject.capture(first, length):
+                return []
+            times += [self._timed(subject, first, length, subject.replay, after) / length for _ in range(REPLAYS)]
+        return times
 
     def _full(
         self, subject: PlanSubject, after: Callable[[], None], measurement: MeasurementNumber = ONLY_MEASUREMENT
@@ -342,7 +404,7 @@ class Profiler:
         eager.release()
         compiled.release()
         mine, theirs, plain = (median(series.seconds(name)) for name in ("candidate", "compile", "eager"))
-        if self.target == "cuda":
+        if self.target == "cuda" and not self._nominal:
             with self.lock.exclusive():
                 until_plausible(lambda repeat: odd_clocks(subject, mine), str)
         by_compile, compile_low, compile_high = interval_at(series.ratios("compile", "candidate"), *measurement)
@@ -403,9 +465,9 @@ class Profiler:
             check(first, count)
 
         return alternate(
-            subject,
-            baseline,
-            others,
+            self._on_clock(subject),
+            self._on_clock(baseline),
+            [self._on_clock(other) for other in others],
             sets=self.sets.count,
             rounds=ROUNDS[self.target],
             most_seconds=MOST_SECONDS,
@@ -420,6 +482,9 @@ class Profiler:
     def _subject(self, which: str) -> TorchSubject:
         calls = [self.task.unflatten(row) for row in self.sets.inputs]
         return TorchSubject(which, self._callables[which], calls, self.target)
+
+    def _on_clock(self, subject: TimedSubject) -> TimedSubject:
+        return NominalSubject(subject) if self._nominal else subject
 
     def _around(self, first: int, count: int) -> list[int]:
         """Indices of `count` input sets from `first` on; the first set follows the last."""
@@ -520,6 +585,11 @@ def few_places(failures: int, size: int) -> bool:
     """Whether so few of `size` values differ that different rounding may explain them. False for outputs of few
     values."""
     return failures <= max(FEW_SHARE * size, min(FEW_PLACES, size // ENOUGH))
+
+
+def _host_seconds(plan: dict[str, Any]) -> float:
+    """Seconds for which the host launches during a call, at most."""
+    return sum(LIBRARY_SECONDS if launch.get("library") else KERNEL_SECONDS for launch in plan.get("launches", ()))
 
 
 def most_threads(runner: RunnerClient) -> int:

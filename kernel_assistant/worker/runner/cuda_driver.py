@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import ctypes
 from ctypes import POINTER, byref, c_char_p, c_int, c_size_t, c_uint, c_uint64, c_void_p
+from functools import cached_property
 from typing import Any
 
 MAX_DYNAMIC_SHARED = 8
 NON_PORTABLE_CLUSTER = 14
 OUT_OF_MEMORY = 2
+NON_BLOCKING = 1
 
 
 class CudaError(RuntimeError):
@@ -38,6 +40,13 @@ class Driver:
         self.context = c_void_p()
         self.check("cuDevicePrimaryCtxRetain", byref(self.context), self.device)
         self.make_current()
+
+    @cached_property
+    def stream(self) -> int:
+        """A stream that does not wait for the default stream, made at first use."""
+        stream = c_void_p()
+        self.check("cuStreamCreate", byref(stream), c_uint(NON_BLOCKING))
+        return stream.value or 0
 
     def make_current(self) -> None:
         self.check("cuCtxSetCurrent", self.context)

@@ -178,17 +178,20 @@ class BoundPlan:
             frame.launch(self._fail)
         self._frames.append(frame)
 
-    def freeze(self, pointers: Sequence[int], which: str = EVERY, first: int | None = None) -> Callable[[int], None]:
+    def freeze(
+        self, pointers: Sequence[int], which: str = EVERY, first: int | None = None, stream: int = 0
+    ) -> Callable[[int], None]:
         """A function that runs the call with fixed pointers on a given stream: only the launches are left to do.
 
-        `which` selects one kind of launches, `first` the first launches only. If residual calls are left out, their
-        results come from one complete call that is made now.
+        It is prepared for `stream`; another one costs time at the first call. `which` selects one kind of launches,
+        `first` the first launches only. If residual calls are left out, their results come from one complete call that
+        is made now.
         """
         if self._calls:
             return self._freeze_around_calls(pointers, which, first)
         steps = [step for step, kind in zip(self._launches, self._kinds, strict=True) if which in (EVERY, kind)]
         steps = steps[:first]
-        frame = LaunchFrame(steps, 0, self._grapher)
+        frame = LaunchFrame(steps, stream, self._grapher)
         frame.fill(pointers)
 
         def run(stream: int) -> None:

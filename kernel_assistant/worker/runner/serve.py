@@ -14,6 +14,8 @@ It never sees expected outputs, and the judge trusts none of its answers: its ow
 | trace | | names PyTorch's operators that our kernels reach in one call (plans with residual calls) |
 | forget | | drops the plan and all shared memory |
 | run | first, count | runs `count` sets from `first` on around the ring, waits for the device |
+| capture | first, count | makes a CUDA graph of the same calls; answers whether it can |
+| replay | | runs the graph, waits for the device |
 | exit | | ends |
 """
 
@@ -29,6 +31,7 @@ from typing import Any
 
 from . import plan as plans
 from . import wire
+from .capture import CapturedCalls, captured
 from .cuda_driver import OUT_OF_MEMORY, CudaError, Driver, Events
 from .executor import KERNELS, WORKSPACE, BoundPlan, CpuModule, CudaModule, bind, start_threads
 from .floating_point import LeftChangedError, floating_point_control
@@ -46,6 +49,8 @@ class Runner:
         self.driver = Driver(device) if target == "cuda" else None
         self.libraries = Libraries(self.driver, paths, tf32) if self.driver else None
         self.events = Events(self.driver) if self.driver else None
+        self.stream = 0
+        self.graph: CapturedCalls | None = None
         # Empty blocks write to it: only work makes the device switch to this process.
         self.touched = self.driver.allocate(WAKE_BYTES) if self.driver else 0
         self.arenas: dict[str, MappedMemory | ImportedMemory] = {}
@@ -66,6 +71,8 @@ class Runner:
             # Before our kernels, which then use torch's OpenMP runtime.
             _import_torch(message["flags"], self.driver)
         if self.driver:
+            # Residual calls run on PyTorch's stream. The default stream cannot be captured.
+            self.stream = 0 if self.plan.get("residual") else self.driver.stream
             with os.fdopen(descriptors[0], "rb") as file:
                 self.module = CudaModule(self.driver, file.read(), self.libraries)
         else:
@@ -76,7 +83,7 @@ class Runner:
     def map(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         name, size, writable = message["arena"], message["bytes"], message["writable"]
         if name in self.arenas:
-            self.calls, self.bound = [], []
+            self.calls, self.bound, self.graph = [], [], None
             self.arenas.pop(name).close()
         if self.driver:
             self.arenas[name] = ImportedMemory(self.driver, descriptors[0], size, writable)
@@ -88,14 +95,14 @@ class Runner:
         assert self.module is not None
         self._free_private()
         bound: dict[str, tuple[BoundPlan, BoundPlan | None, dict[str, int]]] = {}
-        self.calls, self.bound = [], []
+        self.calls, self.bound, self.graph = [], [], None
         for item in message["sets"]:
             key = repr(item["dims"])
             if key not in bound:
                 bound[key] = self._bind_sizes(item["dims"])
             plan, prepare, private = bound[key]
             pointers = [private[name] if name in private else self._address(item, name) for name in plan.names]
-            self.calls.append(plan.freeze(pointers))
+            self.calls.append(plan.freeze(pointers, stream=self.stream))
             self.bound.append((plan, pointers))
         seconds = 0.0
         if prepare is not None:
@@ -117,29 +124,47 @@ class Runner:
         first, count = message["first"], message["count"]
         if not count and self.driver:
             self.driver.fill(self.touched, 0, WAKE_BYTES)
-        calls = self.calls[first : first + count]
-        while self.calls and len(calls) < count:
-            calls += self.calls[: count - len(calls)]
+        calls, stream = self._around(first, count), self.stream
         if self.events:
-            self.events.record(self.events.begin)
+            self.events.record(self.events.begin, stream)
         rounding = None if self.driver or count > 1 else floating_point_control()
         began = time.perf_counter_ns()
         for call in calls:
-            call(0)
+            call(stream)
         if self.events:
-            self.events.record(self.events.end)
+            self.events.record(self.events.end, stream)
         self._wait()
         elapsed = time.perf_counter_ns() - began
         if rounding is not None and rounding != floating_point_control():
             raise LeftChangedError("a kernel leaves another rounding mode, or flushing to zero, to the process")
         return {"seconds": elapsed * 1e-9, "device_ms": self.events.elapsed_ms() if self.events else None}
 
+    def _around(self, first: int, count: int) -> list[Callable[[int], None]]:
+        calls = self.calls[first : first + count]
+        while self.calls and len(calls) < count:
+            calls += self.calls[: count - len(calls)]
+        return calls
+
+    def capture(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        """Make the graph of `count` calls from set `first` on, for `replay`."""
+        self.graph = None
+        if self.driver and self.stream:
+            calls = self._around(message["first"], message["count"])
+            self.graph = captured(self.driver, lambda stream: [call(stream) for call in calls])
+        return {"captured": self.graph is not None}
+
+    def replay(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
+        assert self.graph is not None and self.events is not None
+        return {"device_ms": self.graph.milliseconds(self.events)}
+
     def only(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """From now on, run only one kind of launches, or only the first few; they read the values that earlier calls
         have left in memory.
         """
         which, first = message["which"], message.get("first")
-        self.calls = [plan.freeze(pointers, which, first) for plan, pointers in self.bound[: message["count"]]]
+        self.calls = [
+            plan.freeze(pointers, which, first, self.stream) for plan, pointers in self.bound[: message["count"]]
+        ]
         self._wait()
         return {}
 
@@ -184,7 +209,7 @@ class Runner:
         self.private = []
 
     def _forget(self) -> None:
-        self.calls, self.bound = [], []
+        self.calls, self.bound, self.graph = [], [], None
         self._free_private()
         if self.driver and self.plan.get("residual"):
             from .pytorch.flags import give_back
@@ -240,6 +265,8 @@ def main(descriptor: int) -> int:
         "trace": runner.trace,
         "forget": runner.forget,
         "run": runner.run,
+        "capture": runner.capture,
+        "replay": runner.replay,
     }
     while True:
         try:

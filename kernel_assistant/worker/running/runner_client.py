@@ -132,14 +132,20 @@ class RunnerClient:
     def timed_run(
         self, first: int, count: int, timeout: float, answered: Callable[[], None] | None = None
     ) -> tuple[float, dict[str, Any]]:
-        """Wall seconds of one `run`, and its answer. The runner is stopped before and after, so that it works only
+        """`timed_request` of one `run`."""
+        return self.timed_request({"op": "run", "first": first, "count": count}, timeout, answered)
+
+    def timed_request(
+        self, message: dict[str, Any], timeout: float, answered: Callable[[], None] | None = None
+    ) -> tuple[float, dict[str, Any]]:
+        """Wall seconds of one request, and its answer. The runner is stopped before and after, so that it works only
         during the request and an early answer means unfinished outputs. The time is that from the signals to continue
         to those to stop, so work before the request and after the answer counts. `answered` is called right behind
         it."""
         before = self._waited()
         began = time.perf_counter()
         self.thaw()
-        answer = self.request({"op": "run", "first": first, "count": count}, timeout, before=before)
+        answer = self.request(message, timeout, before=before)
         self._stop_known()
         elapsed = time.perf_counter() - began
         if answered is not None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
@@ -104,6 +104,14 @@ def expect(task: OpenTask, case: Case) -> ExpectedOutputs | None:
     return ExpectedOutputs(case, tensors, reference, want, sizes, constants)
 
 
+def bind(sets: BufferSets, runner: RunnerClient, plan: dict[str, Any], lock: DeviceLock) -> dict[str, Any]:
+    """Binds the candidate to the sets; the runner's answer. A library's algorithm is chosen by its time then, which
+    needs the device alone."""
+    chooses = any(launch.get("library") for launch in plan.get("launches", ()))
+    with lock.exclusive() if chooses else nullcontext():
+        return sets.bind(runner)
+
+
 def verify_case(
     runner: RunnerClient,
     plan: dict[str, Any],
@@ -119,7 +127,7 @@ def verify_case(
     sets = make_sets(task, plan, expected, 1)
     try:
         # Bound before the inputs are there: `prepare` may use parameters only.
-        sets.bind(runner)
+        bind(sets, runner, plan, lock)
         sets.write(0, expected.tensors)
         with lock.shared():
             first = _run_poisoned(runner, sets, POISONS[0], timeout, expected)

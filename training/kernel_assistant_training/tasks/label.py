@@ -81,7 +81,9 @@ def label_schema() -> Any:
     """The columns of a row: times in milliseconds (null if unknown), noise relative, memory in bytes."""
     pa = arrow()
     texts = ("task", "target", "device", "candidate", "schedule", "source", "outcome", "stage", "message", "launches")
-    fields = {name: pa.string() for name in texts} | {name: pa.float64() for name in ("candidate_ms", "eager_ms")}
+    fields = {name: pa.string() for name in texts} | {
+        name: pa.float64() for name in ("candidate_ms", "graph_ms", "eager_ms")
+    }
     fields |= {name: pa.float64() for name in ("noise", "floor_ms", "seconds", *STAGES)}
     numbers = ("samples", "registers", "shared_bytes", "spill_bytes", "number")
     return pa.schema(fields | {name: pa.int64() for name in numbers})

@@ -25,8 +25,9 @@ class Label(Record, frozen=True, kw_only=True):
     unexpected error of the generator or the judge, see `message`). A task with a row without a candidate is not tried
     again.
 
-    `candidate_ms` is the median of `samples` blocks, whose relative spread is `noise`. Memory is in bytes; registers
-    and static shared memory are the maximum over the kernels; `launches` has grid, block and dynamic shared memory.
+    `candidate_ms` is the median of `samples` blocks, whose relative spread is `noise`; `graph_ms` that in a CUDA graph.
+    Memory is in bytes; registers and static shared memory are the maximum over the kernels; `launches` has grid, block
+    and dynamic shared memory.
 
     Seconds are those that the judge waited: for the build, and for its turns on the device. `open_seconds`, for opening
     the task and timing eager PyTorch, is set for its first candidate only.
@@ -44,6 +45,7 @@ class Label(Record, frozen=True, kw_only=True):
     stage: str = ""
     launches: str = ""
     candidate_ms: float | None = None
+    graph_ms: float | None = None
     noise: float | None = None
     samples: int | None = None
     eager_ms: float | None = None
@@ -112,6 +114,7 @@ def label_of(
         stage=evaluation.stage.value if evaluation else "",
         launches=msgspec.json.encode(launches).decode(),
         candidate_ms=timing.candidate_ms if timing else None,
+        graph_ms=timing.graph_ms if timing else None,
         noise=timing.noise if timing else None,
         samples=timing.samples if timing else None,
         eager_ms=timing.eager_ms if timing else None,
