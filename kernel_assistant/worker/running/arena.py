@@ -19,6 +19,7 @@ from ..process.gpu_share import hold_arena, release_arena
 from ..runner.cuda_driver import Driver
 from ..runner.memory import DEVICE, POSIX_DESCRIPTOR, Location, set_access
 from ..runner.pytorch.tensors import CudaArrayInterface
+from ..applied.strided import span
 
 F_ADD_SEALS = 1033
 F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 0x2, 0x4, 0x10
@@ -54,9 +55,7 @@ class Arena:
 
 def span_bytes(tensor: torch.Tensor) -> int:
     """Bytes from the first to the last element of a strided tensor."""
-    if tensor.numel() == 0:
-        return 0
-    return (1 + sum((s - 1) * t for s, t in zip(tensor.shape, tensor.stride(), strict=True))) * tensor.element_size()
+    return span(tensor) * tensor.element_size()
 
 
 def padded(size: int) -> int:
