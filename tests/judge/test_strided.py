@@ -4,13 +4,10 @@ applied, and run on what lies the same way.
 
 from __future__ import annotations
 
-import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-
-import pytest
 
 from kernel_assistant.apply import apply_result
 from kernel_assistant.environment.worker_client import WorkerClient

@@ -13,12 +13,12 @@ from typing import Any
 
 import torch
 
+from ..applied.strided import copied, copy_as_it_lies, span
 from ..device_lock import DeviceLock
 from ..measuring.profiling import BLOCK_SECONDS, LEAST_FOOTPRINT, MOST_SECONDS, ROUNDS
 from ..measuring.statistics import judged_interval, median
 from ..measuring.timing import LEAST_ROUNDS, SPIN_SECONDS, TorchSubject, alternate
 from ..opening.open_task import OpenTask, open_task
-from ..applied.strided import copied, copy_as_it_lies, span
 from ..user_module.containers import known_to_pytree
 from ..user_module.inputs import Args, Kwargs
 from ..verifying.numerics import compare

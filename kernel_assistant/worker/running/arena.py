@@ -15,11 +15,11 @@ from ctypes import byref, c_int, c_size_t, c_uint64, c_ulonglong
 
 import torch
 
+from ..applied.strided import span
 from ..process.gpu_share import hold_arena, release_arena
 from ..runner.cuda_driver import Driver
 from ..runner.memory import DEVICE, POSIX_DESCRIPTOR, Location, set_access
 from ..runner.pytorch.tensors import CudaArrayInterface
-from ..applied.strided import span
 
 F_ADD_SEALS = 1033
 F_SEAL_SHRINK, F_SEAL_GROW, F_SEAL_FUTURE_WRITE = 0x2, 0x4, 0x10

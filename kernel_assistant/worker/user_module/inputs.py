@@ -13,9 +13,9 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ..applied.strided import laid_out
 from ..process.memory import MemoryGuard, require_bytes
 from ..process.worker_errors import TaskError, user_code
-from ..applied.strided import laid_out
 from ..symbols import evaluate_size
 from .containers import known_to_pytree
 from .loading import evaluate, seed_everything

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..applied.strided import copied, copy_as_it_lies, writable
 from ..device_lock import DeviceLock
 from ..process.worker_errors import TaskError
 from ..running.buffer_sets import BufferSets
 from ..running.runner_client import CandidateFailure, RunnerClient
-from ..applied.strided import copied, copy_as_it_lies, writable
 from .cases import Case
 from .numerics import OutputComparison, compare
 
@@ -234,9 +234,9 @@ def reweighted(task: OpenTask, seed: int, active: bool) -> Iterator[None]:
     generator = torch.Generator(task.device).manual_seed(seed)
     with torch.no_grad():
         for pair in zip(*[_floating(model) for model in models], strict=True):
-            values = writable(pair[0])
-            factors = 0.5 + torch.rand(values.shape, generator=generator, device=task.device)
-            values.mul_(factors.to(values.device, values.dtype))
+            held = writable(pair[0])
+            factors = 0.5 + torch.rand(held.shape, generator=generator, device=task.device)
+            held.mul_(factors.to(held.device, held.dtype))
             for copy in pair[1:]:
                 copy_as_it_lies(copy, pair[0])
     try:
