@@ -1,5 +1,5 @@
-"""`as_strided` reads positions of storage, whatever the shape of its operand. Here each one gets the value that owns the
-storage as its operand, so that the positions can be found in that value's layout.
+"""`as_strided` reads positions of storage, whatever the shape of its operand. Here each one gets the value that owns
+the storage as its operand, so that the positions can be found in that value's layout.
 """
 
 from __future__ import annotations
@@ -50,8 +50,18 @@ def _of_owner(node: Node, owner: Node) -> tuple[Any, ...]:
         and order_in_memory(list(map(hint, held.shape)), list(map(hint, held.stride()))) is None
     ):
         raise InexpressibleError("as_strided reads the storage of a value with gaps")
+    if _is_free(held.shape) and not _is_free(_numbers(size)):
+        raise InexpressibleError("as_strided of a fixed size, whatever the size of its operand")
     start: Any = value.storage_offset() if explicit is None else _noted(explicit)
     return owner, size, stride, start - held.storage_offset()
+
+
+def _numbers(sizes: Any) -> list[Any]:
+    return [_noted(size) for size in sizes]
+
+
+def _is_free(sizes: Sequence[Any]) -> bool:
+    return any(isinstance(size, torch.SymInt) for size in sizes)
 
 
 def _noted(operand: Any) -> Any:

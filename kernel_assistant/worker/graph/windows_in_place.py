@@ -57,7 +57,8 @@ def _restore(graph: Graph, window: Node, writer: Node) -> None:
         before = _call(graph, _ATEN.clone.default, base)
         place = _call(graph, _ATEN.arange.default, length, device=whole.device)
         covered = _call(graph, _ATEN.lt.Scalar, _call(graph, _ATEN.remainder.Scalar, place, step), size)
-        covered = _call(graph, _ATEN.logical_and.default, covered, _call(graph, _ATEN.lt.Scalar, place, end))
+        if end < length:
+            covered = _call(graph, _ATEN.logical_and.default, covered, _call(graph, _ATEN.lt.Scalar, place, end))
         covered = _call(graph, _ATEN.view.default, covered, [-1, *[1] * (whole.dim() - 1 - dim)])
     with graph.inserting_after(writer):
         kept = _call(graph, _ATEN.where.self, covered, base, before)

@@ -64,7 +64,7 @@ _ROWS = frozenset(
 #: Operators that take only shape and type from their first operand.
 _LIKE = frozenset(
     {"copy", "empty_like", "fill", "full_like", "new_empty", "new_full", "new_ones", "new_zeros", "ones_like"}
-    | {"rand_like", "randn_like", "zeros_like"}
+    | {"rand_like", "randn_like", "zero", "zeros_like"}
 )
 #: Operators that take only shape and type from their second operand.
 _AS = frozenset({"expand_as", "reshape_as", "type_as", "view_as"})

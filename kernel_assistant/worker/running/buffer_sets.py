@@ -176,9 +176,9 @@ class BufferSets:
     ) -> None:
         """Put new values into some of the sets: those of `write_all`, moved within each tensor.
 
-        Tensors with a free leading dimension are rolled along it (samples stay whole), other floating tensors, and those
-        whose elements share memory, as flat data. Each floating value is multiplied by a factor of its own: with one
-        factor for a whole set, a candidate could scale what it remembers of a linear function. Integers keep their
+        Tensors with a free leading dimension are rolled along it (samples stay whole), other floating tensors, and
+        those whose elements share memory, as flat data. Each floating value is multiplied by a factor of its own: with
+        one factor for a whole set, a candidate could scale what it remembers of a linear function. Integers keep their
         values, because they may be indices; they come from `samples`, other inputs of the task, if there are some.
         """
         shift = int(torch.randint(1, 1 << 20, (1,), generator=generator))
