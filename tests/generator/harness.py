@@ -20,6 +20,7 @@ from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.worker.applied.binaries import driver, libraries
 from kernel_assistant.worker.applied.precision import tf32_flags
+from kernel_assistant.worker.applied.strided import laid_out
 from kernel_assistant.worker.graph.export import export_graph
 from kernel_assistant.worker.runner import executor
 from kernel_assistant.worker.runner import plan as plans
@@ -133,8 +134,7 @@ class Built:
 
     def _given(self, value: torch.Tensor, spec: Any, dims: dict[str, int]) -> torch.Tensor:
         strides = plans.strides(to_builtins(spec), dims)
-        placed = torch.empty_strided(value.shape, strides, dtype=value.dtype, device=self.device)
-        return placed.copy_(value)
+        return laid_out(value.to(self.device), strides)
 
     def _poisoned(self, spec: Any, dims: dict[str, int]) -> torch.Tensor:
         builtins, dtype = to_builtins(spec), TORCH[spec.dtype]

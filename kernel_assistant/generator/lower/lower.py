@@ -14,6 +14,7 @@ from kernel_assistant.generator.lower.movement.layout import JOINING
 from kernel_assistant.generator.lower.movement.layout_diagonals import DIAGONALS
 from kernel_assistant.generator.lower.movement.layout_resize import RESIZING
 from kernel_assistant.generator.lower.movement.layout_views import RESHAPING
+from kernel_assistant.generator.lower.movement.storage import STORAGE
 from kernel_assistant.generator.lower.movement.views import VIEWS
 from kernel_assistant.generator.lower.pointwise import lower_pointwise
 from kernel_assistant.generator.lower.reductions import REDUCTIONS
@@ -21,7 +22,7 @@ from kernel_assistant.generator.lower.windows_lower import WINDOWS
 from kernel_assistant.records import OpGraph, TensorSpec
 
 #: Operators that are not elementwise.
-LOWERINGS = {**JOINING, **DIAGONALS, **RESHAPING, **RESIZING, **GATHERS, **WINDOWS, **VIEWS, **REDUCTIONS}
+LOWERINGS = {**JOINING, **DIAGONALS, **RESHAPING, **RESIZING, **STORAGE, **GATHERS, **WINDOWS, **VIEWS, **REDUCTIONS}
 
 #: Nodes that compute nothing.
 IGNORED = ("_assert_tensor_metadata", "sym_size", "_assert_scalar", "sym_constrain_range_for_size", "_assert_async")

@@ -343,7 +343,7 @@ SPECIAL: dict[str, Callable[[Context], TensorExpr]] = {
     "ones": _fill(1),
     "ones_like": _fill(1),
     "zeros": _fill(0),
-    "zeros_like": _fill(0),
+    **dict.fromkeys(("zero", "zeros_like"), _fill(0)),
     "scalar_tensor": lambda context: context.result(
         context.operand(context.node.args[0], COMPUTE[context.node.spec.dtype]).expr, ()
     ),

@@ -5,9 +5,13 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.operators import operator
 from kernel_assistant.records import Launch, Node, OpGraph
 from kernel_assistant.records.graph import GraphInput, Operand, references
 from kernel_assistant.records.residual import ResidualCall
+
+#: Operators that no call gets: an applied call is given tensors that begin anywhere in their storage.
+NEVER = frozenset(("as_strided", "as_strided_copy", "as_strided_scatter"))
 
 
 def nodes_that_stay(graph: OpGraph, writable: Callable[[OpGraph], bool]) -> frozenset[str]:
@@ -19,7 +23,9 @@ def nodes_that_stay(graph: OpGraph, writable: Callable[[OpGraph], bool]) -> froz
     return frozenset(
         node.name
         for node in graph.nodes
-        if node.op != "getitem" and not writable(_alone(graph, [node, *results.get(node.name, ())]))
+        if node.op != "getitem"
+        and operator(node) not in NEVER
+        and not writable(_alone(graph, [node, *results.get(node.name, ())]))
     )
 
 

@@ -21,6 +21,7 @@ from .contract import Contract
 from .launch import AppliedLauncher, Misaligned
 from .locks import ForkSafeLock
 from .state import StateUpdate
+from .strided import copied, laid_out
 from .watch import InstanceVerdict
 
 _PLAIN = (torch.Tensor, torch.nn.Parameter)
@@ -153,7 +154,7 @@ class Guard:
         if not self.contract.copies_unaligned:
             return None
         mask = self.contract.alignment - 1
-        copies = [tensor.clone() if tensor.data_ptr() & mask else tensor for tensor in ordered]
+        copies = [copied(tensor) if tensor.data_ptr() & mask else tensor for tensor in ordered]
         fits = all(
             not copy.data_ptr() & mask and copy.stride() == tensor.stride()
             for copy, tensor in zip(copies, ordered, strict=True)
@@ -249,12 +250,9 @@ class Guard:
     def _operate(self, *ordered: torch.Tensor) -> list[torch.Tensor]:
         """The implementation of the operator inside a compiled program, where the decision has been made already."""
         contract = self.contract
-        shapes = [contract.inputs[index]["spec"]["shape"] for index in contract.order]
-        dims = sizes.match_shapes(shapes, [tensor.shape for tensor in ordered])
-        fitting = [
-            tensor if _laid_out(contract.inputs[index]["spec"], tensor, dims) else tensor.contiguous()
-            for index, tensor in zip(contract.order, ordered, strict=True)
-        ]
+        specs = [contract.inputs[index]["spec"] for index in contract.order]
+        dims = sizes.match_shapes([spec["shape"] for spec in specs], [tensor.shape for tensor in ordered])
+        fitting = [_fitting(spec, tensor, dims) for spec, tensor in zip(specs, ordered, strict=True)]
         key = ("operator", *((tensor.shape, tensor.device) for tensor in fitting))
         launch = self._launches.get(key)
         if not isinstance(launch, AppliedLauncher):
@@ -271,6 +269,15 @@ def _in_range(ranges: dict[str, list[int | None]], dims: dict[str, int]) -> bool
         if size is not None and ((low is not None and size < low) or (high is not None and size > high)):
             return False
     return True
+
+
+def _fitting(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -> torch.Tensor:
+    """The tensor, or a copy that has the verified strides."""
+    if _laid_out(spec, tensor, dims):
+        return tensor
+    if spec.get("strides") is None:
+        return tensor.contiguous()
+    return laid_out(tensor, [sizes.evaluate(stride, dims) for stride in spec["strides"]])
 
 
 def _laid_out(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -> bool:

@@ -15,6 +15,7 @@ import torch
 from ..runner.pytorch.tensors import DTYPES
 from . import sizes
 from .locks import ForkSafeLock
+from .strided import copied
 
 NAMESPACE = "kernel_assistant"
 Run = Callable[..., list[torch.Tensor]]
@@ -78,7 +79,7 @@ def _define(
 def _plain(tensor: torch.Tensor) -> torch.Tensor:
     """The tensor, or a copy if it is not aligned: a compiler may pass a view at any address, but kernels were verified
     on tensors as torch allocates them."""
-    return tensor.clone() if tensor.data_ptr() & 63 else tensor
+    return copied(tensor) if tensor.data_ptr() & 63 else tensor
 
 
 def _fake(spec: dict[str, Any], dims: dict[str, Any], device: torch.device) -> torch.Tensor:

@@ -13,6 +13,7 @@ from typing import Any
 
 import torch
 
+from ..applied.strided import copied, copy_as_it_lies, span
 from ..device_lock import DeviceLock
 from ..measuring.profiling import BLOCK_SECONDS, LEAST_FOOTPRINT, MOST_SECONDS, ROUNDS
 from ..measuring.statistics import judged_interval, median
@@ -93,7 +94,7 @@ def _row(
     cache_bytes: int,
     rounds: int,
 ) -> dict[str, Any]:
-    calls = _calls(opened, dims, cache_bytes, _unaligned if name == "unaligned" else torch.Tensor.clone)
+    calls = _calls(opened, dims, cache_bytes, _unaligned if name == "unaligned" else copied)
     equal = same_values(opened, original, applied, calls[0])
     target = opened.task["target"]
     before, after = TorchSubject("original", original, calls, target), TorchSubject("applied", applied, calls, target)
@@ -122,21 +123,22 @@ def _row(
 
 
 def _calls(
-    opened: OpenTask, dims: dict[str, int] | None, cache_bytes: int, copied: Callable[[torch.Tensor], torch.Tensor]
+    opened: OpenTask, dims: dict[str, int] | None, cache_bytes: int, again: Callable[[torch.Tensor], torch.Tensor]
 ) -> Calls:
     """Enough sets of inputs to exceed the cache four times, at most 512."""
     first = opened.inputs(0, opened.task["seed"], "declared", dims)
     size = max(sum(tensor.numel() * tensor.element_size() for tensor in opened.flatten(*first)), 1)
     count = max(2, min(MOST_CALLS, max(4 * cache_bytes, LEAST_FOOTPRINT) // size + 1))
-    copies = [[copied(tensor) for tensor in opened.flatten(*first)] for _ in range(count)]
+    copies = [[again(tensor) for tensor in opened.flatten(*first)] for _ in range(count)]
     return [opened.unflatten(tensors) for tensors in copies]
 
 
 def _unaligned(tensor: torch.Tensor) -> torch.Tensor:
     """A copy that begins one element after an aligned address, as a slice of a larger tensor may."""
-    size = sum((length - 1) * stride for length, stride in zip(tensor.shape, tensor.stride(), strict=True)) + 1
-    room = torch.empty(size + 1, dtype=tensor.dtype, device=tensor.device)
-    return room[1:].as_strided(tensor.shape, tensor.stride(), 1).copy_(tensor)
+    room = torch.empty(span(tensor) + 1, dtype=tensor.dtype, device=tensor.device)
+    copy = room.as_strided(tensor.shape, tensor.stride(), 1)
+    copy_as_it_lies(copy, tensor)
+    return copy
 
 
 def same_values(

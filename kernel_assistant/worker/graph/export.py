@@ -22,6 +22,8 @@ from .composites import decompositions, only_those_of
 from .graph_limit import CallLimit
 from .graph_writer import GraphWriter
 from .recurrent import right_states
+from .storage_positions import from_owners
+from .windows_in_place import keep_between_windows
 
 #: Free dimensions of each tensor leaf of (args, kwargs), in order.
 Free = Sequence[frozenset[int]]
@@ -99,9 +101,11 @@ def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[s
     """The graph of a program, without in-place operators. torch 2.9 crashes here if a module writes to its inputs
     through `.data`, so the module's behaviour is checked first."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
+    keep_between_windows(program)
     with _silence(), right_states(), torch.no_grad(), only_those_of(program):
         program = program.run_decompositions(decompositions(program))
         _mend_shapes(program.graph)
+        from_owners(program, tensors)
     writer = GraphWriter(program, tensors)
     graph = writer.write()
     return ExportedModule(

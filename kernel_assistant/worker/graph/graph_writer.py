@@ -18,6 +18,7 @@ from ..process.worker_errors import TaskError
 from ..symbols import InexpressibleError, Symbols, solve_dims
 from ..user_module.inputs import DTYPES
 from .operators import is_identity, is_random, op_name, without_defaults
+from .storage_positions import OPERANDS
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 
@@ -138,7 +139,7 @@ class GraphWriter:
         if is_identity(node):
             self._names[node] = self._name(node.args[0])
             return
-        positional, named = without_defaults(node)
+        positional, named = (list(node.meta[OPERANDS]), {}) if OPERANDS in node.meta else without_defaults(node)
         args = [self._operand(argument) for argument in positional]
         kwargs = {key: self._operand(value) for key, value in named.items() if not self._is_layout(key, value)}
         # Equal calls give one value, because an exported graph changes nothing in place.
@@ -251,8 +252,12 @@ def _live(outputs: list[Node]) -> set[Node]:
         node = waiting.pop()
         if node not in live:
             live.add(node)
-            waiting += [] if _is_symbolic(node) else node.all_input_nodes
+            waiting += [] if _is_symbolic(node) else _read(node)
     return live
+
+
+def _read(node: Node) -> list[Node]:
+    return [item for item in node.meta.get(OPERANDS, node.all_input_nodes) if isinstance(item, Node)]
 
 
 def _is_symbolic(node: Node) -> bool:

@@ -17,7 +17,6 @@ from ..applied.binaries import instruction_flags
 from ..applied.calls import describe_arguments, describe_result
 from ..graph.export import ExportedModule, Free, default_free, export_program, read_program, trace
 from ..graph.graph_limit import GraphTooLarge
-from ..graph.graph_writer import is_contiguous
 from ..process import forks, stages
 from ..process.worker_errors import TaskError, user_code
 from ..symbols import evaluate_size, solve_dims
@@ -26,6 +25,7 @@ from ..user_module.inputs import DTYPES, Args, Kwargs
 from . import task_checks as checks
 from .buffer_state import BufferState, repeated
 from .never_runs import never_runs
+from .output_layouts import strides_fit, with_real_outputs
 from .side_effects import watched
 from .trace_failure import trace_failure
 
@@ -126,14 +126,14 @@ def matching_trace(
     """
     if program is not None:
         with contextlib.suppress(Exception):
-            traced = read_program(program, *call)
-            if _fits(traced, outputs, held):
+            traced = _fitting(read_program(program, *call), outputs, held)
+            if traced is not None:
                 return traced
     name = type(model).__name__
     try:
         for wanted in (free, [frozenset[int]()] * len(free)):
-            traced = trace(model, *call, wanted)
-            if _fits(traced, outputs, held):
+            traced = _fitting(trace(model, *call, wanted), outputs, held)
+            if traced is not None:
                 return traced
     except TaskError as error:
         raise TaskError(error.kind, f"{name}: {error.message}", error.next_step, error.detail) from error
@@ -185,11 +185,6 @@ def workload_dims(calls: Sequence[Call], traced: ExportedModule, task: dict[str,
     return tuple(dims_of_calls)
 
 
-def real_specs(traced: ExportedModule, outputs: Sequence[torch.Tensor]) -> list[dict[str, Any]]:
-    """Output specs with the strides of the real run where the trace has others (a device's own layouts)."""
-    return [_real_spec(spec, tensor, traced) for spec, tensor in zip(traced.out_specs, outputs, strict=True)]
-
-
 def static_facts(
     model: torch.nn.Module, call: Call, outputs: Sequence[torch.Tensor], traced: ExportedModule
 ) -> dict[str, Any]:
@@ -224,16 +219,18 @@ def _kinds(call: Call) -> tuple[Any, list[Any]]:
     return tree, kinds
 
 
-def _fits(traced: ExportedModule, outputs: Sequence[torch.Tensor], held: BufferState) -> bool:
+def _fitting(traced: ExportedModule, outputs: Sequence[torch.Tensor], held: BufferState) -> ExportedModule | None:
+    """The trace with the strides of the real run; None if its results are others."""
     dims = traced.graph["dims"]
     if not held.agrees(traced.written, traced.added):
-        return False
+        return None
     every = [*outputs, *held.new_values()]
-    return len(every) == len(traced.out_specs) and all(
+    same = len(every) == len(traced.out_specs) and all(
         spec["dtype"] == DTYPES[tensor.dtype]
         and [evaluate_size(size, dims) for size in spec["shape"]] == list(tensor.shape)
         for spec, tensor in zip(traced.out_specs, every, strict=True)
     )
+    return with_real_outputs(traced, every) if same else None
 
 
 def _dims_of(tensors: Sequence[torch.Tensor], traced: ExportedModule) -> dict[str, int]:
@@ -250,19 +247,3 @@ def _dims_of(tensors: Sequence[torch.Tensor], traced: ExportedModule) -> dict[st
         if dims[name] < lowest or (highest is not None and dims[name] > highest):
             raise ValueError(f"{name} = {dims[name]}")
     return dims
-
-
-def strides_fit(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -> bool:
-    """Whether `tensor` has the strides of `spec` at `dims`; strides of dimensions of size 1 do not count."""
-    if spec["strides"] is None:
-        return is_contiguous(tensor.shape, tensor.stride())
-    wanted = [evaluate_size(stride, dims) for stride in spec["strides"]]
-    rows = zip(tensor.shape, tensor.stride(), wanted, strict=True)
-    return tensor.numel() == 0 or all(size == 1 or one == other for size, one, other in rows)
-
-
-def _real_spec(spec: dict[str, Any], tensor: torch.Tensor, traced: ExportedModule) -> dict[str, Any]:
-    if strides_fit(spec, tensor, traced.graph["dims"]):
-        return spec
-    strides = None if is_contiguous(tensor.shape, tensor.stride()) else [str(stride) for stride in tensor.stride()]
-    return {**spec, "strides": strides}

@@ -228,7 +228,7 @@ def _open(task: dict[str, Any], device: str, module: ModuleType | None) -> OpenT
         traced=traced,
         template=pytree.tree_map(lambda leaf: TENSOR if isinstance(leaf, torch.Tensor) else leaf, calls[0]),
         workload_dims=steps.workload_dims(calls, traced, task),
-        out_specs=steps.real_specs(traced, outputs),
+        out_specs=traced.out_specs,
         facts={**observed, **steps.static_facts(model, calls[0], outputs, traced), "state": state},
         held=held,
     )

@@ -11,6 +11,8 @@ import torch
 from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
+from ..applied.strided import laid_out
+
 _LOW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _CASTS = frozenset({torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16})
 
@@ -50,10 +52,15 @@ def float64_copy(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def upcast(tree: Any) -> Any:
-    """The pytree with every floating tensor in float64."""
+    """The pytree with every floating tensor in float64, with the same strides: a module may read memory as it lies."""
     return pytree.tree_map(
-        lambda leaf: leaf.double() if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf, tree
+        lambda leaf: _wide(leaf) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf, tree
     )
+
+
+def _wide(tensor: torch.Tensor) -> torch.Tensor:
+    wide = tensor.double()
+    return wide if wide.stride() == tensor.stride() else laid_out(wide, tensor.stride())
 
 
 def _promoted(value: Any) -> Any:

@@ -37,7 +37,7 @@ _CUT = frozenset(
     | {"reflection_pad1d", "reflection_pad2d", "reflection_pad3d"}
     | {"replication_pad1d", "replication_pad2d", "replication_pad3d", "scatter", "scatter_add", "select"}
     | {"select_scatter", "slice", "slice_scatter", "split", "split_with_sizes", "take", "take_along_dim"}
-    | {"tensor_split", "trace", "tril", "triu", "unbind", "unfold", "unsafe_chunk", "unsafe_split"}
+    | {"tensor_split", "trace", "tril", "triu", "unbind", "unfold", "unfold_backward", "unsafe_chunk", "unsafe_split"}
     | {f"avg_pool{rank}d" for rank in (1, 2, 3)}
     | {f"{name}{rank}d" for name in ("upsample_nearest", "_upsample_nearest_exact") for rank in (1, 2, 3)}
     | {"upsample_linear1d", "upsample_bilinear2d", "upsample_trilinear3d"}
@@ -64,7 +64,7 @@ _ROWS = frozenset(
 #: Operators that take only shape and type from their first operand.
 _LIKE = frozenset(
     {"copy", "empty_like", "fill", "full_like", "new_empty", "new_full", "new_ones", "new_zeros", "ones_like"}
-    | {"rand_like", "randn_like", "zeros_like"}
+    | {"rand_like", "randn_like", "zero", "zeros_like"}
 )
 #: Operators that take only shape and type from their second operand.
 _AS = frozenset({"expand_as", "reshape_as", "type_as", "view_as"})
@@ -99,7 +99,7 @@ _RULES: dict[str, Callable[[OperatorCall], Needs]] = {
 PARTIAL = _CUT | _POOLS | _CONVOLUTIONS | _LIKE | _AS | {"where", "masked_fill"}
 #: Operators that read their first operand at computed positions, which are not followed: none of it counts as read.
 _ANYWHERE = frozenset(
-    {"bucketize", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "masked_scatter", "searchsorted"}
+    {"as_strided", "bucketize", "grid_sampler", "grid_sampler_2d", "grid_sampler_3d", "masked_scatter", "searchsorted"}
 )
 
 

@@ -221,10 +221,16 @@ class Runner:
 
 
 def _import_torch(flags: dict[str, Any], driver: Driver | None) -> None:
-    """Import torch of this interpreter, with the judge's settings. The runner starts without site packages."""
+    """Import torch of this interpreter, with the judge's settings. The runner starts without site packages.
+
+    Packages that torch imports if they are installed (dill) ask for the folder of temporary files, and fail where a
+    sandbox has none that can be written; a name is enough for them.
+    """
     import site
+    import tempfile
 
     site.main()
+    tempfile.tempdir = os.environ.get("TMPDIR", "/tmp")
     from .pytorch.flags import set_flags
 
     set_flags(flags, None if driver is None else driver.device.value)

@@ -15,6 +15,7 @@ from ctypes import byref, c_int, c_size_t, c_uint64, c_ulonglong
 
 import torch
 
+from ..applied.strided import span
 from ..process.gpu_share import hold_arena, release_arena
 from ..runner.cuda_driver import Driver
 from ..runner.memory import DEVICE, POSIX_DESCRIPTOR, Location, set_access
@@ -54,9 +55,7 @@ class Arena:
 
 def span_bytes(tensor: torch.Tensor) -> int:
     """Bytes from the first to the last element of a strided tensor."""
-    if tensor.numel() == 0:
-        return 0
-    return (1 + sum((s - 1) * t for s, t in zip(tensor.shape, tensor.stride(), strict=True))) * tensor.element_size()
+    return span(tensor) * tensor.element_size()
 
 
 def padded(size: int) -> int:

@@ -16,6 +16,7 @@ from typing import Any
 
 import torch
 
+from ..applied.strided import copy_as_it_lies, writable
 from .arena import Arena, padded, span_bytes
 from .runner_client import RunnerClient
 
@@ -100,7 +101,8 @@ class BufferSets:
             locations |= {name: ["outputs", at] for name, at in zip(output_names, outs, strict=True)}
             self._locations.append(locations | shared)
         self._stacks = [
-            self._stacked(base + offset, input_size, like) for offset, like in zip(input_offsets, first, strict=True)
+            self._stacked(base + offset, input_size, writable(like))
+            for offset, like in zip(input_offsets, first, strict=True)
         ]
         self._output_starts = [
             (offset // MARK_BYTES, span_bytes(like) // MARK_BYTES if _is_dense(like) else 0)
@@ -110,7 +112,8 @@ class BufferSets:
         self.write_constants(constants)
 
     def _stacked(self, offset: int, step: int, like: torch.Tensor) -> torch.Tensor:
-        """One input of all sets as a single tensor, whose first dimension is the set."""
+        """One input of all sets as a single tensor, whose first dimension is the set; flat, if elements of the input
+        share memory."""
         span = (self.count - 1) * step + span_bytes(like)
         flat = self.readable.bytes[offset : offset + span].view(torch.uint8)
         flat = flat[: span // like.element_size() * like.element_size()].view(like.dtype)
@@ -126,20 +129,20 @@ class BufferSets:
     def write_constants(self, constants: dict[str, torch.Tensor]) -> None:
         """Copy parameter and buffer values into the arena."""
         for view, value in zip(self._constants, constants.values(), strict=True):
-            view.copy_(value)
+            copy_as_it_lies(view, value)
         self._settle()
 
     def write(self, index: int, tensors: list[torch.Tensor]) -> None:
         """Copy input values into one set."""
         for view, value in zip(self.inputs[index], tensors, strict=True):
-            view.copy_(value)
+            copy_as_it_lies(view, value)
         self._settle()
 
     def write_all(self, tensors: list[torch.Tensor]) -> None:
         """Copy the same input values into every set. `refresh` and `change` vary them; the tensors must stay as they
         are."""
-        self._base = tensors
-        for stack, value in zip(self._stacks, tensors, strict=True):
+        self._base = [writable(tensor) for tensor in tensors]
+        for stack, value in zip(self._stacks, self._base, strict=True):
             stack.copy_(value)
         self._settle()
 
@@ -173,20 +176,21 @@ class BufferSets:
     ) -> None:
         """Put new values into some of the sets: those of `write_all`, moved within each tensor.
 
-        Tensors with a free leading dimension are rolled along it (samples stay whole), other floating tensors as flat
-        data. Each floating value is multiplied by a factor of its own: with one factor for a whole set, a candidate
-        could scale what it remembers of a linear function. Integers keep their values, because they may be indices;
-        they come from `samples`, other inputs of the task, if there are some.
+        Tensors with a free leading dimension are rolled along it (samples stay whole), other floating tensors, and
+        those whose elements share memory, as flat data. Each floating value is multiplied by a factor of its own: with
+        one factor for a whole set, a candidate could scale what it remembers of a linear function. Integers keep their
+        values, because they may be indices; they come from `samples`, other inputs of the task, if there are some.
         """
         shift = int(torch.randint(1, 1 << 20, (1,), generator=generator))
         for position, leading in enumerate(free):
-            base = self._base[position]
+            base, target = self._base[position], self._stacks[position]
+            leading = leading and target.shape[1:] == self.inputs[0][position].shape
             if base.dtype.is_floating_point:
                 self._vary(indices, position, _moved(base, shift, leading))
                 continue
             for number, index in enumerate(indices):
-                value = samples[number % len(samples)][position] if samples else base
-                self.inputs[index][position].copy_(_moved(value, shift + number, leading))
+                value = writable(samples[number % len(samples)][position]) if samples else base
+                target[index].copy_(_moved(value, shift + number, leading))
         self._settle()
 
     def _vary(self, indices: list[int], position: int, values: torch.Tensor) -> None:

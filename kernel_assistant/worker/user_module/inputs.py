@@ -13,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils import _pytree as pytree
 
+from ..applied.strided import laid_out
 from ..process.memory import MemoryGuard, require_bytes
 from ..process.worker_errors import TaskError, user_code
 from ..symbols import evaluate_size
@@ -98,8 +99,7 @@ def resize(tensor: torch.Tensor, spec: Mapping[str, Any], dims: Mapping[str, int
     strides = spec.get("strides")
     if strides is None:
         return tensor.contiguous()
-    empty = torch.empty_strided(shape, [evaluate_size(stride, dims) for stride in strides], **_like(tensor))
-    return empty.copy_(tensor)
+    return laid_out(tensor, [evaluate_size(stride, dims) for stride in strides])
 
 
 def _resize_dim(tensor: torch.Tensor, dim: int, size: int, generator: torch.Generator) -> torch.Tensor:
@@ -183,7 +183,3 @@ def _label(path: Sequence[Any]) -> str:
     first, rest = path[1], path[2:]
     name = str(getattr(first, "key", getattr(first, "idx", first)))
     return name + "".join(str(part) for part in rest)
-
-
-def _like(tensor: torch.Tensor) -> dict[str, Any]:
-    return {"dtype": tensor.dtype, "device": tensor.device}

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import torch
 
+from ..applied.strided import copied, copy_as_it_lies, writable
 from ..device_lock import DeviceLock
 from ..process.worker_errors import TaskError
 from ..running.buffer_sets import BufferSets
@@ -88,7 +89,7 @@ def expect(task: OpenTask, case: Case) -> ExpectedOutputs | None:
         with reweighted(task, case.seed, case.reweighted):
             reference = list(task.call(args, kwargs))
             want = list(task.call64(args, kwargs))
-            constants = {name: value.clone() for name, value in task.constants().items()}
+            constants = {name: copied(value) for name, value in task.constants().items()}
         tensors = task.flatten(args, kwargs)
     except (TaskError, torch.OutOfMemoryError):
         if not case.optional:
@@ -237,14 +238,15 @@ def reweighted(task: OpenTask, seed: int, active: bool) -> Iterator[None]:
         yield
         return
     models = [task.model, task.float64_model()] if task.reference_is_float64 else [task.model]
-    saved = [[value.detach().clone() for value in _floating(model)] for model in models]
+    saved = [[copied(value.detach()) for value in _floating(model)] for model in models]
     generator = torch.Generator(task.device).manual_seed(seed)
     with torch.no_grad():
         for pair in zip(*[_floating(model) for model in models], strict=True):
-            factors = 0.5 + torch.rand(pair[0].shape, generator=generator, device=task.device)
-            pair[0].mul_(factors.to(pair[0].device, pair[0].dtype))
+            held = writable(pair[0])
+            factors = 0.5 + torch.rand(held.shape, generator=generator, device=task.device)
+            held.mul_(factors.to(held.device, held.dtype))
             for copy in pair[1:]:
-                copy.copy_(pair[0])
+                copy_as_it_lies(copy, pair[0])
     try:
         with task.held.beginning_as(task.model):
             yield
@@ -252,7 +254,7 @@ def reweighted(task: OpenTask, seed: int, active: bool) -> Iterator[None]:
         with torch.no_grad():
             for model, values in zip(models, saved, strict=True):
                 for value, old in zip(_floating(model), values, strict=True):
-                    value.copy_(old)
+                    copy_as_it_lies(value, old)
 
 
 def _floating(model: torch.nn.Module) -> list[torch.Tensor]:

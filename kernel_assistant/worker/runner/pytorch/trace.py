@@ -16,6 +16,12 @@ class DispatchedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
         super().__init__()  # type: ignore[no-untyped-call]
         self.operators: set[Any] = set()
 
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        """Whether torch imports its compiler before it calls the mode: that takes seconds, and a folder for its cache,
+        which a sandbox need not have."""
+        return False
+
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:

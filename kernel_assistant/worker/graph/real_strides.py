@@ -1,0 +1,154 @@
+"""Strides as PyTorch really gives them. Shapes of an exported program are right, but a few operators place their result
+otherwise than torch's tracing says (`roll` of channels-last values, `batch_norm` of permuted ones, resizing on CUDA).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
+from torch.fx import Interpreter, Node
+from torch.utils import _pytree as pytree
+
+from ..symbols import InexpressibleError
+
+#: For each node the strides of its tensor, or of each of its tensors.
+Strides = dict[Node, Any]
+
+
+def with_real_strides(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> None:
+    """Runs the program once on the inputs, and computes anew what its nodes note, with the strides that they got.
+
+    Views then share the storage of what they are views of. Raises InexpressibleError if strides that depend on free
+    dimensions are not known.
+    """
+    recorded = _Recorder(program)
+    with torch.no_grad(), torch.random.fork_rng(devices=[]):
+        recorded.run(*_values(program, inputs))
+    _retrace(program, recorded.strides)
+
+
+class _Recorder(Interpreter):
+    """Runs a program with real tensors and notes the strides of each node."""
+
+    def __init__(self, program: ExportedProgram) -> None:
+        super().__init__(program.graph_module)
+        self.strides: Strides = {}
+
+    def run_node(self, node: Node) -> Any:
+        result = self._run(node)
+        if node.op == "call_function":
+            self.strides[node] = _strides(result)
+        return result
+
+    def _run(self, node: Node) -> Any:
+        if node.op != "call_function":
+            return super().run_node(node)
+        args, kwargs = self.fetch_args_kwargs_from_env(node)
+        return _call(node, args, kwargs)
+
+
+def _call(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+    """The node's operator. A view that was traced from `reshape` may not be one of the real strides."""
+    target: Any = node.target
+    if target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default):
+        target = torch.ops.aten.reshape.default
+    return target(*args, **kwargs)
+
+
+def _retrace(program: ExportedProgram, real: Strides) -> None:
+    """Computes what the nodes note anew, with the strides in `real` where an operator gives others."""
+    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+    fake = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
+    with fake or contextlib.nullcontext(), torch.no_grad():
+        for node in nodes:
+            args, kwargs = pytree.tree_map(_noted, (node.args, node.kwargs))
+            node.meta["val"] = _corrected(_call(node, args, kwargs), real[node], node)
+
+
+def _noted(operand: Any) -> Any:
+    return operand.meta["val"] if isinstance(operand, Node) else operand
+
+
+def _corrected(value: Any, wanted: Any, node: Node) -> Any:
+    if isinstance(value, (tuple, list)):
+        return type(value)(_corrected(one, strides, node) for one, strides in zip(value, wanted, strict=True))
+    if not _differs(value, wanted):
+        return value
+    order = order_in_memory([hint(size) for size in value.shape], wanted)
+    if order is None and any(isinstance(size, torch.SymInt) for size in value.shape):
+        raise InexpressibleError(f"{node.target} gives strides {list(wanted)} that depend on free dimensions")
+    strides = list(wanted) if order is None else _dense(value.shape, order)
+    return torch.empty_strided(value.shape, strides, dtype=value.dtype, device=value.device)
+
+
+def order_in_memory(sizes: Sequence[int], strides: Sequence[int]) -> list[int] | None:
+    """The dimensions from the outermost in memory to the innermost, if there are no gaps; None otherwise."""
+    order = sorted(range(len(sizes)), key=lambda dim: (-strides[dim], sizes[dim] == 1, dim))
+    expected = 1
+    for dim in reversed(order):
+        if sizes[dim] != 1 and strides[dim] != expected:
+            return None
+        expected *= sizes[dim]
+    return order
+
+
+def strides_text(shape: Sequence[str], order: Sequence[int]) -> list[str]:
+    """Strides, as expressions, of a tensor without gaps; `shape` has its sizes as expressions."""
+    found = [""] * len(shape)
+    factors: list[str] = []
+    for dim in reversed(order):
+        named = sorted(text for text in factors if not text.isdigit())
+        number = math.prod(int(text) for text in factors if text.isdigit())
+        found[dim] = "*".join([*named, *([str(number)] if number != 1 or not named else [])])
+        factors.append(shape[dim] if shape[dim].isalnum() else f"({shape[dim]})")
+    return found
+
+
+def _dense(shape: Sequence[Any], order: list[int]) -> list[Any]:
+    strides: list[Any] = [1] * len(shape)
+    step: Any = 1
+    for dim in reversed(order):
+        strides[dim] = step
+        step = step * shape[dim]
+    return strides
+
+
+def _strides(result: Any) -> Any:
+    if isinstance(result, (tuple, list)):
+        return [_strides(one) for one in result]
+    return tuple(result.stride()) if isinstance(result, torch.Tensor) else None
+
+
+def _differs(value: Any, strides: Any) -> bool:
+    """Whether a noted value has other strides than the real one; those of dimensions of size 1 do not count."""
+    if isinstance(value, (tuple, list)):
+        return any(_differs(one, other) for one, other in zip(value, strides, strict=True))
+    if not isinstance(value, torch.Tensor) or strides is None:
+        return False
+    sizes = [hint(size) for size in value.shape]
+    rows = zip(sizes, value.stride(), strides, strict=True)
+    return 0 not in sizes and any(size != 1 and hint(noted) != found for size, noted, found in rows)
+
+
+def hint(size: Any) -> Any:
+    """The value at the sizes of the export, without fixing a symbolic size."""
+    return size if isinstance(size, int) else size.node.hint
+
+
+def _values(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> list[Any]:
+    """What the program's placeholders get."""
+    held: dict[str, Any] = {**program.constants, **program.state_dict}
+    given = iter(inputs)
+    return [
+        (next(given) if isinstance(spec.arg, torch.export.graph_signature.TensorArgument) else spec.arg.value)
+        if spec.kind == InputKind.USER_INPUT
+        else held[str(spec.target)]
+        for spec in program.graph_signature.input_specs
+    ]

@@ -1,0 +1,55 @@
+"""Results have the strides that the real run gave them, also where torch's tracing says other ones (a device's own
+layouts, as resizing has on CUDA): what reads a result next can see them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+
+from ..graph.export import ExportedModule
+from ..graph.graph_writer import is_contiguous
+from ..graph.real_strides import order_in_memory, strides_text
+from ..symbols import evaluate_size
+
+
+def with_real_outputs(traced: ExportedModule, outputs: Sequence[torch.Tensor]) -> ExportedModule | None:
+    """The trace with the strides of `outputs`, which are the results of a run at the traced sizes, with the new values
+    of buffers behind them. None if these strides have gaps and the trace has free dimensions.
+    """
+    dims, graph = traced.graph["dims"], traced.graph
+    specs = list(traced.out_specs)
+    for place, (spec, tensor) in enumerate(zip(traced.out_specs, outputs, strict=True)):
+        if not strides_fit(spec, tensor, dims):
+            found = _with_strides(spec, tensor, free=bool(dims))
+            if found is None:
+                return None
+            specs[place] = found
+            graph = _with_spec(graph, graph["outputs"][place], found)
+    return replace(traced, graph=graph, out_specs=specs)
+
+
+def strides_fit(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -> bool:
+    """Whether `tensor` has the strides of `spec` at `dims`; strides of dimensions of size 1 do not count."""
+    if spec["strides"] is None:
+        return is_contiguous(tensor.shape, tensor.stride())
+    wanted = [evaluate_size(stride, dims) for stride in spec["strides"]]
+    rows = zip(tensor.shape, tensor.stride(), wanted, strict=True)
+    return tensor.numel() == 0 or all(size == 1 or one == other for size, one, other in rows)
+
+
+def _with_strides(spec: dict[str, Any], tensor: torch.Tensor, free: bool) -> dict[str, Any] | None:
+    if is_contiguous(tensor.shape, tensor.stride()):
+        return {**spec, "strides": None}
+    order = order_in_memory(tensor.shape, tensor.stride())
+    if order is None:
+        return None if free else {**spec, "strides": [str(stride) for stride in tensor.stride()]}
+    return {**spec, "strides": strides_text(spec["shape"], order)}
+
+
+def _with_spec(graph: dict[str, Any], name: str, spec: dict[str, Any]) -> dict[str, Any]:
+    nodes = [{**node, "spec": spec} if node["name"] == name else node for node in graph["nodes"]]
+    return {**graph, "nodes": nodes}
