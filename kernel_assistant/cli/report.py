@@ -9,7 +9,8 @@ from kernel_assistant.cli.text import styled, table
 from kernel_assistant.records import Evaluation, JobOutcome, OptimizeResult, Timing
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.session.reporting.report import facts, read_evaluation
-from kernel_assistant.session.reporting.words import interval, milliseconds, of_roofline, times, verdict, way_to_take
+from kernel_assistant.session.reporting.verdicts import verdict
+from kernel_assistant.session.reporting.words import interval, milliseconds, of_roofline, times, way_to_take
 
 
 def report(result: OptimizeResult) -> list[str]:

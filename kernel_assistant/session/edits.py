@@ -27,10 +27,11 @@ from kernel_assistant.apply.outside import read_outside
 from kernel_assistant.apply.takeback import decorated_classes
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import KernelTask
-from kernel_assistant.records.result import OVER_EAGER
+from kernel_assistant.records.offer import OVER_EAGER
 from kernel_assistant.session.kinds.applied_timing import APPLIED_FILE, read_applied
 from kernel_assistant.session.kinds.outcome import doubt_of, is_unconfirmed
-from kernel_assistant.session.reporting.words import of_program, way_to_take
+from kernel_assistant.session.reporting.verdicts import of_program
+from kernel_assistant.session.reporting.words import way_to_take
 from kernel_assistant.source.build import import_location
 from kernel_assistant.store import JobOptions, JobRow, Store
 

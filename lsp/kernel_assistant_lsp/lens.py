@@ -8,7 +8,7 @@ from functools import lru_cache
 
 from lsprotocol.types import CodeLens, Command, Position, Range
 
-from kernel_assistant.records.result import OVER_EAGER
+from kernel_assistant.records.offer import OVER_EAGER
 from kernel_assistant.session.reporting.class_state import ClassState
 from kernel_assistant.source.find import ModuleClass
 from kernel_assistant.source.outline import Outline, SyntaxFault

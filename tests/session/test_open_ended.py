@@ -10,7 +10,7 @@ from kernel_assistant.config import resolve
 from kernel_assistant.errors import UsageError
 from kernel_assistant.mcp.jobs import brief
 from kernel_assistant.records import Gain, InputSource, JobOutcome, KernelTask, ProgramMode, Workload
-from kernel_assistant.records.result import OVER_EAGER
+from kernel_assistant.records.offer import OVER_EAGER
 from kernel_assistant.session.edits import find_job
 from kernel_assistant.session.kinds.confirm import find_unconfirmed, prepare_confirm
 from kernel_assistant.session.reporting.applied_state import states_of

@@ -22,7 +22,7 @@ from kernel_assistant.records import (
     Trajectory,
 )
 from kernel_assistant.records.codec import from_builtins, to_builtins
-from kernel_assistant.records.result import OVER_COMPILE, OVER_EAGER
+from kernel_assistant.records.offer import OVER_COMPILE, OVER_EAGER
 from kernel_assistant.session.kinds.applied_timing import AppliedRow, conclude
 from kernel_assistant.session.kinds.outcome import (
     best_of,
@@ -34,15 +34,8 @@ from kernel_assistant.session.kinds.outcome import (
     why_none,
 )
 from kernel_assistant.session.reporting.report import facts
-from kernel_assistant.session.reporting.words import (
-    in_float32,
-    of_accuracy,
-    of_ending,
-    of_error,
-    of_program,
-    verdict,
-    verdicts,
-)
+from kernel_assistant.session.reporting.verdicts import in_float32, of_program, verdict, verdicts
+from kernel_assistant.session.reporting.words import of_accuracy, of_ending, of_error
 from kernel_assistant_lsp.jobs.view import summary
 from tests.common import results
 from tests.common.results import accuracy_of

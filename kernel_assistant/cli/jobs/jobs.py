@@ -15,7 +15,7 @@ from kernel_assistant.cli.remote import attach_there, host_client, host_options,
 from kernel_assistant.cli.text import table
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK
-from kernel_assistant.records.result import OVER_EAGER
+from kernel_assistant.records.offer import OVER_EAGER
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.reporting.words import ago, times
 from kernel_assistant.store import JobRow, JobState

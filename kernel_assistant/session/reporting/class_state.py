@@ -9,7 +9,7 @@ from typing import Any
 from kernel_assistant.apply.applied import is_same_class
 from kernel_assistant.records import JobOutcome, OptimizeResult
 from kernel_assistant.records.evaluation import Gain, gain_of
-from kernel_assistant.records.result import OVER_EAGER
+from kernel_assistant.records.offer import OVER_EAGER
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.store import JobKind, JobRow, JobState
 

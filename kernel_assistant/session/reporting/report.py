@@ -8,14 +8,8 @@ from pathlib import Path
 from kernel_assistant.environment.stage_messages import of_side_effects
 from kernel_assistant.records import Evaluation, OptimizeResult, decode
 from kernel_assistant.session.kinds.applied_timing import APPLIED_FILE, read_applied
-from kernel_assistant.session.reporting.words import (
-    NOT_CONFIRMED,
-    of_accuracy,
-    of_ending,
-    of_share,
-    verdicts,
-    written_by,
-)
+from kernel_assistant.session.reporting.verdicts import verdicts
+from kernel_assistant.session.reporting.words import NOT_CONFIRMED, of_accuracy, of_ending, of_share, written_by
 
 
 def read_evaluation(result: OptimizeResult) -> Evaluation | None:

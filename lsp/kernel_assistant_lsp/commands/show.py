@@ -11,7 +11,7 @@ from kernel_assistant.records import to_builtins
 from kernel_assistant.session.edits import place_of
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.session.reporting.class_state import staleness_of
-from kernel_assistant.session.reporting.words import verdicts
+from kernel_assistant.session.reporting.verdicts import verdicts
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobKind, JobRow
 from kernel_assistant_lsp.commands.diff import SOURCES, texts

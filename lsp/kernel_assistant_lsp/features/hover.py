@@ -13,7 +13,8 @@ from kernel_assistant.records import Best, JobOutcome
 from kernel_assistant.records.free_win import best_free_win
 from kernel_assistant.records.line_profile import LineProfile, LineTime
 from kernel_assistant.session.reporting.class_state import ClassState
-from kernel_assistant.session.reporting.words import counted, of_error, verdicts
+from kernel_assistant.session.reporting.verdicts import verdicts
+from kernel_assistant.session.reporting.words import counted, of_error
 from kernel_assistant.store import JobKind, JobRow, JobState
 from kernel_assistant_lsp.features.places import is_edited, rows_at
 from kernel_assistant_lsp.features.words import amount, duration, interval, share

@@ -18,7 +18,7 @@ from kernel_assistant.events import (
 from kernel_assistant.records import Gain, JobOutcome, OptimizeResult, StopReason
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.session.reporting.job_view import JobView
-from kernel_assistant.session.reporting.words import verdicts, why_nothing
+from kernel_assistant.session.reporting.verdicts import verdicts, why_nothing
 from kernel_assistant.store import JobState
 
 

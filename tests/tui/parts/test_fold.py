@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kernel_assistant.events import JobFailed, JobQueued, ModelReplied, Progress, RequestedTool, Warned
 from kernel_assistant.records import Tier
-from kernel_assistant.session.reporting.words import verdict
+from kernel_assistant.session.reporting.verdicts import verdict
 from kernel_assistant.store import JobState
 from kernel_assistant_tui.view.folding import fold
 from kernel_assistant_tui.view.lines import LineKind

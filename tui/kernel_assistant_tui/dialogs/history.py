@@ -11,7 +11,7 @@ from textual.widget import Widget
 from textual.widgets import Input, Static
 
 from kernel_assistant.records import JobOutcome
-from kernel_assistant.records.result import OVER_EAGER
+from kernel_assistant.records.offer import OVER_EAGER
 from kernel_assistant.session.edits import place_of
 from kernel_assistant.session.reporting.words import times
 from kernel_assistant.store import JobRow, JobState

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernel_assistant.session.kinds.again import prepare_again, verdict_in
 from kernel_assistant.session.reporting.check_report import ClassCheck
-from kernel_assistant.session.reporting.words import verdict
+from kernel_assistant.session.reporting.verdicts import verdict
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant_tui.jobs import OpenJob
 

@@ -20,7 +20,8 @@ from kernel_assistant.events import (
     Warned,
 )
 from kernel_assistant.records import Evaluation, Outcome, Timing
-from kernel_assistant.session.reporting.words import milliseconds, of_baseline, of_best, of_free_win, times, verdict
+from kernel_assistant.session.reporting.verdicts import verdict
+from kernel_assistant.session.reporting.words import milliseconds, of_baseline, of_best, of_free_win, times
 from kernel_assistant_tui.view.lines import Line, LineKind
 from kernel_assistant_tui.view.messages import of_message
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from textual.content import Content
 
 from kernel_assistant.records import JobOutcome, Timing
+from kernel_assistant.session.reporting.verdicts import verdict
 from kernel_assistant.session.reporting.words import (
     NOT_CONFIRMED,
     against_free_wins,
@@ -18,7 +19,6 @@ from kernel_assistant.session.reporting.words import (
     of_free_win,
     of_share,
     times,
-    verdict,
 )
 from kernel_assistant.store import JobState
 from kernel_assistant_tui.view.search_view import SearchView, Turn
