@@ -25,6 +25,7 @@ CONFIRMATION = "confirmation"
 #: Kinds of failures that are told; the rest is in `show --all`.
 MOST_KINDS = 3
 _REPORT = "kernel-assistant show {job} --all --source has the texts: report them, the module is not at fault"
+DOCTOR = "kernel-assistant doctor checks the machine; the end of worker.log says what the worker said last"
 _MODEL = "--policy model lets a model write it"
 #: What to try after each outcome of a candidate.
 NEXT_STEPS = {
@@ -67,10 +68,9 @@ def why_none(trajectory: Trajectory) -> str:
 
 def of_error(error: KernelAssistantError) -> Obstacle:
     """Returns the obstacle of a job that ended with an exception: the class of the exception says whose it is."""
-    checks = {EXIT_INTERNAL: "judge", EXIT_MISSING: "machine"}
-    return Obstacle(
-        check=checks.get(error.exit_code, "module"), outcome="failed", message=error.cause, next_step=error.next_step
-    )
+    check = {EXIT_INTERNAL: "judge", EXIT_MISSING: "machine"}.get(error.exit_code, "module")
+    step = error.next_step or DOCTOR
+    return Obstacle(check=check, outcome="failed", message=error.cause, next_step=step)
 
 
 def of_edited_file(words: str, job: str, *, unclear: bool) -> Obstacle:
@@ -108,8 +108,7 @@ def _endings(trajectory: Trajectory, job: str) -> list[Obstacle]:
         step = "kernel-assistant models list; --policy generator needs no model"
         found.append(Obstacle(check="policy", outcome="broken", message=trajectory.broken, next_step=step))
     if reason is StopReason.environment_broken:
-        step = "kernel-assistant doctor checks the machine; the end of worker.log says what the worker said last"
-        found.append(Obstacle(check="environment", outcome="broken", message=trajectory.broken, next_step=step))
+        found.append(Obstacle(check="environment", outcome="broken", message=trajectory.broken, next_step=DOCTOR))
     candidate, evaluation = best_candidate(trajectory)
     if candidate is not None and evaluation is not None:
         found.append(_unconfirmed(trajectory, evaluation, job))

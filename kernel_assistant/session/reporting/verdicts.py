@@ -14,7 +14,7 @@ Bounds = tuple[float, float] | None
 
 def verdict(result: OptimizeResult) -> str:
     """Describes the result of a job in a few words."""
-    if result.best is None and result.outcome is not JobOutcome.cancelled and (found := _not_confirmed(result)):
+    if result.best is None and (found := not_confirmed(result)):
         return found
     match result.outcome:
         case JobOutcome.improved:
@@ -124,12 +124,8 @@ def of_obstacle(obstacle: Obstacle) -> str:
 
 def obstacle_rows(result: OptimizeResult) -> list[tuple[str, str]]:
     """Returns for each obstacle the check that failed, and what to try."""
-    return [
-        row
-        for one in result.obstacles
-        for row in (("failed check", of_obstacle(one)), ("try", one.next_step))
-        if row[1]
-    ]
+    rows = [(("failed check", of_obstacle(one)), ("try", one.next_step)) for one in result.obstacles]
+    return [row for pair in rows for row in pair if row[1]]
 
 
 def in_float32(result: OptimizeResult) -> FreeWin | None:
@@ -192,22 +188,22 @@ def _no_gain(result: OptimizeResult) -> str:
 
 def _over_eager(result: OptimizeResult) -> str:
     """Describes the verdict over eager mode, which follows that over torch.compile."""
-    if result.best is None or result.vs_eager is not Gain.faster or result.vs_compile is Gain.faster:
+    found = result.verdicts
+    if result.best is None or found.get(OVER_EAGER) is not Gain.faster or found.get(OVER_COMPILE) is Gain.faster:
         return ""
     return f"; {result.best.speedup_vs_eager:.2f} times as fast as eager"
 
 
-def _not_confirmed(result: OptimizeResult) -> str:
+def not_confirmed(result: OptimizeResult) -> str:
     """Describes a job that found a correct candidate and did not measure it in full; "" for any other."""
     obstacle = next((one for one in result.obstacles if one.check == CONFIRMATION), None)
     if obstacle is not None:
         return f"{obstacle.message}; confirm it with: {obstacle.next_step}"
     if result.stop_reason != StopReason.unverified.value:
         return ""
-    way = f"kernel-assistant confirm {result.artifacts['job']}" if "plan.json" in result.artifacts else ""
-    return "a correct candidate was found and not confirmed: the budget ended first" + (
-        f"; confirm it with: {way}" if way else ""
-    )
+    kept = "plan.json" in result.artifacts
+    way = f"; confirm it with: kernel-assistant confirm {result.artifacts['job']}" if kept else ""
+    return f"a correct candidate was found and not confirmed: the budget ended first{way}"
 
 
 def _nothing_found(result: OptimizeResult) -> str:

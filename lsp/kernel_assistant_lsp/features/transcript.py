@@ -63,7 +63,7 @@ def _words(event: AnyEvent) -> str:
         case Warned():
             return f"warning: {event.message}"
         case JobFinished():
-            return f"**ended: {verdict(event.result, None)}**"
+            return f"**ended: {verdict(event.result)}**"
         case JobFailed():
             return f"**failed: {event.cause}**" + (f" Next: {event.next_step}" if event.next_step else "")
     return ""

@@ -32,7 +32,7 @@ def test_a_generators_job():
     assert view.seq == len(events) and view.now - view.began == pytest.approx(events[-1].time - events[0].time)
     gains = [turn.vs_eager for turn in view.turns if turn.vs_eager is not None]
     assert gains == sorted(gains) and len(gains) == len(view.turns)
-    assert texts(view, LineKind.end) == [f"ended: {verdict(result, view.shown.full.timing)}"]
+    assert texts(view, LineKind.end) == [f"ended: {verdict(result)}"]
 
 
 def test_a_models_job_has_its_conversations_and_says_nothing_twice():

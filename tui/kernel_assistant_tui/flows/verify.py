@@ -38,7 +38,7 @@ def verdict_of(job: OpenJob) -> str:
     if result is None:
         return job.view.state.value
     check = verdict_in(result.artifacts)
-    return verdict(result, job.view.timing) if check is None else words_of(check)
+    return verdict(result) if check is None else words_of(check)
 
 
 def words_of(check: ClassCheck) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from kernel_assistant.records import JobOutcome, Timing
+from kernel_assistant.records import Offer, Timing
 from kernel_assistant.session.reporting.verdicts import verdict
 from kernel_assistant.session.reporting.words import (
     NOT_CONFIRMED,
@@ -40,8 +40,8 @@ def headline(view: SearchView) -> Content:
     if view.failure is not None:
         return _line(f"failed: {view.failure.cause}", "bold $text-error")
     if view.result is not None:
-        good = view.result.outcome is JobOutcome.improved
-        words = verdict(view.result, view.timing)
+        good = view.result.offered is Offer.recommended
+        words = verdict(view.result)
         return _line(words, "bold $text-success" if good else "bold $text-warning")
     if view.best is not None and not view.best.confirmed:
         return _line(NOT_CONFIRMED, "$text-warning")
