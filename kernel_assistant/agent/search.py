@@ -56,13 +56,17 @@ class Search:
         self._standing = standing or BestSoFar(self.tried.best_ms)
         self._enough = enough or threading.Event()
         self._baseline: Baseline
+        self._compared = False
         self._best_ms, self._stalled = self.tried.best_ms, 0
         self._on_device = 0.0
         #: Why the policy cannot write the graph, "" where it can.
         self.unsupported = ""
+        #: The cause that ended the policy, "" where it ended by itself.
+        self.broken = ""
 
     def run(self) -> StopReason:
-        """Search until there is a reason to stop. Raises Cancelled, WorkerError and DeviceError."""
+        """Search until there is a reason to stop. Raises Cancelled, OutOfTime, WorkerError and DeviceError."""
+        self._clock.check()
         reason = self.policy.supports(self.environment.graph, self.environment.device.target)
         if reason is not None:
             self.unsupported = f"{self.policy.name}: {reason}"
@@ -87,7 +91,8 @@ class Search:
         """The stop rule. After the first turn it measures torch.compile."""
         before, self._best_ms = self._best_ms, self.tried.best_ms
         self._stalled = 0 if self._best_ms < before * 0.99 else self._stalled + 1
-        if self._baseline.compile_ms is None:
+        if not self._compared and self._baseline.compile_ms is None:
+            self._compared = True
             self._baseline = self.environment.baseline(compiled=True)
             self.emit(Progress(phase="search", message="searching"))
         reason = reason_to_stop(
@@ -112,15 +117,18 @@ class Search:
     def _ask(self, view: EpisodeView) -> PolicyAction:
         if self.cancel.is_set():
             raise Cancelled("cancelled")
+        self._clock.check()
         try:
             return self.policy.step(view)
         except PolicyError as error:
-            self.emit(Warned(message=f"policy {self.policy.name} ended ({error.kind}): {error.cause}"))
+            self.broken = f"policy {self.policy.name} ended ({error.kind}): {error.cause}"
+            self.emit(Warned(message=self.broken))
             raise Stop(StopReason.policy_broken) from error
         except (KernelAssistantError, Stop):
             raise
         except Exception as error:
-            self.emit(Warned(message=f"policy {self.policy.name} failed: {type(error).__name__}: {error}"))
+            self.broken = f"policy {self.policy.name} failed: {type(error).__name__}: {error}"
+            self.emit(Warned(message=self.broken))
             raise Stop(StopReason.policy_broken) from error
 
     def _judge(self, action: PolicyAction, turn: int) -> Iterator[tuple[Candidate, Evaluation]]:

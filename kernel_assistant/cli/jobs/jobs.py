@@ -9,15 +9,15 @@ from pathlib import Path
 import click
 
 from kernel_assistant.cli.common import json_option, open_store, settings_for
-from kernel_assistant.cli.conclude import conclude
+from kernel_assistant.cli.conclude import conclude, failure_as_json
 from kernel_assistant.cli.progress import choose_progress
 from kernel_assistant.cli.remote import attach_there, host_client, host_options, jobs_of
 from kernel_assistant.cli.text import table
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK
-from kernel_assistant.records.result import OVER_EAGER
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.reporting.words import ago, times
+from kernel_assistant.session.reporting.verdicts import outcome_with_figure
+from kernel_assistant.session.reporting.words import ago
 from kernel_assistant.store import JobRow, JobState
 
 _HEAD = ("job", "state", "module", "device", "when", "result")
@@ -63,8 +63,10 @@ def attach_command(job: str, as_json: bool, verbose: bool, **flags: object) -> i
     client = Client(settings)
     stream = client.attach(job)
     progress = choose_progress(f"job {stream.job}", silent=as_json, words=verbose)
+    task = open_store(settings).job(stream.job).task
     try:
-        result = watch(client, stream, progress, cancel_on_interrupt=False)
+        with failure_as_json(stream.job, task.name, task.target, as_json=as_json):
+            result = watch(client, stream, progress, cancel_on_interrupt=False)
     except KeyboardInterrupt:
         print(f"job {stream.job} goes on; stop it with: kernel-assistant cancel {stream.job}", file=sys.stderr)
         return EXIT_CANCELLED
@@ -127,10 +129,4 @@ def _result(row: JobRow) -> str:
         return row.error
     if row.result is None:
         return ""
-    words = row.result.outcome.value.replace("_", " ")
-    best = row.result.best
-    if best is None or not row.result.applicable:
-        return words  # a figure beside "no gain" would contradict it
-    over_eager = best.speedup_vs_compile is None or row.result.gain_over == OVER_EAGER
-    gain = f"{times(best.speedup_vs_eager)} eager" if over_eager else f"{times(best.speedup_vs_compile)} torch.compile"
-    return f"{words}, {gain}"
+    return outcome_with_figure(row.result)
