@@ -44,16 +44,19 @@ def test_every_moment_counts_for_one_class(write, record):
     assert net.inclusive_seconds <= recording.net_seconds < recording.wall_seconds
 
 
-def test_the_first_call_of_each_kind_stands_apart(write, record):
-    """There are two kinds of Norm, one of which is called twice; Linear gets the same shape in two of three calls."""
+def test_the_first_round_and_the_first_call_of_each_kind_stand_apart(write, record):
+    """The second and the third call of the model count; the third is the first with its size."""
     _, (recording,) = record(write("net.py", SCRIPT))
     norm, net = class_of(recording, "Norm"), class_of(recording, "Net")
-    assert 0 < norm.first_seconds < norm.inclusive_seconds
+    assert (recording.loop, recording.rounds) == ("Net", 2)
+    assert 0 < recording.loop_seconds < recording.calls_seconds < recording.net_seconds - recording.startup_seconds
     (configuration,) = norm.configurations
     again = next(one for one in configuration.signatures if one.calls == 2)
     once = next(one for one in configuration.signatures if one.calls == 1)
-    assert once.seconds < norm.first_seconds < once.seconds + again.seconds
-    assert norm.first_seconds < net.first_seconds < net.inclusive_seconds
+    assert again.counted_calls == once.counted_calls == 1
+    assert norm.inclusive_seconds == pytest.approx(again.seconds + once.seconds)
+    assert norm.warm_seconds == pytest.approx(again.seconds) and norm.first_seconds > once.seconds
+    assert norm.first_seconds < net.first_seconds and 0 < net.warm_seconds < net.inclusive_seconds
 
 
 @pytest.mark.programs

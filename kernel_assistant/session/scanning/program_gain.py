@@ -45,4 +45,4 @@ def worth_most(scan: Scan, count: int) -> tuple[ScannedClass, ...]:
 
 def program_speedup(scan: Scan, gains: Iterable[ClassGain]) -> float:
     """Returns the speed-up of the scanned run with all these kernels applied, computed from the scan's times."""
-    return amdahl(scan.wall_seconds, sum(gain.saved_seconds for gain in gains))
+    return amdahl(scan.counted_seconds, sum(gain.saved_seconds for gain in gains))
