@@ -20,8 +20,9 @@ from kernel_assistant.errors import InternalError, UsageError
 from kernel_assistant.mcp import parameters as given
 from kernel_assistant.mcp.jobs import Report, brief, finish, submit
 from kernel_assistant.records import Evaluation, OptimizeResult, decode, to_builtins
+from kernel_assistant.session.class_edits import apply_jobs, jobs_to_apply
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.edits import apply_job, find_job, find_place, undo_at
+from kernel_assistant.session.edits import find_place, undo_at
 from kernel_assistant.session.kinds.confirm import prepare_confirm
 from kernel_assistant.session.kinds.lines_job import read_lines
 from kernel_assistant.session.prepare import prepare, prepare_check
@@ -213,16 +214,19 @@ def _hint(hint: Any) -> Answer:
 
 
 def _apply(wanted: given.ApplyArguments) -> Answer:
-    store = Store(settings_for(None, {}).state_dir)
-    row = find_job(store, str(wanted.what))
+    settings = settings_for(None, {})
+    store = Store(settings.state_dir)
+    chosen = jobs_to_apply(store, str(wanted.what), settings, force=wanted.force)
     into = Path(wanted.into) if wanted.into else None
-    applied, warnings = apply_job(store, row, dry_run=wanted.dry_run, force=wanted.force, into=into)
+    results, warnings = apply_jobs(store, chosen, dry_run=wanted.dry_run, force=wanted.force, into=into)
+    applied = results[-1]
     return {
-        "job": row.id,
+        "job": chosen.rows[-1].id,
+        "jobs": [row.id for row in chosen.rows],
         "path": str(applied.source),
         "class": applied.class_name,
         "package": str(applied.package),
-        "diff": applied.diff,
+        "diff": results[0].diff,
         "import_line": applied.import_line,
         "warnings": warnings,
         "dry_run": wanted.dry_run,

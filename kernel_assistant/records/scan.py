@@ -178,8 +178,9 @@ class ScannedClass(Record, frozen=True, kw_only=True):
         """All that were kept, in the order of their numbers; none for a class that cannot be optimized."""
         if not self.folder:
             return ()
+        others = sum(one.seconds for one in self.more)
         main = ScannedConfiguration(
-            seconds=self.main_seconds,
+            seconds=self.main_seconds or max(self.inclusive_seconds - others, 0.0),
             folder=self.folder,
             training=self.training,
             samples=self.samples,

@@ -138,8 +138,8 @@ class Recorder:
         return None
 
     def _outermost_frame(self, module: Any) -> CallFrame | None:
-        cuda = torch.cuda.is_initialized()
-        if cuda and torch.cuda.is_current_stream_capturing():  # type: ignore[no-untyped-call]
+        cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if cuda and torch.cuda.is_current_stream_capturing():
             return None
         frame = CallFrame(module, self._class(type(module)), None)
         frame.begun = cuda
