@@ -109,11 +109,13 @@ class Recording(Record, frozen=True, kw_only=True):
 
 
 class Sample(Record, frozen=True, kw_only=True):
-    """Kept inputs number `number` of a class, with a description of their shapes and types."""
+    """Kept inputs number `number` of a class, with a description of their shapes and types; `calls` of the program had
+    them (0: not known, in older scans)."""
 
     number: int
     text: str
     exact: bool
+    calls: int = 0
 
 
 class ScannedConfiguration(Record, frozen=True, kw_only=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 import msgspec
 import pytest
 from hypothesis import given
@@ -9,7 +11,7 @@ from hypothesis import strategies as st
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import JobOutcome, OptimizeResult
-from kernel_assistant.records.scan import Scan, ScannedClass, ScannedConfiguration
+from kernel_assistant.records.scan import Sample, Scan, ScannedClass, ScannedConfiguration
 from kernel_assistant.session.scanning.budgets import LEAST_SECONDS, divided
 from kernel_assistant.session.scanning.program_gain import ClassGain, ConfigurationGain, program_speedup, worth_most
 from tests.common import results
@@ -117,6 +119,13 @@ def test_each_configuration_saves_its_part_and_serves_its_calls() -> None:
     assert both.saved_seconds == pytest.approx(4.0 * (0.5 + 0.25) / 2) and both.served_calls == 20
     assert gained(norm, none, twice).saved_seconds == pytest.approx(0.5)
     assert [gained(norm, *pair).served_calls for pair in ((twice, none), (none, twice), (none, None))] == [12, 8, 0]
+
+
+def test_kernels_of_one_size_serve_its_calls_alone() -> None:
+    sizes = tuple(Sample(number=number, text="", exact=True, calls=calls) for number, calls in enumerate((9, 2)))
+    norm = scanned("Norm", 4.0, calls=13, main_calls=11, samples=sizes)
+    (part,) = gained(norm, results.result(best=results.best())).parts
+    assert [dataclasses.replace(part, all_sizes=both).served_calls for both in (True, False)] == [11, 9]
 
 
 def test_an_older_scan_knows_no_calls_of_its_configurations() -> None:

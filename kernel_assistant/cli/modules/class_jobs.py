@@ -17,6 +17,7 @@ from kernel_assistant.records import JobOutcome
 from kernel_assistant.records.scan import Scan, ScannedClass
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.prepare import prepare_scanned
+from kernel_assistant.session.reporting.report import read_evaluation
 from kernel_assistant.session.scanning.budgets import LEAST_SECONDS, divided
 from kernel_assistant.session.scanning.program_gain import ClassGain, ConfigurationGain
 
@@ -80,6 +81,7 @@ def as_document(part: ConfigurationGain) -> dict[str, Any]:
         "number": part.number,
         "job": part.job,
         "calls": part.configuration.calls,
+        "served_calls": part.served_calls,
         "seconds": part.configuration.seconds,
         "inputs": [sample.text for sample in part.configuration.samples],
         "outcome": outcome_word(part, separator="_"),
@@ -104,7 +106,9 @@ def _watched(client: Client, name: str, part: ConfigurationGain, *, silent: bool
     progress = choose_progress(f"job {part.job}: {name}", silent=silent, words=words)
     try:
         result = watch(client, client.attach(part.job), progress, cancel_on_interrupt=True)
-        return dataclasses.replace(part, result=result)
+        evaluation = read_evaluation(result)
+        all_sizes = evaluation is None or evaluation.sizes == "all"
+        return dataclasses.replace(part, result=result, all_sizes=all_sizes)
     except Cancelled:
         raise
     except KernelAssistantError as error:

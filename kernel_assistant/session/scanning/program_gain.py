@@ -13,17 +13,27 @@ from kernel_assistant.session.scanning.ranking import amdahl
 
 @dataclass(frozen=True)
 class ConfigurationGain:
-    """The result of the job of one configuration, `CLASS#number`; without a result, `failure` says why."""
+    """The result of the job of one configuration, `CLASS#number`; without a result, `failure` says why. `all_sizes`:
+    the kernels are correct at all sizes, not only at those of its first sample."""
 
     number: int
     configuration: ScannedConfiguration
     job: str
     result: OptimizeResult | None = None
     failure: KernelAssistantError | None = None
+    all_sizes: bool = True
 
     @property
     def applicable(self) -> bool:
         return self.result is not None and self.result.applicable and self.result.best is not None
+
+    @property
+    def served_calls(self) -> int:
+        """Calls of the whole program that have the sizes of kernels to apply."""
+        if not self.applicable:
+            return 0
+        one = self.configuration
+        return one.calls if self.all_sizes or not one.samples else one.samples[0].calls
 
     @property
     def saved(self) -> float:
@@ -50,9 +60,9 @@ class ClassGain:
 
     @property
     def served_calls(self) -> int:
-        """Calls of the whole program that have the configuration and the sizes of kernels to apply. A gradient or
-        autocast may leave some of them to the original."""
-        return sum(part.configuration.calls for part in self.parts if part.applicable)
+        """Calls of the whole program that kernels may serve. A gradient or autocast leaves some of them to the
+        original."""
+        return sum(part.served_calls for part in self.parts)
 
 
 def worth_most(scan: Scan, count: int) -> tuple[ScannedClass, ...]:

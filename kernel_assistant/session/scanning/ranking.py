@@ -129,7 +129,7 @@ def _kinds(configuration: RecordedConfiguration) -> list[ScannedConfiguration]:
             seconds=sum(one.seconds for one in calls),
             folder=configuration.folder,
             training=calls[0].training,
-            samples=tuple(Sample(number=one.sample, text=one.text, exact=one.exact) for one in calls),
+            samples=tuple(Sample(number=one.sample, text=one.text, exact=one.exact, calls=one.calls) for one in calls),
             calls=sum(one.calls for one in calls),
         )
         for calls in kinds.values()
