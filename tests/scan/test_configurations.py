@@ -41,7 +41,7 @@ def test_every_configuration_is_optimized_applied_and_served(write, run, scan, m
     assert row["calls"] == CALLS and len(row["more"]) == 2
     assert [row["main_calls"], *(one["calls"] for one in row["more"])] == [4, 4, 4]
 
-    done = run("optimize", "--scan", "last:Norm", "--json", "--budget", "180s", "--no-free-wins")
+    done = run("optimize", "--scan", "last:Norm", "--json", "--budget", "600s", "--no-free-wins")
     assert done.returncode == 0, done.stderr
     found = json.loads(done.stdout)
     parts = found["configurations"]

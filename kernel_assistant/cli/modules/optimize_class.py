@@ -6,7 +6,7 @@ import json
 from typing import Any
 
 from kernel_assistant.cli.conclude import confirmed_speedup
-from kernel_assistant.cli.modules.class_jobs import as_document, outcome_word, queue_class, watch_classes
+from kernel_assistant.cli.modules.class_jobs import outcome_word, queue_class, watch_classes
 from kernel_assistant.cli.text import styled, table
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_GATE, EXIT_OK
@@ -15,6 +15,7 @@ from kernel_assistant.records.scan import Scan
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.session.reporting.words import milliseconds, times
+from kernel_assistant.session.scanning.class_tasks import as_document
 from kernel_assistant.session.scanning.program_gain import ClassGain, ConfigurationGain, program_speedup
 from kernel_assistant.session.scanning.recorded import ClassOfScan
 

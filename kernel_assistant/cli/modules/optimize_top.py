@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from typing import Any
 
-from kernel_assistant.cli.modules.class_jobs import as_document, outcome_word, queue_class, watch_classes
+from kernel_assistant.cli.modules.class_jobs import outcome_word, queue_class, watch_classes
 from kernel_assistant.cli.text import table
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK, UsageError
 from kernel_assistant.records.scan import Scan
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.reporting.words import milliseconds, times
+from kernel_assistant.session.scanning.class_tasks import as_document
 from kernel_assistant.session.scanning.program_gain import ClassGain, ConfigurationGain, program_speedup, worth_most
 from kernel_assistant.store.scans import ScanStore
 
