@@ -66,7 +66,11 @@ def test_the_table_and_what_cannot_be_compared(program, make_result, user_file, 
     apply_result(make_result(user_file), Path(program.folder) / "model.py")
     compare_program(program, 2, as_json=False)
     printed = capfd.readouterr().out
-    assert "a round of Gate" in printed and "whole program" in printed and "medians of 2 pairs" in printed
+    assert (
+        "a round of Gate" in printed
+        and "whole program" in printed
+        and "medians of 2 pairs, intervals of 50%: too few" in printed
+    )
     main = Path(program.folder) / "main.py"
     # The program does another work where the kernels are switched off.
     main.write_text(PROGRAM.replace("range(4)", "range(1 if os.environ['KERNEL_ASSISTANT_KERNELS'] else 4)")

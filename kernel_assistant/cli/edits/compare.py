@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import statistics
 import sys
 from pathlib import Path
 
@@ -14,7 +15,13 @@ from kernel_assistant.cli.text import say_warning, styled, table
 from kernel_assistant.errors import EXIT_OK
 from kernel_assistant.records.scan import Scan
 from kernel_assistant.session.reporting.words import milliseconds, times
-from kernel_assistant.session.scanning.program_times import Interval, ProgramTimes, TimedRun, measure_program
+from kernel_assistant.session.scanning.program_times import (
+    CONFIDENCE,
+    Interval,
+    ProgramTimes,
+    TimedRun,
+    measure_program,
+)
 from kernel_assistant.store.scans import ScanStore
 
 #: Pairs of runs: the fewest whose interval has 95% confidence.
@@ -74,7 +81,7 @@ def _report(measured: ProgramTimes) -> list[str]:
 
 
 def _row(name: str, without: list[float], with_kernels: list[float]) -> tuple[str, str, str]:
-    before, after = (milliseconds(sorted(values)[len(values) // 2] * 1e3) for values in (without, with_kernels))
+    before, after = (milliseconds(statistics.median(values) * 1e3) for values in (without, with_kernels))
     return (name, before, after)
 
 
@@ -85,8 +92,11 @@ def _words(one: Interval) -> str:
 def _note(measured: ProgramTimes) -> str:
     found = measured.speedup
     pairs = len(measured.without)
+    how = f"medians of {pairs} pair{'s' if pairs > 1 else ''}, intervals of {found.confidence:.0%}"
+    if found.confidence < CONFIDENCE:
+        return f"{how}: too few for a verdict; --repeat {PAIRS} gives more than {CONFIDENCE:.0%}"
     verdict = "faster" if found.low > 1 else "slower" if found.high < 1 else "no difference is shown"
-    return f"{verdict}; medians of {pairs} pair{'s' if pairs > 1 else ''}, intervals of {found.confidence:.0%}"
+    return f"{verdict}; {how}"
 
 
 def _document(measured: ProgramTimes) -> dict[str, object]:

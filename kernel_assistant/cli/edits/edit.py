@@ -36,7 +36,7 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Preview: nothing is cha
     metavar="FILE",
     help="File of yours that is changed instead: kernels_for_LIBRARY is written beside it and imported there.",
 )
-@click.option("--compare", is_flag=True, help="The scanned program is then run without and with kernels, and timed.")
+@click.option("--compare", is_flag=True, help="Times of the scanned program without and with kernels, afterwards.")
 @json_option
 def apply_command(what: str, dry_run: bool, force: bool, into: Path | None, compare: bool, as_json: bool) -> int:
     """Write the kernels of JOB (a number or `last`), or of the newest improved job of FILE, into the user's file.

@@ -24,6 +24,7 @@ from .classes import (
 from .clock import CallClock, now
 from .constructors import ByIdentity, Constructors
 from .frame import CallFrame, not_eager
+from .notes import call_note, gap_note
 from .objects import objects_of
 from .rounds import Rounds
 from .samples import Samples, main_file
@@ -253,33 +254,9 @@ class Recorder:
             frame.above.overhead += spent
 
     def _count(self, frame: CallFrame, ended: float) -> None:
-        cls, phase = frame.cls, frame.phase
-        times, target, above = cls.at(phase), frame.target.at(phase), frame.above
-        parent = None if above is None else above.cls.at(above.phase)
-        called = None if frame.signature is None else frame.signature.at(phase)
-        outermost, unserved, first = not frame.inside, frame.unserved, frame.first
-        above_unserved = "" if above is None else above.unserved
-
-        def note(seconds: float) -> None:
-            with self._lock:
-                if outermost:
-                    times.inclusive += seconds
-                    times.first += seconds if first else 0.0
-                times.own += seconds
-                target.share += seconds
-                target.products += seconds if cls.is_product else 0.0
-                target.leave(unserved, seconds)
-                if parent is not None:
-                    parent.own -= seconds
-                    parent.share -= seconds
-                    parent.leave(above_unserved, -seconds)
-                else:
-                    cls.outermost_seconds += seconds
-                if called is not None:
-                    called.seconds += seconds
-
-        cls.calls += 1
+        frame.cls.calls += 1
         self.calls += 1
+        note = call_note(frame, self._lock)
         self.clock.end(frame.begun, ended - frame.began - frame.overhead, note)
 
     def _look_at_result(self, frame: CallFrame, signature: ObservedSignature, result: Any) -> None:
@@ -301,27 +278,11 @@ class Recorder:
             if above.begun is not None:
                 around.append(above)
             above = above.above
-        if begun is None or not around:
-            return
-        inner = around[0]
-
-        def note(seconds: float) -> None:
-            with self._lock:
-                inside = inner.cls.at(inner.phase)
-                inside.own -= seconds
-                inside.share -= seconds
-                inside.leave(inner.unserved, -seconds)
-                for frame in around:
-                    times = frame.cls.at(frame.phase)
-                    times.inclusive -= 0.0 if frame.inside else seconds
-                    times.first -= seconds if frame.first and not frame.inside else 0.0
-                    if frame.signature is not None:
-                        frame.signature.at(frame.phase).seconds -= seconds
-
-        self.clock.end(begun, 0.0, note)
+        if begun is not None and around:
+            self.clock.end(begun, 0.0, gap_note(around, self._lock))
 
     def _matters(self, cls: ObservedClass) -> bool:
-        return cls.since(0).share > _MATTERS * (now() - self.began)
+        return sum(one.share for one in list(cls.phases.values())) > _MATTERS * (now() - self.began)
 
     def _write(self, *, wait: bool) -> None:
         try:
