@@ -101,7 +101,7 @@ async def optimize(wanted: given.OptimizeArguments, report: Report) -> Answer:
     settings = settings_for(split_spec(wanted.module)[0], flags)
     prepared = partial(prepare, wanted.module, settings, inputs=wanted.inputs)
     task, options = await to_thread.run_sync(prepared)
-    found = await to_thread.run_sync(class_of_task, task, settings)
+    found = await to_thread.run_sync(class_of_task, task, settings.state_dir)
     if found is not None and len(found.row.configurations) > 1:
         return await _optimize_class(found, settings, report, wait=wanted.wait)
     job = await submit(settings, task, msgspec.structs.replace(options, free_wins=settings.free_wins))

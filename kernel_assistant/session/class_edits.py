@@ -9,9 +9,10 @@ from kernel_assistant.apply import ApplyResult
 from kernel_assistant.apply.applied import is_same_class
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import UsageError
-from kernel_assistant.session.edits import apply_job, find_job
+from kernel_assistant.session.edits import apply_one, find_job
 from kernel_assistant.session.kinds.outcome import doubt_of
 from kernel_assistant.session.scanning.recorded import class_of_scan
+from kernel_assistant.session.served_calls import configuration_of, left_to_original
 from kernel_assistant.store import JobRow, Store
 
 
@@ -36,10 +37,8 @@ def jobs_to_apply(store: Store, what: str, settings: Settings, *, force: bool = 
     row = find_job(store, what)
     rows = _with_siblings(store, row, force=force)
     if what.isdigit():
-        others = sum(_configuration(one) != _configuration(row) for one in rows)
-        note = f"{row.task.class_name} has kernels for {others} more configurations: apply last, or SCAN:CLASS"
-        return ChosenJobs((row,), (note,) if others else ())
-    named = next((one for one in rows if _configuration(one) == _configuration(row)), None)
+        return ChosenJobs((row,))
+    named = next((one for one in rows if configuration_of(one.task) == configuration_of(row.task)), None)
     notes = () if named else (f"job {row.id} is not applied: {doubt_of(row.result)}",) if row.result and rows else ()
     return ChosenJobs(rows or (row,), notes)
 
@@ -47,14 +46,15 @@ def jobs_to_apply(store: Store, what: str, settings: Settings, *, force: bool = 
 def apply_jobs(
     store: Store, chosen: ChosenJobs, *, dry_run: bool, force: bool = False, into: Path | None = None
 ) -> tuple[list[ApplyResult], list[str]]:
-    """Applies the jobs one after another. Returns what was done, and warnings. Raises UsageError as `apply_job` does;
+    """Applies the jobs one after another. Returns what was done, and warnings. Raises UsageError as `apply_one` does;
     what was applied before stays."""
     results, warnings = [], list(chosen.notes)
     for row in chosen.rows:
-        result, said = apply_job(store, row, dry_run=dry_run, force=force, into=into)
+        result, said = apply_one(store, row, dry_run=dry_run, force=force, into=into)
         results.append(result)
         warnings += said if len(chosen.rows) == 1 else [f"job {row.id}: {one}" for one in said]
-    return results, warnings
+    left = left_to_original(store, chosen.rows)
+    return results, [*warnings, *([left] if left else [])]
 
 
 def _of_class(store: Store, scan: str, name: str, settings: Settings, *, force: bool) -> tuple[JobRow, ...]:
@@ -79,8 +79,8 @@ def _with_siblings(store: Store, row: JobRow, *, force: bool) -> tuple[JobRow, .
     jobs: dict[tuple[str, ...], list[JobRow]] = {}
     for one in store.jobs_of(row.task.path):
         if _is_sibling(one, row):
-            jobs.setdefault(_configuration(one), []).append(one)
-    jobs[_configuration(row)] = [row, *jobs.get(_configuration(row), ())]
+            jobs.setdefault(configuration_of(one.task), []).append(one)
+    jobs[configuration_of(row.task)] = [row, *jobs.get(configuration_of(row.task), ())]
     chosen = [_best_of(rows, force=force) for rows in jobs.values()]
     return tuple(sorted((one for one in chosen if one is not None), key=lambda one: int(one.id)))
 
@@ -102,8 +102,3 @@ def _is_sibling(one: JobRow, row: JobRow) -> bool:
         and (one.task.class_name, one.task.target) == (row.task.class_name, row.task.target)
         and is_same_class(one.task.content, row.task.content, row.task.class_name)
     )
-
-
-def _configuration(row: JobRow) -> tuple[str, ...]:
-    """The recorded calls that a job is about."""
-    return (row.task.recording, *(workload.args for workload in row.task.workloads))

@@ -27,7 +27,7 @@ def programs_using(path: Path, class_name: str, state_dir: Path, folders: Iterab
 
 def scan_of(task: KernelTask, settings: Settings) -> Scan | None:
     """Returns the scan that recorded the inputs of a task, else the newest one whose program used its class."""
-    recorded = class_of_task(task, settings)
+    recorded = class_of_task(task, settings.state_dir)
     if recorded is not None:
         return recorded.scan
     wanted = (task.path, task.class_name)

@@ -122,6 +122,19 @@ def test_outermost_calls_alone_are_timed_for_a_comparison(calls, tmp_path_factor
     assert not any(cls.configurations for cls in recording.classes)
 
 
+def test_the_first_step_of_training_does_not_count(tmp_path):
+    """Both outermost classes, the model and its loss, are first called in the first step."""
+    Watched.recorder = Recorder(str(tmp_path), 0.0)
+    model, loss, x = Encoder(), Decoder(), torch.ones(8, 4, requires_grad=True)
+    for _ in range(5):
+        loss(model(x)).sum().backward()
+    Watched.recorder.end("exit")
+    recording = decode((tmp_path / "recording.json").read_bytes(), Recording)
+    assert recording.rounds == 4 and calls_of(recording, recording.loop) == (5, 4)
+    rows = rank(recording, RooflineBandwidth())
+    assert rows and all(list(row.unserved_seconds) == ["gradient"] and row.saved_seconds < 1e-9 for row in rows)
+
+
 def test_a_program_without_a_loop_counts_as_a_whole(tmp_path):
     recording = recorded(tmp_path, [("Encoder", 8), ("Encoder", 8)])
     assert (recording.loop, recording.rounds, recording.loop_seconds) == ("", 0, 0.0)

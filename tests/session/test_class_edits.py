@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import msgspec
 import pytest
 
@@ -10,6 +12,8 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.records import InputSource, JobOutcome, KernelTask, Workload
 from kernel_assistant.records.scan import Sample, ScannedConfiguration
 from kernel_assistant.session.class_edits import jobs_to_apply
+from kernel_assistant.session.scanning.recorded import class_of_task
+from kernel_assistant.session.served_calls import left_to_original
 from kernel_assistant.store import JobOptions, JobState, Store
 from kernel_assistant.store.scans import ScanStore
 from tests.common.results import best, result
@@ -72,8 +76,7 @@ def test_all_configurations_of_the_class_are_taken_and_one_by_its_number(store, 
     first, second, third = job(1, "c0v0"), job(1, "c0v1"), job(1, "c0v0", 1)
     for what in ("last", str(path), f"{path}:Norm"):
         assert chosen(store, settings, what) == [first, second, third]
-    found = jobs_to_apply(store, second, settings)
-    assert [row.id for row in found.rows] == [second] and "kernels for 2 more configurations" in found.notes[0]
+    assert chosen(store, settings, second) == [second]
 
 
 def test_the_newest_job_with_a_gain_counts_of_each_configuration(store, settings, job, path):
@@ -100,23 +103,40 @@ def test_jobs_that_do_not_belong_together_stay_apart(store, settings, job, stran
     assert chosen(store, settings, "last") == [mine]
 
 
-def test_a_class_is_named_by_its_scan(store, settings, job, path):
+@pytest.fixture
+def scan_number(settings, path):
+    """The number of a scan with two configurations of the class, c0v0 with 12 calls and c0v1 with 8, of 26 calls."""
     scans = ScanStore(settings.state_dir)
     number, folder = scans.begin(("python", "net.py"), "/project")
     kept = [str(folder / "run-1" / "9" / name) for name in ("c0v0", "c0v1")]
-    more = ScannedConfiguration(
-        seconds=1.0, folder=kept[1], training=False, samples=(Sample(number=0, text="", exact=True),)
-    )
-    row = scanned("Norm", 4.0, path=str(path), folder=kept[0], more=(more,))
-    scans.finish(msgspec.structs.replace(scan(row), id=number))
+    samples = (Sample(number=0, text="", exact=True),)
+    more = ScannedConfiguration(seconds=1.0, folder=kept[1], training=False, samples=samples, calls=8)
+    main = {"folder": kept[0], "samples": samples, "main_calls": 12, "calls": 26}
+    scans.finish(msgspec.structs.replace(scan(scanned("Norm", 4.0, path=str(path), more=(more,), **main)), id=number))
+    return number
+
+
+def test_a_class_is_named_by_its_scan(store, settings, job, scan_number):
     with pytest.raises(UsageError, match="there is no job for Norm of scan 1"):
-        jobs_to_apply(store, f"{number}:Norm", settings)
-    jobs = [job(number, "c0v0"), job(number, "c0v1", **NO_GAIN)]
-    assert chosen(store, settings, f"{number}:Norm") == jobs[:1]
-    assert chosen(store, settings, f"{number}:Norm", force=True) == jobs
-    job(number, "c0v0", **NO_GAIN)
+        jobs_to_apply(store, f"{scan_number}:Norm", settings)
+    jobs = [job(scan_number, "c0v0"), job(scan_number, "c0v1", **NO_GAIN)]
+    assert chosen(store, settings, f"{scan_number}:Norm") == jobs[:1]
+    assert chosen(store, settings, f"{scan_number}:Norm", force=True) == jobs
+    job(scan_number, "c0v0", **NO_GAIN)
     with pytest.raises(UsageError, match="saw no class Other"):
-        jobs_to_apply(store, f"{number}:Other", settings)
+        jobs_to_apply(store, f"{scan_number}:Other", settings)
+
+
+def test_calls_that_stay_the_originals_are_named(store, settings, job, path, scan_number):
+    first, second, other = (store.job(job(scan_number, folder)) for folder in ("c0v0", "c0v1", "c9v9"))
+    assert "1 of 2 configurations of Norm in scan 1 have no applied job, 8 of 26 calls" in left_to_original(
+        store, [first]
+    )
+    assert left_to_original(store, [second]).count("12 of 26 calls") == 1
+    assert left_to_original(store, [first, second]) == left_to_original(store, [other]) == ""
+    store.add_edit(str(path), first.id, json.dumps({"class": "Norm"}))
+    assert left_to_original(store, [second]) == ""
+    assert class_of_task(first.task, settings.state_dir).row.calls == 26
 
 
 def test_declared_inputs_have_one_job(store, settings, path):

@@ -66,7 +66,7 @@ def optimize_command(
             raise UsageError("--top is for a scan", "kernel-assistant optimize --scan last --top 3")
         return optimize_top(scan, top, settings, as_json=as_json, words=verbose)
     task, options = chosen_task(file, scan, settings.inputs, settings)
-    found = None if "#" in (scan or "") else class_of_task(task, settings)
+    found = None if "#" in (scan or "") else class_of_task(task, settings.state_dir)
     if found is not None and len(found.row.configurations) > 1:
         if not settings.host:
             return optimize_class(found, settings, as_json=as_json, words=verbose)

@@ -11,7 +11,7 @@ import msgspec
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import InputSource, KernelTask, Numerics, Workload
-from kernel_assistant.records.scan import Scan, ScannedClass
+from kernel_assistant.records.scan import Sample, Scan, ScannedClass
 from kernel_assistant.store.scans import ScanStore
 
 
@@ -47,15 +47,15 @@ def class_of_scan(spec: str, settings: Settings) -> ClassOfScan:
     return ClassOfScan(scan, _row(scan, name), configuration_number)
 
 
-def class_of_task(task: KernelTask, settings: Settings) -> ClassOfScan | None:
+def class_of_task(task: KernelTask, state_dir: Path) -> ClassOfScan | None:
     """Returns the class that a task's recorded inputs are of; None if they are not recorded or the scan is gone."""
     folder = Path(task.recording)
-    scans = settings.state_dir / "scans"
+    scans = state_dir / "scans"
     if not task.recording or not folder.is_relative_to(scans):
         return None
     number = folder.relative_to(scans).parts[0]
     try:
-        scan = ScanStore(settings.state_dir).scan(number)
+        scan = ScanStore(state_dir).scan(number)
     except UsageError:
         return None
     kept = (row for row in scan.classes if any(one.folder == task.recording for one in row.configurations))
@@ -134,10 +134,10 @@ def _recorded(scan: Scan, row: ScannedClass, settings: Settings, target: str) ->
         workloads=tuple(
             Workload(
                 name="recorded" if index == 0 else f"recorded{index + 1}",
-                args=f"recorded({sample.number})[0]",
-                kwargs=f"recorded({sample.number})[1]",
+                args=args,
+                kwargs=kwargs,
             )
-            for index, sample in enumerate(row.samples)
+            for index, (args, kwargs) in enumerate(map(recorded_calls, row.samples))
         ),
         search_path=tuple(entry for entry in dict.fromkeys((*scan.search_path, folder)) if entry),
         module_name=name,
@@ -148,6 +148,11 @@ def _recorded(scan: Scan, row: ScannedClass, settings: Settings, target: str) ->
         installed=row.installed,
     )
     return RecordedTask(task, scan.python)
+
+
+def recorded_calls(sample: Sample) -> tuple[str, str]:
+    """The expressions for positional and keyword arguments of kept inputs."""
+    return f"recorded({sample.number})[0]", f"recorded({sample.number})[1]"
 
 
 def _has_main_guard(tree: ast.Module) -> bool:
