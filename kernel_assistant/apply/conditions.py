@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from kernel_assistant.worker.applied.parts import Parts
+from kernel_assistant.worker.applied.parts import Parts, sizes_of
 
 _TYPES = {
     "f64": "float64",
@@ -28,9 +28,10 @@ def runs_when(provenance: dict[str, Any]) -> str:
     return f"runs when: {', '.join(_conditions(provenance))}; otherwise your own code"
 
 
-def written_provenance(package: Path, class_name: str) -> dict[str, Any]:
-    """The provenance document of a class in its package."""
-    return dict(json.loads(Parts(str(package), class_name).read("provenance.json")))
+def written_provenances(package: Path, class_name: str) -> list[dict[str, Any]]:
+    """The provenance documents of a class in its package, one for each size of its instances (`sizes.py`)."""
+    parts = Parts(str(package), class_name)
+    return [dict(json.loads(parts.read(f"{size}provenance.json"))) for size in sizes_of(parts)]
 
 
 def _conditions(provenance: dict[str, Any]) -> Iterator[str]:

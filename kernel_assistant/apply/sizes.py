@@ -1,7 +1,8 @@
 """Kernels of one class for instances of several sizes, side by side among the files of the class.
 
 Files of the first size have plain names, those of further sizes begin with `size_…/`. A result replaces the earlier one
-with the same parameters, attributes and memory layout of the call's tensors; it is added beside all others.
+with the same parameters, attributes, plain arguments and memory layout of the call's tensors; it is added beside all
+others.
 """
 
 from __future__ import annotations
@@ -25,9 +26,12 @@ def size_folder(result: VerifiedResult, package: Path) -> str:
     if first is None or first["fingerprint"] != fingerprint(result.task.content, result.task.class_name):
         return ""
     held = [to_builtins(value) for value in result.graph.inputs if value.kind != "input"]
-    wanted = _identity(held, result.facts["inputs"], result.facts["attributes"])
+    facts = result.facts
+    wanted = _identity(held, facts["inputs"], facts["attributes"], facts["call"])
     users = [value["spec"] for value in first["inputs"] if value["kind"] == "input"]
-    known = _identity([value for value in first["inputs"] if value["kind"] != "input"], users, first["attributes"])
+    known = _identity(
+        [value for value in first["inputs"] if value["kind"] != "input"], users, first["attributes"], first["call"]
+    )
     return "" if wanted == known else SIZE + wanted
 
 
@@ -57,9 +61,13 @@ def _guard(package: Path, class_name: str) -> dict[str, Any] | None:
         return None
 
 
-def _identity(held: list[dict[str, Any]], users: list[dict[str, Any]], attributes: dict[str, Any]) -> str:
-    """Hash of the attributes, the parameters' names, dtypes and shapes, and the dtypes, ranks and strides of the
-    user's tensors."""
+def _identity(
+    held: list[dict[str, Any]], users: list[dict[str, Any]], attributes: dict[str, Any], call: dict[str, Any]
+) -> str:
+    """Hash of the attributes, the parameters' names, dtypes and shapes, the dtypes, ranks and strides of the user's
+    tensors, and the form of the call if it is more than these tensors one after another."""
     tensors = sorted((value["path"], value["spec"]["dtype"], value["spec"]["shape"]) for value in held)
     called = [(spec["dtype"], len(spec["shape"]), spec["strides"]) for spec in users]
-    return hashlib.sha256(json.dumps([tensors, called, attributes], sort_keys=True).encode()).hexdigest()[:8]
+    keywords = call.get("kwargs", {})
+    form = [call["args"], keywords] if keywords or not all("input" in tree for tree in call["args"]) else []
+    return hashlib.sha256(json.dumps([tensors, called, attributes, *form], sort_keys=True).encode()).hexdigest()[:8]

@@ -32,6 +32,7 @@ _COMMANDS = {
     "apply": ("edits.edit", "Write a job's kernels into the user's file."),
     "undo": ("edits.edit", "Take an applied edit back."),
     "counters": ("edits.counters", "Run a program and say how often applied kernels ran."),
+    "compare": ("edits.compare", "Time a scanned program without and with applied kernels."),
     "check": ("edits.applied", "Verify and time applied kernels again."),
     "export": ("edits.export", "Write a job's kernels for use without this tool."),
     "jobs": ("jobs.jobs", "List jobs: running, waiting, interrupted, newest."),

@@ -21,7 +21,8 @@ _Target = Annotated[Literal["auto", "cpu", "cuda"], msgspec.Meta(description="au
 _Number = Annotated[int, msgspec.Meta(ge=1, description="Number of a job.")]
 _Job = _Number | Annotated[str, msgspec.Meta(min_length=1, description="Number of a job, or `last`.")]
 _JobOrFile = (
-    _Number | Annotated[str, msgspec.Meta(min_length=1, description="Number of a job, `last`, or FILE[:CLASS].")]
+    _Number
+    | Annotated[str, msgspec.Meta(min_length=1, description="Number of a job, `last`, FILE[:CLASS] or SCAN:CLASS.")]
 )
 _Wait = Annotated[
     bool,

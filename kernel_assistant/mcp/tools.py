@@ -18,15 +18,18 @@ from anyio.abc import ByteReceiveStream
 from kernel_assistant.config import Settings, resolve
 from kernel_assistant.errors import InternalError, UsageError
 from kernel_assistant.mcp import parameters as given
+from kernel_assistant.mcp.class_jobs import finish_class, served_answer, submit_class
 from kernel_assistant.mcp.jobs import Report, brief, finish, submit
 from kernel_assistant.records import Evaluation, OptimizeResult, decode, to_builtins
+from kernel_assistant.session.class_edits import apply_jobs, jobs_to_apply
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.edits import apply_job, find_job, find_place, undo_at
+from kernel_assistant.session.edits import find_place, undo_at
 from kernel_assistant.session.kinds.confirm import prepare_confirm
 from kernel_assistant.session.kinds.lines_job import read_lines
 from kernel_assistant.session.prepare import prepare, prepare_check
 from kernel_assistant.session.reporting.gains import machine_here
 from kernel_assistant.session.reporting.words import NOT_CONFIRMED
+from kernel_assistant.session.scanning.recorded import ClassOfScan, class_of_task
 from kernel_assistant.session.scanning.scan_process import MANY
 from kernel_assistant.source.build import read_text, split_spec
 from kernel_assistant.source.draft import draft as drafted_for
@@ -98,10 +101,25 @@ async def optimize(wanted: given.OptimizeArguments, report: Report) -> Answer:
     settings = settings_for(split_spec(wanted.module)[0], flags)
     prepared = partial(prepare, wanted.module, settings, inputs=wanted.inputs)
     task, options = await to_thread.run_sync(prepared)
+    found = await to_thread.run_sync(class_of_task, task, settings.state_dir)
+    if found is not None and len(found.row.configurations) > 1:
+        return await _optimize_class(found, settings, report, wait=wanted.wait)
     job = await submit(settings, task, msgspec.structs.replace(options, free_wins=settings.free_wins))
     if not wanted.wait:
         return {"job": job}
     return _result_answer(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
+
+
+async def _optimize_class(found: ClassOfScan, settings: Settings, report: Report, *, wait: bool) -> Answer:
+    """The answer about the configuration that takes most time, and what all of them found together."""
+    if not wait:
+        jobs = await submit_class(found, settings)
+        return {"job": jobs[0], "jobs": jobs}
+    gain = await finish_class(found, settings, report)
+    ended = next((part for part in gain.parts if part.result is not None), None)
+    if ended is None or ended.result is None:
+        raise next(part.failure for part in gain.parts if part.failure is not None)
+    return {**_result_answer(ended.result, ended.job, sources=False), **served_answer(found, gain)}
 
 
 async def result(wanted: given.ResultArguments, report: Report) -> Answer:
@@ -213,16 +231,19 @@ def _hint(hint: Any) -> Answer:
 
 
 def _apply(wanted: given.ApplyArguments) -> Answer:
-    store = Store(settings_for(None, {}).state_dir)
-    row = find_job(store, str(wanted.what))
+    settings = settings_for(None, {})
+    store = Store(settings.state_dir)
+    chosen = jobs_to_apply(store, str(wanted.what), settings, force=wanted.force)
     into = Path(wanted.into) if wanted.into else None
-    applied, warnings = apply_job(store, row, dry_run=wanted.dry_run, force=wanted.force, into=into)
+    results, warnings = apply_jobs(store, chosen, dry_run=wanted.dry_run, force=wanted.force, into=into)
+    applied = results[-1]
     return {
-        "job": row.id,
+        "job": chosen.rows[-1].id,
+        "jobs": [row.id for row in chosen.rows],
         "path": str(applied.source),
         "class": applied.class_name,
         "package": str(applied.package),
-        "diff": applied.diff,
+        "diff": results[0].diff,
         "import_line": applied.import_line,
         "warnings": warnings,
         "dry_run": wanted.dry_run,

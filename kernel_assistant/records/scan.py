@@ -8,14 +8,16 @@ from kernel_assistant.records.codec import Record
 
 
 class RecordedSignature(Record, frozen=True, kw_only=True):
-    """Calls with equal structure, shapes and plain values. `sample` is the number of the kept inputs, -1 without;
-    `exact`: their values were kept, not only statistics. `objects`: arguments that no kernel accepts.
+    """Calls with equal structure, shapes and plain values. `counted_calls` and `seconds` are of the part that counts
+    (see `Recording`). `sample` is the number of the kept inputs, -1 without; `exact`: their values were kept, not only
+    statistics. `objects`: arguments that no kernel accepts.
     """
 
     text: str
     kind: str
     output: str
     calls: int
+    counted_calls: int
     seconds: float
     training: bool
     input_bytes: int
@@ -40,8 +42,9 @@ class RecordedConfiguration(Record, frozen=True, kw_only=True):
 
 
 class RecordedClass(Record, frozen=True, kw_only=True):
-    """One class. Seconds as docs/scan.md defines them; `first_seconds` is the part of the inclusive seconds that the
-    first call of each kind took; `callers` counts calls by the class they came from.
+    """One class. Seconds as docs/scan.md defines them, of the part that counts; `warm_seconds` are the inclusive ones
+    without the first call of each kind. `first_seconds` are those of the first calls in the whole program; `callers`
+    counts calls by the class they came from.
     """
 
     name: str
@@ -60,10 +63,14 @@ class RecordedClass(Record, frozen=True, kw_only=True):
     uncounted: int
     configurations: tuple[RecordedConfiguration, ...]
     first_seconds: float = 0.0
+    warm_seconds: float = 0.0
 
 
 class Recording(Record, frozen=True, kw_only=True):
-    """One process of a program. `compiled` are the classes `FILE:CLASS` that ran inside torch.compile, `scripted`
+    """One process of a program. `startup_seconds` end with the first call of a module, `calls_seconds` go from there to
+    the end of the last call, and `loop_seconds` (0 without a loop) to the same end from the second outermost call of
+    the class `loop`, the first of `rounds`; the last two without the recorder's own time. The part that counts is the
+    loop's, else that of all calls. `compiled` are the classes `FILE:CLASS` that ran inside torch.compile, `scripted`
     those inside torch.jit.script."""
 
     version: int
@@ -76,7 +83,11 @@ class Recording(Record, frozen=True, kw_only=True):
     clock: str
     device: str
     wall_seconds: float
+    startup_seconds: float
     calls_seconds: float
+    loop_seconds: float
+    loop: str
+    rounds: int
     overhead_seconds: float
     calls: int
     ended: str
@@ -92,37 +103,46 @@ class Recording(Record, frozen=True, kw_only=True):
         """Wall time, less the time that the recorder itself took."""
         return max(self.wall_seconds - self.overhead_seconds, 1e-9)
 
+    @property
+    def counted_seconds(self) -> float:
+        return max(self.loop_seconds or self.calls_seconds, 1e-9)
+
 
 class Sample(Record, frozen=True, kw_only=True):
-    """Kept inputs number `number` of a class, with a description of their shapes and types."""
+    """Kept inputs number `number` of a class, with a description of their shapes and types; `calls` of the program had
+    them (0: not known, in older scans)."""
 
     number: int
     text: str
     exact: bool
+    calls: int = 0
 
 
 class ScannedConfiguration(Record, frozen=True, kw_only=True):
     """Instances of a class with parameters and plain attributes of their own, called in one way.
 
-    Ways differ in structure, dtypes, ranks and order in memory. `seconds` are inclusive, of the calls that were kept.
+    Ways differ in structure, dtypes, ranks and order in memory. `seconds` are inclusive, of the part that counts, and
+    `calls` are all of the program, both of calls whose inputs were kept (0 calls: not known, in older scans).
     """
 
     seconds: float
     folder: str
     training: bool
     samples: tuple[Sample, ...]
+    calls: int = 0
 
 
 class ScannedClass(Record, frozen=True, kw_only=True):
-    """One row of the ranking. Seconds are of one run of the whole program.
+    """One row of the ranking. Seconds are of the part of one run that counts: `Scan.counted_seconds`.
 
     `share_seconds` is the time of this class without other classes inside it, so the shares of all classes add up to
     the whole; `floor_seconds` is the part of it that must remain on any device as fast as this one; `saved_seconds` is
-    what applied kernels could save at most; `first_seconds` is the part of `inclusive_seconds` that the first call of
-    each kind took, warm-up included. `folder` holds the samples, "" without; `problem` says why the class cannot be
-    optimized as it is. All of these fields are about the configuration that took most time; `more` names the other
-    configurations that were kept: `CLASS#2`, `CLASS#3`, …. `objects` are arguments of some of its calls that no kernel
-    accepts (`past_key_values is a DynamicCache`).
+    what applied kernels could save at most; `warm_seconds` are the inclusive ones without the first call of each kind
+    (None in older scans), `first_seconds` those of the first calls in the whole program. `folder` holds the samples, ""
+    without; `problem` says why the class cannot be optimized as it is. `folder`, `training`, `samples`, `main_seconds`
+    and `main_calls` are about the configuration that took most time; `more` has the other ones that were kept:
+    `CLASS#2`, `CLASS#3`, …. `objects` are arguments of some of its calls that no kernel accepts
+    (`past_key_values is a DynamicCache`).
     """
 
     name: str
@@ -147,16 +167,35 @@ class ScannedClass(Record, frozen=True, kw_only=True):
     more: tuple[ScannedConfiguration, ...] = ()
     objects: tuple[str, ...] = ()
     first_seconds: float = 0.0
+    warm_seconds: float | None = None
+    main_seconds: float = 0.0
+    main_calls: int = 0
 
     @property
     def key(self) -> str:
         return f"{self.module}.{self.qualname}"
 
+    @property
+    def configurations(self) -> tuple[ScannedConfiguration, ...]:
+        """All that were kept, in the order of their numbers; none for a class that cannot be optimized."""
+        if not self.folder:
+            return ()
+        others = sum(one.seconds for one in self.more)
+        main = ScannedConfiguration(
+            seconds=self.main_seconds or max(self.inclusive_seconds - others, 0.0),
+            folder=self.folder,
+            training=self.training,
+            samples=self.samples,
+            calls=self.main_calls,
+        )
+        return (main, *self.more)
+
 
 class Scan(Record, frozen=True, kw_only=True):
-    """One scan of a command. `calls_seconds` is the span from the first call of a module to the last, recorder
-    subtracted. `applied` are the `FILE:CLASS` whose kernels were in place when it ran; `runs` the wall
-    seconds of each run, recorder subtracted."""
+    """One scan of a command. `startup_seconds`, `calls_seconds`, `loop_seconds`, `loop` and `rounds` as in `Recording`.
+    `applied` are the `FILE:CLASS` whose kernels were in place when it ran; `runs` the wall seconds of each run, and
+    `counted_runs` those of the part that counts, recorder subtracted. Older scans have neither a loop nor
+    `counted_runs`."""
 
     id: str
     command: tuple[str, ...]
@@ -180,3 +219,13 @@ class Scan(Record, frozen=True, kw_only=True):
     applied: tuple[str, ...]
     search_path: tuple[str, ...]
     classes: tuple[ScannedClass, ...]
+    startup_seconds: float = 0.0
+    loop_seconds: float = 0.0
+    loop: str = ""
+    rounds: int = 0
+    counted_runs: tuple[float, ...] = ()
+
+    @property
+    def counted_seconds(self) -> float:
+        """The seconds that shares and gains are of: those of the loop, else those from the first call to the last."""
+        return max(self.loop_seconds or self.calls_seconds, 1e-9)

@@ -31,6 +31,7 @@ from kernel_assistant.session.kinds.applied_timing import APPLIED_FILE, read_app
 from kernel_assistant.session.kinds.outcome import doubt_of, is_unconfirmed
 from kernel_assistant.session.reporting.verdicts import of_program
 from kernel_assistant.session.reporting.words import way_to_take
+from kernel_assistant.session.served_calls import left_to_original
 from kernel_assistant.source.build import import_location
 from kernel_assistant.store import JobOptions, JobRow, Store
 
@@ -69,12 +70,29 @@ def apply_job(
     project: Path | None = None,
     text: str | None = None,
 ) -> tuple[ApplyResult, list[str]]:
-    """Edits the user's file. Returns what was done, and warnings. Raises UsageError if nothing is worth applying.
+    """Edits the user's file. Returns what was done, and warnings; one of them says which calls of a scanned program
+    have no kernels yet. Raises UsageError if nothing is worth applying.
 
     A class of an installed library, and any class with `into`, is replaced from outside (apply/outside.py). Its package
     goes where `into` imports it from, else into `project`, else into the current folder.
     `text` is the file's text in an editor, which then inserts the lines itself (see `apply_result`).
     """
+    applied, warnings = apply_one(store, row, dry_run=dry_run, force=force, into=into, project=project, text=text)
+    left = left_to_original(store, (row,))
+    return applied, [*warnings, *([left] if left else [])]
+
+
+def apply_one(
+    store: Store,
+    row: JobRow,
+    *,
+    dry_run: bool,
+    force: bool = False,
+    into: Path | None = None,
+    project: Path | None = None,
+    text: str | None = None,
+) -> tuple[ApplyResult, list[str]]:
+    """Does what `apply_job` does, and says nothing of other calls of the class."""
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no candidate to apply", f"kernel-assistant show {row.id}")
     if session := row.task.session:

@@ -6,6 +6,10 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from kernel_assistant.apply import is_installed
+from kernel_assistant.config import Settings
+from kernel_assistant.records import KernelTask
+from kernel_assistant.records.scan import Scan
+from kernel_assistant.session.scanning.recorded import class_of_task
 from kernel_assistant.store.scans import newest_scans
 
 
@@ -19,6 +23,16 @@ def programs_using(path: Path, class_name: str, state_dir: Path, folders: Iterab
         if scan.main and any(row.path == str(path) and row.qualname == class_name for row in scan.classes)
     ]
     return [one for one in dict.fromkeys(programs) if _is_in(one, within)]
+
+
+def scan_of(task: KernelTask, settings: Settings) -> Scan | None:
+    """Returns the scan that recorded the inputs of a task, else the newest one whose program used its class."""
+    recorded = class_of_task(task, settings.state_dir)
+    if recorded is not None:
+        return recorded.scan
+    wanted = (task.path, task.class_name)
+    scans = newest_scans(settings.state_dir)
+    return next((one for one in scans if any((row.path, row.qualname) == wanted for row in one.classes)), None)
 
 
 def _is_in(path: Path, folders: tuple[Path, ...]) -> bool:

@@ -48,6 +48,7 @@ class Store:
 
     def __init__(self, state_dir: Path, *, lock_wait: float = 5.0) -> None:
         self._database = Database(state_dir / "store.sqlite", lock_wait=lock_wait)
+        self.state_dir = state_dir
         self._jobs_dir = state_dir / "jobs"
         self.transcripts = Transcripts(self._database)
         if self._database.aside is not None:

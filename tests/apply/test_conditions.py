@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.apply import AppliedOptions, apply_result
-from kernel_assistant.apply.conditions import runs_when, written_provenance
+from kernel_assistant.apply.conditions import runs_when, written_provenances
 
 MakeResult = Callable[..., Path]
 
@@ -28,7 +28,8 @@ def test_one_line_says_which_calls_the_kernels_serve(
 ) -> None:
     (tmp_path / "model.py").write_text(user_file)
     applied = apply_result(make_result(user_file), tmp_path / "model.py", options=options)
-    line = runs_when(written_provenance(applied.package, "Gate"))
+    (written,) = written_provenances(applied.package, "Gate")
+    line = runs_when(written)
     head, *conditions, last = line.removeprefix("runs when: ").split("; ")[0].split(", ")
     assert (head, last) == ("eval mode", "parameters and hooks as they were")
     expected = ("no gradient", "no autocast", "inputs on the CPU", "of float32", "contiguous", "aligned to 64 bytes")

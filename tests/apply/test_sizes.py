@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
 
@@ -97,3 +98,20 @@ def test_kernels_of_an_older_text_go_when_one_size_is_done_anew(
     assert python(USE, model.parent) == "{'kernel': 4, 'fallbacks': {'shape': 6}}\n"
     undo(model)
     assert model.read_text() == edited and not applied.package.exists()
+
+
+@pytest.mark.parametrize(("call", "beside"), [({}, False), ({"kwargs": {"scale": {"const": "2.0"}}}, True)])
+def test_calls_with_other_plain_values_have_kernels_of_their_own(
+    tmp_path: Path, make_result: MakeResult, user_file: str, call: dict[str, object], beside: bool
+) -> None:
+    """A scan tells such calls apart; the later kernels must not replace the earlier ones."""
+    model = tmp_path / "project" / "model.py"
+    model.parent.mkdir()
+    model.write_text(user_file)
+    other = make_result(user_file)
+    facts = json.loads((other / "facts.json").read_text())
+    (other / "facts.json").write_text(json.dumps({**facts, "call": {**facts["call"], **call}}))
+    applied = apply_result(make_result(user_file), model)
+    for _ in range(2):
+        apply_result(other, model)
+        assert len(plans(applied.package)) == 1 + beside

@@ -187,6 +187,34 @@ def test_optimize_result_apply_and_undo(agent, module: Path) -> None:
     assert "_with_kernels" in edited and undone["restored"] and module.read_text() == TEXT
 
 
+@pytest.mark.programs
+@pytest.mark.slow
+def test_every_configuration_of_a_scanned_class_gets_a_job(agent, module: Path) -> None:
+    module.write_text(
+        TEXT.replace("# kernel-assistant", "# nothing").replace("def forward(self, x)", "def forward(self, x, y=None)")
+        .replace("net(torch.randn(64, 64))", "net(torch.randn(64, 64)), net(torch.randn(8, 64), torch.ones(2))")
+        .replace("net = Net()", "net = Net().eval()\n    torch.set_grad_enabled(False)")
+    )  # fmt: skip
+
+    async def talk(client):
+        call = client.call_tool
+        scanned = answered(await call("scan", {"command": [sys.executable, "net.py"]}))
+        asked = {"module": f"{module}:Net", "target": "cpu", "budget_seconds": 400}
+        begun = answered(await call("optimize", {**asked, "wait": False}))
+        for job in begun["jobs"]:
+            await call("cancel", {"job": int(job)})
+        found = answered(await call("optimize", asked))
+        assert not any(part["failure"] for part in found["configurations"]), found
+        applied = answered(await call("apply", {"what": f"{scanned['id']}:Net", "force": True}))
+        return begun, found, applied, answered(await call("undo", {"what": str(module)}))
+
+    begun, found, applied, undone = agent(talk)
+    assert len(begun["jobs"]) == 2 and begun["job"] == begun["jobs"][0]
+    assert [part["calls"] for part in found["configurations"]] == [3, 3] and found["calls"] == 6
+    assert applied["jobs"] == [part["job"] for part in found["configurations"]]
+    assert undone["restored"]
+
+
 def test_inputs_are_drafted_and_nothing_is_checked_where_nothing_is_applied(agent, module: Path) -> None:
     module.write_text(TEXT.replace("# kernel-assistant", "# nothing"))
 

@@ -74,7 +74,7 @@ def record(home, tmp_path):
     """A function: arguments of Python → (the finished process, its recordings), without ranking and storing."""
     count = iter(range(100))
 
-    def record_command(*arguments, children=False):
+    def record_command(*arguments, children=False, outermost=False):
         folder = tmp_path / f"recordings{next(count)}"
         folder.mkdir()
         environment = {
@@ -82,6 +82,7 @@ def record(home, tmp_path):
             "PYTHONPATH": f"{START}:{os.environ['PYTHONPATH']}",
             "KERNEL_ASSISTANT_SCAN": str(folder),
             "KERNEL_ASSISTANT_SCAN_CHILDREN": "1" if children else "",
+            "KERNEL_ASSISTANT_SCAN_OUTERMOST": "1" if outermost else "",
         }
         command = [sys.executable, *map(str, arguments)]
         done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)

@@ -11,7 +11,8 @@ from kernel_assistant.session.scanning.ranking import RooflineBandwidth, amdahl,
 def signature(**changes):
     fields = {"text": "(f32[8])", "kind": "k", "output": "f32[8]", "calls": 10, "seconds": 1.0, "training": False}
     sizes = {"input_bytes": 1 << 20, "output_bytes": 1 << 20, "sample": 0, "exact": True}
-    return RecordedSignature(**{**fields, **sizes, **changes})
+    fields = {**fields, **sizes, **changes}
+    return RecordedSignature(**{"counted_calls": fields["calls"], **fields})
 
 
 def configuration(*signatures, **changes):
@@ -39,7 +40,7 @@ def recorded(name="Net", share=1.0, **changes):
     return RecordedClass(**{"name": name, **fields, **changes})
 
 
-def recording(*classes, wall=10.0, overhead=0.0):
+def recording(*classes, seconds=10.0, loop=0.0):
     return Recording(
         version=1,
         pid=1,
@@ -50,9 +51,13 @@ def recording(*classes, wall=10.0, overhead=0.0):
         torch="2.13",
         clock="cpu",
         device="cpu",
-        wall_seconds=wall,
-        calls_seconds=wall,
-        overhead_seconds=overhead,
+        wall_seconds=90.0,
+        startup_seconds=70.0,
+        calls_seconds=seconds,
+        loop_seconds=loop,
+        loop="Net" if loop else "",
+        rounds=9 if loop else 0,
+        overhead_seconds=1.0,
         calls=10,
         ended="exit",
         failure="",
@@ -102,13 +107,26 @@ def test_calls_that_kernels_do_not_serve_save_nothing():
     assert row.speedup_at_floor == row.speedup_at_double == 1.0
 
 
-def test_order_containers_and_overhead():
-    rows = rank(
-        recording(recorded("A"), recorded("B", 3.0), recorded("C", 9.0, container=True), overhead=2.0),
-        RooflineBandwidth(),
-    )
+def test_order_containers_and_the_loop():
+    classes = (recorded("A"), recorded("B", 3.0), recorded("C", 9.0, container=True))
+    rows = rank(recording(*classes), RooflineBandwidth())
     assert [row.name for row in rows] == ["B", "A"]
-    assert rows[0].speedup_at_floor == pytest.approx(8 / 5)
+    assert rows[0].speedup_at_floor == pytest.approx(10 / 7)
+    assert rank(recording(*classes, loop=8.0), RooflineBandwidth())[0].speedup_at_floor == pytest.approx(8 / 5)
+
+
+def test_traffic_is_of_the_calls_that_count():
+    part = recorded(configurations=(configuration(signature(counted_calls=5)),))
+    (row,) = rank(recording(part), RooflineBandwidth(bandwidth=100 << 20))
+    assert row.floor_seconds == pytest.approx(0.1)
+
+
+def test_configurations_have_their_calls_and_their_seconds():
+    small = configuration(signature(seconds=0.2, calls=4), signature(seconds=0.1, calls=2, sample=-1), folder="c0v1")
+    large = configuration(signature(seconds=0.6, calls=6), signature(seconds=0.1, calls=1, sample=1, kind="other"))
+    (row,) = rank(recording(recorded(configurations=(small, large), calls=13)), RooflineBandwidth())
+    found = [(one.folder, one.calls, one.seconds) for one in row.configurations]
+    assert found == [("c0v0", 6, 0.6), ("c0v1", 4, 0.2), ("c0v0", 1, 0.1)]
 
 
 def test_samples_are_of_one_kind_the_one_with_most_time():

@@ -44,16 +44,19 @@ def test_every_moment_counts_for_one_class(write, record):
     assert net.inclusive_seconds <= recording.net_seconds < recording.wall_seconds
 
 
-def test_the_first_call_of_each_kind_stands_apart(write, record):
-    """There are two kinds of Norm, one of which is called twice; Linear gets the same shape in two of three calls."""
+def test_the_first_round_and_the_first_call_of_each_kind_stand_apart(write, record):
+    """The second and the third call of the model count; the third is the first with its size."""
     _, (recording,) = record(write("net.py", SCRIPT))
     norm, net = class_of(recording, "Norm"), class_of(recording, "Net")
-    assert 0 < norm.first_seconds < norm.inclusive_seconds
+    assert (recording.loop, recording.rounds) == ("Net", 2)
+    assert 0 < recording.loop_seconds < recording.calls_seconds < recording.net_seconds - recording.startup_seconds
     (configuration,) = norm.configurations
     again = next(one for one in configuration.signatures if one.calls == 2)
     once = next(one for one in configuration.signatures if one.calls == 1)
-    assert once.seconds < norm.first_seconds < once.seconds + again.seconds
-    assert norm.first_seconds < net.first_seconds < net.inclusive_seconds
+    assert again.counted_calls == once.counted_calls == 1
+    assert norm.inclusive_seconds == pytest.approx(again.seconds + once.seconds)
+    assert norm.warm_seconds == pytest.approx(again.seconds) and norm.first_seconds > once.seconds
+    assert norm.first_seconds < net.first_seconds and 0 < net.warm_seconds < net.inclusive_seconds
 
 
 @pytest.mark.programs
@@ -283,3 +286,40 @@ def test_on_cuda_events_tell_the_time_and_captured_calls_pass_by(write, record):
     assert recording.skipped == {"CUDA graph capture": 3}
     linear, norm = class_of(recording, "Linear"), class_of(recording, "LayerNorm")
     assert linear.calls == norm.calls == 4 and linear.share_seconds > 0 and norm.share_seconds > 0
+
+
+ASYNCHRONOUS = """
+import torch
+from torch import nn
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.inner = nn.ModuleList(nn.Linear(2048, 2048) for _ in range(4))
+
+    def forward(self, x):
+        for one in self.inner:
+            x = torch.tanh(one(x))
+        return x
+
+
+net, x = Net().cuda().eval(), torch.randn(8192, 2048, device="cuda")
+with torch.no_grad():
+    for _ in range(12):
+        net(x)
+torch.cuda.synchronize()
+"""
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("outermost", [False, True])
+def test_on_cuda_a_loop_ends_when_the_device_has_finished_it(write, record, outermost):
+    """The program submits its calls in less time than the device needs for them."""
+    done, (recording,) = record(write("net.py", ASYNCHRONOUS), outermost=outermost)
+    assert done.returncode == 0 and not recording.failure, (done.stderr, recording.failure)
+    assert (recording.loop, recording.rounds, recording.clock) == ("Net", 11, "cuda events")
+    net = class_of(recording, "Net")
+    assert net.inclusive_seconds > 0
+    assert net.inclusive_seconds <= recording.loop_seconds + recording.overhead_seconds + 1e-4
+    assert recording.loop_seconds <= recording.calls_seconds

@@ -40,6 +40,8 @@ def test_a_script_is_ranked_and_its_class_opens_from_the_recording(write, run, s
     # What remains is the container's own.
     assert 0 < sum(row["share_seconds"] for row in rows.values()) < found["modules_seconds"]
     assert found["exit_code"] == 0 and found["comparison"] is None and found["bandwidth"] == FAST
+    assert (found["loop"], found["rounds"]) == ("Net", 2) and found["startup_seconds"] > 0
+    assert found["counted_runs"] == [found["loop_seconds"]] and found["loop_seconds"] < found["calls_seconds"]
     for row in rows.values():
         assert 1 <= row["speedup_at_double"] <= row["speedup_at_floor"]
 

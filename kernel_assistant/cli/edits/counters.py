@@ -22,14 +22,14 @@ def counters_command(command: tuple[str, ...], as_json: bool) -> int:
     """
     exit_code, counts = run_counted(command, quiet=as_json)
     if as_json:
-        print(json.dumps({"exit_code": exit_code, "classes": [_document(one) for one in counts]}))
+        print(json.dumps({"exit_code": exit_code, "classes": [document(one) for one in counts]}))
         return exit_code
     if exit_code:
         say_warning(f"the program ended with exit code {exit_code}; what it did until then follows")
     if counts:
         print(
             "\n".join(
-                ["", *table(("class", "kernels ran", "original ran", "because of"), [_cells(one) for one in counts])]
+                ["", *table(("class", "kernels ran", "original ran", "because of"), [cells(one) for one in counts])]
             )
         )
     else:
@@ -37,7 +37,7 @@ def counters_command(command: tuple[str, ...], as_json: bool) -> int:
     return exit_code
 
 
-def _cells(one: CallCounts) -> tuple[str, ...]:
+def cells(one: CallCounts) -> tuple[str, ...]:
     label = f"{one.package.name}:{one.class_name}"
     if one.unused:
         return (label, "never", "always", one.unused)
@@ -46,7 +46,7 @@ def _cells(one: CallCounts) -> tuple[str, ...]:
     return (label, str(one.kernel), str(sum(one.fallbacks.values())), words)
 
 
-def _document(one: CallCounts) -> dict[str, object]:
+def document(one: CallCounts) -> dict[str, object]:
     return {
         "package": str(one.package),
         "class": one.class_name,

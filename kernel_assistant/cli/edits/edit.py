@@ -9,21 +9,25 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kernel_assistant.apply.conditions import runs_when, written_provenance
+from kernel_assistant.apply.conditions import runs_when, written_provenances
 from kernel_assistant.cli.common import json_option, open_store, settings_for
+from kernel_assistant.cli.edits.compare import PAIRS, compare_program
 from kernel_assistant.cli.text import colourful, say_warning, styled
-from kernel_assistant.errors import EXIT_OK
+from kernel_assistant.errors import EXIT_OK, UsageError
 from kernel_assistant.remote.elsewhere import cannot_run_here
-from kernel_assistant.session.edits import apply_job, find_job, find_place, undo_at
+from kernel_assistant.session.class_edits import apply_jobs, jobs_to_apply
+from kernel_assistant.session.edits import find_place, undo_at
+from kernel_assistant.session.programs import scan_of
 
 if TYPE_CHECKING:
     from kernel_assistant.apply import ApplyResult, UndoResult
+    from kernel_assistant.records.scan import Scan
 
 _dry_run = click.option("--dry-run", is_flag=True, help="Preview: nothing is changed.")
 
 
 @click.command("apply")
-@click.argument("what", metavar="JOB|FILE[:CLASS]")
+@click.argument("what", metavar="JOB|FILE[:CLASS]|SCAN:CLASS")
 @_dry_run
 @click.option("--force", is_flag=True, help="Permission to apply where no gain was confirmed.")
 @click.option(
@@ -32,33 +36,53 @@ _dry_run = click.option("--dry-run", is_flag=True, help="Preview: nothing is cha
     metavar="FILE",
     help="File of yours that is changed instead: kernels_for_LIBRARY is written beside it and imported there.",
 )
+@click.option("--compare", is_flag=True, help="Times of the scanned program without and with kernels, afterwards.")
 @json_option
-def apply_command(what: str, dry_run: bool, force: bool, into: Path | None, as_json: bool) -> int:
+def apply_command(what: str, dry_run: bool, force: bool, into: Path | None, compare: bool, as_json: bool) -> int:
     """Write the kernels of JOB (a number or `last`), or of the newest improved job of FILE, into the user's file.
+
+    Where a scan recorded several configurations of a class, `last`, FILE:CLASS and SCAN:CLASS take the newest job of
+    each; a number takes that job alone.
 
     A package STEM_kernels is written beside the file, and a few lines into it. A class of an installed library is
     replaced from outside: kernels_for_LIBRARY is written into this folder, and importing it puts the kernels in.
     `undo` takes everything back.
     """
-    store = open_store(settings_for(None))
-    row = find_job(store, what)
-    applied, warnings = apply_job(store, row, dry_run=dry_run, force=force, into=into)
-    for warning in (*warnings, *filter(None, (cannot_run_here(row),))):
+    if compare and (dry_run or as_json):
+        raise UsageError("--compare times what is applied", "kernel-assistant compare has a --json of its own")
+    settings = settings_for(None)
+    store = open_store(settings)
+    chosen = jobs_to_apply(store, what, settings, force=force)
+    results, warnings = apply_jobs(store, chosen, dry_run=dry_run, force=force, into=into)
+    applied = results[-1]
+    for warning in dict.fromkeys([*warnings, *filter(None, map(cannot_run_here, chosen.rows))]):
         say_warning(warning)
     if as_json:
-        print(json.dumps(_applied(applied, row.id, dry_run)))
+        print(json.dumps(_applied(results, [row.id for row in chosen.rows], dry_run)))
         return EXIT_OK
-    print(_coloured(applied.diff), end="")
+    print(_coloured(results[0].diff), end="")
     verb = "would be" if dry_run else "is"
     package = f"{applied.package.name}/ ({len(applied.files)} files)"
-    print(f"{applied.class_name} in {applied.source} {verb} served by {package}")
+    several = f", jobs {', '.join(row.id for row in chosen.rows)}" if len(results) > 1 else ""
+    print(f"{applied.class_name} in {applied.source} {verb} served by {package}{several}")
     if applied.import_line:
         print(f"add this line to your program: {applied.import_line}")
     if not dry_run:
         print(f"commit {applied.package.name}/ together with the file: without it the kernels are not there")
         print(f"take it back with: kernel-assistant undo {_named(applied)}")
         print(_conditions(applied))
+        scan = scan_of(chosen.rows[-1].task, settings)
+        if scan is not None and not compare:
+            print(f"time the program without and with kernels: kernel-assistant compare {scan.id}")
+        if compare:
+            return _compared(scan, applied)
     return EXIT_OK
+
+
+def _compared(scan: Scan | None, applied: ApplyResult) -> int:
+    if scan is None:
+        raise UsageError(f"no scan knows a program that uses {applied.class_name}", "kernel-assistant scan -- COMMAND")
+    return compare_program(scan, PAIRS, as_json=False)
 
 
 @click.command("undo")
@@ -82,8 +106,8 @@ def undo_command(what: str, dry_run: bool, as_json: bool) -> int:
 
 
 def _conditions(applied: ApplyResult) -> str:
-    """Which calls the new kernels serve, by their guard."""
-    return runs_when(written_provenance(applied.package, applied.class_name))
+    """Which calls the kernels of the class serve, by their guards."""
+    return "\n".join(map(runs_when, written_provenances(applied.package, applied.class_name)))
 
 
 def _named(applied: ApplyResult) -> Path:
@@ -104,15 +128,17 @@ def _words(undone: UndoResult, dry_run: bool) -> str:
     return f"{names}: {undone.source} is {state}{kept}"
 
 
-def _applied(applied: ApplyResult, job: str, dry_run: bool) -> dict[str, object]:
+def _applied(results: list[ApplyResult], jobs: list[str], dry_run: bool) -> dict[str, object]:
+    applied = results[-1]
     return {
-        "job": job,
+        "job": jobs[-1],
+        "jobs": jobs,
         "path": str(applied.source),
         "class": applied.class_name,
         "package": str(applied.package),
         "files": list(applied.files),
         "import_line": applied.import_line,
-        "diff": applied.diff,
+        "diff": results[0].diff,
         "dry_run": dry_run,
     }
 

@@ -26,7 +26,9 @@ def input_options(command: F) -> F:
         help="Inputs declared in the file, or recorded by a scan (default: declared ones where there are any).",
     )(command)
     command = click.option(
-        "--scan", metavar="ID:CLASS", help="A class of a scan (its number or `last`); ID alone with --top."
+        "--scan",
+        metavar="ID:CLASS",
+        help="A class of a scan (its number or `last`), ID:CLASS#2 for one configuration; ID alone with --top.",
     )(command)
     return click.argument("file", metavar="FILE[:CLASS]", required=False, default="")(command)
 

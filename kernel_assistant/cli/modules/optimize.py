@@ -11,6 +11,7 @@ import msgspec
 from kernel_assistant.cli.common import json_option, run_options, settings_for
 from kernel_assistant.cli.conclude import conclude, failure_as_json
 from kernel_assistant.cli.modules.inputs import chosen_task, input_options
+from kernel_assistant.cli.modules.optimize_class import optimize_class
 from kernel_assistant.cli.modules.optimize_top import optimize_top
 from kernel_assistant.cli.progress import choose_progress
 from kernel_assistant.cli.remote import host_options, optimize_there
@@ -18,6 +19,7 @@ from kernel_assistant.cli.text import say_warning
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_OK, UsageError
 from kernel_assistant.session.client import Client
+from kernel_assistant.session.scanning.recorded import class_of_task
 
 
 @click.command("optimize")
@@ -53,7 +55,8 @@ def optimize_command(
     """Have kernels written for a module until they beat torch.compile or the budget is spent.
 
     The module's inputs come from get_inputs(), a comment above the class, or pyproject.toml, else from the last scan of
-    a program that used the class. Ctrl-C stops the job and keeps the best so far.
+    a program that used the class. Each configuration of the class that the scan saw gets a job with its part of the
+    budget. Ctrl-C stops the job and keeps the best so far.
     """
     settings = settings_for(Path(file or "."), flags)
     if settings.sandbox == "none":
@@ -63,6 +66,11 @@ def optimize_command(
             raise UsageError("--top is for a scan", "kernel-assistant optimize --scan last --top 3")
         return optimize_top(scan, top, settings, as_json=as_json, words=verbose)
     task, options = chosen_task(file, scan, settings.inputs, settings)
+    found = None if "#" in (scan or "") else class_of_task(task, settings.state_dir)
+    if found is not None and len(found.row.configurations) > 1:
+        if not settings.host:
+            return optimize_class(found, settings, as_json=as_json, words=verbose)
+        say_warning(f"--host takes {found.row.name}#1 alone; the others: --scan {found.scan.id}:{found.row.name}#2, …")
     options = msgspec.structs.replace(options, free_wins=settings.free_wins)
     fail_under, detach = settings.fail_under, settings.detach
     if settings.host:

@@ -55,12 +55,23 @@ def scan_command(
 
 
 def _head(scan: Scan) -> list[str]:
-    share = scan.modules_seconds / scan.wall_seconds
     title = styled(f"scan {scan.id}: {' '.join(scan.command)}", bold=True)
-    whole = f"{_time(scan.wall_seconds)} in all, {share:.0%} of it in modules ({scan.device}, {scan.clock} clock)"
-    span = f"from the first call to the last: {_time(scan.calls_seconds)}"
+    whole = (
+        f"{_time(scan.wall_seconds)} in all: start-up {_time(scan.startup_seconds)}, "
+        f"from the first call of a module to the last {_time(scan.calls_seconds)} ({scan.device}, {scan.clock} clock)"
+    )
     own = f"the recorder's own {_time(scan.overhead_seconds)} are left out"
-    return [title, whole, f"{span}; {own}"] + [f"note: {note}" for note in scan.notes]
+    return [title, whole, f"{_part(scan)}; {own}"] + [f"note: {note}" for note in scan.notes]
+
+
+def _part(scan: Scan) -> str:
+    """What shares and gains are of."""
+    inside = f"{scan.modules_seconds / scan.counted_seconds:.0%} of it in modules"
+    if not scan.rounds:
+        return f"shares are of the time between these calls, {inside}"
+    one = _time(scan.counted_seconds / scan.rounds)
+    rounds = f"{scan.rounds} round{'s' if scan.rounds > 1 else ''} of {one}"
+    return f"shares are of the loop of {scan.loop} after its first round: {rounds}, {inside}"
 
 
 def _ranking(scan: Scan, top: int) -> list[str]:
@@ -72,20 +83,20 @@ def _ranking(scan: Scan, top: int) -> list[str]:
     return [
         *lines,
         "",
-        "share: of the whole program, each moment counted once. at its floor: the whole program, at most so many times",
-        "as fast if only memory traffic and matrix products of the class remained; at half: if it took half the time.",
+        "share: of that time, each moment counted once. at its floor: that time at most so many times as short if only",
+        "memory traffic and matrix products of the class remained; at half: if the class took half its time.",
     ]
 
 
 def _cells(rank: int, row: ScannedClass, scan: Scan) -> tuple[str, ...]:
-    wall = scan.wall_seconds
+    counted = scan.counted_seconds
     return (
         str(rank),
         row.name,
         _where(row, scan),
         str(row.calls),
-        f"{row.share_seconds / wall:.1%}",
-        f"{row.inclusive_seconds / wall:.1%}",
+        f"{row.share_seconds / counted:.1%}",
+        f"{row.inclusive_seconds / counted:.1%}",
         f"≤ {times(row.speedup_at_floor)}",
         times(row.speedup_at_double),
         _remarks(row),
@@ -120,15 +131,11 @@ def _comparison(comparison: ScanComparison) -> list[str]:
     lines = [styled(f"Against scan {comparison.before}", bold=True)]
     lines += [f"applied since: {name}" for name in comparison.applied]
     lines += [f"taken back since: {name}" for name in comparison.removed]
+    whole = (comparison.before_wall_seconds, comparison.after_wall_seconds)
+    counted = (comparison.before_seconds, comparison.after_seconds)
     rows: list[tuple[str, ...]] = [
-        (
-            "whole program",
-            _time(comparison.before_seconds),
-            _time(comparison.after_seconds),
-            times(comparison.speedup),
-            "",
-            "",
-        )
+        (name, _time(before), _time(after), times(before / after), "", "")
+        for name, (before, after) in (("without start-up and warm-up", counted), ("whole program", whole))
     ]
     rows += [
         (

@@ -33,10 +33,15 @@ def run_counted(command: tuple[str, ...], *, quiet: bool) -> tuple[int, list[Cal
     with tempfile.TemporaryDirectory(prefix="kernel-assistant-") as folder:
         # All of its processes count together, also those that a script starts one after another.
         exit_code = run_here(command, {**os.environ, **counting(folder)}, quiet=quiet, by="counters")
-        reports = [json.loads(path.read_bytes()) for path in sorted(Path(folder).glob("*.json"))]
+        return exit_code, read_counts(Path(folder))
+
+
+def read_counts(folder: Path) -> list[CallCounts]:
+    """What the processes of a program reported in `folder` (see `counting`)."""
+    reports = [json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))]
     counts = [
         CallCounts(Path(report["package"]), name, one["kernel"], one["fallbacks"], one.get("unused", ""))
         for report in reports
         for name, one in report["classes"].items()
     ]
-    return exit_code, sorted(counts, key=lambda one: (str(one.package), one.class_name))
+    return sorted(counts, key=lambda one: (str(one.package), one.class_name))

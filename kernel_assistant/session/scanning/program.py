@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from types import FrameType
+from typing import TextIO
 
 import kernel_assistant
 from kernel_assistant.errors import MissingError, UsageError
@@ -40,15 +41,38 @@ def run_program(command: tuple[str, ...], folder: Path, *, children: bool, quiet
     """
     folder.mkdir(mode=0o700)
     began = time.monotonic()
-    exit_code = run_here(command, _environment(folder, children, counters), quiet=quiet, by="scan")
+    environment = {**os.environ, **_recording(folder, children), "KERNEL_ASSISTANT_COUNTERS": str(counters)}
+    exit_code = run_here(command, environment, quiet=quiet, by="scan")
     return ProgramRun(exit_code, time.monotonic() - began, len(list(folder.iterdir())), _recordings(folder))
 
 
-def run_here(command: tuple[str, ...], environment: dict[str, str], *, quiet: bool, by: str) -> int:
-    """Runs `command` as the user would. Returns its exit code, 128 + the signal that ended it. `by` is our own command,
-    for error messages. Raises as `run_program` does."""
+def time_program(
+    command: tuple[str, ...], where: str, folder: Path, environment: dict[str, str], *, children: bool = False
+) -> ProgramRun:
+    """Runs `command` in the folder `where`, and times its calls outside of all modules; nothing is kept of them. Its
+    output is thrown away. `environment` has further variables. Raises as `run_program` does."""
+    folder.mkdir(mode=0o700)
+    began = time.monotonic()
+    own = {**_recording(folder, children), "KERNEL_ASSISTANT_SCAN_OUTERMOST": "1", **environment}
+    exit_code = run_here(command, {**os.environ, **own}, quiet=True, by="compare", where=where, silent=True)
+    return ProgramRun(exit_code, time.monotonic() - began, len(list(folder.iterdir())), _recordings(folder))
+
+
+def run_here(
+    command: tuple[str, ...],
+    environment: dict[str, str],
+    *,
+    quiet: bool,
+    by: str,
+    where: str | None = None,
+    silent: bool = False,
+) -> int:
+    """Runs `command` as the user would, or in the folder `where`, or `silent`, without its output. Returns its exit
+    code, 128 + the signal that ended it. `by` is our own command, for error messages. Raises as `run_program` does."""
+    output: int | TextIO | None = subprocess.DEVNULL if silent else sys.stderr if quiet else None
+    errors = subprocess.DEVNULL if silent else None
     try:
-        child = subprocess.Popen(command, env=environment, stdout=sys.stderr if quiet else None)
+        child = subprocess.Popen(command, env=environment, stdout=output, stderr=errors, cwd=where)
     except FileNotFoundError as error:
         raise UsageError(f"{command[0]} is not a command", f"name one, such as: {by} -- python script.py") from error
     except PermissionError as error:
@@ -79,14 +103,13 @@ def explain_nothing(ran: ProgramRun) -> UsageError:
     )
 
 
-def _environment(folder: Path, children: bool, counters: Path) -> dict[str, str]:
+def _recording(folder: Path, children: bool) -> dict[str, str]:
+    """Environment variables that load the recorder."""
     path = os.environ.get("PYTHONPATH", "")
     return {
-        **os.environ,
         "PYTHONPATH": f"{_START}{os.pathsep}{path}" if path else str(_START),
         "KERNEL_ASSISTANT_SCAN": str(folder),
         "KERNEL_ASSISTANT_SCAN_CHILDREN": "1" if children else "",
-        "KERNEL_ASSISTANT_COUNTERS": str(counters),
     }
 
 

@@ -5,30 +5,64 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from kernel_assistant.errors import UsageError
+from kernel_assistant.errors import KernelAssistantError, UsageError
 from kernel_assistant.records import OptimizeResult
-from kernel_assistant.records.scan import Scan, ScannedClass
+from kernel_assistant.records.scan import Scan, ScannedClass, ScannedConfiguration
 from kernel_assistant.session.scanning.ranking import amdahl
 
 
 @dataclass(frozen=True)
-class ClassGain:
-    """The result of one class's job; without a result, `failure` says why."""
+class ConfigurationGain:
+    """The result of the job of one configuration, `CLASS#number`; without a result, `failure` says why. `all_sizes`:
+    the kernels are correct at all sizes, not only at those of its first sample."""
 
-    row: ScannedClass
+    number: int
+    configuration: ScannedConfiguration
     job: str
     result: OptimizeResult | None = None
-    failure: str = ""
+    failure: KernelAssistantError | None = None
+    all_sizes: bool = True
+
+    @property
+    def applicable(self) -> bool:
+        return self.result is not None and self.result.applicable and self.result.best is not None
+
+    @property
+    def served_calls(self) -> int:
+        """Calls of the whole program that have the sizes of kernels to apply."""
+        if not self.applicable:
+            return 0
+        one = self.configuration
+        return one.calls if self.all_sizes or not one.samples else one.samples[0].calls
+
+    @property
+    def saved(self) -> float:
+        """The part of its time that the kernels save, 0 to 1; 0 if there are none to apply."""
+        best = self.result.best if self.result is not None and self.applicable else None
+        return 0.0 if best is None else max(1.0 - 1.0 / best.speedup_vs_eager, 0.0)
+
+
+@dataclass(frozen=True)
+class ClassGain:
+    """The results of the jobs of one class, one for each configuration."""
+
+    row: ScannedClass
+    parts: tuple[ConfigurationGain, ...]
 
     @property
     def saved_seconds(self) -> float:
-        """Seconds saved in one run of the program: the class's own time, less that time with kernels. Calls that the
-        kernels do not serve save nothing; 0 if there are no kernels to apply."""
-        best = self.result.best if self.result is not None and self.result.applicable else None
-        if best is None:
-            return 0.0
+        """Seconds saved in the part of one run that counts: of each configuration the class's own time, less that time
+        with kernels. Calls that the kernels do not serve save nothing."""
         served = max(self.row.share_seconds - sum(self.row.unserved_seconds.values()), 0.0)
-        return served * max(1.0 - 1.0 / best.speedup_vs_eager, 0.0)
+        kept = sum(part.configuration.seconds for part in self.parts)
+        whole = max(self.row.inclusive_seconds, kept)
+        return served * sum(part.configuration.seconds * part.saved for part in self.parts) / whole if whole else 0.0
+
+    @property
+    def served_calls(self) -> int:
+        """Calls of the whole program that kernels may serve. A gradient or autocast leaves some of them to the
+        original."""
+        return sum(part.served_calls for part in self.parts)
 
 
 def worth_most(scan: Scan, count: int) -> tuple[ScannedClass, ...]:
@@ -44,5 +78,6 @@ def worth_most(scan: Scan, count: int) -> tuple[ScannedClass, ...]:
 
 
 def program_speedup(scan: Scan, gains: Iterable[ClassGain]) -> float:
-    """Returns the speed-up of the scanned run with all these kernels applied, computed from the scan's times."""
-    return amdahl(scan.wall_seconds, sum(gain.saved_seconds for gain in gains))
+    """Returns the speed-up of the scanned run, start-up and warm-up left out, with all these kernels applied; it is
+    computed from the scan's times."""
+    return amdahl(scan.counted_seconds, sum(gain.saved_seconds for gain in gains))

@@ -26,7 +26,7 @@ class RooflineBandwidth:
 def rank(recording: Recording, ceiling: RooflineBandwidth) -> tuple[ScannedClass, ...]:
     """Returns the classes with time of their own, sorted by the most seconds that could be saved, then by their
     share."""
-    rows = [_row(cls, recording.net_seconds, ceiling) for cls in recording.classes if not cls.container]
+    rows = [_row(cls, recording.counted_seconds, ceiling) for cls in recording.classes if not cls.container]
     rows = [row for row in rows if row.share_seconds > 0]
     return tuple(sorted(rows, key=lambda row: (-row.saved_seconds, -row.share_seconds, row.key)))
 
@@ -38,12 +38,12 @@ def floor_seconds(cls: RecordedClass, ceiling: RooflineBandwidth) -> float:
     return min(max(cls.products_seconds, _traffic(cls, ceiling) - inside, 0.0), max(cls.share_seconds, 0.0))
 
 
-def amdahl(wall: float, saved: float) -> float:
-    """Returns the speed-up of a program of `wall` seconds that saves `saved` seconds."""
-    return wall / max(wall - saved, 1e-9 * wall)
+def amdahl(whole: float, saved: float) -> float:
+    """Returns the speed-up of what takes `whole` seconds if `saved` of them are saved."""
+    return whole / max(whole - saved, 1e-9 * whole)
 
 
-def _row(cls: RecordedClass, wall: float, ceiling: RooflineBandwidth) -> ScannedClass:
+def _row(cls: RecordedClass, whole: float, ceiling: RooflineBandwidth) -> ScannedClass:
     share = max(cls.share_seconds, 0.0)
     floor = floor_seconds(cls, ceiling)
     served = max(0.0, 1.0 - sum(cls.unserved_seconds.values()) / share) if share else 0.0
@@ -68,14 +68,17 @@ def _row(cls: RecordedClass, wall: float, ceiling: RooflineBandwidth) -> Scanned
         floor_seconds=floor,
         unserved_seconds=cls.unserved_seconds,
         saved_seconds=saved,
-        speedup_at_floor=amdahl(wall, saved),
-        speedup_at_double=amdahl(wall, min(saved, served * share / 2)),
+        speedup_at_floor=amdahl(whole, saved),
+        speedup_at_double=amdahl(whole, min(saved, served * share / 2)),
         folder=first.folder if first else "",
         training=first.training if first else False,
         samples=first.samples if first else (),
         problem=_location_problem(cls) or _refusal(best) or problem,
         more=tuple(sorted(kinds[1:] + others, key=lambda one: -one.seconds)) if first else (),
         first_seconds=cls.first_seconds,
+        warm_seconds=cls.warm_seconds,
+        main_seconds=first.seconds if first else 0.0,
+        main_calls=first.calls if first else 0,
         objects=_objects(cls),
     )
 
@@ -99,7 +102,7 @@ def _traffic(cls: RecordedClass, ceiling: RooflineBandwidth) -> float:
     for configuration in cls.configurations:
         for signature in configuration.signatures:
             size = signature.input_bytes + signature.output_bytes + configuration.parameter_bytes
-            moved += signature.calls * size if size >= 2 * ceiling.cache_bytes else 0
+            moved += signature.counted_calls * size if size >= 2 * ceiling.cache_bytes else 0
             seconds += signature.seconds
     # A class that calls itself is timed only at the outermost call, but every call is counted.
     once = min(1.0, cls.inclusive_seconds / seconds) if seconds > 0 else 1.0
@@ -126,7 +129,8 @@ def _kinds(configuration: RecordedConfiguration) -> list[ScannedConfiguration]:
             seconds=sum(one.seconds for one in calls),
             folder=configuration.folder,
             training=calls[0].training,
-            samples=tuple(Sample(number=one.sample, text=one.text, exact=one.exact) for one in calls),
+            samples=tuple(Sample(number=one.sample, text=one.text, exact=one.exact, calls=one.calls) for one in calls),
+            calls=sum(one.calls for one in calls),
         )
         for calls in kinds.values()
     ]

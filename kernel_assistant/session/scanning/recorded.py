@@ -11,7 +11,7 @@ import msgspec
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import InputSource, KernelTask, Numerics, Workload
-from kernel_assistant.records.scan import Scan, ScannedClass
+from kernel_assistant.records.scan import Sample, Scan, ScannedClass
 from kernel_assistant.store.scans import ScanStore
 
 
@@ -23,12 +23,20 @@ class RecordedTask:
     python: str
 
 
-def from_scan(spec: str, settings: Settings, target: str) -> RecordedTask:
-    """Returns the task for `ID:CLASS` or `last:CLASS`. CLASS is a class name, with its module if two share the name.
+@dataclass(frozen=True)
+class ClassOfScan:
+    """A class of a scan; `number` is that of one of its configurations, "" where none is named."""
 
-    `ID:CLASS#2` is the configuration that took the second most time.
+    scan: Scan
+    row: ScannedClass
+    number: str = ""
 
-    Raises UsageError if there is no such scan or class, or nothing was kept of it.
+
+def class_of_scan(spec: str, settings: Settings) -> ClassOfScan:
+    """Returns the class for `ID:CLASS` or `last:CLASS`. CLASS is a class name, with its module if two share the name.
+
+    `ID:CLASS#2` is the configuration that took the second most time. Raises UsageError if there is no such scan or
+    class.
     """
     number, colon, name = spec.partition(":")
     scan = ScanStore(settings.state_dir).scan(number or "last")
@@ -36,7 +44,32 @@ def from_scan(spec: str, settings: Settings, target: str) -> RecordedTask:
         names = ", ".join(row.name for row in scan.classes[:5]) or "none"
         raise UsageError(f"{spec!r} names no class", f"say --scan {scan.id}:CLASS, with one of: {names}")
     name, _, configuration_number = name.partition("#")
-    return _recorded(scan, _configured(_row(scan, name), configuration_number), settings, target)
+    return ClassOfScan(scan, _row(scan, name), configuration_number)
+
+
+def class_of_task(task: KernelTask, state_dir: Path) -> ClassOfScan | None:
+    """Returns the class that a task's recorded inputs are of; None if they are not recorded or the scan is gone."""
+    folder = Path(task.recording)
+    scans = state_dir / "scans"
+    if not task.recording or not folder.is_relative_to(scans):
+        return None
+    number = folder.relative_to(scans).parts[0]
+    try:
+        scan = ScanStore(state_dir).scan(number)
+    except UsageError:
+        return None
+    kept = (row for row in scan.classes if any(one.folder == task.recording for one in row.configurations))
+    row = next(kept, None)
+    return None if row is None else ClassOfScan(scan, row)
+
+
+def from_scan(spec: str, settings: Settings, target: str) -> RecordedTask:
+    """Returns the task for `ID:CLASS` or `ID:CLASS#2`, else for the configuration that took most time.
+
+    Raises UsageError as `class_of_scan` does, and if nothing was kept of the class.
+    """
+    found = class_of_scan(spec, settings)
+    return _recorded(found.scan, _configured(found.row, found.number), settings, target)
 
 
 def from_file(path: Path, class_name: str, settings: Settings, target: str) -> RecordedTask | None:
@@ -101,10 +134,10 @@ def _recorded(scan: Scan, row: ScannedClass, settings: Settings, target: str) ->
         workloads=tuple(
             Workload(
                 name="recorded" if index == 0 else f"recorded{index + 1}",
-                args=f"recorded({sample.number})[0]",
-                kwargs=f"recorded({sample.number})[1]",
+                args=args,
+                kwargs=kwargs,
             )
-            for index, sample in enumerate(row.samples)
+            for index, (args, kwargs) in enumerate(map(recorded_calls, row.samples))
         ),
         search_path=tuple(entry for entry in dict.fromkeys((*scan.search_path, folder)) if entry),
         module_name=name,
@@ -115,6 +148,11 @@ def _recorded(scan: Scan, row: ScannedClass, settings: Settings, target: str) ->
         installed=row.installed,
     )
     return RecordedTask(task, scan.python)
+
+
+def recorded_calls(sample: Sample) -> tuple[str, str]:
+    """The expressions for positional and keyword arguments of kept inputs."""
+    return f"recorded({sample.number})[0]", f"recorded({sample.number})[1]"
 
 
 def _has_main_guard(tree: ast.Module) -> bool:

@@ -85,8 +85,13 @@ def scan_program(request: ScanRequest, settings: Settings) -> Scan:
         wall_seconds=recording.net_seconds,
         overhead_seconds=recording.overhead_seconds,
         modules_seconds=modules_seconds(recording),
-        calls_seconds=max(recording.calls_seconds - recording.overhead_seconds, 0.0),
+        startup_seconds=recording.startup_seconds,
+        calls_seconds=recording.calls_seconds,
+        loop_seconds=recording.loop_seconds,
+        loop=recording.loop,
+        rounds=recording.rounds,
         runs=tuple(one.recordings[0][1].net_seconds for one in runs if one.recordings),
+        counted_runs=tuple(one.recordings[0][1].counted_seconds for one in runs if one.recordings),
         bandwidth=ceiling.bandwidth,
         notes=tuple(notes),
         applied=applied_now(settings),
@@ -115,11 +120,11 @@ def _note_program(store: ScanStore, runs: list[ProgramRun]) -> None:
 
 
 def _middle(runs: list[ProgramRun]) -> ProgramRun:
-    """Returns the run with the median wall time of those with calls. Raises UsageError if there are none."""
+    """Returns the run with the median time of those with calls. Raises UsageError if there are none."""
     usable = [run for run in runs if run.recordings and run.recordings[0][1].calls]
     if not usable:
         raise explain_nothing(runs[-1])
-    return sorted(usable, key=lambda run: run.recordings[0][1].net_seconds)[(len(usable) - 1) // 2]
+    return sorted(usable, key=lambda run: run.recordings[0][1].counted_seconds)[(len(usable) - 1) // 2]
 
 
 def _notes(ran: ProgramRun, recording: Recording) -> list[str]:

@@ -24,12 +24,15 @@ class ClassChange(Record, frozen=True, kw_only=True):
 
 
 class ScanComparison(Record, frozen=True, kw_only=True):
-    """`before` is the earlier scan's number; `applied` and `removed` are the `FILE:CLASS` that were applied or undone
+    """`before` is the earlier scan's number. Seconds and runs are of the part that counts (`Scan.counted_seconds`),
+    beside them those of the whole program. `applied` and `removed` are the `FILE:CLASS` that were applied or undone
     between the scans."""
 
     before: str
     before_seconds: float
     after_seconds: float
+    before_wall_seconds: float
+    after_wall_seconds: float
     before_runs: tuple[float, ...]
     after_runs: tuple[float, ...]
     applied: tuple[str, ...]
@@ -65,10 +68,12 @@ def compare(before: Scan, after: Scan) -> ScanComparison:
     changes = [_change(one, other, fresh + gone) for one, other in pairs]
     return ScanComparison(
         before=before.id,
-        before_seconds=before.wall_seconds,
-        after_seconds=after.wall_seconds,
-        before_runs=before.runs,
-        after_runs=after.runs,
+        before_seconds=before.counted_seconds,
+        after_seconds=after.counted_seconds,
+        before_wall_seconds=before.wall_seconds,
+        after_wall_seconds=after.wall_seconds,
+        before_runs=before.counted_runs,
+        after_runs=after.counted_runs,
         applied=fresh,
         removed=gone,
         classes=tuple(sorted(changes, key=lambda one: (not one.applied, one.after_seconds - one.before_seconds))),
@@ -91,12 +96,18 @@ def _change(before: ScannedClass, after: ScannedClass, changed: tuple[str, ...])
 
 
 def _warm(row: ScannedClass) -> float:
-    return max(row.inclusive_seconds - row.first_seconds, 0.0)
+    warm = row.inclusive_seconds - row.first_seconds if row.warm_seconds is None else row.warm_seconds
+    return max(warm, 0.0)
 
 
 def _note(before: Scan, after: Scan) -> str:
-    fewest = min(len(before.runs), len(after.runs))
-    if fewest < 3:
+    if (before.loop, before.rounds) != (after.loop, after.rounds):
+        return (
+            f"the two cannot be compared: the loop had {before.rounds} and {after.rounds} rounds without the first; "
+            "`kernel-assistant compare` measures both"
+        )
+    earlier, later = before.counted_runs, after.counted_runs
+    if min(len(earlier), len(later)) < 3:
         return "one run is one sample: a few percent either way are noise; --repeat 5 takes the median of five"
-    low, high = min(before.runs) / max(after.runs), max(before.runs) / min(after.runs)
-    return f"medians of {len(before.runs)} and {len(after.runs)} runs; single runs give {low:.2f} to {high:.2f}×"
+    low, high = min(earlier) / max(later), max(earlier) / min(later)
+    return f"medians of {len(earlier)} and {len(later)} runs; single runs give {low:.2f} to {high:.2f}×"

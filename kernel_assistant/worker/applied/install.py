@@ -31,7 +31,8 @@ Class = TypeVar("Class", bound=type)
 _guards: dict[str, list[Guard]] = {}
 _unused: dict[str, str] = {}
 _lock = ForkSafeLock()
-_switch = {"enabled": True}
+#: `kernel-assistant compare` runs a program without its kernels by this variable.
+_switch = {"enabled": os.environ.get("KERNEL_ASSISTANT_KERNELS", "") != "off"}
 #: Errors of reading a package or finding its class; the original is then kept.
 _UNUSABLE = (ImportError, OSError, ValueError, KeyError, TypeError, AttributeError, RuntimeError, CudaError)
 

@@ -14,9 +14,9 @@ from types import ModuleType
 STARTED_FILE = "started.json"
 
 
-def begin(folder: str) -> None:
+def begin(folder: str, *, outermost: bool = False) -> None:
     """Write a file that shows that this process was reached, and wait for torch. If the folder cannot be written, do
-    nothing."""
+    nothing. With `outermost` only calls outside of all modules are timed."""
     own = os.path.join(folder, str(os.getpid()))
     try:
         os.makedirs(own, mode=0o700)
@@ -24,14 +24,14 @@ def begin(folder: str) -> None:
             json.dump({"argv": list(sys.orig_argv), "executable": sys.executable}, file)
     except OSError:
         return
-    sys.meta_path.insert(0, _TorchFinder(own, time.perf_counter()))
+    sys.meta_path.insert(0, _TorchFinder(own, time.perf_counter(), outermost))
 
 
 class _TorchFinder(importlib.abc.MetaPathFinder):
     """Finds torch as Python would, and installs the recorder after its import."""
 
-    def __init__(self, folder: str, began: float) -> None:
-        self._folder, self._began = folder, began
+    def __init__(self, folder: str, began: float, outermost: bool) -> None:
+        self._folder, self._began, self._outermost = folder, began, outermost
 
     def find_spec(
         self, fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
@@ -52,7 +52,7 @@ class _TorchFinder(importlib.abc.MetaPathFinder):
             torch.__spec__.loader = loader
         from .hooks import install
 
-        install(self._folder, self._began)
+        install(self._folder, self._began, outermost=self._outermost)
 
 
 class _Loader(importlib.abc.Loader):

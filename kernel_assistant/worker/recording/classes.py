@@ -35,6 +35,41 @@ MOST_CONFIGURATIONS = 16
 
 
 @dataclass
+class CallTimes:
+    """Number and seconds of the calls of one kind."""
+
+    calls: int = 0
+    seconds: float = 0.0
+
+
+@dataclass
+class ClassTimes:
+    """Seconds of one class as docs/scan.md defines them; `unserved` is the part of `share` where applied kernels would
+    not run, by reason; `first` is the part of `inclusive` that the first call of each kind took."""
+
+    inclusive: float = 0.0
+    first: float = 0.0
+    own: float = 0.0
+    share: float = 0.0
+    products: float = 0.0
+    unserved: dict[str, float] = field(default_factory=dict)
+
+    def add(self, other: ClassTimes) -> None:
+        self.inclusive += other.inclusive
+        self.first += other.first
+        self.own += other.own
+        self.share += other.share
+        self.products += other.products
+        for reason, seconds in other.unserved.items():
+            self.leave(reason, seconds)
+
+    def leave(self, reason: str, seconds: float) -> None:
+        """Count seconds in which applied kernels would not run; "" is no reason."""
+        if reason:
+            self.unserved[reason] = self.unserved.get(reason, 0.0) + seconds
+
+
+@dataclass
 class ObservedSignature:
     """One kind of call of one configuration. `sample` is the number of its saved inputs, -1 without; `refused` means
     that saving them failed; `objects` are arguments that no kernel accepts."""
@@ -45,13 +80,21 @@ class ObservedSignature:
     input_bytes: int
     training: bool
     calls: int = 0
-    seconds: float = 0.0
+    phases: dict[int, CallTimes] = field(default_factory=dict)
     output_bytes: int = 0
     output: str = ""
     sample: int = -1
     exact: bool = True
     refused: bool = False
     objects: tuple[str, ...] = ()
+
+    def at(self, phase: int) -> CallTimes:
+        return self.phases.get(phase) or self.phases.setdefault(phase, CallTimes())
+
+    def since(self, phase: int) -> CallTimes:
+        """The sum of a phase and all later ones."""
+        phases = [one for number, one in list(self.phases.items()) if number >= phase]
+        return CallTimes(sum(one.calls for one in phases), sum(one.seconds for one in phases))
 
 
 @dataclass
@@ -74,8 +117,8 @@ class ObservedConfiguration:
 
 @dataclass
 class ObservedClass:
-    """One class. Times in seconds as docs/scan.md defines them; `unserved` is the part of `share` where applied kernels
-    would not run, by reason; `first` is the part of `inclusive` that the first call of each kind took."""
+    """One class, with its times in each phase of the program (`rounds.py`). `outermost` counts the calls outside of
+    all modules; `looped_from` is the phase that began with the second of them, 0 without."""
 
     number: int
     cls: type
@@ -84,15 +127,24 @@ class ObservedClass:
     is_container: bool
     is_product: bool
     calls: int = 0
-    inclusive: float = 0.0
-    first: float = 0.0
-    own: float = 0.0
-    share: float = 0.0
-    products: float = 0.0
-    unserved: dict[str, float] = field(default_factory=dict)
+    outermost: int = 0
+    outermost_seconds: float = 0.0
+    looped_from: int = 0
+    phases: dict[int, ClassTimes] = field(default_factory=dict)
     callers: dict[str, int] = field(default_factory=dict)
     configurations: dict[Key, ObservedConfiguration] = field(default_factory=dict)
     uncounted: int = 0
+
+    def at(self, phase: int) -> ClassTimes:
+        return self.phases.get(phase) or self.phases.setdefault(phase, ClassTimes())
+
+    def since(self, phase: int) -> ClassTimes:
+        """The sum of a phase and all later ones."""
+        total = ClassTimes()
+        for number, one in list(self.phases.items()):
+            if number >= phase:
+                total.add(one)
+        return total
 
 
 def describe(cls: type, number: int) -> ObservedClass:

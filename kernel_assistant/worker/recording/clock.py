@@ -22,6 +22,8 @@ class CallClock:
         self.events_used = 0
         self._free: dict[int, list[Any]] = {}
         self._waiting: deque[tuple[Any, Any, Note]] = deque()
+        #: The end of the newest call that was read.
+        self._newest: Any = None
 
     def begin(self, cuda: bool) -> Any:
         if not cuda:
@@ -38,6 +40,22 @@ class CallClock:
         if len(self._waiting) > 64:
             self._read(wait_above=_MOST_WAITING)
 
+    def mark(self, cuda: bool) -> Any:
+        """An event for `since`, None on the CPU. It is not used again."""
+        if not cuda:
+            return None
+        event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
+        event.record()
+        return event
+
+    def since(self, mark: Any) -> float:
+        """Seconds on the device from `mark` to the end of the newest call that was read; 0 where they cannot be
+        compared."""
+        newest = self._newest
+        if mark is None or newest is None or mark.device != newest.device or not mark.query():
+            return 0.0
+        return float(mark.elapsed_time(newest)) * 1e-3
+
     def settle(self) -> None:
         """Read all events, and wait for those that are not complete."""
         self._read(wait_above=0)
@@ -51,8 +69,13 @@ class CallClock:
                 ended.synchronize()
             self._waiting.popleft()
             note(begun.elapsed_time(ended) * 1e-3)
-            if begun.device == ended.device:
-                self._free.setdefault(begun.device.index, []).extend((begun, ended))
+            self._give_back(begun)
+            newest, self._newest = self._newest, ended
+            if newest is not None:
+                self._give_back(newest)
+
+    def _give_back(self, event: Any) -> None:
+        self._free.setdefault(event.device.index, []).append(event)
 
     def _record(self) -> Any:
         """Record an event on the current stream. An event can only be reused on the device on which it was first

@@ -23,6 +23,7 @@ class CallFrame:
         "inside",
         "module",
         "overhead",
+        "phase",
         "signature",
         "target",
         "unserved",
@@ -32,6 +33,7 @@ class CallFrame:
         self.module, self.cls, self.above = module, cls, above
         self.began = self.overhead = 0.0
         self.begun: Any = None
+        self.phase: int = 0 if above is None else above.phase
         self.compiled = False
         self.first = False
         self.inside = False

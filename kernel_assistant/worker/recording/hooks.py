@@ -13,11 +13,12 @@ import torch
 from .recorder import Recorder
 
 
-def install(folder: str, began: float) -> Recorder:
+def install(folder: str, began: float, *, outermost: bool = False) -> Recorder:
     """Begin to record into `folder`; `began` is the process' first `time.perf_counter()`."""
-    recorder = Recorder(folder, began)
+    recorder = Recorder(folder, began, outermost=outermost)
     _replace_call(recorder)
-    _replace_init(recorder)
+    if not outermost:
+        _replace_init(recorder)
     _hide_from_compiler()
     atexit.register(recorder.end, "exit")
     _replace_exit(recorder)

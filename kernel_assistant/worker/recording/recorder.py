@@ -24,7 +24,9 @@ from .classes import (
 from .clock import CallClock, now
 from .constructors import ByIdentity, Constructors
 from .frame import CallFrame, not_eager
+from .notes import call_note, gap_note
 from .objects import objects_of
+from .rounds import Rounds
 from .samples import Samples, main_file
 from .signature import Key, Reader, kind, text
 
@@ -37,13 +39,19 @@ _MATTERS = 0.01
 class _Thread(threading.local):
     top: CallFrame | None = None
     busy = False
+    #: When the call that begins came to the recorder.
+    arrived = 0.0
 
 
 class Recorder:
-    """The recorder of one process. `enter` and `leave` come in pairs; `end` writes for the last time."""
+    """The recorder of one process. `enter` and `leave` come in pairs; `end` writes for the last time.
 
-    def __init__(self, folder: str, began: float) -> None:
+    With `outermost` it times calls outside of all modules only, compiled ones included, and keeps no inputs.
+    """
+
+    def __init__(self, folder: str, began: float, *, outermost: bool = False) -> None:
         self.active = True
+        self.outermost = outermost
         self.folder, self.began = folder, began
         self.classes: dict[type, ObservedClass] = {}
         #: FILE:CLASS of what ran inside torch.compile, and inside torch.jit.script.
@@ -54,9 +62,9 @@ class Recorder:
         self.main = ""
         self.ended = "running"
         self.calls, self.overhead = 0, 0.0
-        self.first_call = self.last_call = 0.0
         self.constructors = Constructors()
         self.clock = CallClock()
+        self.rounds = Rounds(self.clock)
         self.samples = Samples(folder, self.constructors)
         self._configurations = ByIdentity()
         self._compiled_modules = ByIdentity()
@@ -69,19 +77,12 @@ class Recorder:
     def enter(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFrame | None:
         """Begin a call; None if it is not recorded."""
         thread = self._thread
-        if thread.busy or (thread.top is not None and thread.top.compiled):
+        if thread.busy or (thread.top is not None and (self.outermost or thread.top.compiled)):
             return None
-        arrived = now()
+        arrived = thread.arrived = now()
         thread.busy = True
         try:
-            reason = not_eager(module)
-            frame = None if reason else self._frame(module, args, kwargs)
-            if reason:
-                self.skipped[reason] = self.skipped.get(reason, 0) + 1
-                if reason == "torch.compile":
-                    frame = self._compiled_frame(module)
-                elif reason == "torch.jit":
-                    self._note_scripted(module)
+            frame = self._outermost_frame(module) if self.outermost else self._eager_frame(module, args, kwargs)
             if frame is not None:
                 thread.top = frame
                 self._begin(frame, arrived)
@@ -103,7 +104,7 @@ class Recorder:
             self._count(frame, ended)
             if frame.signature is not None and result is not None:
                 self._look_at_result(frame, frame.signature, result)
-            self.last_call = ended
+            self.rounds.leave(ended, self.overhead)
             if frame.above is None and ended >= self._write_at:
                 self._write(wait=False)
             spent = now() - ended
@@ -126,11 +127,38 @@ class Recorder:
         """Stop recording in a forked child, whose calls are not part of this recording."""
         self.active = False
 
-    def _frame(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFrame:
-        cls = self.classes.get(type(module))
+    def _eager_frame(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFrame | None:
+        reason = not_eager(module)
+        if not reason:
+            return self._frame(module, args, kwargs)
+        self.skipped[reason] = self.skipped.get(reason, 0) + 1
+        if reason == "torch.compile":
+            return self._compiled_frame(module)
+        if reason == "torch.jit":
+            self._note_scripted(module)
+        return None
+
+    def _outermost_frame(self, module: Any) -> CallFrame | None:
+        cuda = torch.cuda.is_initialized()  # type: ignore[no-untyped-call]
+        if cuda and torch.cuda.is_current_stream_capturing():
+            return None
+        frame = CallFrame(module, self._class(type(module)), None)
+        frame.begun = cuda
+        self._begin_round(frame)
+        return frame
+
+    def _begin_round(self, frame: CallFrame) -> None:
+        frame.phase = self.rounds.enter(frame.cls, self._thread.arrived, self.overhead, cuda=bool(frame.begun))
+
+    def _class(self, kind: type) -> ObservedClass:
+        cls = self.classes.get(kind)
         if cls is None:
             self.main = self.main or main_file()
-            cls = self.classes[type(module)] = describe(type(module), len(self.classes))
+            cls = self.classes[kind] = describe(kind, len(self.classes))
+        return cls
+
+    def _frame(self, module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> CallFrame:
+        cls = self._class(type(module))
         frame = CallFrame(module, cls, self._thread.top)
         above, owner = frame.above, frame.above
         caller = above.cls.cls.__qualname__ if above else ""
@@ -173,6 +201,8 @@ class Recorder:
         key = (reader.key(args), reader.key(kwargs), bool(frame.module.training))
         device = next(iter(reader.devices - {"cpu"}), configuration.device if configuration else "")
         frame.begun = device == "cuda"
+        if frame.above is None:
+            self._begin_round(frame)
         frame.unserved = self._unserved(frame.module, reader)
         if configuration is None:
             frame.cls.uncounted += 1
@@ -188,6 +218,7 @@ class Recorder:
             configuration.signatures[key] = signature
         frame.first = not signature.calls
         signature.calls += 1
+        signature.at(frame.phase).calls += 1
         frame.signature = signature
         settled = signature.refused or (signature.sample >= 0 and signature.exact)
         if not (settled or folded or frame.cls.is_container):
@@ -217,41 +248,15 @@ class Recorder:
     def _begin(self, frame: CallFrame, arrived: float) -> None:
         frame.begun = None if frame.compiled else self.clock.begin(bool(frame.begun))
         frame.began = now()
-        if not self.first_call:
-            self.first_call = frame.began
         spent = frame.began - arrived
         self.overhead += spent
         if frame.above is not None:
             frame.above.overhead += spent
 
     def _count(self, frame: CallFrame, ended: float) -> None:
-        cls, target = frame.cls, frame.target
-        above = frame.above
-        parent = None if above is None else above.cls
-        signature, outermost, unserved, first = frame.signature, not frame.inside, frame.unserved, frame.first
-        above_unserved = "" if above is None else above.unserved
-
-        def note(seconds: float) -> None:
-            with self._lock:
-                if outermost:
-                    cls.inclusive += seconds
-                    cls.first += seconds if first else 0.0
-                cls.own += seconds
-                target.share += seconds
-                if cls.is_product:
-                    target.products += seconds
-                if unserved:
-                    target.unserved[unserved] = target.unserved.get(unserved, 0.0) + seconds
-                if parent is not None:
-                    parent.own -= seconds
-                    parent.share -= seconds
-                    if above_unserved:
-                        parent.unserved[above_unserved] = parent.unserved.get(above_unserved, 0.0) - seconds
-                if signature is not None:
-                    signature.seconds += seconds
-
-        cls.calls += 1
+        frame.cls.calls += 1
         self.calls += 1
+        note = call_note(frame, self._lock)
         self.clock.end(frame.begun, ended - frame.began - frame.overhead, note)
 
     def _look_at_result(self, frame: CallFrame, signature: ObservedSignature, result: Any) -> None:
@@ -273,26 +278,11 @@ class Recorder:
             if above.begun is not None:
                 around.append(above)
             above = above.above
-        if begun is None or not around:
-            return
-        inner = around[0]
-
-        def note(seconds: float) -> None:
-            with self._lock:
-                inner.cls.own -= seconds
-                inner.cls.share -= seconds
-                if inner.unserved:
-                    inner.cls.unserved[inner.unserved] = inner.cls.unserved.get(inner.unserved, 0.0) - seconds
-                for frame in around:
-                    frame.cls.inclusive -= 0.0 if frame.inside else seconds
-                    frame.cls.first -= seconds if frame.first and not frame.inside else 0.0
-                    if frame.signature is not None:
-                        frame.signature.seconds -= seconds
-
-        self.clock.end(begun, 0.0, note)
+        if begun is not None and around:
+            self.clock.end(begun, 0.0, gap_note(around, self._lock))
 
     def _matters(self, cls: ObservedClass) -> bool:
-        return cls.share > _MATTERS * (now() - self.began)
+        return sum(one.share for one in list(cls.phases.values())) > _MATTERS * (now() - self.began)
 
     def _write(self, *, wait: bool) -> None:
         try:

@@ -11,6 +11,7 @@ import torch
 
 from .classes import ObservedClass, ObservedConfiguration, ObservedSignature, is_installed
 from .clock import now
+from .rounds import loop_of
 from .samples import folder_name, write_file
 
 if TYPE_CHECKING:
@@ -20,7 +21,11 @@ FILE = "recording.json"
 
 
 def write(recorder: Recorder) -> None:
-    """Replace the file with the current state."""
+    """Replace the file with the current state. Seconds of classes are those of the loop without its first round; those
+    of all calls where there is no loop."""
+    classes = [cls for cls in list(recorder.classes.values()) if cls.calls]
+    rounds, loop = recorder.rounds, loop_of(classes)
+    phase = loop.looped_from if loop else 0
     document = {
         "version": 1,
         "pid": os.getpid(),
@@ -32,7 +37,11 @@ def write(recorder: Recorder) -> None:
         "clock": "cuda events" if recorder.clock.events_used else "cpu",
         "device": _device(recorder),
         "wall_seconds": now() - recorder.began,
-        "calls_seconds": recorder.last_call - recorder.first_call,
+        "startup_seconds": rounds.starts[0].moment - recorder.began if rounds.starts else 0.0,
+        "calls_seconds": rounds.span(0),
+        "loop_seconds": rounds.span(phase) if loop else 0.0,
+        "loop": loop.cls.__name__ if loop else "",
+        "rounds": loop.outermost - 1 if loop else 0,
         "overhead_seconds": recorder.overhead,
         "calls": recorder.calls,
         "ended": recorder.ended,
@@ -41,12 +50,13 @@ def write(recorder: Recorder) -> None:
         "compiled": sorted(recorder.compiled),
         "scripted": sorted(recorder.scripted),
         "search_path": _own_folders(),
-        "classes": [_class(cls) for cls in list(recorder.classes.values()) if cls.calls],
+        "classes": [_class(cls, phase) for cls in classes],
     }
     write_file(os.path.join(recorder.folder, FILE), json.dumps(document).encode())
 
 
-def _class(cls: ObservedClass) -> dict[str, Any]:
+def _class(cls: ObservedClass, phase: int) -> dict[str, Any]:
+    times = cls.since(phase)
     return {
         "name": cls.cls.__name__,
         "qualname": cls.cls.__qualname__,
@@ -54,36 +64,39 @@ def _class(cls: ObservedClass) -> dict[str, Any]:
         "path": cls.path,
         "installed": bool(cls.path) and is_installed(cls.path),
         "calls": cls.calls,
-        "inclusive_seconds": cls.inclusive,
-        "first_seconds": cls.first,
-        "own_seconds": cls.own,
-        "share_seconds": cls.share,
-        "products_seconds": cls.products,
-        "unserved_seconds": {reason: seconds for reason, seconds in cls.unserved.items() if seconds > 0},
+        "inclusive_seconds": times.inclusive,
+        "first_seconds": cls.since(0).first,
+        "warm_seconds": times.inclusive - times.first,
+        "own_seconds": times.own,
+        "share_seconds": times.share,
+        "products_seconds": times.products,
+        "unserved_seconds": {reason: seconds for reason, seconds in times.unserved.items() if seconds > 0},
         "callers": dict(cls.callers),
         "container": cls.is_container,
         "uncounted": cls.uncounted,
-        "configurations": [_configuration(cls, one) for one in list(cls.configurations.values())],
+        "configurations": [_configuration(cls, one, phase) for one in list(cls.configurations.values())],
     }
 
 
-def _configuration(cls: ObservedClass, configuration: ObservedConfiguration) -> dict[str, Any]:
+def _configuration(cls: ObservedClass, configuration: ObservedConfiguration, phase: int) -> dict[str, Any]:
     return {
         "folder": folder_name(cls, configuration),
         "parameter_bytes": configuration.bytes,
         "kept": configuration.kept,
         "notes": list(configuration.notes),
-        "signatures": [_signature(one) for one in list(configuration.signatures.values())],
+        "signatures": [_signature(one, phase) for one in list(configuration.signatures.values())],
     }
 
 
-def _signature(signature: ObservedSignature) -> dict[str, Any]:
+def _signature(signature: ObservedSignature, phase: int) -> dict[str, Any]:
+    counted = signature.since(phase)
     return {
         "text": signature.text,
         "kind": signature.kind,
         "output": signature.output,
         "calls": signature.calls,
-        "seconds": signature.seconds,
+        "counted_calls": counted.calls,
+        "seconds": counted.seconds,
         "training": signature.training,
         "input_bytes": signature.input_bytes,
         "output_bytes": signature.output_bytes,

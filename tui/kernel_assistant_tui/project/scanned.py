@@ -34,7 +34,7 @@ def _of(scan: Scan, root: Path) -> Scanned:
         path = Path(row.path)
         of_library = ours and row.installed and bool(row.folder)
         if row.path and (of_library or (not row.installed and path.is_relative_to(root))):
-            ranks[(row.path, row.qualname)] = Rank(position, row.share_seconds / scan.wall_seconds)
+            ranks[(row.path, row.qualname)] = Rank(position, row.share_seconds / scan.counted_seconds)
         if row.path and of_library:
             installed.setdefault(path, set()).add(row.qualname)
     return Scanned(ranks, {path: frozenset(names) for path, names in installed.items()})

@@ -10,16 +10,17 @@ import sys
 
 _FOLDER = "KERNEL_ASSISTANT_SCAN"
 _CHILDREN = "KERNEL_ASSISTANT_SCAN_CHILDREN"
+_OUTERMOST = "KERNEL_ASSISTANT_SCAN_OUTERMOST"
 _PATH = "PYTHONPATH"
 
 
 def _begin() -> None:
     here = os.path.dirname(os.path.abspath(__file__))
     sys.path[:] = [entry for entry in sys.path if os.path.abspath(entry or ".") != here]
-    folder = os.environ.get(_FOLDER, "")
+    folder, outermost = os.environ.get(_FOLDER, ""), bool(os.environ.get(_OUTERMOST))
     if not os.environ.get(_CHILDREN):
         entries = [entry for entry in os.environ.get(_PATH, "").split(os.pathsep) if entry != here]
-        for name in (_FOLDER, _CHILDREN):
+        for name in (_FOLDER, _CHILDREN, _OUTERMOST):
             os.environ.pop(name, None)
         if any(entries):
             os.environ[_PATH] = os.pathsep.join(entries)
@@ -38,7 +39,7 @@ def _begin() -> None:
     spec.loader.exec_module(module)
     from kernel_assistant_recording.boot import begin
 
-    begin(folder)
+    begin(folder, outermost=outermost)
 
 
 def _run_hidden() -> None:

@@ -1,0 +1,56 @@
+"""Says which calls of a scanned program the applied kernels of a class leave to the original."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable
+
+from kernel_assistant.errors import UsageError
+from kernel_assistant.records import KernelTask
+from kernel_assistant.records.scan import ScannedConfiguration
+from kernel_assistant.session.scanning.recorded import class_of_task, recorded_calls
+from kernel_assistant.store import JobRow, Store
+
+#: What identifies a configuration: the folder of its recording, and the arguments that its task takes from there.
+Identity = tuple[str, ...]
+
+
+def configuration_of(task: KernelTask) -> Identity:
+    """The recorded calls that a task is about."""
+    return (task.recording, *(workload.args for workload in task.workloads))
+
+
+def left_to_original(store: Store, rows: Iterable[JobRow]) -> str:
+    """Returns which calls run the original once the jobs `rows`, which are of one class, are applied too; "" if their
+    inputs are not recorded, or if every configuration of the scan has kernels."""
+    jobs = list(rows)
+    found = class_of_task(jobs[0].task, store.state_dir)
+    if found is None:
+        return ""
+    served = {configuration_of(row.task) for row in (*jobs, *_applied(store, jobs[0]))}
+    missing = [one for one in found.row.configurations if _identity(one) not in served]
+    if not missing:
+        return ""
+    calls = sum(one.calls for one in missing)
+    share = f", {calls} of {found.row.calls} calls" if calls else ""
+    spec = f"{found.scan.id}:{found.row.key}"
+    return (
+        f"{len(missing)} of {len(found.row.configurations)} configurations of {found.row.name} in scan {found.scan.id} "
+        f"have no applied job{share}: kernel-assistant optimize --scan {spec}, then apply {spec}"
+    )
+
+
+def _identity(one: ScannedConfiguration) -> Identity:
+    return (one.folder, *(args for args, _ in map(recorded_calls, one.samples)))
+
+
+def _applied(store: Store, row: JobRow) -> list[JobRow]:
+    """The jobs that are applied to the same class."""
+    rows = []
+    for edit in store.edits():
+        if json.loads(edit.document)["class"] == row.task.class_name:
+            try:
+                rows.append(store.job(edit.job))
+            except UsageError:
+                continue  # the history was rebuilt without it
+    return [one for one in rows if one.task.path == row.task.path]

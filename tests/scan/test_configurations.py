@@ -1,0 +1,75 @@
+"""A class with several configurations: each gets a job, apply puts all in, and all calls of the program are served."""
+
+from __future__ import annotations
+
+import json
+import sys
+
+import pytest
+
+pytestmark = [pytest.mark.programs, pytest.mark.slow]
+
+PROGRAM = """
+import torch
+from torch import nn
+
+
+class Norm(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.weight = nn.Parameter(torch.rand(width))
+
+    def forward(self, x, scale=1.0):
+        return torch.tanh(x * self.weight * scale) + x
+
+
+if __name__ == "__main__":
+    torch.manual_seed(0)
+    wide, narrow = Norm(96).eval(), Norm(64).eval()
+    with torch.no_grad():
+        for _ in range(4):
+            results = wide(torch.ones(8, 96)), narrow(torch.ones(8, 64)), narrow(torch.ones(8, 64), scale=2.0)
+    print(sum(float(each.double().sum()) for each in results))
+"""
+CALLS = 12
+
+
+def test_every_configuration_is_optimized_applied_and_served(write, run, scan, monkeypatch):
+    monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "1")
+    write("net.py", PROGRAM)
+    (row,) = scan(sys.executable, "net.py")["classes"]
+    assert row["calls"] == CALLS and len(row["more"]) == 2
+    assert [row["main_calls"], *(one["calls"] for one in row["more"])] == [4, 4, 4]
+
+    done = run("optimize", "--scan", "last:Norm", "--json", "--budget", "600s", "--no-free-wins")
+    assert done.returncode == 0, done.stderr
+    found = json.loads(done.stdout)
+    parts = found["configurations"]
+    assert [part["number"] for part in parts] == [1, 2, 3] and len({part["job"] for part in parts}) == 3
+    assert not any(part["failure"] for part in parts), done.stderr
+    assert found["calls"] == CALLS and found["job"] == int(parts[0]["job"]) and found["outcome"] == parts[0]["outcome"]
+    assert found["served_calls"] == sum(part["served_calls"] for part in parts)
+    jobs = [part["job"] for part in parts]
+
+    applied = run("apply", "1:Norm", "--force", "--json")
+    assert applied.returncode == 0, applied.stderr
+    assert json.loads(applied.stdout)["jobs"] == jobs and json.loads(applied.stdout)["diff"]
+
+    measured = run("compare", "--repeat", "1", "--json")
+    assert measured.returncode == 0, measured.stderr
+    (norm,) = json.loads(measured.stdout)["classes"]
+    assert (norm["kernel"], norm["fallbacks"]) == (CALLS, {})
+    assert json.loads(measured.stdout)["difference"] == ""
+    assert run("undo", "last").returncode == 0
+
+
+def test_one_configuration_can_be_named_and_a_file_means_all(write, run, scan, monkeypatch):
+    monkeypatch.setenv("KERNEL_ASSISTANT_TURNS", "1")
+    path = write("net.py", PROGRAM)
+    scan(sys.executable, "net.py")
+    one = json.loads(run("optimize", "--scan", "last:Norm#2", "--json", "--detach", "--no-free-wins").stdout)
+    assert one.keys() == {"job"}
+    several = json.loads(run("optimize", f"{path}:Norm", "--json", "--detach", "--budget", "30s").stdout)
+    assert len(several["jobs"]) == 3
+    for job in (one["job"], *several["jobs"]):
+        run("cancel", job)
