@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_assistant.generator.ir.expr import Axis, Expr, Load, Op, Reduce
+from kernel_assistant.generator.ir.expr import Axis, Expr, Load, Op, Reduce, children
 from kernel_assistant.generator.loops.nest import Access, LoopNest, accesses
 from kernel_assistant.generator.loops.passes import Pass, joint_reduce
 from kernel_assistant.generator.lower.lower import Output
@@ -144,19 +144,25 @@ class PassReductions:
             body.names[id(reduce)] = f"{prefix}r{self.number(reduce)}{suffix}"
         for kind, x, first, reduce in self.pairs:
             name = f"{prefix}j{self.number(reduce)}{suffix}"
-            sum_text = f"({name}.mean * {name}.count)"
-            body.names[id(first)] = sum_text if kind == "m2" else f"{name}.top"
             if kind == "m2":
-                # Not the sum divided again: a mean of equal values is that value, as in PyTorch.
-                body.names[id(_mean_within(reduce, first))] = f"{name}.mean"
-            body.names[id(reduce)] = f"{name}.m2" if kind == "m2" else f"{name}.total"
+                self._take_moments(body, name, first, reduce)
+            else:
+                body.names[id(first)], body.names[id(reduce)] = f"{name}.top", f"{name}.total"
             assert x.ctype == reduce.ctype
 
-
-def _mean_within(squares: Reduce, total: Reduce) -> Expr:
-    """The mean that a joint reduction subtracts before squaring; the reduction itself if it is written in another
-    form.
-    """
-    square = squares.arg
-    mean = square.args[1] if isinstance(square, Op) and len(square.args) == 2 else None
-    return mean if isinstance(mean, Op) and mean.args[0] is total else squares
+    def _take_moments(self, body: StatementWriter, name: str, total: Reduce, squares: Reduce) -> None:
+        """Name the moments in the variable `name`, of values that are measured from the first of their row or from
+        0."""
+        body.names[id(total)] = f"({name}.mean * {name}.count)"
+        body.names[id(squares)] = f"{name}.m2"
+        mean = squares.arg.args[1] if isinstance(squares.arg, Op) and len(squares.arg.args) == 2 else None
+        if not isinstance(mean, Op):
+            return
+        if mean.args[0] is total:
+            body.names[id(mean)] = f"{name}.mean"
+            return
+        # Not the sum divided again: a mean of equal values is that value, as in PyTorch.
+        body.names[id(mean.args[1])] = f"{name}.mean"
+        # These are about the mean before it was rounded.
+        readers = [expr for expr in self.nest.program.exprs if squares in children(expr)]
+        body.names.update((id(reader), f"{name}.m2") for reader in readers)
