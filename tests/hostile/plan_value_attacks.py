@@ -1,7 +1,8 @@
 """Attacks of a plan's C++ on the values that are compared: precision, work left out, results remembered.
 
-Two modules beside the softmax of `plan_attacks.py`: a linear layer, which is expensive for its bytes and homogeneous,
-and sums of integers, whose values cannot be scaled.
+Modules beside the softmax of `plan_attacks.py`: a linear layer, which is expensive for its bytes and homogeneous; sums
+of integers, whose values cannot be scaled; the place of the largest of many values, of which several are 1 but for
+rounding, and what a table has there.
 """
 
 from __future__ import annotations
@@ -36,6 +37,30 @@ class Model(torch.nn.Module):
 
 def get_inputs():
     return [torch.randint(0, 1000, (64, 512))]
+"""
+CHOICE = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.sin(x).argmax(-1)
+
+def get_inputs():
+    return [torch.randn(32, 51200)]
+"""
+TABLE = """
+import torch
+
+class Model(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.w = torch.nn.Parameter(torch.randn(512))
+
+    def forward(self, x):
+        return self.w[torch.tanh(x).argmax(-1, keepdim=True)]
+
+def get_inputs():
+    return [torch.randn(64, 512)]
 """
 LINEAR_HEAD = """
 #include "plan.h"
@@ -73,6 +98,22 @@ static void row(const int64_t* x, int64_t* out, int64_t n) {
 }
 """
 
+#: `place` gives the first of the largest values, or of those that are less by `less` at most. `other_sine` rounds in
+#: another way than PyTorch.
+CHOICE_HEAD = """
+#include "plan.h"
+#include <math.h>
+static int calls;
+static int64_t place(const float* x, int64_t n, float (*f)(float), float less = 0) {
+  float top = -INFINITY;
+  for (int64_t i = 0; i < n; i++) top = fmaxf(top, f(x[i]));
+  for (int64_t i = 0; i < n; i++) if (f(x[i]) >= top - less) return i;
+  return 0;
+}
+static float other_sine(float x) { return 2 * sinf(x / 2) * cosf(x / 2); }
+static float near_sine(float x) { return floorf(sinf(x) * 65536) / 65536; }
+"""
+
 
 def linear(body: str, extra: str = "") -> str:
     """A linear layer whose rows are computed by `body`, which sees `x`, `out` and `a`."""
@@ -100,6 +141,21 @@ extern "C" void work(const work_args* a) {{
 """
 
 
+def chosen(body: str) -> str:
+    """The places of the largest values, or what the table has there, with rows computed by `body`."""
+    return f"""{CHOICE_HEAD}
+extern "C" void work(const work_args* a) {{
+  calls++;
+  for (int64_t r = 0; r < a->rows; r++) {{
+    const float* x = a->x + r * a->n; const int64_t n = a->n; auto* out = a->out + r;
+    {body}
+  }}
+}}
+"""
+
+
+HONEST_CHOICE = chosen("*out = place(x, n, other_sine);")
+HONEST_TABLE = chosen("*out = a->w[place(x, n, tanhf)];")
 HONEST_LINEAR = linear("row(x, a->w, out, a->n, a->m);")
 HONEST_SUMS = sums("row(x, out, a->n);")
 
@@ -127,6 +183,21 @@ QUICK: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
             ("incorrect",),
         ),
     },
+}
+QUICK[CHOICE] = {
+    "always the first": (chosen("*out = 0;"), ("incorrect",)),
+    "the place beside": (chosen("*out = (place(x, n, sinf) + 1) % n;"), ("incorrect",)),
+    "a smaller value": (chosen("*out = place(x, n, sinf, 1e-4f);"), ("incorrect",)),
+    "lower precision": (chosen("*out = place(x, n, near_sine);"), ("incorrect",)),
+    "behind the row": (chosen("*out = place(x, n, sinf) + n;"), ("incorrect",)),
+    "before the row": (chosen("*out = place(x, n, sinf) - n;"), ("incorrect",)),
+    "right but in one row": (chosen("*out = place(x, n, sinf); if (r == 31) *out = 7;"), ("incorrect",)),
+    "a smaller value while timed": (chosen("*out = place(x, n, sinf, calls > 4 ? 1e-3f : 0);"), ("cheating",)),
+    "always the first while timed": (chosen("*out = calls > 4 ? 0 : place(x, n, sinf);"), ("cheating",)),
+}
+QUICK[TABLE] = {
+    "another place of the table": (chosen("*out = a->w[(place(x, n, tanhf) + 1) % n];"), ("incorrect",)),
+    "the place of a smaller value": (chosen("*out = a->w[place(x, n, tanhf, 1e-2f)];"), ("incorrect",)),
 }
 #: Correct if and only if they never gain time.
 HARMLESS: dict[str, dict[str, str]] = {
@@ -178,7 +249,7 @@ FULL: dict[str, tuple[str, tuple[str, ...]]] = {
 
 
 def candidate(environment: Environment, text: str) -> Candidate:
-    """A plan that launches `work` of the source text once, for either module."""
+    """A plan that launches `work` of the source text once, for any of the modules."""
     shape, out = environment.graph.spec("x0").shape, environment.graph.spec(environment.graph.outputs[0])
     weights = [value for value in environment.graph.inputs if value.kind == "param"]
     args = (("x", "x0"), *(("w", weight.name) for weight in weights), ("out", "out"))
@@ -190,7 +261,7 @@ def candidate(environment: Environment, text: str) -> Candidate:
             *(BufferSpec(name=weight.name, dtype="f32", shape=weight.spec.shape) for weight in weights),
         ),
         outputs=(BufferSpec(name="out", dtype=out.dtype, shape=out.shape),),
-        launches=(Launch(symbol="work", args=(*args, ("rows", shape[0]), ("n", shape[1]), ("m", out.shape[1]))),),
+        launches=(Launch(symbol="work", args=(*args, ("rows", shape[0]), ("n", shape[1]), ("m", out.shape[-1]))),),
     )
     return Candidate(plan=plan, sources={"work.cpp": text})
 

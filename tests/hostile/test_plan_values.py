@@ -15,19 +15,24 @@ from kernel_assistant.targets.base import DeviceFacts
 from tests.hostile.plan_attacks import HONEST
 from tests.hostile.plan_task import opened_text, softmax_candidate, softmax_text
 from tests.hostile.plan_value_attacks import (
+    CHOICE,
     HARMLESS,
+    HONEST_CHOICE,
     HONEST_LINEAR,
     HONEST_SUMS,
+    HONEST_TABLE,
     KEPT,
     LINEAR,
     QUICK,
     STRICT,
     SUMS,
+    TABLE,
     candidate,
     prepared,
 )
 
-NAMES = {LINEAR: "linear", SUMS: "sums"}
+NAMES = {LINEAR: "linear", SUMS: "sums", CHOICE: "choice", TABLE: "table"}
+HONEST_ONES = {LINEAR: HONEST_LINEAR, SUMS: HONEST_SUMS, CHOICE: HONEST_CHOICE, TABLE: HONEST_TABLE}
 SOFTMAX = softmax_text(32, 4096)
 
 
@@ -65,7 +70,7 @@ def of_all(attacks: dict[str, dict[str, object]]) -> list[object]:
     return [pytest.param(text, name, id=f"{NAMES[text]}: {name}") for text, named in attacks.items() for name in named]
 
 
-@pytest.mark.parametrize(("text", "source"), [(LINEAR, HONEST_LINEAR), (SUMS, HONEST_SUMS)], ids=["linear", "sums"])
+@pytest.mark.parametrize(("text", "source"), HONEST_ONES.items(), ids=map(NAMES.get, HONEST_ONES))
 def test_honest_kernel_is_correct(environments: dict[str, Environment], text: str, source: str) -> None:
     environment = environments[text]
     for tier in (Tier.verify, Tier.quick, Tier.full):

@@ -40,9 +40,9 @@ def _affine(
 
 
 def _normalized(expr: Expr, axes: Axes, eps: float) -> Expr:
-    mean, squares = moments(expr, axes)
-    scale = op("ka_rsqrt({0} / {1} + {2})", squares, number(expr, dim_size(axes)), number(expr, eps))
-    return op("({0} - {1}) * {2}", expr, mean, scale)
+    found = moments(expr, axes)
+    scale = op("ka_rsqrt({0} / {1} + {2})", found.squares, number(expr, dim_size(axes)), number(expr, eps))
+    return found.centred(expr, scale)
 
 
 def _normalized_rank(context: Context) -> int:
@@ -86,10 +86,10 @@ def _group_moments(context: Context) -> tuple[TensorExpr, ...]:
         raise Unsupported(f"{context.node.op} with a free number of channels")
     dims = regroup(value.dims, (dim_size(value.dims[0]), groups, channels // groups, rest))
     axes = (*dims[2], *dims[3])
-    mean, squares = moments(value.expr, axes)
-    eps = number(squares, context.number(2, "eps", 1e-5))
-    scale = op("ka_rsqrt({0} / {1} + {2})", squares, number(squares, dim_size(axes)), eps)
-    return tuple(context.result(expr, dims[:2]) for expr in (mean, scale))
+    found = moments(value.expr, axes)
+    eps = number(found.squares, context.number(2, "eps", 1e-5))
+    scale = op("ka_rsqrt({0} / {1} + {2})", found.squares, number(found.squares, dim_size(axes)), eps)
+    return tuple(context.result(expr, dims[:2]) for expr in (found.mean, scale))
 
 
 def _by_moments(context: Context) -> TensorExpr:
@@ -162,10 +162,10 @@ def _moving_batch_norm(context: Context) -> tuple[TensorExpr, ...]:
         return (found, *kept, *kept)
     channels = [place for place in range(len(value.dims)) if place != 1]
     axes = axes_of(value, channels)
-    mean, squares = moments(value.expr, axes)
-    count = dim_size(axes)
+    batch, count = moments(value.expr, axes), dim_size(axes)
+    mean, squares = batch.mean, batch.squares
     deviation = op("ka_rsqrt({0} / {1} + {2})", squares, number(squares, count), number(squares, eps))
-    expr = op("({0} - {1}) * {2}", value.expr, mean, deviation)
+    expr = batch.centred(value.expr, deviation)
     found = _affine(context, expr, value.dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
     unbiased = op("{0} / ({1} - 1)", squares, number(squares, count))
     per_channel, moved = (value.dims[1],), []

@@ -2,11 +2,30 @@
 
 from __future__ import annotations
 
-from kernel_assistant.generator.ir.expr import COMPUTE, Axes, Const, Expr, Op, Reduce, TensorExpr
+from dataclasses import dataclass
+
+from kernel_assistant.generator.ir.expr import (
+    COMPUTE,
+    Axes,
+    Const,
+    Expr,
+    Op,
+    PrefixScan,
+    Reduce,
+    TensorExpr,
+    Window,
+    ordered,
+    resolve,
+)
 from kernel_assistant.generator.ir.sizes import Size
 from kernel_assistant.generator.lower.context import Context, cast, dim_size
 from kernel_assistant.generator.lower.movement.views import dimension
+from kernel_assistant.generator.lower.moving import move
+from kernel_assistant.generator.lower.positions import Position
 from kernel_assistant.records.graph import Operand
+
+#: In shorter rows a function of one more element, beside vectors of them, counts.
+LONG_ENOUGH = 256
 
 
 def op(text: str, *args: Expr) -> Expr:
@@ -43,12 +62,64 @@ def mean_of(expr: Expr, axes: Axes) -> Expr:
     return op("{0} / {1}", reduce_over("sum", expr, axes), number(expr, dim_size(axes)))
 
 
-def moments(expr: Expr, axes: Axes) -> tuple[Expr, Expr]:
-    """Mean and Σ(x - mean)²; one pass can compute the second together with the sum."""
-    total = reduce_over("sum", expr, axes)
-    mean = op("{0} / {1}", total, number(expr, dim_size(axes)))
-    joint = ("m2", expr, total) if isinstance(total, Reduce) else None
-    return mean, reduce_over("sum", op("ka_square({0} - {1})", expr, mean), axes, joint)
+@dataclass(frozen=True, slots=True)
+class Moments:
+    """Mean and Σ(x - mean)² over axes. The mean is `mean` + `rest`: what rounding it to its type left out is None where
+    the values are not measured from the first of their row."""
+
+    mean: Expr
+    rest: Expr | None
+    squares: Expr
+
+    def centred(self, expr: Expr, scale: Expr) -> Expr:
+        """(expr - mean) · scale. The rest of the mean costs nothing where products and sums are fused."""
+        if self.rest is None:
+            return op("({0} - {1}) * {2}", expr, self.mean, scale)
+        return op("({0} - {1}) * {2} - {3}", expr, self.mean, scale, op("{0} * {1}", self.rest, scale))
+
+
+def moments(expr: Expr, axes: Axes) -> Moments:
+    """One pass can compute both moments together.
+
+    Values are summed as differences from the first one of their row, so that no digits are lost where the mean is large
+    beside the deviations (Chan, Golub, LeVeque, "Algorithms for Computing the Sample Variance", 1983): float32 sums of
+    values near 1e5 err by more than the mean may. What the mean's own rounding adds to the squares is taken off again:
+    Σ(x - mean)² = Σ(x - mean - rest)² + n·rest².
+    """
+    first, count = first_of(expr, axes), number(expr, dim_size(axes))
+    if first is None:
+        total = reduce_over("sum", expr, axes)
+        mean = op("{0} / {1}", total, count)
+        return Moments(mean, None, _squares(expr, mean, expr, total, axes))
+    apart = op("{0} - {1}", expr, first)
+    total = Reduce(expr.ctype, "sum", apart, axes)
+    step = op("{0} / {1}", total, count)
+    mean = op("{0} + {1}", first, step)
+    rest = op("{0} - ({1} - {2})", step, mean, first)
+    squares = op("{0} - {1} * ka_square({2})", _squares(expr, mean, apart, total, axes), count, rest)
+    return Moments(mean, rest, op("ka_max({0}, {1})", squares, number(expr, 0)))
+
+
+def _squares(expr: Expr, mean: Expr, summed: Expr, total: Expr, axes: Axes) -> Expr:
+    joint = ("m2", summed, total) if isinstance(total, Reduce) else None
+    return reduce_over("sum", op("ka_square({0} - {1})", expr, mean), axes, joint)
+
+
+def first_of(expr: Expr, axes: Axes) -> Expr | None:
+    """The value at the first position along `axes`; None if it would cost as much as a short row, or is not at hand."""
+    inside = ordered([expr])
+    if dim_size(axes) in (0, 1) or any(isinstance(part, PrefixScan | Window) for part in inside):
+        return None
+    size = dim_size(axes)
+    if isinstance(size, int) and size < LONG_ENOUGH and any(_slow(part) for part in inside):
+        return None
+    for axis in resolve(axes):
+        expr = move(expr, (axis,), Position())
+    return expr
+
+
+def _slow(expr: Expr) -> bool:
+    return isinstance(expr, Op) and "ka_" in expr.text
 
 
 def exponentials(expr: Expr, axes: Axes) -> tuple[Expr, Expr, Expr]:

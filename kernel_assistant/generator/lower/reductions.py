@@ -110,16 +110,17 @@ def _variance(root: bool, with_mean: bool) -> Lowering:
         value = context.value(context.node.args[0])
         places = places_of(context, dim, len(value.dims))
         axes = axes_of(value, places)
-        mean, squares = moments(value.expr, axes)
+        found = moments(value.expr, axes)
+        mean = found.mean
         below = op(
             "ka_max({0}, {1})",
             op("{0} - {1}", number(mean, dim_size(axes)), number(mean, correction)),
             number(mean, 0),
         )
-        spread = op("ka_sqrt({0} / {1})" if root else "{0} / {1}", squares, below)
+        spread = op("ka_sqrt({0} / {1})" if root else "{0} / {1}", found.squares, below)
         dims = reduced_dims(value, places, keep)
-        found = context.result(spread, dims, value.dtype)
-        return (found, context.result(mean, dims, value.dtype)) if with_mean else found
+        result = context.result(spread, dims, value.dtype)
+        return (result, context.result(mean, dims, value.dtype)) if with_mean else result
 
     return lower
 

@@ -20,7 +20,6 @@ from ..opening.open_steps import tensors_of
 from ..opening.open_task import OpenTask
 from ..process.worker_errors import first_line, is_out_of_memory
 from ..verifying.cases import Case, fresh_seed
-from ..verifying.numerics import compare
 from ..verifying.verification import ExpectedOutputs, WorstErrors, expect
 from .free_changes import COMPILE, Change, changes_for, compiled, scopes
 
@@ -112,8 +111,8 @@ class FreeWins:
         errors, results = WorstErrors(), []
         # The new values of buffers come after the outputs and are not compared here.
         users = len(expected.reference) - len(self.task.held.written)
-        for got, reference, want in _paired(outputs, expected.reference[:users], expected.want[:users]):
-            results.append(compare(got, reference, want, self._numerics))
+        for position, got in enumerate(_alike(outputs, expected.reference[:users])):
+            results.append(expected.compare(position, got, self._numerics))
             errors.add(results[-1], got.dtype)
         passes = all(result.passed for result in results)
         return {"passes": passes, "error_vs_fp64": errors.error, "error_ratio": errors.ratio}
@@ -197,15 +196,12 @@ def _write(chosen: list[Change]) -> str:
     return chosen[0].write if len(chosen) == 1 else " + ".join(change.name for change in chosen)
 
 
-def _paired(
-    outputs: list[torch.Tensor], references: list[torch.Tensor], wants: list[torch.Tensor]
-) -> list[tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
-    """Triples (output, PyTorch's output, float64 output). Raises ValueError if they differ in kind."""
-    rows = list(zip(outputs, references, wants, strict=True))
-    for got, reference, _ in rows:
+def _alike(outputs: list[torch.Tensor], references: list[torch.Tensor]) -> list[torch.Tensor]:
+    """The outputs. Raises ValueError if they differ in kind from PyTorch's."""
+    for got, reference in zip(outputs, references, strict=True):
         if (got.dtype, got.shape) != (reference.dtype, reference.shape):
             raise ValueError(f"an output is {got.dtype} {list(got.shape)}, not {reference.dtype}")
-    return rows
+    return outputs
 
 
 def _expected_seconds(subjects: list[TimedSubject], block_seconds: float) -> float:

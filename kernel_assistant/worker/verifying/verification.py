@@ -16,6 +16,8 @@ from ..process.worker_errors import TaskError
 from ..running.buffer_sets import BufferSets
 from ..running.runner_client import CandidateFailure, RunnerClient
 from .cases import Case
+from .choice_bounds import compare_choice
+from .choices import Choice, paired, watched
 from .numerics import OutputComparison, compare
 
 if TYPE_CHECKING:
@@ -26,7 +28,8 @@ POISONS = (0xFF, 0x7B)
 
 @dataclass
 class ExpectedOutputs:
-    """The inputs of one case with PyTorch's outputs, float64 outputs and sizes."""
+    """The inputs of one case with PyTorch's outputs, float64 outputs and sizes. `choices` has one entry for each
+    output, or none at all."""
 
     case: Case
     tensors: list[torch.Tensor]
@@ -34,12 +37,21 @@ class ExpectedOutputs:
     want: list[torch.Tensor]
     dims: dict[str, int]
     constants: dict[str, torch.Tensor]
+    choices: list[Choice | None] = field(default_factory=list)
 
     @property
     def bytes(self) -> int:
         """Bytes of all tensors of the case."""
         held = [*self.tensors, *self.reference, *self.want, *self.constants.values()]
-        return sum(tensor.numel() * tensor.element_size() for tensor in held)
+        chosen = sum(choice.bytes for choice in self.choices if choice is not None)
+        return chosen + sum(tensor.numel() * tensor.element_size() for tensor in held)
+
+    def compare(self, position: int, got: torch.Tensor, policy: str, usual: float = 0.0) -> OutputComparison:
+        """Compares a candidate's output number `position`."""
+        choice = self.choices[position] if self.choices else None
+        if choice is not None:
+            return compare_choice(got, choice)
+        return compare(got, self.reference[position], self.want[position], policy, usual)
 
 
 class IncorrectOutput(Exception):
@@ -87,14 +99,14 @@ def expect(task: OpenTask, case: Case) -> ExpectedOutputs | None:
         dims = dict(case.dims) if case.dims is not None else None
         args, kwargs = task.inputs(case.workload, case.seed, case.variant, dims)
         with reweighted(task, case.seed, case.reweighted):
-            reference = list(task.call(args, kwargs))
-            want = list(task.call64(args, kwargs))
+            reference, picked = watched(task.graph, lambda: task.call(args, kwargs))
+            want, exact = watched(task.graph, lambda: task.call64(args, kwargs))
             constants = {name: copied(value) for name, value in task.constants().items()}
         tensors = task.flatten(args, kwargs)
     except (TaskError, torch.OutOfMemoryError):
         if not case.optional:
             raise
-        reference, want = [], []
+        reference, want, picked, exact = [], [], [], []
     if case.optional and (not reference or task.reference_is_float64 != had_float64):
         # If the declared case has a float64 result, other cases need one too; a larger size may lack the memory for it.
         task.reference_is_float64 = had_float64
@@ -102,7 +114,7 @@ def expect(task: OpenTask, case: Case) -> ExpectedOutputs | None:
     sizes = {**task.workload_dims[case.workload], **(dims or {})}
     if case.optional and case.variant != "declared" and not all_finite(reference):
         return None
-    return ExpectedOutputs(case, tensors, reference, want, sizes, constants)
+    return ExpectedOutputs(case, tensors, reference, want, sizes, constants, paired(picked, exact))
 
 
 def bind(sets: BufferSets, runner: RunnerClient, plan: dict[str, Any], lock: DeviceLock) -> dict[str, Any]:
@@ -177,11 +189,11 @@ def check_outputs(
     plan: dict[str, Any], outputs: list[torch.Tensor], expected: ExpectedOutputs, policy: str, errors: WorstErrors
 ) -> None:
     """Compare all outputs of a case. Raises IncorrectOutput with the worst element."""
-    for spec, got, reference, want in zip(plan["outputs"], outputs, expected.reference, expected.want, strict=True):
-        result = compare(got, reference, want, policy, errors.usual.get(spec["name"], 0.0))
+    for position, (spec, got) in enumerate(zip(plan["outputs"], outputs, strict=True)):
+        result = expected.compare(position, got, policy, errors.usual.get(spec["name"], 0.0))
         if not result.passed:
-            # Other dtypes must equal the reference, which may differ from float64 at ties.
-            due = want if got.dtype.is_floating_point else reference
+            # Integers equal the reference, or choose as well; it may differ from float64 at ties.
+            due = (expected.want if got.dtype.is_floating_point else expected.reference)[position]
             mismatch = describe(spec["name"], got, due, result, expected.case.name)
             raise IncorrectOutput("incorrect", message_of(mismatch), mismatch)
         errors.add(result, got.dtype)

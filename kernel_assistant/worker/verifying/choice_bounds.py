@@ -1,0 +1,96 @@
+"""Decides whether indices choose right. A pure function on tensors.
+
+An index that is not PyTorch's passes if its value, in float64, is as good as the best up to rounding:
+
+    |exact[got] - exact[best]| ≤ max(2 ε · |exact[best]|, 4 · max|values - exact|)      the maximum over its row
+
+`best` is the choice in float64, `values` what PyTorch chose from: two values may err by twice PyTorch's error each.
+Where PyTorch computed its values without any error, in less than float64, nothing is rounded, and the index has to be
+exact. So it has between equal values, if the operator promises the first of them; and whatever is promised about all
+indices (no element twice, none behind the own position) still holds.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import torch
+
+from .choices import Choice, choices_of
+from .numerics import TOLERANCE, OutputComparison
+
+if TYPE_CHECKING:
+    from ..opening.open_task import OpenTask
+    from ..user_module.inputs import Args, Kwargs
+
+
+def compare_choice(got: torch.Tensor, choice: Choice) -> OutputComparison:
+    """Compares a candidate's indices, in the shape of the output, with PyTorch's choice."""
+    index = got.reshape(choice.index.shape)
+    bad = (index != choice.index) & ~_as_good(index, choice)
+    if choice.chooser.distinct:
+        bad |= (index != choice.index) & _repeated(index, choice.dim)
+    flat = bad.reshape(-1)
+    failures = int(flat.sum())
+    worst = int(flat.to(torch.uint8).argmax()) if failures else 0
+    return OutputComparison(
+        not failures, float(bool(failures)), 0.0, 0.0, 0.0, failures, worst, "value" if failures else ""
+    )
+
+
+def part_chosen(
+    task: OpenTask, call: tuple[Args, Kwargs], position: int, reference: torch.Tensor, part: torch.Tensor, start: int
+) -> bool:
+    """Whether output number `position`, of which a candidate's `part` from the flat index `start` on is not
+    PyTorch's `reference` for this call, has indices that choose as well."""
+    choices = choices_of(task, *call)
+    choice = choices[position] if position < len(choices) else None
+    if choice is None:
+        return False
+    whole = reference.flatten().clone()
+    whole[start : start + part.numel()] = part
+    return compare_choice(whole, choice).passed
+
+
+def _as_good(index: torch.Tensor, choice: Choice) -> torch.Tensor:
+    """Which indices exist and belong to a value as good as the best."""
+    dim, exact, values = choice.dim, choice.exact.double(), choice.values.double()
+    inside = (index >= 0) & (index < exact.shape[dim])
+    if choice.chooser.upto:
+        inside &= index <= _positions(index, dim)
+    there = index.clamp(0, exact.shape[dim] - 1)
+    best = exact.gather(dim, choice.exact_index if choice.chooser.by_value else choice.index)
+    mine = exact.gather(dim, there)
+    near = ((mine - best).abs() <= _bound(best, exact, values, choice)) | _same(mine, best)
+    if not choice.chooser.first:
+        return inside & near
+    # Equal values in both precisions: which of them is promised.
+    tied = _same(mine, exact.gather(dim, choice.index))
+    tied &= _same(values.gather(dim, there), values.gather(dim, choice.index))
+    return inside & near & ~tied
+
+
+def _bound(best: torch.Tensor, exact: torch.Tensor, values: torch.Tensor, choice: Choice) -> torch.Tensor:
+    """How much worse than the best a chosen value may be; 0 where the values are integers or PyTorch's are exact."""
+    errors = (values - exact).abs()
+    errors = torch.where(torch.isfinite(errors), errors, 0.0).amax(choice.dim, keepdim=True)
+    dtype = choice.values.dtype
+    if not dtype.is_floating_point or not (dtype == torch.float64 or bool(errors.any())):
+        return torch.zeros_like(best)
+    return torch.maximum(TOLERANCE["strict"][dtype] * best.abs(), 4 * errors)
+
+
+def _same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
+    return (a == b) | (torch.isnan(a) & torch.isnan(b))
+
+
+def _positions(index: torch.Tensor, dim: int) -> torch.Tensor:
+    shape = [-1 if place == dim else 1 for place in range(index.dim())]
+    return torch.arange(index.shape[dim], device=index.device).reshape(shape)
+
+
+def _repeated(index: torch.Tensor, dim: int) -> torch.Tensor:
+    """True in all of a row in which an index is there twice."""
+    ordered = index.sort(dim).values
+    twice = (ordered.diff(dim=dim) == 0).any(dim, keepdim=True)
+    return twice.expand_as(index)
