@@ -118,9 +118,13 @@ def _unclear(timing: Timing | None) -> str:
     return f"{low:.2f} to {high:.2f} times as fast as {what}, which allows for a gain and for none"
 
 
+#: Of a job whose policies gave no reason.
+_UNSUPPORTED = "no policy here can write this module's operators"
+
+
 def _nothing_found(result: OptimizeResult) -> str:
     if result.stop_reason == StopReason.unsupported.value:
-        return "no candidate: no policy here can write this module's operators"
+        return f"no candidate: {result.why or _UNSUPPORTED}"
     if result.stop_reason != StopReason.wall_time.value:
         return "no correct candidate was found"
     if not result.evaluations:
@@ -134,7 +138,7 @@ def why_nothing(result: OptimizeResult, *, budget: str) -> str:
     if result.why:
         reason = result.why
     elif result.stop_reason == StopReason.unsupported.value:
-        reason = "no policy here can write this module's operators"
+        reason = _UNSUPPORTED
     elif out_of_time and not result.evaluations:
         reason = "the budget ended before one was judged"
     else:
