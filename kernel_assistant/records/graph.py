@@ -41,7 +41,8 @@ class GraphInput(Record, frozen=True, kw_only=True):
 
 
 class Node(Record, frozen=True, kw_only=True):
-    """One operator call. `op` is the ATen overload without namespace, e.g. "add.Tensor", "softmax.int"."""
+    """One operator call. `op` is the ATen overload without namespace, e.g. "add.Tensor", "softmax.int"; an operator of
+    another library has one: "transformers::grouped_mm_fallback"."""
 
     name: str
     op: str

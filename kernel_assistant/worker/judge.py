@@ -17,6 +17,8 @@ from .measuring.roofline import Roofline
 from .opening.open_task import OpenTask
 from .runner.pytorch.flags import read_flags
 from .running.runner_client import CandidateFailure, RunnerClient, RunnerCommand, RunnerStartError
+from .user_module.loading import import_seconds
+from .user_module.registering import operators_of_libraries, registering
 from .verifying.cases import Case, fresh_seed, full_cases
 from .verifying.verification import ExpectedOutputs, IncorrectOutput, WorstErrors, expect, verify_case
 
@@ -73,6 +75,8 @@ class Judge:
         self._lock = lock or DeviceLock()
         self._spare: RunnerClient | None = spare or RunnerClient(command)
         self._loaded: LoadedCandidate | None = None
+        #: Whether a runner has imported modules of the user's.
+        self._imports = False
         self._base_case, self._second_case = (Case(0, "declared", None, fresh_seed()) for _ in range(2))
         self._kept: dict[Case, ExpectedOutputs] = {}
         self._held_out: list[dict[str, int]] | None = None
@@ -223,7 +227,7 @@ class Judge:
         than opening a task.
         """
         runner = self._loaded.runner if self._loaded else self._spare
-        if runner is None or self.command.target != "cuda" or runner.process.poll() is not None:
+        if runner is None or self.command.target != "cuda" or self._imports or runner.process.poll() is not None:
             self.close()
             return None
         if self._loaded is None:
@@ -304,7 +308,10 @@ class Judge:
             os.lseek(descriptor, 0, os.SEEK_SET)
             message, timeout = {"op": "load", "plan": plan}, LEAST_TIMEOUT
             if plan.get("residual"):
-                message, timeout = {**message, "flags": read_flags()}, IMPORT_TIMEOUT
+                libraries = registering(operators_of_libraries(plan), self.task.module, self.task.task["content"])
+                message |= {"flags": read_flags(), "libraries": libraries}
+                timeout = IMPORT_TIMEOUT + import_seconds(self.task.task["path"])
+                self._imports = self._imports or bool(libraries["imports"])
             runner.request(message, timeout, (descriptor,))
         finally:
             os.close(descriptor)

@@ -163,6 +163,41 @@ def test_attention_alone_on_the_cpu(name: str, tmp_path: Path) -> None:
         check(model, resized(args, 5), built)
 
 
+class Between(nn.Module):
+    """Attention between products with biases, as models have it; `keywords` go to the attention."""
+
+    def __init__(self, packed: bool, keys: int = 4, **keywords: Any) -> None:
+        super().__init__()
+        torch.manual_seed(5)
+        rows = (96,) if packed else (32, keys * 8, keys * 8)
+        self.heads, self.out = nn.ModuleList(nn.Linear(32, size) for size in rows), nn.Linear(32, 32)
+        self.keywords = keywords
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        split = [part for heads in self.heads for part in heads(x).split(32, -1)]
+        mixed = F.scaled_dot_product_attention(
+            *(one.view(*x.shape[:2], -1, 8).transpose(1, 2) for one in split), **self.keywords
+        )
+        found: torch.Tensor = self.out(mixed.transpose(1, 2).reshape(x.shape))
+        return found
+
+
+BETWEEN = {
+    "three products": Between(False),
+    "one product": Between(True),
+    "scale, causal": Between(False, is_causal=True, scale=0.3),
+    "groups": Between(False, 2, enable_gqa=True),
+}
+
+
+@pytest.mark.parametrize("name", BETWEEN)
+def test_attention_between_products_only(name: str, tmp_path: Path) -> None:
+    model, args = BETWEEN[name], (_spread(3, 7, 32),)
+    graph = export(model, *args)
+    assert classify(graph, "cuda") == "parts"
+    check(model, args, Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path))
+
+
 def test_attention_beside_others_stays_pytorchs() -> None:
     graph = export(Function(lambda q, k, v: F.scaled_dot_product_attention(q * 2, k, v).relu()), *_heads())
     for target, facts in (("cpu", cpu.facts()), ("cuda", H200)):

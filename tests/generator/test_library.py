@@ -96,7 +96,7 @@ def test_an_activation_ends_a_group() -> None:
 
 def test_a_bias_goes_where_it_costs_nothing() -> None:
     """A bias before ReLU goes to cuDNN. It goes to the kernel if the kernel computes GELU or permutes, or follows a
-    transposed or a depthwise convolution.
+    transposed or a depthwise convolution (of narrow rows, which the library computes).
     """
     x = torch.randn(2, 4, 9, 9)
     (with_relu,) = _libraries(nn.Sequential(nn.Conv2d(4, 8, 3), nn.ReLU()), x)

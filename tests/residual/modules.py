@@ -120,6 +120,42 @@ def get_inputs():
     return [torch.randn(4, 256, 32)]
 """
 
+#: An operator that the file itself registers.
+LIBRARY = """
+import torch
+from torch import nn
+
+
+@torch.library.custom_op("residual_modules::turned", mutates_args=())
+def turned(x: torch.Tensor, angles: torch.Tensor, half: bool = False) -> torch.Tensor:
+    return torch.cat((x[..., 8:] * angles.cos(), x[..., :8] * angles.sin()), -1) * (0.5 if half else 1.0)
+
+
+@turned.register_fake
+def _(x, angles, half=False):
+    return torch.empty_like(x)
+
+
+def turn_back(context, gradient):
+    return torch.ones_like(gradient), torch.zeros(8), None
+
+
+turned.register_autograd(turn_back)
+
+
+class Turned(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.norm, self.angles = nn.LayerNorm(16), nn.Parameter(torch.rand(8))
+
+    def forward(self, x):
+        return torch.sigmoid(turned(self.norm(x), self.angles, half=True)) + x
+
+
+def get_inputs():
+    return [torch.randn(4, 6, 16)]
+"""
+
 #: Class name → its file, and the operators that stay.
 MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Linear": (LINEAR, ("linear", "linear")),
@@ -127,4 +163,5 @@ MODULES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Attention": (ATTENTION, ("linear", "scaled_dot_product_attention", "linear")),
     "Heads": (HEADS, ("linear", "scaled_dot_product_attention", "linear")),
     "Recurrent": (LSTM, ("lstm.input",)),
+    "Turned": (LIBRARY, ("residual_modules::turned",)),
 }

@@ -21,7 +21,7 @@ from kernel_assistant.worker.applied.binaries import Binaries
 from kernel_assistant.worker.applied.launch import AppliedLauncher
 from kernel_assistant.worker.applied.parts import Parts
 from tests.generator.harness import bindings, export
-from tests.residual.modules import ATTENTION, BOTH_WAYS, HEADS, LSTM
+from tests.residual.modules import ATTENTION, BOTH_WAYS, HEADS, LIBRARY, LSTM
 
 pytestmark = pytest.mark.gpu
 
@@ -30,6 +30,7 @@ STAYS = {
     "Heads": (HEADS, "scaled_dot_product_attention"),
     "Recurrent": (LSTM, "lstm.input"),
     "BothWays": (BOTH_WAYS, "lstm.input"),
+    "Turned": (LIBRARY, "residual_modules::turned"),
 }
 
 

@@ -371,6 +371,7 @@ OVER = {"stop_reason": "wall_time"}
             "the budget ended before one was judged; continue with a longer",
         ),
         ({"stop_reason": "wall_time", "evaluations": 3}, "none was correct; continue with a longer"),
+        ({"stop_reason": "unsupported", "why": "generator: no gru"}, "generator: no gru"),
         ({"stop_reason": "unsupported"}, "no policy here can write this module's operators"),
         ({"stop_reason": "turns", "evaluations": 3}, "none was correct"),
     ],

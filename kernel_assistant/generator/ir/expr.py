@@ -136,7 +136,8 @@ class PrefixScan(Expr):
 class Span:
     """One dimension of a window: output `out` covers positions stride·out + dilation·k - padding of `source`, k < size.
 
-    Only the window's argument has the axis `source`; positions outside [0, its size) do not count.
+    Only the window's argument has the axes `source` and `tap`, along which weights vary: tap = k. Positions outside
+    [0, size of source) do not count.
     """
 
     source: Axis
@@ -145,6 +146,7 @@ class Span:
     stride: int
     dilation: int
     padding: int
+    tap: Axis | None = None
 
 
 @dataclass(eq=False, slots=True)

@@ -8,6 +8,7 @@ from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.sizes import product, size_text, size_value
 from kernel_assistant.generator.library.products import argument
 from kernel_assistant.generator.loops.strided import Resolver, View
+from kernel_assistant.generator.lower.depthwise import is_ours
 from kernel_assistant.generator.lower.large_convolutions import MOST_ELEMENTS
 from kernel_assistant.records import Node
 from kernel_assistant.records.graph import Operand
@@ -62,6 +63,8 @@ def read_convolution(node: Node, values: Resolver) -> Convolution:
     sizes = {"n": size_text(x.sizes[0]), "c": size_text(x.sizes[1]), "k": size_text(out.sizes[1])}
     sizes |= {f"{letter}{at}": size_text(size) for letter, found in letters.items() for at, size in enumerate(found)}
     layout = _layout((x, w, out), rank)
+    if not transposed and layout == "nchw" and is_ours(node, w.sizes, groups):
+        raise Unsupported("a depthwise convolution, which our kernels compute")
     settings = {
         "stride": _text(stride),
         "padding": _text(_padding(given["padding"], kernel, dilation, rank)),

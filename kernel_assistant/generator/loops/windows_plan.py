@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, replace
 
 from kernel_assistant.generator.ir.errors import Unsupported
@@ -52,7 +53,7 @@ def plan_windows(nest: LoopNest) -> WindowPlan:
     inner = set(nest.inner)
     parts = [_part(nest, number, window, inner) for number, window in enumerate(windows)]
     after = _after([output.expr for _, output in nest.stores])
-    moving = _moving(nest, after, inner)
+    moving = varying(after, nest, inner)
     body = [expr for expr in after if id(expr) in moving]
     return WindowPlan(parts, [expr for expr in after if id(expr) not in moving], body, nest.stores)
 
@@ -62,7 +63,8 @@ def _part(nest: LoopNest, number: int, window: Window, inner: set[Axis]) -> Wind
     order = {axis: place for place, axis in enumerate([*nest.outer, *nest.inner])}
     spans.sort(key=lambda span: order.get(span.out, -1))
     exprs = [expr for expr in ordered([window.arg]) if not isinstance(expr, Const)]
-    moving = _moving(nest, exprs, inner | {span.source for span in spans})
+    taps = {span.tap for span in spans if span.tap is not None}
+    moving = varying(exprs, nest, inner | taps | {span.source for span in spans})
     last = next((span for span in spans if span.out in inner), None)
     return WindowBody(
         number,
@@ -80,7 +82,7 @@ def _after(roots: list[Expr]) -> list[Expr]:
     return [expr for expr in ordered(roots) if id(expr) in seen and not isinstance(expr, Const | Window)]
 
 
-def _moving(nest: LoopNest, exprs: list[Expr], axes: set[Axis]) -> set[int]:
+def varying(exprs: list[Expr], nest: LoopNest, axes: AbstractSet[Axis | None]) -> set[int]:
     """Those of `exprs` that vary along `axes`; windows always do."""
     found: set[int] = set()
     for expr in exprs:

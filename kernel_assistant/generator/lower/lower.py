@@ -8,6 +8,7 @@ from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import Axes, Axis, Expr, Index, PrefixScan, Reduce, TensorExpr, ordered, resolve
 from kernel_assistant.generator.ir.sizes import mul, parse_size
 from kernel_assistant.generator.lower.context import Context, contiguous, source, unify
+from kernel_assistant.generator.lower.depthwise import DEPTHWISE
 from kernel_assistant.generator.lower.expand import expand
 from kernel_assistant.generator.lower.movement.gathers import GATHERS
 from kernel_assistant.generator.lower.movement.layout import JOINING
@@ -22,7 +23,8 @@ from kernel_assistant.generator.lower.windows_lower import WINDOWS
 from kernel_assistant.records import OpGraph, TensorSpec
 
 #: Operators that are not elementwise.
-LOWERINGS = {**JOINING, **DIAGONALS, **RESHAPING, **RESIZING, **STORAGE, **GATHERS, **WINDOWS, **VIEWS, **REDUCTIONS}
+LOWERINGS = {**JOINING, **DIAGONALS, **RESHAPING, **RESIZING, **STORAGE, **GATHERS, **VIEWS}
+LOWERINGS |= {**WINDOWS, **DEPTHWISE, **REDUCTIONS}
 
 #: Nodes that compute nothing.
 IGNORED = ("_assert_tensor_metadata", "sym_size", "_assert_scalar", "sym_constrain_range_for_size", "_assert_async")

@@ -26,8 +26,8 @@ from kernel_assistant.generator.ir.sizes import add, mul, product
 from kernel_assistant.generator.lower.positions import Position, Rewriter, both, integer, iota, select, whole, within
 from kernel_assistant.generator.lower.spans import always_inside, neutral, positions, start
 
-#: Longest chain that a window is written out as.
-LONGEST = 32
+#: Longest chain that a window is written out as, without and with weights.
+LONGEST, LONGEST_WEIGHTED = 32, 64
 JOIN = {"sum": "{0} + {1}", "max": "ka_max({1}, {0})"}
 #: Integer operators that must not see the zeros that loads behind a false guard give.
 DIVIDES = ("/", "%", "ka_fmod", "ka_remainder", "ka_floor_divide")
@@ -54,20 +54,26 @@ def behind(expr: Expr, guard: Expr) -> Expr:
 
 def chain(window: Window) -> Expr:
     """The window as an expression without loops."""
-    if positions(window) > LONGEST:
+    if positions(window) > longest(window):
         raise Unsupported(f"a window of {positions(window)} positions inside another reduction")
-    places = [[_place(span, k) for k in range(span.size)] for span in window.spans]
     found: Expr | None = None
-    for chosen in combinations(*places):
+    for chosen in combinations(*(range(span.size) for span in window.spans)):
         part, guard = window.arg, None
-        for span, place in zip(window.spans, chosen, strict=True):
+        for span, k in zip(window.spans, chosen, strict=True):
+            place = _place(span, k)
             part = move(part, (span.source,), place)
+            part = part if span.tap is None else move(part, (span.tap,), Position(offset=k))
             guard = both(guard, place.guard)
         if guard is not None:
             part = select(guard, part, neutral(window.kind, window.ctype))
         found = part if found is None else Op(window.ctype, JOIN[window.kind], (found, part))
     assert found is not None
     return found
+
+
+def longest(window: Window) -> int:
+    """Most positions of a window that is written out."""
+    return LONGEST if all(span.tap is None for span in window.spans) else LONGEST_WEIGHTED
 
 
 def _place(span: Span, k: int) -> Position:

@@ -16,7 +16,7 @@ from kernel_assistant.generator.ir.expr import (
     resolve,
     resolve_index,
 )
-from kernel_assistant.generator.lower.moving import LONGEST, chain
+from kernel_assistant.generator.lower.moving import chain, longest
 from kernel_assistant.generator.lower.positions import Rewriter
 from kernel_assistant.generator.lower.spans import positions
 
@@ -56,13 +56,16 @@ def _beside(window: Window, outputs: list[Index]) -> bool:
     moved: set[Axis] = set()
     for span in window.spans:
         moved |= set(resolve((span.source, span.out)))
+    # Weights are few: they may be read across.
+    taps = {span.tap for span in window.spans}
     loads = [expr.index for expr in ordered([window.arg]) if isinstance(expr, Load) and expr.buffer]
+    loads = [index for index in loads if not taps & set(index)]
     for index in (*loads, *outputs):
         inner = next((axis for axis, step in resolve_index(index).items() if step == 1), None)
         short = inner is not None and isinstance(inner.size, int) and inner.size < FEWEST_NEIGHBOURS
         if inner is None or inner in moved or short:
             return False
-    return positions(window) <= LONGEST
+    return positions(window) <= longest(window)
 
 
 class _Chains(Rewriter):
@@ -80,6 +83,6 @@ def window_axes(program: LoopProgram) -> tuple[set[Axis], set[Axis]]:
     outside: set[Axis] = set()
     for expr in program.exprs:
         for span in expr.spans if isinstance(expr, Window) else ():
-            inside |= set(resolve((span.source,)))
+            inside |= {*resolve((span.source,)), *((span.tap,) if span.tap else ())}
             outside |= set(resolve((span.out,)))
     return inside, outside

@@ -16,7 +16,7 @@ from kernel_assistant.generator.lower.windows_chains import largest_with_index, 
 Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
 
 
-class _Pool:
+class Pool:
     """Kernel, stride, padding and dilation of the last `dims` dimensions, with the sizes of input and output."""
 
     def __init__(self, context: Context, value: TensorExpr, dims: int) -> None:
@@ -39,10 +39,12 @@ class _Pool:
             raise Unsupported(f"{self.context.node.op}: {name} is {found!r}")
         return numbers * (self.dims // len(numbers))
 
-    def spans(self, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]) -> list[Span]:
+    def spans(
+        self, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int], *, taps: bool = False
+    ) -> list[Span]:
         """A span for each pooled dimension."""
         sizes = zip(self.inputs, self.outputs, kernel, stride, dilation, padding, strict=True)
-        return [Span(Axis(size), Axis(out), k, s, d, p) for size, out, k, s, d, p in sizes]
+        return [Span(Axis(size), Axis(out), k, s, d, p, Axis(k) if taps else None) for size, out, k, s, d, p in sizes]
 
     def written_out(self, spans: list[Span]) -> tuple[list[Axes], tuple[Axes, ...]]:
         """The pooled dimensions, and all dimensions of the result."""
@@ -83,7 +85,7 @@ def _everything(span: Span) -> bool:
 def _max_pool(dims: int, with_indices: bool = False) -> Lowering:
     def lower(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
         value = context.value(context.node.args[0])
-        pool = _Pool(context, value, dims)
+        pool = Pool(context, value, dims)
         kernel = pool.numbers(1, "kernel_size", [])
         ones, zeros = [1] * dims, [0] * dims
         padding, dilation = pool.numbers(3, "padding", zeros), pool.numbers(4, "dilation", ones)
@@ -108,7 +110,7 @@ def _is_read(context: Context, place: int) -> bool:
 
 def _avg_pool(dims: int) -> Lowering:
     def lower(context: Context) -> TensorExpr:
-        pool = _Pool(context, _floating(context), dims)
+        pool = Pool(context, _floating(context), dims)
         kernel = pool.numbers(1, "kernel_size", [])
         stride, padding = pool.numbers(2, "stride", kernel), pool.numbers(3, "padding", [0] * dims)
         expr, axes, spans = pool.pool("sum", kernel, stride, padding, [1] * dims)
@@ -152,7 +154,7 @@ def _floating(context: Context) -> TensorExpr:
 def _adaptive(kind: str, dims: int) -> Lowering:
     def lower(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
         value = context.value(context.node.args[0]) if kind == "max" else _floating(context)
-        pool = _Pool(context, value, dims)
+        pool = Pool(context, value, dims)
         if kind == "max" and _is_read(context, 1):
             raise Unsupported(f"indices of {context.node.op}")
         if any(size % out for size, out in zip(pool.inputs, pool.outputs, strict=True)):

@@ -93,9 +93,11 @@ def cut(graph: OpGraph, target: str) -> Partition:
 
 @lru_cache(maxsize=16)
 def _cut_text(lines: tuple[str, ...], target: str) -> Partition | str:
+    if target not in RATES:
+        return f"target {target!r}"
     graph = read_graph(list(lines))
     found = _cut_around(graph, target, frozenset())
-    if isinstance(found, Partition) or target not in RATES:
+    if isinstance(found, Partition):
         return found
     partial = _cut_with_calls(graph, graph, target, found)
     if isinstance(partial, Partition):
@@ -205,7 +207,7 @@ def _cheapest(flow: Flow, original: OpGraph, target: str) -> list[SubGraph]:
             try:
                 part = _part(flow, begin, end, original, target)
             except Unsupported as error:
-                reasons.setdefault(begin, str(error))
+                reasons.setdefault(begin, _with_operator(flow, begin, str(error)))
                 failed += 1
                 if failed == PATIENCE:
                     break
@@ -225,6 +227,12 @@ def _cheapest(flow: Flow, original: OpGraph, target: str) -> list[SubGraph]:
         parts.append(found)
         count = begins[count]
     return parts[::-1]
+
+
+def _with_operator(flow: Flow, unit: int, reason: str) -> str:
+    """The reason why a node group is no part, with the name of its operator."""
+    name = operator(flow.nodes[flow.units[unit].nodes[0]])
+    return reason if name in reason else f"operator {name}: {reason}"
 
 
 def _reads_back(graph: OpGraph) -> bool:

@@ -77,5 +77,5 @@ def as_call(original: OpGraph, part: OpGraph, inputs: tuple[str, ...], outputs: 
 def emit_residual(call: ResidualCall, part: OpGraph, prefix: str) -> Launch:
     """The launch of a call, over the part's inputs and `out0`, `out1`, …"""
     inside = [value.name for value in part.inputs] + [f"out{number}" for number in range(len(part.outputs))]
-    symbol = f"{prefix}{call.call.op.partition('.')[0]}"
+    symbol = f"{prefix}{call.call.op.partition('.')[0].replace('::', '_')}"
     return Launch(symbol=symbol, args=tuple(zip(call.specs, inside, strict=True)), call=call)

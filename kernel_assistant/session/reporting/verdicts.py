@@ -100,13 +100,17 @@ def outcome_with_figure(result: OptimizeResult) -> str:
     return f"{words}, {times(speedup)} {name}"
 
 
+#: Of a job whose policies gave no reason.
+_UNSUPPORTED = "no policy here can write this module's operators"
+
+
 def why_nothing(result: OptimizeResult, *, budget: str) -> str:
     """Says in one line why a job found no candidate. `budget` is the reader's word for the setting that limits it."""
     out_of_time = result.stop_reason == StopReason.wall_time.value
     if result.why:
         reason = result.why
     elif result.stop_reason == StopReason.unsupported.value:
-        reason = "no policy here can write this module's operators"
+        reason = _UNSUPPORTED
     elif out_of_time and not result.evaluations:
         reason = "the budget ended before one was judged"
     else:
@@ -209,7 +213,7 @@ def not_confirmed(result: OptimizeResult) -> str:
 
 def _nothing_found(result: OptimizeResult) -> str:
     if result.stop_reason == StopReason.unsupported.value:
-        return "no candidate: no policy here can write this module's operators"
+        return f"no candidate: {result.why or _UNSUPPORTED}"
     if result.stop_reason != StopReason.wall_time.value:
         return "no correct candidate was found"
     if not result.evaluations:

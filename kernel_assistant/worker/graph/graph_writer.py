@@ -17,7 +17,7 @@ from torch.fx import Node
 from ..process.worker_errors import TaskError
 from ..symbols import InexpressibleError, Symbols, solve_dims
 from ..user_module.inputs import DTYPES
-from .operators import is_identity, is_random, op_name, without_defaults
+from .operators import is_identity, is_random, op_name, refuse_changes, without_defaults
 from .storage_positions import OPERANDS
 
 _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
@@ -139,6 +139,7 @@ class GraphWriter:
         if is_identity(node):
             self._names[node] = self._name(node.args[0])
             return
+        refuse_changes(node)
         positional, named = (list(node.meta[OPERANDS]), {}) if OPERANDS in node.meta else without_defaults(node)
         args = [self._operand(argument) for argument in positional]
         kwargs = {key: self._operand(value) for key, value in named.items() if not self._is_layout(key, value)}

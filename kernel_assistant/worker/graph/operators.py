@@ -62,12 +62,22 @@ def without_defaults(node: Node) -> tuple[list[Any], dict[str, Any]]:
 
 
 def op_name(target: Any) -> str:
-    """`aten.add.Tensor` → `add.Tensor`; `getitem` for picking one of several results."""
+    """`aten.add.Tensor` → `add.Tensor`, `mylib.op.default` → `mylib::op`; `getitem` for picking one of several
+    results."""
     if isinstance(target, torch._ops.OpOverload):
-        return str(target).removeprefix("aten.").removesuffix(".default")
+        library, _, name = str(target).removesuffix(".default").partition(".")
+        return name if library == "aten" else f"{library}::{name}"
     if getattr(target, "__name__", "") == "getitem":
         return "getitem"
     raise InexpressibleError(f"{getattr(target, '__name__', target)} is not an operator that a graph can hold")
+
+
+def refuse_changes(node: Node) -> None:
+    """Raise InexpressibleError for an operator of another library that changes its operands: torch.export wraps it, so
+    that the wrapper is what the graph calls."""
+    wrapped = node.args[0] if node.args else None
+    if str(getattr(node.target, "__name__", "")).startswith("auto_functionalized"):
+        raise InexpressibleError(f"{getattr(wrapped, '_name', wrapped)} changes an operand in place")
 
 
 def _is_default(argument: Any, value: Any) -> bool:

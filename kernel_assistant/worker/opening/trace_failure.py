@@ -18,6 +18,8 @@ _LONGEST_CODE = 80
 
 #: torch's words for an attribute that is no buffer and gets another tensor, or other values.
 _STATE = re.compile(r"is mutated in the forward|(was|were) assigned during export", re.IGNORECASE)
+#: torch's words for an operator of another library that says nothing about its results' shapes.
+_NO_FAKE = re.compile(r"no fake impl|register_fake|missing a? ?fake", re.IGNORECASE)
 
 
 def trace_failure(error: Exception, name: str, path: str, kept: str = "") -> TaskError:
@@ -44,6 +46,8 @@ def _explanation(error: Exception, path: str) -> tuple[str, str, str]:
             "keep sizes fixed (torch.where instead of x[mask]), or move that out of forward",
         )
     depends = _data_dependent(error)
+    if depends is None and _NO_FAKE.search(str(error)):
+        return "forward_failed", first_line(error), "register its shapes with torch.library.register_fake"
     if depends is None:
         return "forward_failed", first_line(error), "take branches and sizes that depend on values out of forward"
     reason = f"{_line(depends, path)} needs the values of a tensor to go on; kernels are written before there are any"

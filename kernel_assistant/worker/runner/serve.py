@@ -7,7 +7,7 @@ It never sees expected outputs, and the judge trusts none of its answers: its ow
 | op | fields | does |
 |---|---|---|
 | threads | | starts the threads of the OpenMP runtime (before `load`, without residual calls) |
-| load | plan, flags (of PyTorch, with residual calls); descriptor of the binary | loads it, drops the previous one |
+| load | plan; with residual calls flags (of PyTorch), libraries; descriptor of the binary | loads it, drops the last |
 | map | arena, bytes, writable; descriptor | maps shared memory under a name, replacing an earlier one |
 | bind | sets: dims, tensors {name: [arena, byte offset]} | fixes sizes and pointers, runs `prepare` |
 | only | which, count | from now on runs one kind of launches, on the first `count` sets |
@@ -69,7 +69,7 @@ class Runner:
         self.plan = message["plan"]
         if self.plan.get("residual"):
             # Before our kernels, which then use torch's OpenMP runtime.
-            _import_torch(message["flags"], self.driver)
+            _import_torch(message, self.driver)
         if self.driver:
             # Residual calls run on PyTorch's stream. The default stream cannot be captured.
             self.stream = 0 if self.plan.get("residual") else self.driver.stream
@@ -220,20 +220,22 @@ class Runner:
         self.module = None
 
 
-def _import_torch(flags: dict[str, Any], driver: Driver | None) -> None:
-    """Import torch of this interpreter, with the judge's settings. The runner starts without site packages.
-
-    Packages that torch imports if they are installed (dill) ask for the folder of temporary files, and fail where a
-    sandbox has none that can be written; a name is enough for them.
-    """
+def _import_torch(message: dict[str, Any], driver: Driver | None) -> None:
+    """Import torch of this interpreter, and what registers other operators, with the judge's settings. The runner
+    starts without site packages."""
     import site
     import tempfile
 
     site.main()
-    tempfile.tempdir = os.environ.get("TMPDIR", "/tmp")
+    # Perhaps no folder is writable here, and what torch imports (dill, torch._dynamo) only wants the name of one.
+    tempfile.tempdir = "/tmp"
+    os.environ["TORCHINDUCTOR_CACHE_DIR"] = tempfile.tempdir
     from .pytorch.flags import set_flags
+    from .pytorch.registered import import_registering
 
-    set_flags(flags, None if driver is None else driver.device.value)
+    import_registering(message["libraries"])
+    # Afterwards, because a library may change them.
+    set_flags(message["flags"], None if driver is None else driver.device.value)
 
 
 def failure(error: Exception) -> dict[str, Any]:

@@ -183,4 +183,12 @@ def _forget(folders: list[str]) -> None:
             continue
         installed = "site-packages" in file or "dist-packages" in file or file.startswith(sys.prefix + os.sep)
         if not installed and any(file.startswith(folder.rstrip(os.sep) + os.sep) for folder in folders):
+            _unregister(module)
             del sys.modules[name]
+
+
+def _unregister(module: ModuleType) -> None:
+    """Take back the operators that a module has registered: torch allows no second definition."""
+    for value in list(vars(module).values()):
+        if isinstance(value, torch.library.Library):
+            value._destroy()  # type: ignore[no-untyped-call]

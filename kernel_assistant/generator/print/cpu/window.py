@@ -83,16 +83,18 @@ def _window(body: StatementWriter, part: WindowBody, tile: int, stage: bool) -> 
     unit.add(f"for (int64_t i = begin; i < end; ++i) w{number}[i - begin] = {neutral_text(part)};")
     body.write(part.steady, loads(unit, nest), "s")
     for place, span in enumerate(part.spans):
-        at = f"p{number}_{place}"
-        unit.open(f"for (int64_t k = 0; k < {span.size}; ++k)")
+        at, k = f"p{number}_{place}", f"k{number}_{place}"
+        unit.open(f"for (int64_t {k} = 0; {k} < {span.size}; ++{k})")
         out = digit(unit, nest.outer, span.out, "o")
-        unit.add(f"const int64_t {at} = {position(f'({out})' if ' ' in out else out, span, 'k')};")
+        unit.add(f"const int64_t {at} = {position(f'({out})' if ' ' in out else out, span, k)};")
         if not always_inside(span):
             unit.add(f"if ((uint64_t){at} >= {span.source.size}) continue;")
-    variable = "i" if last is None else "p"
+    variable = "i" if last is None else "p" if last.tap is None else "p, int64_t k"
     unit.open(f"const auto read{number} = [&](int64_t {variable}) __attribute__((always_inline))")
     inner = body.inner()
     loops = [([span.source], f"p{number}_{place}") for place, span in enumerate(part.spans)]
+    loops += [([span.tap], f"k{number}_{place}") for place, span in enumerate(part.spans) if span.tap is not None]
+    loops += [([last.tap], "k")] if last is not None and last.tap is not None else []
     own = (nest.inner, "i") if last is None else ([last.source], "p")
     inner.write(part.body, loads(unit, nest, *loops, own))
     unit.add(f"return {inner.name(part.window.arg)};")
@@ -132,11 +134,11 @@ def _along(unit: KernelSource, part: WindowBody, span: Span) -> None:
     if not always_inside(span):
         _edge(unit, part, span, "begin", "low")
     if span.size <= WRITTEN_OUT:
-        places = [_shifted(span, k * span.dilation - span.padding) for k in range(span.size)]
-        _columns(unit, part, [f"read{part.number}({at})" for at in places], "low", "high")
+        places = [(_shifted(span, k * span.dilation - span.padding), k) for k in range(span.size)]
+        _columns(unit, part, [_reading(part, span, at, str(k)) for at, k in places], "low", "high")
     else:
         unit.open(f"for (int64_t k = 0; k < {span.size}; ++k)")
-        _columns(unit, part, [f"read{part.number}({position('i', span, 'k')})"], "low", "high")
+        _columns(unit, part, [_reading(part, span, position("i", span, "k"), "k")], "low", "high")
         unit.close()
     if not always_inside(span):
         _edge(unit, part, span, "high", "end")
@@ -144,6 +146,8 @@ def _along(unit: KernelSource, part: WindowBody, span: Span) -> None:
 
 def _staged(unit: KernelSource, part: WindowBody, span: Span, tile: int) -> None:
     """Write the inner loop over a copy of the row that is padded with the neutral value."""
+    if span.tap is not None:
+        raise Unsupported("a copied row of products, which are others for each output")
     row, number, ctype = f"row{part.number}", part.number, part.window.ctype
     length = (tile - 1) * span.stride + (span.size - 1) * span.dilation + 1
     if length * 8 > STACK:
@@ -166,17 +170,22 @@ def _staged(unit: KernelSource, part: WindowBody, span: Span, tile: int) -> None
     unit.close()
 
 
+def _reading(part: WindowBody, span: Span, place: str, k: str) -> str:
+    """The window's argument at a position of the inner loop."""
+    return f"read{part.number}({place}{f', {k}' if span.tap is not None else ''})"
+
+
 def _shifted(span: Span, by: int) -> str:
     text = "i" if span.stride == 1 else f"i * {span.stride}"
     return text if by == 0 else f"{text} {'+' if by > 0 else '-'} {abs(by)}"
 
 
 def _edge(unit: KernelSource, part: WindowBody, span: Span, begin: str, end: str) -> None:
-    number = part.number
     unit.open(f"for (int64_t i = {begin}; i < {end}; ++i)")
     unit.open(f"for (int64_t k = 0; k < {span.size}; ++k)")
     unit.add(f"const int64_t p = {position('i', span, 'k')};")
-    to = f"w{number}[i - begin]"
-    unit.add(f"if ((uint64_t)p < {span.source.size}) {to} = {JOIN[part.window.kind].format(to, f'read{number}(p)')};")
+    to = f"w{part.number}[i - begin]"
+    value = _reading(part, span, "p", "k")
+    unit.add(f"if ((uint64_t)p < {span.source.size}) {to} = {JOIN[part.window.kind].format(to, value)};")
     unit.close()
     unit.close()

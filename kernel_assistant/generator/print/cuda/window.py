@@ -4,12 +4,14 @@ read once; neighbouring threads read neighbouring elements.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import Axis, Span
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import size_text
 from kernel_assistant.generator.loops.nest import LoopNest
-from kernel_assistant.generator.loops.windows_plan import WindowBody, WindowPlan, plan_windows
+from kernel_assistant.generator.loops.windows_plan import WindowBody, WindowPlan, plan_windows, varying
 from kernel_assistant.generator.lower.moving import JOIN
 from kernel_assistant.generator.lower.spans import always_inside
 from kernel_assistant.generator.print.cpu.window import digit, neutral_text, position
@@ -137,20 +139,23 @@ class DirectWindow:
                 self.loop(part, f"p{number}_{place}", span, unrolled)
         if band is not None:
             self.band(f"p{number}_{part.spans.index(band)}", band, unrolled)
-        unit.add(f"{part.window.ctype} x = {neutral_text(part)};")
-        self._read(part, unrolled, tested)
-        self.join(part, band)
+        if band is not None and band.tap is not None:
+            self._read(part, unrolled, tested, band)
+        else:
+            unit.add(f"{part.window.ctype} x = {neutral_text(part)};")
+            self._read(part, unrolled, tested)
+            self.join(part, band)
         for _ in part.spans:
             unit.close()
 
     def loop(self, part: WindowBody, at: str, span: Span, unrolled: bool) -> None:
         """Loop over the window's positions along a dimension in which this thread has one output."""
-        unit = self.unit
+        unit, k = self.unit, _tap(at)
         if unrolled:
             unit.add("#pragma unroll")
-        unit.open(f"for (int k = 0; k < {span.size}; ++k)")
+        unit.open(f"for (int {k} = 0; {k} < {span.size}; ++{k})")
         out = digit(unit, self.rest, span.out, "o")
-        place = position(out if out in ("0", "o") else f"(int)({out})", span, "k")
+        place = position(out if out in ("0", "o") else f"(int)({out})", span, k)
         self.place(at, place, span, unrolled, not always_inside(span))
 
     def place(self, at: str, place: str, span: Span, unrolled: bool, tested: bool) -> None:
@@ -178,8 +183,10 @@ class DirectWindow:
             unit.add(f"if (!({used:#x}ull >> b & 1)) continue;")
         self.place(at, f"{position('first', span, '')} + b", span, unrolled, tested=True)
 
-    def _read(self, part: WindowBody, unrolled: bool, tested: bool) -> None:
-        """Compute x, the window along the inner loop."""
+    def _read(self, part: WindowBody, unrolled: bool, tested: bool, weighted: Span | None = None) -> None:
+        """Compute x, the window along the inner loop. With `weighted`, add each position to the outputs at once: it has
+        another weight in each row of outputs.
+        """
         unit, last, exists = self.unit, part.last, list(self.exists)
         if last is not None:
             if unrolled or last.size <= UNROLLED_ROW:
@@ -190,25 +197,55 @@ class DirectWindow:
                 exists.append(f"(unsigned)p < {last.source.size}u")
         if exists:
             unit.add(f"const bool in = {' && '.join(exists)};")
+        inside = "in" if exists else ""
         inner = self.body.inner()
-        inner.write(part.body, self.guarded(part, "in" if exists else ""))
-        value = inner.name(part.window.arg)
-        value = f"(in ? {value} : {neutral_text(part)})" if exists else value
-        unit.add(f"x = {JOIN[part.window.kind].format('x', value)};")
+        if weighted is not None:
+            self._weigh(part, weighted, inner, inside)
+        else:
+            inner.write(part.body, self.guarded(part, inside))
+            unit.add(f"x = {JOIN[part.window.kind].format('x', _known(part, inner, inside))};")
         if last is not None:
             unit.close()
 
-    def guarded(self, part: WindowBody, inside: str) -> dict[int, str]:
+    def _weigh(self, part: WindowBody, band: Span, body: StatementWriter, inside: str) -> None:
+        """Add the position at hand, which is read once, to each output of this thread by its own weight."""
+        unit = self.unit
+        later = varying(part.body, self.nest, {band.tap})
+        body.write([expr for expr in part.body if id(expr) not in later], self.guarded(part, inside))
+        self._outputs_at(band)
+        unit.add(f"const int row_tap = above / {band.dilation};")
+        own = body.inner()
+        own.write(part.body, self.guarded(part, "", [([band.tap], "row_tap")] if band.tap else []))
+        to = f"w{part.number}[t]"
+        unit.add(f"{to} = {JOIN[part.window.kind].format(to, _known(part, own, inside))};")
+        unit.close()
+
+    def _outputs_at(self, band: Span) -> None:
+        """Loop over the outputs of this thread whose windows contain the row at hand."""
+        unit = self.unit
+        unit.add("#pragma unroll")
+        unit.open(f"for (int t = 0; t < {self.rows}; ++t)")
+        reach = (band.size - 1) * band.dilation
+        unit.add(f"const int above = b - t * {band.stride};")
+        unit.add(f"if (above < 0 || above > {reach} || above % {band.dilation} != 0) continue;")
+
+    def guarded(self, part: WindowBody, inside: str, more: Sequence[tuple[list[Axis], str]] = ()) -> dict[int, str]:
         """The text of every load; it reads nothing if the position is outside the input."""
         found = {}
         for access in dict.fromkeys(self.nest.loads.values()):
-            place = joined(*(self.unit.position(access, *loop) for loop in self.loops(part)))
+            place = joined(*(self.unit.position(access, *loop) for loop in (*self.loops(part), *more)))
             found[id(access)] = self.unit.fetch(access, place, inside, always=True)
         return found
 
     def loops(self, part: WindowBody) -> list[tuple[list[Axis], str]]:
         """The variables that count along the axes of the window's argument."""
         found = [([span.source], f"p{part.number}_{place}") for place, span in enumerate(part.spans)]
+        found += [
+            ([span.tap], _tap(f"p{part.number}_{place}"))
+            for place, span in enumerate(part.spans)
+            if span.tap is not None and span.out is not self.row
+        ]
+        found += [([part.last.tap], "k")] if part.last is not None and part.last.tap is not None else []
         return [*found, (self.nest.inner, "i") if part.last is None else ([part.last.source], "p")]
 
     def join(self, part: WindowBody, band: Span | None) -> None:
@@ -244,6 +281,24 @@ class DirectWindow:
             unit.add(f"ka_put({access.name}[{place}], {body.name(output.expr)});")
         if self.row is not None:
             unit.close()
+
+
+def _tap(at: str) -> str:
+    """The variable that counts the positions of the span whose position is `at`."""
+    return f"k{at[1:]}"
+
+
+def _known(part: WindowBody, body: StatementWriter, inside: str) -> str:
+    """The window's argument as text, or the neutral value outside the input."""
+    value = body.name(part.window.arg)
+    return f"({inside} ? {value} : {neutral_text(part)})" if inside else value
+
+
+def unweighted(plan: WindowPlan, form: str) -> None:
+    """Raise Unsupported for windows with weights, which `form` cannot share between outputs."""
+    spans = [span for part in plan.parts for span in (*part.spans, *([part.last] if part.last else []))]
+    if any(span.tap is not None for span in spans):
+        raise Unsupported(f"weights in {form}")
 
 
 def used_rows(span: Span, rows: int) -> int:

@@ -12,7 +12,7 @@ from kernel_assistant.generator.loops.windows_plan import WindowBody
 from kernel_assistant.generator.lower.moving import JOIN
 from kernel_assistant.generator.print.cpu.window import digit, neutral_text, position
 from kernel_assistant.generator.print.cuda.common import pointers, scope_loads
-from kernel_assistant.generator.print.cuda.window import MOST_BAND, UNROLLED_ROW, DirectWindow, used_rows
+from kernel_assistant.generator.print.cuda.window import MOST_BAND, UNROLLED_ROW, DirectWindow, unweighted, used_rows
 from kernel_assistant.generator.print.render import KernelSource
 from kernel_assistant.records import Launch
 
@@ -32,6 +32,7 @@ class SharedWindow(DirectWindow):
 
     def write(self) -> tuple[KernelSource, Launch]:
         unit, nest, plan, block = self.unit, self.nest, self.plan, self.block
+        unweighted(plan, "shared memory")
         size = nest.size(nest.inner)
         if not isinstance(size, int) or any(part.last is None for part in plan.parts):
             raise Unsupported("windows that do not move along the inner loop")

@@ -16,7 +16,7 @@ from kernel_assistant.generator.print.cuda.common import scope_loads
 from kernel_assistant.generator.print.cuda.strip_reach import WARP, WindowExtent, reach_of
 from kernel_assistant.generator.print.cuda.strip_read import GlobalStripReader, SharedStripReader
 from kernel_assistant.generator.print.cuda.strip_store import Loops, StripStores
-from kernel_assistant.generator.print.cuda.window import FULL_ENOUGH, UNROLLED, DirectWindow
+from kernel_assistant.generator.print.cuda.window import FULL_ENOUGH, UNROLLED, DirectWindow, unweighted
 from kernel_assistant.generator.print.cuda.window_shared import STATIC_LIMIT
 from kernel_assistant.generator.print.render import KernelSource
 from kernel_assistant.records import Launch
@@ -32,6 +32,7 @@ def emit_strip(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch
 class StripWindow(DirectWindow):
     def __init__(self, nest: LoopNest, schedule: Schedule) -> None:
         super().__init__(nest, schedule)
+        unweighted(self.plan, "strips")
         self.stage = bool(schedule["stage"])
         self.reaches = [reach_of(nest, part, self.strip) for part in self.plan.parts]
         self.length = self.reaches[0].outputs

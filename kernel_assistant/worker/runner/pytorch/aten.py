@@ -94,10 +94,13 @@ def _pick(results: Any, position: int) -> Any:
 
 
 def _overload(op: str) -> Any:
-    packet, _, overload = op.partition(".")
+    library, _, name = op.rpartition("::")
+    packet, _, overload = name.partition(".")
     try:
-        return getattr(getattr(torch.ops.aten, packet), overload or "default")
+        return getattr(getattr(getattr(torch.ops, library or "aten"), packet), overload or "default")
     except AttributeError as error:
+        if library:
+            raise PlanError(f"{op}: no such operator is registered, unless forward itself does it") from error
         raise PlanError(f"PyTorch {torch.__version__} has no operator aten.{op}") from error
 
 

@@ -1,0 +1,81 @@
+"""Finds the modules that register operators outside ATen, and the text of those that a sandbox does not show."""
+
+from __future__ import annotations
+
+import os
+import re
+import sys
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+import torch
+from torch._library.custom_ops import OPDEFS
+
+#: More text than this many bytes is not sent to a runner; its imports then fail there, and name the module.
+MOST_TEXT = 16 << 20
+#: Where torch says that an operator was defined.
+_DEFINED = re.compile(r"^debug: registered at (.+):\d+$", re.MULTILINE)
+
+
+def operators_of_libraries(plan: dict[str, Any]) -> list[str]:
+    """The operators outside ATen that a plan's residual calls need, such as `transformers::grouped_mm_fallback`."""
+    nodes = [node for launch in plan["launches"] if launch.get("call") for node in launch["call"]["nodes"]]
+    return sorted({node["op"] for node in nodes if "::" in node["op"]})
+
+
+def registering(operators: Iterable[str], module: ModuleType, content: str) -> dict[str, Any]:
+    """What another process of this interpreter imports to have the operators.
+
+    `imports` pairs operators with modules; without a better trace that is the user's `module`, whose text is `content`,
+    because operators are there once it is imported. `sources` has path and text of each imported module that lies
+    outside the interpreter's folders, unless all of `imports` are inside.
+    """
+    imports = {operator: _module_of(operator, module) for operator in operators}
+    if all(_is_installed(sys.modules[name]) for name in imports.values()):
+        return {"imports": imports, "sources": {}}
+    return {"imports": imports, "sources": _sources(module, content)}
+
+
+def _module_of(operator: str, module: ModuleType) -> str:
+    """Name of the module that defines an operator."""
+    qualified = operator.partition(".")[0]
+    name = getattr(getattr(OPDEFS.get(qualified), "_init_fn", None), "__module__", None) or _by_file(operator)
+    return name if name in sys.modules and name != "__main__" else module.__name__
+
+
+def _by_file(operator: str) -> str | None:
+    """The module in whose file torch.library was told of the operator; None for one that is defined in C++."""
+    found = _DEFINED.search(torch._C._dispatch_dump(operator))
+    if found is None:
+        return None
+    return next((name for name, one in list(sys.modules.items()) if getattr(one, "__file__", None) == found[1]), None)
+
+
+def _sources(module: ModuleType, content: str) -> dict[str, tuple[str, str]]:
+    sources: dict[str, tuple[str, str]] = {}
+    left = MOST_TEXT
+    for name, one in list(sys.modules.items()):
+        path = getattr(one, "__file__", None) or ""
+        if not path.endswith(".py") or name == "__main__" or name.partition(".")[0] == __name__.partition(".")[0]:
+            continue
+        text = None if _is_installed(one) else content if one is module else _text(path)
+        if text is not None and len(text) <= left:
+            sources[name] = (path, text)
+            left -= len(text)
+    # The file need not end in .py.
+    return {**sources, module.__name__: (str(module.__file__), content)}
+
+
+def _text(path: str) -> str | None:
+    try:
+        with open(path, encoding="utf-8") as file:
+            return file.read()
+    except (OSError, ValueError):
+        return None
+
+
+def _is_installed(module: ModuleType) -> bool:
+    """Whether a module is part of the interpreter's installation, which every sandbox shows."""
+    path = getattr(module, "__file__", None)
+    return not path or any(path.startswith(prefix + os.sep) for prefix in {sys.prefix, sys.base_prefix})
