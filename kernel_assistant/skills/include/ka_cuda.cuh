@@ -58,6 +58,8 @@ KA_FN float ka_pow(float x, float y) { return powf(x, y); }
 KA_FN double ka_pow(double x, double y) { return pow(x, y); }
 KA_FN float ka_fmod(float x, float y) { return fmodf(x, y); }
 KA_FN double ka_fmod(double x, double y) { return fmod(x, y); }
+template <class T> KA_FN T ka_left(T a, T b) { return b == T(0) ? T(0) : ka_fmod(a, b); }
+template <class T> KA_FN T ka_quotient(T a, T b) { return (T)(a / b); }
 KA_FN float ka_atan2(float y, float x) { return atan2f(y, x); }
 KA_FN double ka_atan2(double y, double x) { return atan2(y, x); }
 // A nan on either side wins, as in PyTorch.
