@@ -6,11 +6,11 @@ from collections.abc import Callable
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import COMPUTE, Const, Op, TensorExpr
-from kernel_assistant.generator.lower.arithmetic import ARITHMETIC
+from kernel_assistant.generator.lower.arithmetic.elementwise import beside, operands, pointwise
+from kernel_assistant.generator.lower.arithmetic.operators import ARITHMETIC
+from kernel_assistant.generator.lower.arithmetic.promotion import common_dtype
 from kernel_assistant.generator.lower.context import Context, broadcast, cast
-from kernel_assistant.generator.lower.elementwise import beside, operands, pointwise
 from kernel_assistant.generator.lower.numbers import HALVES, INTEGERS, converted, of_type
-from kernel_assistant.generator.lower.promotion import common_dtype
 from kernel_assistant.generator.lower.shared_loops import sharing_loops
 
 #: One tensor in, same type out. {0} is of the result's C type.

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel_assistant.generator.ir.expr import COMPUTE, TensorExpr
+from kernel_assistant.generator.lower.arithmetic.elementwise import beside, operands, pointwise
 from kernel_assistant.generator.lower.context import Context
-from kernel_assistant.generator.lower.elementwise import beside, operands, pointwise
 from kernel_assistant.generator.lower.numbers import INTEGERS
 
 #: Text for real numbers and for integers.
