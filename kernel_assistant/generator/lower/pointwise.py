@@ -10,7 +10,7 @@ from kernel_assistant.generator.lower.arithmetic.elementwise import beside, oper
 from kernel_assistant.generator.lower.arithmetic.operators import ARITHMETIC
 from kernel_assistant.generator.lower.arithmetic.promotion import common_dtype
 from kernel_assistant.generator.lower.context import Context, broadcast, cast
-from kernel_assistant.generator.lower.numbers import HALVES, INTEGERS, converted, of_type
+from kernel_assistant.generator.lower.numbers import HALVES, INTEGERS, NARROW, converted, of_type
 from kernel_assistant.generator.lower.shared_loops import sharing_loops
 
 #: One tensor in, same type out. {0} is of the result's C type.
@@ -153,7 +153,8 @@ def _select(context: Context, condition: TensorExpr, then: TensorExpr, other: Te
     condition, then, other = sharing_loops(context, [condition, then, other])
     args = (converted(condition, "b1"), converted(then, dtype), converted(other, dtype))
     dims = broadcast(condition.dims, then.dims, other.dims)
-    return context.result(Op(COMPUTE[dtype], "({0} ? {1} : {2})", args), dims)
+    width = f"({NARROW[dtype]})" if dtype in NARROW else ""
+    return context.result(Op(COMPUTE[dtype], f"({{0}} ? {width}{{1}} : {width}{{2}})", args), dims)
 
 
 def _masked_fill(context: Context) -> TensorExpr:

@@ -188,8 +188,15 @@ KA_FN void ka_copies_wait() {
 }
 
 // ---- Reductions.
-struct ka_sum { template <class T> KA_FN T join(T a, T b) { return a + b; } };
-struct ka_prod { template <class T> KA_FN T join(T a, T b) { return a * b; } };
+// Those of integers wrap.
+struct ka_sum {
+  template <class T> KA_FN T join(T a, T b) { return a + b; }
+  KA_FN int64_t join(int64_t a, int64_t b) { return ka_add(a, b); }
+};
+struct ka_prod {
+  template <class T> KA_FN T join(T a, T b) { return a * b; }
+  KA_FN int64_t join(int64_t a, int64_t b) { return ka_mul(a, b); }
+};
 struct ka_top { template <class T> KA_FN T join(T a, T b) { return ka_max(a, b); } };
 struct ka_bottom { template <class T> KA_FN T join(T a, T b) { return ka_min(a, b); } };
 

@@ -10,6 +10,7 @@ import pytest
 import torch
 
 from tests.generator.harness import Function
+from tests.generator.integers import DTYPES, pairs
 from tests.generator.test_integers import TARGETS, compare, ready
 
 BITS = {torch.float32: torch.int32, torch.float64: torch.int64}
@@ -79,3 +80,26 @@ def test_bits(target: str, dtype: torch.dtype, tmp_path: Path) -> None:
     args = _pairs(dtype, 2048 if target == "cpu" else 512)
     model = Divisions()
     compare(ready(target, "pointwise", model, args, tmp_path), model, list(FUNCTIONS), *args)
+
+
+def _whole(a: torch.Tensor, b: torch.Tensor) -> tuple[torch.Tensor, ...]:
+    return a // b, torch.div(a, b, rounding_mode="trunc"), a % b, torch.fmod(a, b)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.sampled(4)
+def test_no_quotient_of_integers_ends_the_process(target: str, dtype: str, tmp_path: Path) -> None:
+    """By 0, where PyTorch raises, everything is 0. The smallest number by -1 is itself, where eager's quotient towards
+    zero ends the process.
+    """
+    a, b = pairs(DTYPES[dtype])
+    model, single = Function(_whole), (b == -1) & (dtype != "u8")
+    want = [
+        torch.where(single, other, one)
+        for one, other in zip(_whole(a, torch.where(single, 1, b)), (-a, -a, 0, 0), strict=True)
+    ]
+    divisor = torch.cat([b, torch.zeros_like(b)])
+    got = ready(target, "pointwise", model, (a.repeat(2), divisor), tmp_path)({"x0": a.repeat(2), "x1": divisor})
+    for mine, theirs in zip(got, want, strict=True):
+        assert torch.equal(mine, torch.cat([theirs.to(a.dtype), torch.zeros_like(a)]))
