@@ -18,19 +18,40 @@ EXPRESSIONS = (
 )
 #: Where glibc has variants over vectors.
 WITH_LIBRARY = ("ka_sin(t)", "ka_cos(t)", "ka_sin(t) + ka_cos(t)", "ka_pow(t, 1.7f)")
+#: Divisions in the width of their type; there are no vectors of quotients of 64-bit integers.
+DIVISIONS = [
+    *((ctype, f"ka_{name}(t, u)") for ctype in ("float", "double") for name in ("floor_divide", "fmod", "remainder")),
+    *(
+        (ctype, f"ka_{name}(t, u)")
+        for ctype in ("int32_t", "int16_t", "int8_t", "uint8_t")
+        for name in ("divide", "floor_divide", "remainder")
+    ),
+    ("uint8_t", "ka_mul(ka_neg(t), ka_max(t, u))"),
+]
 LOOP = """#include <stdint.h>
 #include "ka_cpu.h"
-extern "C" void loop(const float* __restrict__ x, float* __restrict__ y, int64_t n) {{
+typedef {ctype} T;
+extern "C" void loop(const T* __restrict__ x, const T* __restrict__ z, T* __restrict__ y, int64_t n) {{
 #pragma omp simd
-  for (int64_t i = 0; i < n; i++) {{ const float t = x[i]; y[i] = {expression}; }}
+  for (int64_t i = 0; i < n; i++) {{ const T t = x[i], u = z[i]; (void)u; y[i] = {expression}; }}
 }}
 """
 
 
 @pytest.mark.parametrize("expression", EXPRESSIONS + (WITH_LIBRARY if "-DKA_LIBMVEC" in cpu.LINK_FLAGS else ()))
-def test_the_loop_is_vectorised(expression, tmp_path):
+def test_the_loop_is_vectorised(expression: str, tmp_path: Path) -> None:
+    check("float", expression, tmp_path)
+
+
+@pytest.mark.skipif(not cpu.architecture().startswith("x86-64-avx"), reason="needs fma and rounding as instructions")
+@pytest.mark.parametrize(("ctype", "expression"), DIVISIONS)
+def test_divisions_are_vectorised(ctype: str, expression: str, tmp_path: Path) -> None:
+    check(ctype, expression, tmp_path)
+
+
+def check(ctype: str, expression: str, tmp_path: Path) -> None:
     source = tmp_path / "loop.cpp"
-    source.write_text(LOOP.format(expression=expression))
+    source.write_text(LOOP.format(ctype=ctype, expression=expression))
     done = subprocess.run(
         [
             cpu.compiler(),
@@ -47,4 +68,4 @@ def test_the_loop_is_vectorised(expression, tmp_path):
         text=True,
         check=True,
     )
-    assert "loop.cpp:5:" in done.stderr and "vectorized" in done.stderr
+    assert "loop.cpp:6:" in done.stderr and "vectorized" in done.stderr

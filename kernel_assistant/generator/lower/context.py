@@ -22,8 +22,6 @@ from kernel_assistant.generator.ir.sizes import Size, divide, mul, parse_size, p
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import Operand
 
-RANK = {"bool": 0, "int64_t": 1, "float": 2, "double": 3}
-
 
 class Context:
     """Lowering state of one graph. Values are found by name; `node` is the one being lowered."""

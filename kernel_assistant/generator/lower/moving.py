@@ -11,7 +11,6 @@ from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import (
     Axes,
     Axis,
-    Const,
     Expr,
     Load,
     Op,
@@ -29,8 +28,6 @@ from kernel_assistant.generator.lower.spans import always_inside, neutral, posit
 #: Longest chain that a window is written out as, without and with weights.
 LONGEST, LONGEST_WEIGHTED = 32, 64
 JOIN = {"sum": "{0} + {1}", "max": "ka_max({1}, {0})"}
-#: Integer operators that must not see the zeros that loads behind a false guard give.
-DIVIDES = ("/", "%", "ka_fmod", "ka_remainder", "ka_floor_divide")
 
 
 def move(expr: Expr, axes: Axes, place: Position) -> Expr:
@@ -82,19 +79,7 @@ def _place(span: Span, k: int) -> Position:
     return Position(index, offset, guard=None if always_inside(span) else within(iota(index, offset), span.source.size))
 
 
-class _Guarded(Rewriter):
-    """Adds a condition to the loads of an expression."""
-
-    guard: Expr | None
-
-    def operator(self, op: Op) -> Expr:
-        divides = op.ctype == "int64_t" and any(sign in op.text for sign in DIVIDES)
-        if self.guard is not None and divides and not isinstance(op.args[-1], Const):
-            raise Unsupported("an integer division of a padded or joined value")
-        return op
-
-
-class _Behind(_Guarded):
+class _Behind(Rewriter):
     def __init__(self, guard: Expr) -> None:
         super().__init__()
         self.guard = guard
@@ -112,7 +97,7 @@ class _Behind(_Guarded):
         return window
 
 
-class _Move(_Guarded):
+class _Move(Rewriter):
     def __init__(self, axis: Axis, place: Position) -> None:
         super().__init__()
         self.axis, self.place, self.guard = axis, place, place.guard

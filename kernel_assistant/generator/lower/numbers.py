@@ -1,17 +1,35 @@
-"""Python numbers in operators on a tensor of a half type.
+"""Values converted to a dtype as PyTorch does it.
 
-PyTorch converts such a number to the tensor's dtype before a comparison, and also in `hardshrink`, `fmod` and
-`remainder`: `x > 0.1` is false for the bfloat16 nearest to 0.1, which lies above it. Divisions that round keep the
-number in float, and `threshold` does on the CPU. Found by experiment with PyTorch 2.13 on the CPU, at the values that
-tell the two apart (`tests/generator/test_deciding_numbers.py`).
+Integers travel as `int64_t`, but each operator computes in its dtype's own width, and each value is within its dtype's
+range: `narrowed` and `in_width` see to that. A number beside a tensor of integers becomes one of the tensor's dtype
+first, so that 300 beside uint8 is 44.
+
+A Python number beside a tensor of a half type becomes one of the tensor's dtype before a comparison, and also in
+`hardshrink`, `fmod` and `remainder`: `x > 0.1` is false for the bfloat16 nearest to 0.1, which lies above it. Divisions
+that round keep the number in float, and `threshold` does on the CPU. Found by experiment with PyTorch 2.13 on the CPU,
+at the values that tell the two apart (`tests/generator/test_deciding_numbers.py`).
 """
 
 from __future__ import annotations
 
-from kernel_assistant.generator.ir.expr import Const, Op, TensorExpr
+import math
+import re
+from collections.abc import Sequence
+
+from kernel_assistant.generator.ir.expr import COMPUTE, Const, Expr, Op, TensorExpr
+from kernel_assistant.generator.ir.sizes import Poly
+from kernel_assistant.generator.lower.context import cast
 from kernel_assistant.records.canonical import PLAIN
 
 HALVES = ("bf16", "f16")
+#: The C type of each dtype of integers.
+INTEGERS = {"u8": "uint8_t", "i8": "int8_t", "i16": "int16_t", "i32": "int32_t", "i64": "int64_t"}
+#: Those that are narrower than the C type in which integers travel.
+NARROW = {dtype: ctype for dtype, ctype in INTEGERS.items() if dtype != "i64"}
+#: For each narrow dtype those whose every value it has.
+_WITHIN = {"u8": ("b1",), "i8": ("b1",), "i16": ("b1", "u8", "i8"), "i32": ("b1", "u8", "i8", "i16")}
+#: Dtypes of integers that a half type does not all have.
+_INEXACT = ("i16", "i32", "i64")
 #: Integers up to here are numbers of every type.
 _EXACT = 256
 
@@ -28,3 +46,43 @@ def of_type(number: TensorExpr, dtype: str) -> TensorExpr:
     if exact or not isinstance(expr.value, int | float):
         return number
     return TensorExpr(Op("float", f"ka_round_{dtype}({{0}})", (Const("float", expr.value),)), number.dims, dtype)
+
+
+def converted(value: TensorExpr, dtype: str) -> Expr:
+    """`value` as an operator that computes in `dtype` sees it."""
+    expr = value.expr
+    if isinstance(expr, Const) and not isinstance(expr.value, Poly):
+        return Const(COMPUTE[dtype], _wrapped(expr.value, dtype))
+    if dtype in HALVES and value.dtype in _INEXACT:
+        return Op("float", f"ka_round_{dtype}({{0}})", (cast(expr, "float"),))
+    return narrowed(cast(expr, COMPUTE[dtype]), value.dtype, dtype)
+
+
+def narrowed(expr: Expr, source: str, dtype: str) -> Expr:
+    """An integer of the dtype `source`, reduced to the range of `dtype`. Other dtypes stay as they are."""
+    if dtype not in NARROW or source == dtype or source in _WITHIN[dtype]:
+        return expr
+    return Op("int64_t", f"(int64_t)({NARROW[dtype]}){{0}}", (expr,))
+
+
+def in_width(text: str, dtype: str, args: Sequence[Expr], result: str = "") -> str:
+    """The C text of an operator on integers, with arguments and result in the width of `dtype`. The headers' functions
+    return the type of their arguments; other text is computed in int at least, and its result reduced, if that is of
+    `dtype` too.
+    """
+    if dtype not in INTEGERS:
+        return text
+    ctype, narrow, function = INTEGERS[dtype], dtype in NARROW, text.startswith("ka_")
+    # A literal beside an int64_t would be an int, which is a type of its own to the headers' functions.
+    cast = {str(place) for place, arg in enumerate(args) if narrow or (function and isinstance(arg, Const))}
+    text = re.sub(r"\{(\d)\}", lambda found: f"({ctype})" * (found[1] in cast) + found[0], text)
+    return f"({ctype})({text})" if narrow and not result and not function else text
+
+
+def _wrapped(number: float, dtype: str) -> float:
+    """A literal as a number of `dtype`: what an integer type does not have wraps."""
+    if dtype not in INTEGERS or not math.isfinite(number):
+        return number
+    bits = int(dtype[1:])
+    low = 0 if dtype == "u8" else -(1 << (bits - 1))
+    return (int(number) - low) % (1 << bits) + low

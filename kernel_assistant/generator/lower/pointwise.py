@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel_assistant.generator.ir.errors import Unsupported
-from kernel_assistant.generator.ir.expr import COMPUTE, Const, Expr, Op, TensorExpr
-from kernel_assistant.generator.lower.context import RANK, Context, broadcast, cast
-from kernel_assistant.generator.lower.numbers import HALVES, of_type
+from kernel_assistant.generator.ir.expr import COMPUTE, Const, Op, TensorExpr
+from kernel_assistant.generator.lower.arithmetic.elementwise import beside, operands, pointwise
+from kernel_assistant.generator.lower.arithmetic.operators import ARITHMETIC
+from kernel_assistant.generator.lower.arithmetic.promotion import common_dtype
+from kernel_assistant.generator.lower.context import Context, broadcast, cast
+from kernel_assistant.generator.lower.numbers import HALVES, INTEGERS, NARROW, converted, of_type
 from kernel_assistant.generator.lower.shared_loops import sharing_loops
 
 #: One tensor in, same type out. {0} is of the result's C type.
@@ -19,7 +22,7 @@ UNARY = {
         "asinh acosh atanh sinc angle lgamma"
     ).split()
 }
-UNARY |= {"neg": "-{0}", "reciprocal": "1 / {0}", "square": "{0} * {0}", "positive": "{0}", "bitwise_not": "!{0}"}
+UNARY |= {"reciprocal": "1 / {0}", "positive": "{0}"}
 UNARY |= {"deg2rad": "{0} * 0.017453292519943295f", "rad2deg": "{0} * 57.29577951308232f"}
 
 #: One tensor and numbers: (C text, ((argument, default), …)).
@@ -40,12 +43,8 @@ PARAMETRIC: dict[str, tuple[str, tuple[tuple[str, float], ...]]] = {
 
 #: Two operands of the result's type.
 BINARY = {
-    "mul": "{0} * {1}",
-    "div": "{0} / {1}",
     "maximum": "ka_max({0}, {1})",
     "minimum": "ka_min({0}, {1})",
-    "floor_divide": "ka_floor_divide({0}, {1})",
-    "pow": "ka_pow({0}, {1})",
     "atan2": "ka_atan2({0}, {1})",
     "hypot": "ka_sqrt({0} * {0} + {1} * {1})",
     "xlogy": "({0} == 0 ? 0 : {0} * ka_log({1}))",
@@ -57,18 +56,7 @@ BINARY = {
     "heaviside": "ka_heaviside({0}, {1})",
     "ldexp": "{0} * ka_exp2({1})",
 }
-BOOLEAN = {"and": "({0} & {1})", "or": "({0} | {1})", "xor": "({0} ^ {1})"}
-#: Those whose numbers PyTorch makes ones of the tensor's type.
-ROUNDED_BINARY = {"fmod": "ka_fmod({0}, {1})", "remainder": "ka_remainder({0}, {1})"}
 COMPARE = {"gt": ">", "ge": ">=", "lt": "<", "le": "<=", "eq": "==", "ne": "!="}
-
-
-def pointwise(context: Context, text: str, operands: list[TensorExpr], ctype: str = "", result: str = "") -> TensorExpr:
-    """The value of C text over broadcast operands, each cast to `ctype` (default: the result's)."""
-    out = result or COMPUTE[context.node.spec.dtype]
-    operands = sharing_loops(context, operands)
-    args = tuple(cast(operand.expr, ctype or out) for operand in operands)
-    return context.result(Op(out, text, args), broadcast(*(operand.dims for operand in operands)))
 
 
 def lower_pointwise(context: Context) -> TensorExpr | None:
@@ -83,19 +71,15 @@ def lower_pointwise(context: Context) -> TensorExpr | None:
         return _compare(context, COMPARE[name])
     if name in SPECIAL:
         return SPECIAL[name](context)
-    if name == "mul" and node.spec.dtype == "b1":
-        return _binary(context, BOOLEAN["and"])
-    if name in BINARY and node.kwargs.get("rounding_mode") is None:
+    if name in BINARY:
         return _binary(context, BINARY[name])
     return None
 
 
 def _unary(context: Context, name: str) -> TensorExpr:
     value = context.value(context.node.args[0])
-    if COMPUTE[value.dtype] in ("int64_t", "bool") and name in ("floor", "ceil", "round", "trunc"):
+    if value.dtype in (*INTEGERS, "b1") and name in ("floor", "ceil", "round", "trunc"):
         return context.result(value.expr, value.dims)
-    if name == "bitwise_not" and value.expr.ctype != "bool":
-        return pointwise(context, "~{0}", [value])
     return pointwise(context, UNARY[name], [value])
 
 
@@ -112,36 +96,13 @@ def _parametric(context: Context, name: str) -> TensorExpr:
     return pointwise(context, text, [value, *numbers])
 
 
-def _operands(context: Context, ctype: str) -> list[TensorExpr]:
-    return [context.operand(operand, ctype) for operand in context.node.args[:2]]
-
-
 def _binary(context: Context, text: str) -> TensorExpr:
-    return pointwise(context, text, _operands(context, COMPUTE[context.node.spec.dtype]))
-
-
-def _add(context: Context, text: str) -> TensorExpr:
-    ctype = COMPUTE[context.node.spec.dtype]
-    left, right = _operands(context, ctype)
-    alpha = context.argument(2, "alpha", 1)
-    if alpha == 1:
-        return pointwise(context, text.replace("{2}", "1").replace(" * 1", ""), [left, right])
-    return pointwise(context, text, [left, right, context.operand(alpha, ctype)])
+    return pointwise(context, text, operands(context))
 
 
 def _compare(context: Context, symbol: str) -> TensorExpr:
-    left, right = _beside(_operands(context, ""))
-    return pointwise(context, f"({{0}} {symbol} {{1}})", [left, right], _promoted([left, right]), "bool")
-
-
-def _beside(values: list[TensorExpr]) -> list[TensorExpr]:
-    """Operands, with a number next to a tensor converted to the tensor's dtype."""
-    left, right = values
-    return [of_type(left, right.dtype), of_type(right, left.dtype)]
-
-
-def _rounded_binary(text: str) -> Callable[[Context], TensorExpr]:
-    return lambda context: pointwise(context, text, _beside(_operands(context, COMPUTE[context.node.spec.dtype])))
+    dtype = common_dtype(context, context.node.args[:2])
+    return pointwise(context, f"({{0}} {symbol} {{1}})", beside(operands(context, dtype)), dtype, "b1")
 
 
 def _logit(context: Context) -> TensorExpr:
@@ -153,49 +114,12 @@ def _logit(context: Context) -> TensorExpr:
     return pointwise(context, "ka_log({0} / (1 - {0}))", [value])
 
 
-def _promoted(values: list[TensorExpr]) -> str:
-    """The C type in which values are compared. A literal counts as the type in which it is written."""
-    kinds = []
-    for value in values:
-        if isinstance(value.expr, Const) and not value.expr.ctype:
-            literal = value.expr.value
-            kinds.append("bool" if isinstance(literal, bool) else "float" if isinstance(literal, float) else "int64_t")
-        else:
-            kinds.append(value.expr.ctype)
-    return max(kinds, key=RANK.__getitem__)
-
-
 def _logical(text: str) -> Callable[[Context], TensorExpr]:
     def lower(context: Context) -> TensorExpr:
         values = [context.operand(operand, "bool") for operand in context.node.args]
-        return pointwise(context, text, values, "bool", "bool")
+        return pointwise(context, text, values, "b1", "b1")
 
     return lower
-
-
-def _bitwise(text: str) -> Callable[[Context], TensorExpr]:
-    return lambda context: _binary(context, text)
-
-
-def _pow(context: Context) -> TensorExpr:
-    base, exponent = context.node.args[:2]
-    if isinstance(exponent, int | float) and not isinstance(exponent, bool):
-        known = {2: "{0} * {0}", 3: "{0} * {0} * {0}", 1: "{0}", 0.5: "ka_sqrt({0})", -0.5: "ka_rsqrt({0})"}
-        known |= {-1: "1 / {0}", -2: "1 / ({0} * {0})", 4: "ka_square({0} * {0})"}
-        ctype = COMPUTE[context.node.spec.dtype]
-        if exponent in known and (exponent > 0 or ctype in ("float", "double")):
-            return pointwise(context, known[exponent], [context.value(base)])
-    return _binary(context, BINARY["pow"])
-
-
-def _div(context: Context) -> TensorExpr:
-    mode = context.node.kwargs.get("rounding_mode")
-    if mode == "floor":
-        return _binary(context, BINARY["floor_divide"])
-    if mode == "trunc":
-        integral = COMPUTE[context.node.spec.dtype] == "int64_t"
-        return _binary(context, "{0} / {1}" if integral else "ka_trunc({0} / {1})")
-    return _binary(context, BINARY["div"])
 
 
 def _clamp(context: Context) -> TensorExpr:
@@ -225,10 +149,12 @@ def _where(context: Context) -> TensorExpr:
 
 
 def _select(context: Context, condition: TensorExpr, then: TensorExpr, other: TensorExpr) -> TensorExpr:
-    ctype = COMPUTE[context.node.spec.dtype]
+    dtype = context.node.spec.dtype
     condition, then, other = sharing_loops(context, [condition, then, other])
-    args: tuple[Expr, ...] = (cast(condition.expr, "bool"), cast(then.expr, ctype), cast(other.expr, ctype))
-    return context.result(Op(ctype, "({0} ? {1} : {2})", args), broadcast(condition.dims, then.dims, other.dims))
+    args = (converted(condition, "b1"), converted(then, dtype), converted(other, dtype))
+    dims = broadcast(condition.dims, then.dims, other.dims)
+    width = f"({NARROW[dtype]})" if dtype in NARROW else ""
+    return context.result(Op(COMPUTE[dtype], f"({{0}} ? {width}{{1}} : {width}{{2}})", args), dims)
 
 
 def _masked_fill(context: Context) -> TensorExpr:
@@ -243,13 +169,10 @@ def _lerp(context: Context) -> TensorExpr:
     return pointwise(context, "ka_lerp({0}, {1}, {2})", values)
 
 
-def _addc(text: str) -> Callable[[Context], TensorExpr]:
-    def lower(context: Context) -> TensorExpr:
-        values = [context.value(operand) for operand in context.node.args[:3]]
-        ctype = COMPUTE[context.node.spec.dtype]
-        return pointwise(context, text, [*values, context.operand(context.argument(3, "value", 1), ctype)])
-
-    return lower
+def _addcdiv(context: Context) -> TensorExpr:
+    values = [context.value(operand) for operand in context.node.args[:3]]
+    factor = context.operand(context.argument(3, "value", 1), COMPUTE[context.node.spec.dtype])
+    return pointwise(context, "{0} + {3} * {1} / {2}", [*values, factor])
 
 
 def _rrelu(context: Context) -> TensorExpr:
@@ -279,12 +202,9 @@ def _convert(context: Context) -> TensorExpr:
     """A dtype cast. Half types round here, because an explicit cast is meant."""
     value = context.value(context.node.args[0])
     dtype = context.node.spec.dtype
-    expr = cast(value.expr, COMPUTE[dtype])
     if dtype in HALVES and value.dtype != dtype:
-        expr = Op("float", f"ka_round_{dtype}({{0}})", (expr,))
-    elif dtype in ("i32", "i16", "i8", "u8") and value.dtype != dtype:
-        expr = Op("int64_t", "(int64_t)(" + {"u8": "uint8_t"}.get(dtype, f"int{dtype[1:]}_t") + "){0}", (expr,))
-    return context.result(expr, value.dims)
+        return context.result(Op("float", f"ka_round_{dtype}({{0}})", (cast(value.expr, "float"),)), value.dims)
+    return context.result(converted(value, dtype), value.dims)
 
 
 def _fill(literal: float | None) -> Callable[[Context], TensorExpr]:
@@ -297,7 +217,11 @@ def _fill(literal: float | None) -> Callable[[Context], TensorExpr]:
 
 
 def _test(text: str) -> Callable[[Context], TensorExpr]:
-    return lambda context: pointwise(context, text, [context.value(context.node.args[0])], "float", "bool")
+    def lower(context: Context) -> TensorExpr:
+        value = context.value(context.node.args[0])
+        return pointwise(context, text, [value], "f64" if value.dtype == "f64" else "f32", "b1")
+
+    return lower
 
 
 def _copy(context: Context) -> TensorExpr:
@@ -307,12 +231,8 @@ def _copy(context: Context) -> TensorExpr:
 
 
 SPECIAL: dict[str, Callable[[Context], TensorExpr]] = {
+    **ARITHMETIC,
     "ka_copy": _copy,
-    "add": lambda context: _add(context, "{0} + {1} * {2}"),
-    "sub": lambda context: _add(context, "{0} - {1} * {2}"),
-    "rsub": lambda context: _add(context, "{1} - {0} * {2}"),
-    "pow": _pow,
-    "div": _div,
     "clamp": _clamp,
     "clip": _clamp,
     "clamp_min": _bound("ka_max({0}, {1})"),
@@ -321,8 +241,7 @@ SPECIAL: dict[str, Callable[[Context], TensorExpr]] = {
     "where": _where,
     "masked_fill": _masked_fill,
     "lerp": _lerp,
-    "addcmul": _addc("{0} + {3} * {1} * {2}"),
-    "addcdiv": _addc("{0} + {3} * {1} / {2}"),
+    "addcdiv": _addcdiv,
     "gelu": _gelu,
     "prelu": _prelu,
     "rrelu": _rrelu,
@@ -348,6 +267,3 @@ SPECIAL: dict[str, Callable[[Context], TensorExpr]] = {
         context.operand(context.node.args[0], COMPUTE[context.node.spec.dtype]).expr, ()
     ),
 }
-SPECIAL |= {name: _rounded_binary(text) for name, text in ROUNDED_BINARY.items()}
-SPECIAL |= {f"__{name}__": _bitwise(text) for name, text in BOOLEAN.items()}
-SPECIAL |= {f"bitwise_{name}": _bitwise(text) for name, text in BOOLEAN.items()}

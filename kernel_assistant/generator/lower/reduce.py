@@ -18,9 +18,10 @@ from kernel_assistant.generator.ir.expr import (
     resolve,
 )
 from kernel_assistant.generator.ir.sizes import Size
-from kernel_assistant.generator.lower.context import Context, cast, dim_size
+from kernel_assistant.generator.lower.context import Context, dim_size
 from kernel_assistant.generator.lower.movement.views import dimension
 from kernel_assistant.generator.lower.moving import move
+from kernel_assistant.generator.lower.numbers import converted
 from kernel_assistant.generator.lower.positions import Position
 from kernel_assistant.records.graph import Operand
 
@@ -133,4 +134,5 @@ def exponentials(expr: Expr, axes: Axes) -> tuple[Expr, Expr, Expr]:
 def computed(context: Context) -> TensorExpr:
     """The first argument, converted to the type in which the operator computes."""
     value = context.value(context.node.args[0])
-    return TensorExpr(cast(value.expr, COMPUTE[context.node.spec.dtype]), value.dims, value.dtype)
+    dtype = context.node.spec.dtype
+    return TensorExpr(converted(value, dtype), value.dims, dtype)

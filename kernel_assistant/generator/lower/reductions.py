@@ -13,6 +13,7 @@ from kernel_assistant.generator.lower.extremes import SHORT_TYPES, arg_extreme, 
 from kernel_assistant.generator.lower.losses import LOSSES
 from kernel_assistant.generator.lower.movement.views import dimension
 from kernel_assistant.generator.lower.normalization import NORMALIZATIONS
+from kernel_assistant.generator.lower.numbers import converted, narrowed
 from kernel_assistant.generator.lower.reduce import (
     axes_of,
     computed,
@@ -59,7 +60,26 @@ def _simple(kind: str, dim_at: int = 1, keep_at: int = 2) -> Lowering:
         places = places_of(context, context.argument(dim_at, "dim"), len(value.dims))
         axes = axes_of(value, places)
         expr = mean_of(value.expr, axes) if kind == "mean" else reduce_over(kind, value.expr, axes)
-        return context.result(expr, reduced_dims(value, places, bool(context.argument(keep_at, "keepdim", False))))
+        dims = reduced_dims(value, places, bool(context.argument(keep_at, "keepdim", False)))
+        return context.result(_in_range(kind, expr, context), dims)
+
+    return lower
+
+
+def _in_range(kind: str, expr: Expr, context: Context) -> Expr:
+    """A total or product of integers, which are added up in int64_t, in the range of the node's dtype."""
+    return narrowed(expr, "i64", context.node.spec.dtype) if kind in ("sum", "prod") else expr
+
+
+def _truth(kind: str) -> Lowering:
+    """any (kind "max") and all ("min"): truth values, of uint8 the numbers 0 and 1."""
+
+    def lower(context: Context) -> TensorExpr:
+        value = context.value(context.node.args[0])
+        places = places_of(context, context.argument(1, "dim"), len(value.dims))
+        found = reduce_over(kind, converted(value, "b1"), axes_of(value, places))
+        dims = reduced_dims(value, places, bool(context.argument(2, "keepdim", False)))
+        return context.result(cast(found, COMPUTE[context.node.spec.dtype]), dims)
 
     return lower
 
@@ -162,7 +182,7 @@ def _pairwise_distance(context: Context) -> TensorExpr:
 def _scan(kind: str) -> Lowering:
     def lower(context: Context) -> TensorExpr:
         value = computed(context)
-        return context.result(_scanned(context, kind, value), value.dims)
+        return context.result(_in_range(kind, _scanned(context, kind, value), context), value.dims)
 
     return lower
 
@@ -227,8 +247,8 @@ REDUCTIONS: dict[str, Lowering] = {
     "prod": _simple("prod"),
     "amax": _simple("max"),
     "amin": _simple("min"),
-    "any": _simple("max"),
-    "all": _simple("min"),
+    "any": _truth("max"),
+    "all": _truth("min"),
     "max": _extreme("max"),
     "min": _extreme("min"),
     "var": _variance(False, False),

@@ -230,13 +230,67 @@ KA_FN double ka_lgamma(double x) {
   int sign;
   return lgamma_r(x, &sign);
 }
-KA_FN float ka_fmod(float x, float y) { return fmodf(x, y); }
+
+// What is left of a after whole multiples of b, without a call. Of floats, through double: a quotient below 2^25 that is not
+// whole is 2^-24 or more away from the next whole number (both mantissas have 24 bits). The factor 1 + 2^-51 makes up for
+// two roundings, so that a whole one is not below itself, and the other is off by less than 2^-25; so trunc is right, and
+// a - n·b exact. The division does not depend on a: that of a number that all share is done once. Of doubles, through fma:
+// the rounded quotient is n or, from below the next whole number, n + 1; then what is left has the wrong sign. Both fma
+// are exact where the quotient is below 2^53.
+#if defined(__GNUC__) && !defined(__clang__)
+#define KA_RARE static __attribute__((simd("notinbranch"), noinline, unused))
+#else
+#define KA_RARE KA_FN
+#endif
+KA_RARE float ka_fmod_far(float a, float b, float near) {
+  const float x = __builtin_fabsf(a), y = __builtin_fabsf(b);
+  return (x >= 33554432.0f * y) & (y > 0.0f) & (x < INFINITY) ? fmodf(a, b) : near;
+}
+KA_FN float ka_fmod_near(float a, float b) {
+  const double n = __builtin_trunc((double)a * ((1.0 + 4.44089209850062616e-16) / (double)b));
+  return __builtin_copysignf(ka_abs(a) < ka_abs(b) ? a : (float)((double)a - n * (double)b), a);
+}
+KA_FN float ka_fmod(float a, float b) { return ka_fmod_far(a, b, ka_fmod_near(a, b)); }
+// From 2^25 on what is left does not change a quotient of floats any more: it is below half the distance to a's neighbour.
+KA_FN float ka_left(float a, float b) {
+  const float far = b == 0.0f ? 0.0f : a - a;
+  return ka_abs(a) < 33554432.0f * ka_abs(b) ? ka_fmod_near(a, b) : far;
+}
+#if defined(__FMA__) || defined(__aarch64__)
+KA_RARE double ka_fmod_far(double a, double b, double near) {
+  const double x = __builtin_fabs(a), y = __builtin_fabs(b);
+  return (x >= 9007199254740992.0 * y) & (y > 0.0) & (x < INFINITY) ? fmod(a, b) : near;
+}
+KA_FN double ka_fmod(double a, double b) {
+  const double left = __builtin_fma(-__builtin_trunc(a / b), b, a);
+  const bool beyond = (left != 0.0) & ((left < 0.0) != (a < 0.0));
+  const double mended = beyond ? left + __builtin_copysign(b, a) : left;
+  return ka_fmod_far(a, b, __builtin_copysign(ka_abs(a) < ka_abs(b) ? a : mended, a));
+}
+#else
+KA_FN double ka_fmod(double x, double y) { return fmod(x, y); }
+#endif
+// Bits instead of a choice, of which g++ makes a branch that it cannot vectorise.
+KA_FN double ka_left(double a, double b) {
+  double left = ka_fmod(a, b);
+  int64_t bits;
+  memcpy(&bits, &left, 8);
+  bits &= -(int64_t)(b != 0.0);
+  memcpy(&left, &bits, 8);
+  return left;
+}
+
+// Quotients of integers through floating point, for which there are vectors, are exact: one that is not whole is 1 / |b|
+// or more away from the next whole number, and the error is below 2^-8 / |b|.
+#define KA_QUOTIENT(T, REAL) \
+  KA_FN T ka_quotient(T a, T b) { return __builtin_constant_p(b) ? (T)(a / b) : (T)((REAL)a / (REAL)b); }
+KA_QUOTIENT(uint8_t, float) KA_QUOTIENT(int8_t, float) KA_QUOTIENT(int16_t, float) KA_QUOTIENT(int32_t, double)
+KA_FN int64_t ka_quotient(int64_t a, int64_t b) { return a / b; }
 #define KA_LIBM(name) KA_FN double ka_##name(double x) { return name(x); }
 KA_LIBM(exp) KA_LIBM(exp2) KA_LIBM(expm1) KA_LIBM(log) KA_LIBM(log2) KA_LIBM(log10) KA_LIBM(log1p) KA_LIBM(sin)
 KA_LIBM(cos) KA_LIBM(tan) KA_LIBM(asin) KA_LIBM(acos) KA_LIBM(atan) KA_LIBM(sinh) KA_LIBM(cosh) KA_LIBM(tanh)
 KA_LIBM(erf) KA_LIBM(erfc)
 KA_FN double ka_pow(double x, double y) { return pow(x, y); }
-KA_FN double ka_fmod(double x, double y) { return fmod(x, y); }
 KA_FN double ka_atan2(double y, double x) { return atan2(y, x); }
 
 #include "ka_math.h"
@@ -274,7 +328,7 @@ template <int N, class T> KA_FN double ka_fold_prod(T* lane) {
   return total;
 }
 template <int N> KA_FN int64_t ka_fold_prod(int64_t* lane) {
-  return ka_tree<N>::fold(lane, [](int64_t a, int64_t b) { return a * b; });
+  return ka_tree<N>::fold(lane, [](int64_t a, int64_t b) { return ka_mul(a, b); });
 }
 
 #if defined(__AVX512F__)

@@ -58,6 +58,8 @@ KA_FN float ka_pow(float x, float y) { return powf(x, y); }
 KA_FN double ka_pow(double x, double y) { return pow(x, y); }
 KA_FN float ka_fmod(float x, float y) { return fmodf(x, y); }
 KA_FN double ka_fmod(double x, double y) { return fmod(x, y); }
+template <class T> KA_FN T ka_left(T a, T b) { return b == T(0) ? T(0) : ka_fmod(a, b); }
+template <class T> KA_FN T ka_quotient(T a, T b) { return (T)(a / b); }
 KA_FN float ka_atan2(float y, float x) { return atan2f(y, x); }
 KA_FN double ka_atan2(double y, double x) { return atan2(y, x); }
 // A nan on either side wins, as in PyTorch.
@@ -186,8 +188,15 @@ KA_FN void ka_copies_wait() {
 }
 
 // ---- Reductions.
-struct ka_sum { template <class T> KA_FN T join(T a, T b) { return a + b; } };
-struct ka_prod { template <class T> KA_FN T join(T a, T b) { return a * b; } };
+// Those of integers wrap.
+struct ka_sum {
+  template <class T> KA_FN T join(T a, T b) { return a + b; }
+  KA_FN int64_t join(int64_t a, int64_t b) { return ka_add(a, b); }
+};
+struct ka_prod {
+  template <class T> KA_FN T join(T a, T b) { return a * b; }
+  KA_FN int64_t join(int64_t a, int64_t b) { return ka_mul(a, b); }
+};
 struct ka_top { template <class T> KA_FN T join(T a, T b) { return ka_max(a, b); } };
 struct ka_bottom { template <class T> KA_FN T join(T a, T b) { return ka_min(a, b); } };
 

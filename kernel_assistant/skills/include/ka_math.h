@@ -1,6 +1,7 @@
 // Activations and small functions over float and double, the same for both targets. The target's header comes first:
 // it defines KA_FN and ka_exp, ka_log, ka_log1p, ka_expm1, ka_tanh, ka_erf, ka_sqrt, ka_rsqrt, ka_abs, ka_floor, and
-// ka_reciprocal: 1/x to one unit in the last place.
+// ka_reciprocal: 1/x to one unit in the last place; ka_quotient: a / b of integers, where b is neither 0 nor -1; ka_left:
+// what ka_fmod leaves if that can matter to a quotient, 0 where b is 0.
 #pragma once
 #include <math.h>
 
@@ -10,18 +11,48 @@ template <class T> KA_FN T ka_sign(T x) { return T(x > T(0)) - T(x < T(0)); }
 template <class T> KA_FN T ka_sgn(T x) { return ka_sign(x); }
 KA_FN bool ka_max(bool a, bool b) { return a | b; }
 KA_FN bool ka_min(bool a, bool b) { return a & b; }
-KA_FN int64_t ka_max(int64_t a, int64_t b) { return a > b ? a : b; }
-KA_FN int64_t ka_min(int64_t a, int64_t b) { return a < b ? a : b; }
-KA_FN int64_t ka_abs(int64_t x) { return x < 0 ? -x : x; }
-KA_FN int64_t ka_fmod(int64_t a, int64_t b) { return a % b; }
-KA_FN int64_t ka_remainder(int64_t a, int64_t b) { const int64_t r = a % b; return r != 0 && (r < 0) != (b < 0) ? r + b : r; }
-KA_FN int64_t ka_floor_divide(int64_t a, int64_t b) { const int64_t q = a / b; return a % b != 0 && (a < 0) != (b < 0) ? q - 1 : q; }
-KA_FN int64_t ka_pow(int64_t a, int64_t n) {
-  int64_t p = 1;
-  for (; n > 0; n >>= 1, a *= a) p = n & 1 ? p * a : p;
-  return p;
+// Integers of every type compute in their own width: what leaves the range wraps. Nothing traps: dividing by 0, for which
+// PyTorch raises, gives 0, and the smallest number by -1 is itself. A shift by more than there are bits, or by less than 0,
+// takes all of them, as in PyTorch.
+template <class T> struct ka_unsigned { typedef uint32_t type; };
+template <> struct ka_unsigned<int64_t> { typedef uint64_t type; };
+template <class T> using ka_bits = typename ka_unsigned<T>::type;
+template <class T> KA_FN T ka_add(T a, T b) { return (T)((ka_bits<T>)a + (ka_bits<T>)b); }
+template <class T> KA_FN T ka_sub(T a, T b) { return (T)((ka_bits<T>)a - (ka_bits<T>)b); }
+template <class T> KA_FN T ka_mul(T a, T b) { return (T)((ka_bits<T>)a * (ka_bits<T>)b); }
+template <class T> KA_FN T ka_neg(T a) { return (T)((ka_bits<T>)0 - (ka_bits<T>)a); }
+// Also of unsigned numbers, where a comparison with 0 is one that compilers warn of.
+template <class T> KA_FN bool ka_below_zero(T x) { return x + T(0) < 0; }
+template <class T> KA_FN T ka_abs(T a) { return ka_below_zero(a) ? ka_neg(a) : a; }
+template <class T> KA_FN T ka_max(T a, T b) { return a > b ? a : b; }
+template <class T> KA_FN T ka_min(T a, T b) { return a < b ? a : b; }
+template <class T> KA_FN T ka_clamp(T x, T low, T high) { return ka_min(ka_max(x, low), high); }
+// Whether b and what is left of a division by b have different signs.
+template <class T> KA_FN bool ka_signs_differ(T left, T b) { return (left != T(0)) & (ka_below_zero(left) != ka_below_zero(b)); }
+template <class T> KA_FN bool ka_minus_one(T b) { return (T(-1) < T(1)) & (b == T(-1)); }
+template <class T> KA_FN T ka_safe_divisor(T b) { return (b == T(0)) | ka_minus_one(b) ? T(1) : b; }
+template <class T> KA_FN T ka_divide(T a, T b) {
+  const T q = ka_quotient(a, ka_safe_divisor(b));
+  return b == T(0) ? T(0) : ka_minus_one(b) ? ka_neg(a) : q;
 }
-KA_FN int64_t ka_clamp(int64_t x, int64_t low, int64_t high) { return ka_min(ka_max(x, low), high); }
+template <class T> KA_FN T ka_fmod(T a, T b) {
+  const T d = ka_safe_divisor(b);
+  return ka_sub(a, ka_mul(ka_quotient(a, d), d));
+}
+template <class T> KA_FN T ka_shift_left(T a, T by) {
+  const bool inside = !ka_below_zero(by) & (by < T(8 * sizeof(T)));
+  return inside ? (T)((ka_bits<T>)a << (inside ? (int)by : 0)) : T(0);
+}
+template <class T> KA_FN T ka_shift_right(T a, T by) {
+  const int most = 8 * sizeof(T) - (T(-1) < T(1));
+  return (T)(a >> (!ka_below_zero(by) & (by < T(most)) ? (int)by : most));
+}
+template <class T> KA_FN T ka_pow(T a, T n) {
+  T p = 1, x = a;
+  for (T left = n; left > T(0); left >>= 1, x = ka_mul(x, x)) p = left & 1 ? ka_mul(p, x) : p;
+  const T below = a == T(-1) ? (n & 1 ? T(-1) : T(1)) : T(0);
+  return !ka_below_zero(n) || a == T(1) ? p : below;
+}
 KA_FN float ka_clamp(float x, float low, float high) { return ka_min(ka_max(x, low), high); }
 KA_FN double ka_clamp(double x, double low, double high) { return ka_min(ka_max(x, low), high); }
 template <class T> KA_FN T ka_relu(T x) { return x < T(0) ? T(0) : x; }
@@ -70,16 +101,31 @@ template <class T> KA_FN T ka_gelu_tanh(T x) {
 template <class T> KA_FN T ka_lerp(T a, T b, T weight) {
   return ka_abs(weight) < T(0.5) ? a + weight * (b - a) : b - (b - a) * (T(1) - weight);
 }
-template <class T> KA_FN T ka_remainder(T a, T b) {
-  const T r = ka_fmod(a, b);
-  return r != T(0) && (r < T(0)) != (b < T(0)) ? r + b : r;
-}
+KA_FN float ka_copysign(float x, float y) { return copysignf(x, y); }
+KA_FN double ka_copysign(double x, double y) { return copysign(x, y); }
+KA_FN bool ka_signbit(float x) { return ka_as_int(x) < 0; }
+KA_FN bool ka_signbit(double x) { return copysign(1.0, x) < 0.0; }
+template <class T> KA_FN T ka_remainder(T a, T b) { const T r = ka_fmod(a, b); return ka_signs_differ(r, b) ? r + b : r; }
+// Of real numbers as PyTorch defines it (c10/util/generic_math.h), so that 1 // 0.1 is 9: what fmod leaves is taken off
+// first.
 template <class T> KA_FN T ka_floor_divide(T a, T b) {
-  if (b == T(0)) return a / b;
-  T whole = (a - ka_remainder(a, b)) / b;
-  const T low = ka_floor(whole);
-  return whole - low > T(0.5) ? low + T(1) : low;
+  if constexpr (T(0.5) == T(0)) {
+    return (T)(ka_divide(a, b) - ka_signs_differ(ka_fmod(a, b), b));
+  } else {
+    const T left = ka_left(a, b), quotient = (a - left) / b;
+    const T whole = ka_signs_differ(left, b) ? quotient - T(1) : quotient, low = ka_floor(whole);
+    const T floor = whole - low > T(0.5) ? low + T(1) : low;
+    return ka_copysign(floor, ka_copysign(T(1), a) * ka_copysign(T(1), b));
+  }
 }
+// Also for an int64_t beside a literal.
+KA_FN int64_t ka_max(int64_t a, int64_t b) { return ka_max<int64_t>(a, b); }
+KA_FN int64_t ka_min(int64_t a, int64_t b) { return ka_min<int64_t>(a, b); }
+KA_FN int64_t ka_clamp(int64_t x, int64_t low, int64_t high) { return ka_clamp<int64_t>(x, low, high); }
+KA_FN int64_t ka_fmod(int64_t a, int64_t b) { return ka_fmod<int64_t>(a, b); }
+KA_FN int64_t ka_remainder(int64_t a, int64_t b) { return ka_remainder<int64_t>(a, b); }
+KA_FN int64_t ka_floor_divide(int64_t a, int64_t b) { return ka_floor_divide<int64_t>(a, b); }
+KA_FN int64_t ka_pow(int64_t a, int64_t n) { return ka_pow<int64_t>(a, n); }
 template <class T> KA_FN T ka_nan_to_num(T x, T nan, T high, T low) {
   return x != x ? nan : (x == T(INFINITY) ? high : (x == T(-INFINITY) ? low : x));
 }
@@ -100,9 +146,6 @@ template <class T> KA_FN T ka_cross_entropy(T x, T y) {
 // A nan on one side loses.
 template <class T> KA_FN T ka_fmax(T a, T b) { return (a >= b) | (b != b) ? a : b; }
 template <class T> KA_FN T ka_fmin(T a, T b) { return (a <= b) | (b != b) ? a : b; }
-KA_FN bool ka_signbit(float x) { return ka_as_int(x) < 0; }
-KA_FN bool ka_signbit(double x) { return copysign(1.0, x) < 0.0; }
-template <class T> KA_FN T ka_copysign(T x, T y) { return ka_signbit(x) == ka_signbit(y) ? x : -x; }
 // log(e^a + e^b) = max + log(1 + e^-|a - b|), where two infinities of one sign leave no difference.
 template <class T> KA_FN T ka_logaddexp(T a, T b) {
   return ka_max(a, b) + ka_log1p_unit(ka_exp(a == b ? T(0) : -ka_abs(a - b)));

@@ -48,10 +48,10 @@ def costly(expr: Expr) -> bool:
     """Whether a value is worth keeping in a row buffer: it is a division, or a function of more than a few
     instructions.
     """
-    cheap = ("ka_square", "ka_max", "ka_min", "ka_abs", "ka_relu", "ka_clamp", "ka_leaky_relu", "ka_sqrt")
+    cheap = ("ka_add", "ka_sub", "ka_mul", "ka_neg", "ka_square", "ka_max", "ka_min", "ka_abs", "ka_relu", "ka_clamp")
     if not isinstance(expr, Op):
         return False
-    return ("ka_" in expr.text and not expr.text.startswith(cheap)) or " / " in expr.text
+    return ("ka_" in expr.text and not expr.text.startswith((*cheap, "ka_leaky_relu", "ka_sqrt"))) or " / " in expr.text
 
 
 def parallel(unit: KernelSource, work: str) -> None:

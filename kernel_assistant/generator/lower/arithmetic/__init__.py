@@ -1,0 +1,1 @@
+"""Arithmetic on tensors and numbers of any dtypes, as PyTorch promotes and computes them."""

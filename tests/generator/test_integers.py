@@ -1,0 +1,125 @@
+"""Integers of every width compute as in PyTorch, bit for bit: they wrap, and their divisions go every way."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from kernel_assistant.generator.ir.schedule import make
+from tests.generator.cuda_on_host import OnHost
+from tests.generator.harness import TORCH, Built, Function, as_list, export
+from tests.generator.integers import BETWEEN, BINARY, CHOICES, DTYPES, MIXED, REDUCTIONS, SCANS, UNARY, Function2, pairs
+
+Functions = dict[str, Callable[..., torch.Tensor]]
+
+
+def together(functions: Functions, *args: torch.Tensor) -> tuple[Function, list[str]]:
+    """One module with the results of all functions that PyTorch has for these arguments, and their names."""
+    names = [name for name in functions if _possible(functions[name], args)]
+    return Function(lambda *given: tuple(functions[name](*given) for name in names)), names
+
+
+def _possible(function: Callable[..., torch.Tensor], args: Sequence[torch.Tensor]) -> bool:
+    try:
+        function(*args)
+    except RuntimeError:
+        return False
+    return True
+
+
+def compare(built: Any, model: Function, names: list[str], *args: torch.Tensor) -> None:
+    """Every result equals eager's in dtype and bits; all NaN are one."""
+    got = built({f"x{place}": arg for place, arg in enumerate(args)})
+    for name, mine, theirs in zip(names, got, as_list(model(*args)), strict=True):
+        assert mine.dtype == theirs.dtype, name
+        wrong = (mine != theirs) | (torch.signbit(mine) != torch.signbit(theirs))
+        wrong &= ~((mine != mine) & (theirs != theirs))
+        if wrong.any():
+            at = int(wrong.flatten().nonzero()[0])
+            given = [arg.flatten()[at].item() for arg in args if arg.shape == mine.shape]
+            raise AssertionError(f"{name}{given}: {mine.flatten()[at]} for {theirs.flatten()[at]}")
+
+
+#: The compiled text of a target: "host" runs CUDA text on the CPU, with sanitizers.
+TARGETS = ["cpu", pytest.param("host", marks=pytest.mark.builds), pytest.param("cuda", marks=pytest.mark.gpu)]
+
+
+def ready(target: str, form: str, model: Function, args: Sequence[torch.Tensor], folder: Path) -> Any:
+    """The module as a kernel of this form, ready to be called."""
+    graph = export(model, *args)
+    if target == "host":
+        return OnHost(graph, make("cuda", form, block=32), folder)
+    return Built(graph, make(target, form), folder)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.sampled(4)
+def test_two_tensors(target: str, dtype: str, tmp_path: Path) -> None:
+    args = pairs(DTYPES[dtype])
+    model, names = together(BINARY, *args)
+    assert set(BINARY) == set(names)
+    compare(ready(target, "pointwise", model, args, tmp_path), model, names, *args)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.sampled(3)
+def test_a_tensor_and_numbers(target: str, dtype: str, tmp_path: Path) -> None:
+    x = pairs(DTYPES[dtype])[0]
+    model, names = together(UNARY, x)
+    assert len(set(UNARY) - set(names)) <= 2, set(UNARY) - set(names)
+    compare(ready(target, "pointwise", model, (x,), tmp_path), model, names, x)
+
+
+@pytest.mark.parametrize("dtype", DTYPES)
+@pytest.mark.parametrize(
+    ("functions", "cpu", "cuda"),
+    [
+        (REDUCTIONS, "rows/again", "rows/warp"),
+        (CHOICES, "rows/keep", "rows/reg"),
+        (SCANS, "scan/rows", "scan/rows"),
+    ],
+    ids=["totals", "choices", "scans"],
+)
+@pytest.mark.parametrize("target", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.sampled(7)
+def test_rows(functions: Functions, cpu: str, cuda: str, target: str, dtype: str, tmp_path: Path) -> None:
+    x = pairs(DTYPES[dtype])[0][:500].reshape(20, 25).contiguous()
+    model, names = together(functions, x)
+    assert names == list(functions)
+    compare(ready(target, cpu if target == "cpu" else cuda, model, (x,), tmp_path), model, names, x)
+
+
+@pytest.mark.parametrize("first", range(0, len(MIXED), 5))
+@pytest.mark.parametrize("target", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.sampled(3)
+def test_two_dtypes(target: str, first: int, tmp_path: Path) -> None:
+    """One kernel for five pairs of dtypes and every function; the values are odd, so that no divisor is 0."""
+    a, b = (value | 1 for value in pairs(torch.int64, seed=1))
+    functions: Functions = {
+        f"{left} {name} {right}": _between(function, left, right, with_dims)
+        for left, right, with_dims in MIXED[first : first + 5]
+        for name, function in BETWEEN.items()
+    }
+    args = (a, b, b[17].clone())
+    model, names = together(functions, *args)
+    assert len(names) > len(functions) // 2
+    compare(ready(target, "pointwise", model, args, tmp_path), model, names, *args)
+
+
+def _between(function: Function2, left: str, right: str, with_dims: bool) -> Callable[..., torch.Tensor]:
+    """`function` of the first argument and another one, both converted; numbers of half types stay small."""
+
+    def called(a: torch.Tensor, b: torch.Tensor, single: torch.Tensor) -> torch.Tensor:
+        return function(_as(a, left), _as(b if with_dims else single, right))
+
+    return called
+
+
+def _as(value: torch.Tensor, dtype: str) -> torch.Tensor:
+    return value.to(TORCH[dtype]) if dtype in DTYPES else (value % 1000 + 1).to(TORCH[dtype])
