@@ -1,0 +1,106 @@
+"""What `optimize` makes of each module of a folder: `python -m bench.modules_table FOLDER... --out rows.json`.
+
+Runs the command line on the class `Model` of each file, several at a time, and writes a row for each: outcome, gain over
+torch.compile and eager with 99.9% intervals, seconds, and in a job without a result what stood in the way.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench.machine import describe
+from kernel_assistant.targets.detect import detect
+
+#: Seconds behind the budget after which a job counts as hanging.
+HANGING = 180.0
+COLUMNS = ("module", "outcome", "× compile", "× eager", "over the better", "seconds", "what stood in the way")
+
+
+@click.command()
+@click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
+@click.option("--target", type=click.Choice(["cpu", "cuda"]), default="cpu")
+@click.option("--budget", default=10.0, help="seconds for each module")
+@click.option("--jobs", default=1, help="modules at a time, each in a session host of its own")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
+def main(folders: tuple[Path, ...], target: str, budget: float, jobs: int, out: Path) -> None:
+    """Prints the table and writes the rows."""
+    files = [file for folder in folders for file in sorted(folder.glob("[0-9]*.py"))]
+    with ThreadPoolExecutor(jobs) as pool:
+        rows = list(pool.map(lambda file: row_of(file, target, budget), files))
+    machine = describe(detect(target))
+    out.write_text(json.dumps({"machine": machine, "budget": budget, "jobs": jobs, "rows": rows}, indent=1))
+    click.echo(page(rows))
+
+
+def row_of(file: Path, target: str, budget: float) -> dict[str, Any]:
+    """The row of one file. Its job has folders of its own, so that jobs do not wait for each other in a queue."""
+    words = ("optimize", f"{file}:Model", "--policy", "generator", "--budget", f"{budget:g}s", "--target", target)
+    began = time.monotonic()
+    with tempfile.TemporaryDirectory() as home:
+        environment = {**os.environ, "XDG_STATE_HOME": home, "XDG_RUNTIME_DIR": ""}
+        argv = (sys.executable, "-m", "kernel_assistant", *words, "--no-free-wins", "--json")
+        try:
+            done = subprocess.run(
+                argv, env=environment, capture_output=True, text=True, timeout=budget + HANGING, check=False
+            )
+        except subprocess.TimeoutExpired:
+            return {"module": file.stem, "outcome": "hangs", "seconds": time.monotonic() - began}
+        finally:
+            stop = (sys.executable, "-m", "kernel_assistant", "host", "stop")
+            subprocess.run(stop, env=environment, capture_output=True, check=False)
+    row = {"module": file.stem, "exit": done.returncode, "seconds": round(time.monotonic() - began, 1)}
+    try:
+        return row | told(json.loads(done.stdout))
+    except ValueError:
+        return row | {"outcome": f"exit {done.returncode}", "why": " ".join(done.stderr.split())[-300:]}
+
+
+def told(document: dict[str, Any]) -> dict[str, Any]:
+    """What a row keeps of the document that `--json` prints."""
+    best = document.get("best") or {}
+    figures = ("candidate_ms", "eager_ms", "compile_ms", "speedup_vs_compile", "speedup_vs_compile_ci")
+    kept = {name: best.get(name) for name in (*figures, "speedup_vs_eager", "speedup_vs_eager_ci", "residual")}
+    return {**kept, **{name: document.get(name) for name in ("outcome", "offer", "why", "evaluations", "obstacles")}}
+
+
+def over_the_better(row: dict[str, Any]) -> float | None:
+    """Speed-up over the faster of eager and torch.compile."""
+    known = [row[name] for name in ("speedup_vs_compile", "speedup_vs_eager") if row.get(name)]
+    return min(known, default=None)
+
+
+def page(rows: list[dict[str, Any]]) -> str:
+    """The table as Markdown."""
+    lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
+    for row in rows:
+        reason = row.get("why") or "; ".join(map(_obstacle, row.get("obstacles") or ()))
+        cells = (row["module"], row["outcome"], _figure(row, "compile"), _figure(row, "eager"))
+        better = over_the_better(row)
+        cells += ("" if better is None else f"{better:.2f}", f"{row['seconds']:.0f}", reason[:160])
+        lines.append("| " + " | ".join(str(cell).replace("|", "/") for cell in cells) + " |")
+    return "\n".join(lines)
+
+
+def _figure(row: dict[str, Any], over: str) -> str:
+    speedup, interval = row.get(f"speedup_vs_{over}"), row.get(f"speedup_vs_{over}_ci")
+    if not speedup:
+        return ""
+    return f"{speedup:.2f}" + (f" ({interval[0]:.2f}–{interval[1]:.2f})" if interval else "")
+
+
+def _obstacle(obstacle: dict[str, Any]) -> str:
+    return " ".join(str(obstacle[name]) for name in ("outcome", "message") if obstacle.get(name))
+
+
+if __name__ == "__main__":
+    main()
