@@ -200,7 +200,7 @@ def test_every_configuration_of_a_scanned_class_gets_a_job(agent, module: Path) 
         call = client.call_tool
         scanned = answered(await call("scan", {"command": [sys.executable, "net.py"]}))
         asked = {"module": f"{module}:Net", "target": "cpu", "budget_seconds": 400}
-        begun = answered(await call("optimize", {**asked, "wait": False}))
+        begun = answered(await call("optimize", {**asked, "budget_seconds": 300, "wait": False}))
         for job in begun["jobs"]:
             await call("cancel", {"job": int(job)})
         found = answered(await call("optimize", asked))

@@ -83,7 +83,8 @@ def served(gain: ClassGain) -> str:
     if not any(part.configuration.calls for part in gain.parts):
         return kernels
     share = gain.served_calls / gain.row.calls
-    return f"{kernels} serve {gain.served_calls} of {gain.row.calls} calls ({share:.0%}); the original runs the others"
+    rest = "; the original runs the others" if share < 1 else ""
+    return f"{kernels} serve {gain.served_calls} of {gain.row.calls} calls ({share:.0%}){rest}"
 
 
 def _cells(part: ConfigurationGain, gain: ClassGain) -> tuple[str, ...]:
