@@ -29,7 +29,7 @@ from kernel_assistant.environment.repeated_measurement import MOST_LOOKS, ONE_ME
 from kernel_assistant.environment.screens.screen import screen
 from kernel_assistant.environment.screens.screen_residual import screen_residual
 from kernel_assistant.environment.stage_messages import StageMessages, of_side_effects, open_task, opening_seconds
-from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.environment.worker_client import DeviceLost, WorkerClient
 from kernel_assistant.errors import Cancelled, DeviceError, MissingError, UsageError, WorkerError
 from kernel_assistant.events import AnyEvent, BaselineMeasured, Progress, TaskOpened, Warned
 from kernel_assistant.records import (
@@ -61,6 +61,9 @@ BASELINE_SECONDS = 600.0
 STAGE_SECONDS = 600.0
 POLL_SECONDS = 0.05
 MOST_RESTARTS = 4
+BROKE_DEVICE = (
+    "mend forward or the declared inputs; with CUDA_LAUNCH_BLOCKING=1 PyTorch names the line that refuses them"
+)
 #: Stages that the worker runs, in order.
 UNTIMED = (Stage.verify,)
 TIMED = (Stage.verify, Stage.profile)
@@ -114,6 +117,8 @@ class Environment:
         self._baseline = Baseline(eager_ms=0.0, compile_ms=None, floor_ms=0.0)
         self._uncompiled = False
         self._restarts = 0
+        #: Inputs with which the module itself breaks the device: no worker tries them again.
+        self._avoid: list[str] = []
         self.facts: dict[str, Any] = {}
         #: Makes a context for each exclusive measurement, in which the job's other activity pauses.
         self.quiet: Callable[[], AbstractContextManager[None]] = nullcontext
@@ -248,8 +253,7 @@ class Environment:
             "nominal": self._nominal,
         }
         self.emit(Progress(phase="open", message=f"loading {self.task.name}"))
-        seconds = opening_seconds(self.clock, again=self._restarts > 0)
-        answer = open_task(self.worker, params, self.cancel, seconds, self.emit)
+        answer = self._opened(params)
         graph = from_builtins(answer["graph"], OpGraph)
         self.facts = answer["facts"]
         self.emit(TaskOpened(graph=graph.text(), nodes=len(graph.nodes), facts=self.facts))
@@ -257,6 +261,28 @@ class Environment:
         if beside and not self._restarts:
             self.emit(Warned(message=beside))
         return graph
+
+    def _opened(self, params: dict[str, Any]) -> dict[str, Any]:
+        """The worker's answer to `open_task`. A module that breaks the device with its declared inputs is refused; with
+        others, these are left out.
+        """
+        while True:
+            try:
+                opening = {**params, "avoid": self._avoid}
+                seconds = opening_seconds(self.clock, again=self._restarts > 0)
+                return open_task(self.worker, opening, self.cancel, seconds, self.emit)
+            except DeviceLost as lost:
+                self.worker.restart(self.cancel)
+                if not self._leave_out(lost):
+                    raise UsageError(lost.cause, BROKE_DEVICE, detail=lost.detail) from lost
+
+    def _leave_out(self, error: WorkerError) -> bool:
+        """Whether the module broke the device itself, with inputs that can be left out from now on."""
+        if not isinstance(error, DeviceLost) or not error.inputs or error.inputs in self._avoid:
+            return False
+        self._avoid.append(error.inputs)
+        self.emit(Warned(message=f"{error.cause} ({error.inputs}: no longer tried)"))
+        return True
 
     def _runner_command(self) -> dict[str, Any]:
         paths = interpreter_paths(self.worker.python)
@@ -404,14 +430,19 @@ class Environment:
     def _call(
         self, method: str, params: dict[str, Any], blobs: tuple[bytes, ...] = (), *, timeout: float
     ) -> dict[str, Any]:
-        """Calls the worker. If the worker is lost, starts a new one, opens the task there and raises WorkerError.
-        Raises OutOfTime if the job's limit is reached meanwhile; then no new worker is started."""
+        """Calls the worker. If the worker is lost, starts a new one, opens the task there and raises WorkerError; if
+        the user's module broke its device with inputs that can be left out, calls again instead. Raises OutOfTime if
+        the job's limit is reached meanwhile; then no new worker is started."""
         self.clock.check()
-        timeout = min(timeout, self.clock.until_limit())
+        limit = min(timeout, self.clock.until_limit())
         try:
-            return self.worker.call(method, params, blobs, timeout=timeout, cancel=self.cancel)
+            return self.worker.call(method, params, blobs, timeout=limit, cancel=self.cancel)
         except WorkerError as error:
             self.clock.check()
+            if self._leave_out(error):
+                self.worker.restart(self.cancel)
+                self._open()
+                return self._call(method, params, blobs, timeout=timeout)
             self._restarts += 1
             if self._restarts > MOST_RESTARTS:
                 self.worker.kill()

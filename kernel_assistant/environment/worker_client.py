@@ -297,7 +297,11 @@ def _read(process: Process, answers: Answers, ended: threading.Event) -> None:
 
 
 class DeviceLost(WorkerError):
-    """The worker's CUDA context is broken: the worker must be restarted."""
+    """The worker's CUDA context is broken: the worker must be restarted. `inputs` names those with which the user's own
+    module did it, "" if they are not known.
+    """
+
+    inputs = ""
 
 
 class DeviceOutOfMemory(UsageError):
@@ -313,7 +317,9 @@ def failure(error: dict[str, Any]) -> KernelAssistantError:
     if kind == "out_of_memory":
         return DeviceOutOfMemory(message, next_step, detail=detail)
     if kind == "device_lost":
-        return DeviceLost(message, "the worker is started anew", detail=detail)
+        lost = DeviceLost(message, "the worker is started anew", detail=detail)
+        lost.inputs = error.get("inputs", "")
+        return lost
     if kind == "runner_failed":
         return SandboxError(message, "see kernel-assistant doctor; another sandbox: --sandbox landlock", detail=detail)
     if kind in OURS:

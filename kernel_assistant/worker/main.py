@@ -91,7 +91,7 @@ class Worker:
         spare = spare or RunnerClient(command)
         try:
             with stages.told_to(self.tell_stage):
-                self._task = open_task(task, device)
+                self._task = open_task(task, device, avoid=params.get("avoid", ()))
             if self._task.held and params.get("freeform"):
                 raise TaskError(
                     "mutates_inputs",
@@ -261,7 +261,7 @@ class Worker:
 
 def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
     """The answer to one request; every failure is named."""
-    from .process.worker_errors import TaskError
+    from .process.worker_errors import BrokenDevice, TaskError
 
     methods: dict[str, Callable[[Params, tuple[bytes, ...]], Params]] = {
         name: getattr(worker, name)
@@ -293,6 +293,10 @@ def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
         return {"result": method(message.get("params", {}), blobs)}
     except TaskError as error:
         return _error(error.kind, error.message, error.next_step, error.detail)
+    except BrokenDevice as lost:
+        answered = _error("device_lost", lost.message, "", traceback.format_exc())
+        answered["error"]["inputs"] = lost.inputs
+        return answered
     except Exception as error:  # noqa: BLE001 - the boundary of the process: named, with its traceback, never swallowed
         return _error(_kind(error), f"{type(error).__name__}: {_first_line(error)}", "", traceback.format_exc())
 

@@ -14,8 +14,9 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "rows/again": {"lanes": 64, "nt": 0},
         "rows/split": {"chunk": 65536, "lanes": 64, "nt": 0},
         "cols/tile": {"nt": 0, "tile": 256},
+        "cols/split": {"chunk": 4096, "nt": 0, "tile": 256},
         "scan/rows": {"lanes": 64, "nt": 0, "tile": 512},
-        "scan/cols": {"nt": 0, "tile": 256},
+        "scan/cols": {"chunk": 0, "nt": 0, "tile": 256},
         "window": {"stage": 0, "tile": 1024},
         "parts": {},
         "residual": {},
@@ -29,11 +30,13 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "rows/stream": {"block": 512, "cluster": 1, "hint": 0, "unroll": 2, "vec": 4},
         "rows/split": {"block": 512, "hint": 0, "join": 0, "parts": 64, "unroll": 2, "vec": 4},
         "rows/team": {"block": 512, "held": 0, "hint": 0, "parts": 16, "stage": 1, "unroll": 4, "vec": 4},
-        "cols/reg": {"hint": 0, "items": 16, "tx": 32, "ty": 4, "vec": 1},
-        "cols/stream": {"hint": 0, "tx": 32, "ty": 8, "unroll": 4, "vec": 1},
+        "cols/reg": {"flat": 0, "hint": 0, "items": 16, "tx": 32, "ty": 4, "vec": 1},
+        "cols/stream": {"flat": 0, "hint": 0, "tx": 32, "ty": 8, "unroll": 4, "vec": 1},
         "cols/split": {"hint": 0, "parts": 16, "tx": 32, "ty": 8, "unroll": 4, "vec": 1},
         "scan/rows": {"block": 256, "hint": 0, "items": 4, "vec": 4},
-        "scan/cols": {"block": 128, "hint": 0, "unroll": 8},
+        "scan/split": {"block": 256, "hint": 0, "items": 4, "parts": 64, "vec": 4},
+        "scan/thread": {"block": 128, "hint": 0, "vec": 4},
+        "scan/cols": {"block": 128, "chunk": 0, "hint": 0, "join": 1024, "unroll": 8},
         "window/direct": {"block": 256, "rows": 1},
         "window/shared": {"block": 128, "rows": 1, "unroll": 1},
         "window/strip": {"block": 128, "rows": 1, "stage": 0, "strip": 4},
@@ -49,12 +52,13 @@ class Schedule(Record, frozen=True, kw_only=True):
 
     block: threads of a block; vec: elements of one vector access; put: those of a store where it differs; items:
     vectors that a thread keeps in registers; unroll: vectors whose loads are in flight together; cluster: blocks that
-    share a row; parts, chunk: pieces of a row, or elements of a piece; tx, ty: threads along I and along R; tile, lanes
-    (CPU): elements computed together; lanes (CUDA): threads of a warp that share a row; nt, hint: 1 for streaming
-    stores and loads; joint: 1 if reductions that can share a pass do so; stage (CUDA): 1 for copies to shared memory
-    before the first pass, or for windows that read their input through shared memory; join: 1 if a separate launch
-    combines partial results; rows, strip: outputs of a thread in neighbouring rows and at neighbouring positions; held:
-    vectors of a thread in registers, the others are in shared memory.
+    share a row; parts, chunk: pieces of a row or column, or elements of a piece (0: one piece); tx, ty: threads along I
+    and along R; flat: 1 if those along I go on in the next row of O; tile, lanes (CPU): elements computed together;
+    lanes (CUDA): threads of a warp that share a row; nt, hint: 1 for streaming stores and loads; joint: 1 if reductions
+    that can share a pass do so; stage (CUDA): 1 for copies to shared memory before the first pass, or for windows that
+    read their input through shared memory; join: 1 if a separate launch combines partial results, of a scan the threads
+    that combine those of a column; rows, strip: outputs of a thread in neighbouring rows and at neighbouring positions;
+    held: vectors of a thread in registers, the others are in shared memory.
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and `residual` are the
     forms of those that a library or PyTorch itself computes.

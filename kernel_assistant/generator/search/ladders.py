@@ -18,7 +18,8 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
         "rows/split": {"nt": _NT, "chunk": (16384, 65536, 262144), "lanes": (32, 64, 128)},
         "cols/tile": {"nt": _NT, "tile": (32, 64, 128, 256, 512, 1024)},
         "scan/rows": {"nt": _NT, "tile": (256, 512, 1024, 4096)},
-        "scan/cols": {"nt": _NT, "tile": (64, 256, 1024)},
+        "cols/split": {"nt": _NT, "chunk": (1024, 4096, 16384, 65536), "tile": (16, 64, 256)},
+        "scan/cols": {"nt": _NT, "tile": (64, 256, 1024), "chunk": (1024, 4096, 16384, 65536)},
         "window": {"stage": (0, 1), "tile": (128, 256, 512, 1024, 4096)},
     },
     "cuda": {
@@ -64,14 +65,28 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
             "hint": _NT,
         },
         "cols/split": {
-            "parts": (4, 8, 16, 32, 64, 128),
-            "ty": (4, 8, 16),
+            "parts": (4, 8, 16, 32, 64, 128, 256, 512, 1024),
+            "ty": (4, 8, 16, 32, 64, 128, 256),
             "unroll": (2, 4, 8, 16),
             "vec": (1, 2, 4),
             "hint": _NT,
         },
         "scan/rows": {"block": (64, 128, 256, 512, 1024), "items": (1, 2, 4, 8), "vec": (1, 2, 4, 8), "hint": _NT},
-        "scan/cols": {"block": (32, 64, 128, 256), "unroll": (4, 8, 16, 32), "hint": _NT},
+        "scan/split": {
+            "block": (128, 256, 512),
+            "items": (1, 2, 4, 8),
+            "parts": (16, 32, 64, 128, 256, 512, 1024),
+            "vec": (1, 2, 4, 8),
+            "hint": _NT,
+        },
+        "scan/thread": {"block": (64, 128, 256), "vec": (1, 2, 4, 8), "hint": _NT},
+        "scan/cols": {
+            "block": (32, 64, 128, 256),
+            "chunk": (16, 32, 64, 128, 256),
+            "join": (32, 256, 1024),
+            "unroll": (4, 8, 16, 32),
+            "hint": _NT,
+        },
         "window/direct": {"rows": (1, 2, 4, 8, 16), "block": (64, 128, 256, 512)},
         "window/shared": {"rows": (1, 2, 4, 8, 16), "block": (64, 128, 256, 512), "unroll": (1, 2, 4)},
         "window/strip": {
@@ -82,6 +97,12 @@ LADDERS: dict[str, dict[str, dict[str, tuple[int, ...]]]] = {
         },
     },
 }
+
+#: Elements of a column that a thread may have where there are fewer threads than keep a device busy.
+MOST_ELEMENTS, ENOUGH_THREADS = 512, 64 * 132
+
+#: Most threads that combine the totals of chunks.
+MOST_JOINING = 1 << 20
 
 #: Most values of a row that a thread may hold in registers: 65,536 registers a block, some of them for the rest.
 MOST_VALUES = {1024: 32, 512: 64}
@@ -102,9 +123,24 @@ def derived(shape: LoopShape, schedule: Schedule) -> Schedule | None:
         schedule = schedule.having(items=items)
     if "tx" in dict(schedule.params) and not 32 <= schedule["tx"] * schedule["ty"] <= 1024:
         return None
-    if schedule.form == "scan/rows" and schedule["block"] * schedule["items"] > 1024:
+    if schedule.form in ("cols/reg", "cols/stream") and not _fills(shape, schedule):
+        return None
+    if schedule.form == "scan/cols" and schedule["chunk"]:
+        # Of many columns, each with few chunks, a block for each column would have nothing to combine.
+        chunks = shape.reduced / schedule["chunk"]
+        fits = chunks >= 2 and shape.outer * shape.inner * schedule["join"] <= MOST_JOINING
+        return schedule if fits else None
+    if schedule.form in ("scan/rows", "scan/split") and schedule["block"] * schedule["items"] > 1024:
         return None
     return schedule
+
+
+def _fills(shape: LoopShape, schedule: Schedule) -> bool:
+    """Whether a block for some columns each leaves nobody without work: enough threads for the elements, or many."""
+    width, columns = schedule["tx"] * schedule["vec"], shape.inner * (shape.outer if schedule["flat"] else 1)
+    blocks = -(-columns // width) * (1 if schedule["flat"] else shape.outer)
+    elements = shape.outer * shape.reduced * shape.inner
+    return blocks * schedule["tx"] * schedule["ty"] >= min(elements // MOST_ELEMENTS, ENOUGH_THREADS)
 
 
 def _row_items(shape: LoopShape, schedule: Schedule) -> Schedule | None:

@@ -23,19 +23,37 @@ def initial_cpu(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
     if shape.family == "rows":
         return _rows(shape, device, nt)
     if shape.family == "cols":
-        # Few columns: small tiles, so that every thread has some.
-        tasks = 4 * max(device.threads, 1)
-        tile = 256
-        while tile > 32 and shape.outer * -(-shape.inner // tile) < tasks:
-            tile //= 2
-        return [make("cpu", "cols/tile", nt=nt, tile=size) for size in dict.fromkeys((tile, 1024, 64))]
+        return _cols(shape, device, nt)
     if shape.inner > 1:
-        return [make("cpu", "scan/cols", nt=nt), make("cpu", "scan/cols", nt=nt, tile=64)]
+        whole = [make("cpu", "scan/cols", nt=nt), make("cpu", "scan/cols", nt=nt, tile=64)]
+        chunks = [make("cpu", "scan/cols", nt=nt, chunk=size) for size in _chunks(shape, device, 256)]
+        return [*chunks, *whole]
     return [
         make("cpu", "scan/rows", nt=nt),
         make("cpu", "scan/rows", nt=nt, tile=2048),
         make("cpu", "scan/rows", nt=1 - nt),
     ]
+
+
+def _cols(shape: LoopShape, device: DeviceFacts, nt: int) -> list[Schedule]:
+    # Few columns: small tiles, so that every thread has some; if there are too few even so, chunks of rows.
+    tasks = 4 * max(device.threads, 1)
+    tile = 256
+    while tile > 32 and shape.outer * -(-shape.inner // tile) < tasks:
+        tile //= 2
+    whole = [make("cpu", "cols/tile", nt=nt, tile=size) for size in dict.fromkeys((tile, 1024, 64))]
+    width = min(256, 1 << (shape.inner - 1).bit_length())
+    chunks = [make("cpu", "cols/split", nt=nt, chunk=size, tile=width) for size in _chunks(shape, device, 256)]
+    return [*chunks, *whole]
+
+
+def _chunks(shape: LoopShape, device: DeviceFacts, tile: int) -> list[int]:
+    """Rows of a chunk where there are fewer tiles of columns than threads and many rows; else nothing."""
+    threads, tiles = max(device.threads, 1), shape.outer * -(-shape.inner // tile)
+    if tiles >= threads or shape.reduced < 8192:
+        return []
+    rows = max(1 << (shape.reduced * tiles // (4 * threads)).bit_length() - 1, 1024)
+    return list(dict.fromkeys((rows, 4 * rows if 4 * rows < shape.reduced else rows)))
 
 
 def _rows(shape: LoopShape, device: DeviceFacts, nt: int) -> list[Schedule]:

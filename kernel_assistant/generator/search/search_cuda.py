@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.search.ladders import derived
+from kernel_assistant.generator.search.search_scan import scans
 from kernel_assistant.generator.search.search_team import long_rows
 from kernel_assistant.generator.search.workload import LoopShape
 from kernel_assistant.targets.base import DeviceFacts
@@ -12,6 +13,8 @@ from kernel_assistant.targets.base import DeviceFacts
 GOOD_VALUES = 16
 #: Rows of this size go to teams of blocks before they go to clusters.
 TEAM_BYTES = 1 << 20
+#: Rows up to this are never a block's where there are many: most of its threads would have nothing to do.
+SHORT_ROW = 128
 #: From this many rows on, a few columns are work for a block.
 LONG_COLUMN = 48
 #: Parts of a row that are joined in a launch of their own: large enough that joining costs nothing, small enough that
@@ -28,7 +31,7 @@ def initial_cuda(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
         return _rows(shape, device)
     if shape.family == "cols":
         return _cols(shape, device)
-    return _scan(shape)
+    return scans(shape, device)
 
 
 def _window(shape: LoopShape) -> list[Schedule]:
@@ -71,10 +74,15 @@ def _pointwise(shape: LoopShape) -> list[Schedule]:
 
 def _rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
     cores = max(device.cores, 1)
+    if shape.reduced <= SHORT_ROW and shape.outer >= 16 * cores and (short := _warp_rows(shape)):
+        return short
     found = _safe_first([*_register_rows(shape), *_shared_rows(shape, device), *_stream_rows(shape)])
     kept = long_rows(shape, device)
     if shape.outer < 2 * cores and shape.outer * shape.reduced > 1 << 20:
         split = _split_rows(shape, cores)
+        if 16 * shape.outer < cores and shape.reduced >= 1 << 18:
+            # A block or a cluster for each row would leave most of the device without work.
+            return [split[0], *kept, *split[1:]]
         return [split[0], *kept, *split[1:], *found]
     # Where a row fills many blocks, teams come before clusters; a few blocks meet sooner in a cluster.
     ahead, count = (1, len(kept)) if shape.reduced * shape.copied_bytes >= TEAM_BYTES else (6, 2)
@@ -203,31 +211,47 @@ def _cols(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
         )
     ]
     fitting = [schedule for schedule in registers if schedule is not None] if shape.passes > 1 else []
+    narrow, full = _narrow(shape), [schedule for schedule in stream if derived(shape, schedule) is not None]
     blocks = shape.outer * -(-shape.inner // 32)
     if blocks < 2 * cores and shape.reduced >= 256:
-        parts = 1 << (max(8 * cores // max(blocks, 1), 2) - 1).bit_length()
-        while parts > 2 and shape.reduced // parts < 32:
-            parts //= 2
-        pieces = [(count, width) for count in (parts, max(parts // 2, 2)) for width in dict.fromkeys((vec, 1))]
-        split = [
-            make("cuda", "cols/split", parts=count, tx=32 // width, ty=min(8 * width, 32), vec=width)
-            for count, width in pieces
-        ]
-        return [*split, *stream]
-    return [*fitting, *stream]
+        split = _split_columns(shape, cores, blocks)
+        return [*split, *narrow, *full]
+    return [*narrow, *(() if narrow and shape.inner <= 8 else (*fitting, *(full or stream)))]
 
 
-def _scan(shape: LoopShape) -> list[Schedule]:
-    if shape.inner > 1:
-        return [
-            make("cuda", "scan/cols", block=block, unroll=unroll)
-            for block, unroll in ((128, 8), (64, 16), (256, 8), (32, 16))
-        ]
-    vec = shape.vec if not shape.reverse or shape.reduced % shape.vec == 0 else 1
-    pairs = ((256, 4), (256, 2), (512, 2), (128, 4), (128, 8), (1024, 1), (512, 1), (256, 1), (64, 4), (128, 2))
-    useful = [
-        (b, n)
-        for b, n in pairs
-        if (b * vec <= shape.reduced or b == 64) and (b * n * vec <= 2 * shape.reduced or n == 1)
-    ]
-    return [make("cuda", "scan/rows", block=b, items=n, vec=vec) for b, n in useful or [(64, 1)]]
+def _split_columns(shape: LoopShape, cores: int, blocks: int) -> list[Schedule]:
+    """Schedules in which blocks share the rows of a few columns: fewer where a later pass follows, since each of its
+    blocks combines all parts.
+    """
+    most = 1 << (max((8 if shape.passes == 1 else 4) * cores // max(blocks, 1), 2) - 1).bit_length()
+    found = []
+    for half in (1, 2):
+        for vec in dict.fromkeys((shape.vec, 1)):
+            tx = min(32 // vec, _power(-(-shape.inner // vec)))
+            ty = 256 // tx
+            parts = most
+            while parts > 2 and shape.reduced // parts < 4 * ty:
+                parts //= 2
+            for unroll in (4, 8):
+                count = max(parts // half, 2)
+                found.append(make("cuda", "cols/split", parts=count, tx=tx, ty=ty, unroll=unroll, vec=vec))
+    return sorted(found, key=lambda schedule: schedule["unroll"])
+
+
+def _narrow(shape: LoopShape) -> list[Schedule]:
+    """Schedules for fewer columns than half a warp: with many rows, blocks as narrow as these; with few, blocks that go
+    on with the columns of the next row of O.
+    """
+    if shape.inner > 16 or shape.turned:
+        return []
+    tx, ty = _power(shape.inner), min(max(_power(shape.reduced) // 8, 1), 8)
+    deep = [make("cuda", "cols/stream", tx=tx, ty=min(256 // tx, 64), unroll=unroll, vec=1) for unroll in (4, 8)]
+    flat = [make("cuda", "cols/stream", flat=1, tx=threads // ty, ty=ty, vec=1) for threads in (256, 128, 512)]
+    kept = [make("cuda", "cols/reg", flat=1, tx=256 // ty, ty=ty, vec=1)] if shape.passes > 1 else []
+    order = [*deep, *kept, *flat] if shape.reduced >= 512 else [*kept, *flat, *(deep if shape.reduced >= 64 else [])]
+    return [schedule for one in order if (schedule := derived(shape, one)) is not None]
+
+
+def _power(number: int) -> int:
+    """The next power of two, at least `number`."""
+    return 1 << (max(number, 1) - 1).bit_length()

@@ -18,7 +18,7 @@ from ..opening.open_task import OpenTask
 from ..opening.task_checks import largest_value_bytes
 from ..process.memory import available_bytes
 from ..process.pinning import pinned
-from ..process.worker_errors import TaskError
+from ..process.worker_errors import TaskError, with_inputs
 from ..running.buffer_sets import BufferSets, Marks
 from ..running.runner_client import EMPTY_BLOCKS, RunnerClient, descendants
 from ..verifying.cases import fresh_seed
@@ -83,6 +83,8 @@ KERNEL_SECONDS, LIBRARY_SECONDS, HOST_TIMES = 5e-6, 12e-6, 10
 BASELINE_BLOCKS = 10
 #: Seconds after which a series ends early, with the twelve rounds that the interval of a first measurement needs.
 MOST_SECONDS = 10.0
+#: Name of the declared inputs after their values have been changed and moved.
+VARIED = "declared inputs with changed values"
 #: Seconds for making other inputs of the task, for the integers of one block.
 SAMPLE_SECONDS = 0.3
 WINDOW = 1 << 20
@@ -160,8 +162,10 @@ class Profiler:
             with self.lock.shared():
                 sets.write_all(base.tensors)
                 sets.refresh(self._generator, self._free, 0)
-                if not self._accepts(sets.inputs[0], base.reference):
-                    sets.by_element = False
+                for given_up in ("by_element", "integers_move"):
+                    if self._accepts(sets.inputs[0], base.reference):
+                        break
+                    setattr(sets, given_up, False)
                     sets.refresh(self._generator, self._free, 0)
         except BaseException:
             sets.close()
@@ -170,9 +174,12 @@ class Profiler:
 
     def _accepts(self, tensors: list[torch.Tensor], usual: list[torch.Tensor]) -> bool:
         """Whether the module runs on varied inputs, with finite outputs where they usually are: some have a structure,
-        such as a matrix that has to stay positive definite."""
+        such as a matrix that has to stay positive definite, or offsets that have to rise."""
+        if VARIED in self.task.avoid:
+            return False
         try:
-            outputs = self.task.call(*self.task.unflatten(tensors))
+            with with_inputs(VARIED):
+                outputs = self.task.call(*self.task.unflatten(tensors))
         except (TaskError, RuntimeError):
             return False
         return all_finite(list(outputs)) or not all_finite(usual)

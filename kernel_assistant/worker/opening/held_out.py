@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from typing import Any
 
 import torch
@@ -11,9 +10,9 @@ from torch.export.graph_signature import InputKind, OutputKind
 from torch.utils import _pytree as pytree
 
 from ..graph.export import ExportedModule
-from ..process.worker_errors import user_streams
+from ..process.worker_errors import BrokenDevice, first_line, is_device_lost, user_streams, with_inputs
 from ..symbols import evaluate_size
-from ..user_module.inputs import Args, Kwargs
+from ..user_module.inputs import Args, Kwargs, inputs_name
 
 Call = Callable[[Args, Kwargs], tuple[torch.Tensor, ...]]
 
@@ -22,14 +21,25 @@ _TOLERANCE = 1e-3
 
 
 def held_out_dims(
-    model: torch.nn.Module, call: Call, traced: ExportedModule, make: Callable[[dict[str, int]], tuple[Args, Kwargs]]
+    model: torch.nn.Module,
+    call: Call,
+    traced: ExportedModule,
+    make: Callable[[dict[str, int]], tuple[Args, Kwargs]],
+    avoid: Collection[str] = (),
 ) -> list[dict[str, int]]:
     """Free dimensions at 1, at an odd size and at 1.5 times the base, as far as module and graph agree there.
 
     The module may refuse a size, and the graph (traced at the base sizes) may not hold for it: a branch on a size, a
-    batch that must be even. `make` returns inputs for dimensions, `call` outputs for inputs.
+    batch that must be even. `make` returns inputs for dimensions, `call` outputs for inputs. Cases that `avoid` names
+    are left out. Raises BrokenDevice.
     """
-    return [dims for dims in _proposals(traced) if _agrees(model, call, traced, make, dims)]
+    found = []
+    for dims in _proposals(traced):
+        name = inputs_name(0, "declared", tuple(dims.items()))
+        with with_inputs(name):
+            if name not in avoid and _agrees(model, call, traced, make, dims):
+                found.append(dims)
+    return found
 
 
 def _proposals(traced: ExportedModule) -> Iterator[dict[str, int]]:
@@ -59,14 +69,20 @@ def _agrees(
     make: Callable[[dict[str, int]], tuple[Args, Kwargs]],
     dims: dict[str, int],
 ) -> bool:
-    # A size that the module refuses is skipped, whatever it raises.
-    with contextlib.suppress(Exception), user_streams(), torch.no_grad():
-        args, kwargs = make(dims)
-        wanted = call(args, kwargs)
-        got = _run_graph(model, traced, args, kwargs)
-        shapes = [[evaluate_size(size, dims) for size in spec["shape"]] for spec in traced.out_specs]
-        return shapes == [list(tensor.shape) for tensor in wanted] and all(map(_near, got, wanted))
-    return False
+    # A size that the module refuses is skipped, whatever it raises, unless the process is broken.
+    try:
+        with user_streams(), torch.no_grad():
+            args, kwargs = make(dims)
+            wanted = call(args, kwargs)
+            got = _run_graph(model, traced, args, kwargs)
+            shapes = [[evaluate_size(size, dims) for size in spec["shape"]] for spec in traced.out_specs]
+            return shapes == [list(tensor.shape) for tensor in wanted] and all(map(_near, got, wanted))
+    except BrokenDevice:
+        raise
+    except Exception as error:
+        if is_device_lost(error):
+            raise BrokenDevice(first_line(error)) from error
+        return False
 
 
 def _run_graph(model: torch.nn.Module, traced: ExportedModule, args: Args, kwargs: Kwargs) -> list[torch.Tensor]:

@@ -24,6 +24,7 @@ from ..user_module.containers import known_to_pytree
 from ..user_module.inputs import DTYPES, Args, Kwargs
 from . import task_checks as checks
 from .buffer_state import BufferState, repeated
+from .index_guard import guarded, may_refuse
 from .never_runs import never_runs
 from .output_layouts import strides_fit, with_real_outputs
 from .side_effects import watched
@@ -94,15 +95,16 @@ def observe(
     """
     name = type(model).__name__
     watch = checks.MutationCheck(tensors_of(call))
+    guard = may_refuse(program)
     started = time.perf_counter()
-    result = run_module(model, *call, task["path"])
+    result = run_module(model, *call, task["path"], guard)
     seconds = time.perf_counter() - started
     outputs = checks.tensor_outputs(result, name)
     checks.check_inputs_unchanged(watch, name)
     attributes = module_attributes(model)
     effects: list[str] = []
     with watched(model, effects):
-        held, one, other = repeated(model, outputs, lambda: run_forward(model, *call, task["path"]))
+        held, one, other = repeated(model, outputs, lambda: run_forward(model, *call, task["path"], guard))
     equal_bits = checks.check_repeats(one, other, name, program, effects)
     facts: dict[str, Any] = {"eager_first_call_seconds": seconds, "deterministic": True, "bit_reproducible": equal_bits}
     facts |= {"side_effects": effects, "never_runs": never_runs(model, attributes, module_attributes(model))}
@@ -150,18 +152,24 @@ def matching_trace(
     )
 
 
-def run_forward(model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str) -> tuple[torch.Tensor, ...]:
-    """Calls forward once without gradients and returns its tensor outputs. Raises forward_failed, out_of_memory or
-    unsupported_output.
+def run_forward(
+    model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str, guard: bool = False
+) -> tuple[torch.Tensor, ...]:
+    """Calls forward once without gradients and returns its tensor outputs. Raises forward_failed, out_of_memory,
+    unsupported_output or BrokenDevice.
     """
-    return checks.tensor_outputs(run_module(model, args, kwargs, path), type(model).__name__)
+    return checks.tensor_outputs(run_module(model, args, kwargs, path, guard), type(model).__name__)
 
 
-def run_module(model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str) -> Any:
-    """Calls forward once without gradients and returns its result. Raises forward_failed or out_of_memory."""
+def run_module(model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str, guard: bool = False) -> Any:
+    """Calls forward once without gradients and returns its result. With `guard`, a GPU refuses indices that the CPU
+    would refuse. Raises forward_failed, out_of_memory or BrokenDevice.
+    """
     name = type(model).__name__
+    checking = guarded(model, tensors_of((args, kwargs))) if guard else contextlib.nullcontext()
     with user_code("forward_failed", f"{name}.forward", FORWARD_HINT, path), torch.no_grad():
-        result = model(*args, **kwargs)
+        with checking:
+            result = model(*args, **kwargs)
         known_to_pytree(result)
         if any(tensor.is_cuda for tensor in tensors_of(result)):
             torch.cuda.synchronize()  # errors of the module's kernels are raised here

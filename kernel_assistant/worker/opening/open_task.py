@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from types import ModuleType
 from typing import Any
 
@@ -12,13 +13,15 @@ from torch.utils import _pytree as pytree
 
 from ..graph.export import ExportedModule
 from ..process.memory import require_bytes
-from ..process.worker_errors import TaskError, first_line
-from ..user_module.inputs import VARIANTS, Args, Kwargs, declared_inputs, fill, resize
+from ..process.worker_errors import TaskError, first_line, with_inputs
+from ..user_module.inputs import VARIANTS, Args, Kwargs, declared_inputs, fill, inputs_name, resize
 from ..user_module.loading import build, import_seconds, load_module
 from . import open_steps as steps
 from . import task_checks as checks
 from .buffer_state import BufferState
 from .held_out import held_out_dims
+from .index_guard import may_refuse
+from .index_inputs import in_range, index_bounds
 from .reference64 import float64_arithmetic, float64_copy, upcast
 
 #: Replaces each tensor in the template of the inputs.
@@ -34,7 +37,8 @@ class OpenTask:
     `dims` are the graph's free dimensions at the first workload, `workload_dims` at each. `input_names` are the graph
     names of the tensor inputs in the order of the call, also of those that the graph does not read. `out_specs` has
     dtype, shape and strides (expressions, None where contiguous) of each output. `ranges` are the sizes for which the
-    graph holds. `reference_is_float64` becomes False once `call64` cannot use float64.
+    graph holds. `reference_is_float64` becomes False once `call64` cannot use float64. `guarded`: calls on a GPU check
+    indices first. `avoid` names inputs with which the module broke the device of an earlier worker.
     """
 
     task: dict[str, Any]
@@ -48,6 +52,8 @@ class OpenTask:
     facts: dict[str, Any]
     held: BufferState = field(default_factory=BufferState)
     reference_is_float64: bool = True
+    guarded: bool = True
+    avoid: frozenset[str] = frozenset()
     _float64: torch.nn.Module | None = None
     _variants: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
@@ -92,13 +98,22 @@ class OpenTask:
         args, kwargs = declared_inputs(self.module, self.task, self.model.forward, workload, seed, self.device)
         if variant == "declared" and not dims:
             return args, kwargs
-        sizes = {**self.workload_dims[workload], **(dims or {})}
+        declared = self.workload_dims[workload]
+        sizes = {**declared, **(dims or {})}
         tensors = self.flatten(args, kwargs)
         del args, kwargs  # so that each declared tensor is freed as soon as its successor is made
         for index, spec in enumerate(self.traced.input_specs):
             own_seed = _mixed(seed, index)
-            tensors[index] = fill(resize(tensors[index], spec, sizes, own_seed), variant, own_seed)
+            resized = resize(tensors[index], spec, sizes, own_seed)
+            bounds = self._index_bounds.get(self.input_names[index])
+            if bounds and sizes != declared:
+                resized = in_range(tensors[index], resized, bounds, sizes, declared)
+            tensors[index] = fill(resized, variant, own_seed)
         return self.unflatten(tensors)
+
+    @cached_property
+    def _index_bounds(self) -> dict[str, list[Any]]:
+        return index_bounds(self.graph)
 
     def allowed_variants(self, workload: int = 0) -> tuple[str, ...]:
         """Variants for which the reference runs and gives finite values; "declared" is always among them."""
@@ -110,7 +125,7 @@ class OpenTask:
     def held_out_dims(self) -> list[dict[str, int]]:
         """Sizes other than the declared ones (1, odd, ×1.5) at which both the module and its graph run and agree."""
         return held_out_dims(
-            self.model, self.call, self.traced, lambda dims: self.inputs(0, self.task["seed"], dims=dims)
+            self.model, self.call, self.traced, lambda dims: self.inputs(0, self.task["seed"], dims=dims), self.avoid
         )
 
     def constants(self) -> dict[str, torch.Tensor]:
@@ -176,33 +191,39 @@ class OpenTask:
             return self._run(self.float64_model(), args, kwargs)
 
     def _run(self, model: torch.nn.Module, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...]:
-        return self.held.call(model, lambda: steps.run_forward(model, args, kwargs, self.task["path"]))
+        return self.held.call(model, lambda: steps.run_forward(model, args, kwargs, self.task["path"], self.guarded))
 
     def _is_finite(self, workload: int, variant: str) -> bool:
+        name = inputs_name(workload, variant)
+        if name in self.avoid:
+            return False
         try:
-            outputs = self.call(*self.inputs(workload, self.task["seed"], variant))
+            with with_inputs(name):
+                outputs = self.call(*self.inputs(workload, self.task["seed"], variant))
         except TaskError:
             return False
         return all(bool(output.isfinite().all()) for output in outputs if output.is_floating_point())
 
 
-def open_task(task: dict[str, Any], device: str, module: ModuleType | None = None) -> OpenTask:
+def open_task(
+    task: dict[str, Any], device: str, module: ModuleType | None = None, avoid: Sequence[str] = ()
+) -> OpenTask:
     """Open `task` (a KernelTask as builtins) on `device` ("cpu", "cuda:0"); `module` is its module if the file is
-    imported already.
+    imported already. `avoid` names inputs that broke the device of an earlier worker.
 
     If one graph cannot represent all recorded calls, only the first, which took most time, is kept: nobody chose them
     to belong together. Raises TaskError for whatever is wrong with the file, the class or its inputs, or with torch on
     this machine.
     """
     try:
-        return _open(task, device, module)
+        return _open(task, device, module, avoid)
     except TaskError as error:
         if error.kind != "unsupported_input" or task["source"] != "recorded" or len(task["workloads"]) < 2:
             raise
-    return _open({**task, "workloads": task["workloads"][:1]}, device, module)
+    return _open({**task, "workloads": task["workloads"][:1]}, device, module, avoid)
 
 
-def _open(task: dict[str, Any], device: str, module: ModuleType | None) -> OpenTask:
+def _open(task: dict[str, Any], device: str, module: ModuleType | None, avoid: Sequence[str]) -> OpenTask:
     steps.check_machine(device)
     module = module or load_module(task)
     model = build(module, task, device)
@@ -231,6 +252,8 @@ def _open(task: dict[str, Any], device: str, module: ModuleType | None) -> OpenT
         out_specs=traced.out_specs,
         facts={**observed, **steps.static_facts(model, calls[0], outputs, traced), "state": state},
         held=held,
+        guarded=may_refuse(program),
+        avoid=frozenset(avoid),
     )
     for args, kwargs in calls[1:]:
         opened.call(args, kwargs)
@@ -247,11 +270,15 @@ def _mixed(seed: int, index: int) -> int:
 def _is_constant(opened: OpenTask, call: tuple[Args, Kwargs], outputs: Sequence[torch.Tensor]) -> bool:
     """True if other inputs of the same sizes give bit-equal outputs; False if the module does not accept other
     inputs."""
+    name = inputs_name(0, "normal")
+    if name in opened.avoid:
+        return False
     try:
-        other = opened.inputs(0, opened.task["seed"] + 1, "normal")
-        if all(map(checks.same, opened.flatten(*call), opened.flatten(*other))):
-            return False
-        return all(map(checks.same, outputs, opened.call(*other)))
+        with with_inputs(name):
+            other = opened.inputs(0, opened.task["seed"] + 1, "normal")
+            if all(map(checks.same, opened.flatten(*call), opened.flatten(*other))):
+                return False
+            return all(map(checks.same, outputs, opened.call(*other)))
     except TaskError:
         return False
 

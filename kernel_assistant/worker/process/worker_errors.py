@@ -46,16 +46,38 @@ class TaskError(Exception):
         self.detail = detail
 
 
+class BrokenDevice(Exception):
+    """The module's own kernels broke this process's CUDA context: nothing more runs on the device here. `inputs` names
+    the case for which that happened, "" if it is not known.
+    """
+
+    def __init__(self, message: str, inputs: str = "") -> None:
+        super().__init__(message)
+        self.message, self.inputs = " ".join(message.split()), inputs
+
+
+@contextlib.contextmanager
+def with_inputs(name: str) -> Iterator[None]:
+    """Within the block, a BrokenDevice gets the name of the inputs."""
+    try:
+        yield
+    except BrokenDevice as lost:
+        lost.inputs = lost.inputs or name
+        raise
+
+
 @contextlib.contextmanager
 def user_code(kind: str, what: str, next_step: str, path: str) -> Iterator[None]:
-    """Run the user's code with `user_streams`; any exception that it raises becomes a TaskError."""
+    """Run the user's code with `user_streams`; any exception that it raises becomes a TaskError, or BrokenDevice."""
     stages.begin(stages.OF_KIND.get(kind, ""))
     with user_streams(), forks.ended_here():
         try:
             yield
-        except TaskError:
+        except (TaskError, BrokenDevice):
             raise
         except (Exception, SystemExit) as error:
+            if is_device_lost(error):
+                raise BrokenDevice(f"{what} failed{_where(error, path)}: {first_line(error)}") from error
             raise as_task_error(error, kind, what, next_step, path) from error
     location = forks.taken()
     if location:
@@ -120,6 +142,13 @@ def is_out_of_memory(error: BaseException) -> bool:
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(part in str(error).lower() for part in _OUT_OF_MEMORY)
+
+
+def is_device_lost(error: BaseException) -> bool:
+    """Whether a kernel ended in a way that breaks the CUDA context: a device-side assert, an illegal address."""
+    if is_out_of_memory(error):
+        return False
+    return type(error).__name__ in ("AcceleratorError", "CudaError") or "CUDA error" in str(error)
 
 
 def first_line(error: BaseException) -> str:

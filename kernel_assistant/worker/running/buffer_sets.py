@@ -82,6 +82,8 @@ class BufferSets:
         self._seen: torch.Tensor | None = None
         #: Whether each value of a floating input may have a factor of its own, instead of one factor for each set.
         self.by_element = True
+        #: Whether integers may change their places: offsets and lengths often may not.
+        self.integers_move = True
         rows = range(count)
         inputs = [
             self.readable.views([base + row * input_size + offset for row in rows], like)
@@ -179,7 +181,8 @@ class BufferSets:
         Tensors with a free leading dimension are rolled along it (samples stay whole), other floating tensors, and
         those whose elements share memory, as flat data. Each floating value is multiplied by a factor of its own: with
         one factor for a whole set, a candidate could scale what it remembers of a linear function. Integers keep their
-        values, because they may be indices; they come from `samples`, other inputs of the task, if there are some.
+        values, because they may be indices; they come from `samples`, other inputs of the task, if there are some, and
+        change places if `integers_move`.
         """
         shift = int(torch.randint(1, 1 << 20, (1,), generator=generator))
         for position, leading in enumerate(free):
@@ -190,7 +193,7 @@ class BufferSets:
                 continue
             for number, index in enumerate(indices):
                 value = writable(samples[number % len(samples)][position]) if samples else base
-                target[index].copy_(_moved(value, shift + number, leading))
+                target[index].copy_(_moved(value, shift + number, leading) if self.integers_move else value)
         self._settle()
 
     def _vary(self, indices: list[int], position: int, values: torch.Tensor) -> None:

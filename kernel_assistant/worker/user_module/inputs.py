@@ -50,6 +50,14 @@ DTYPES = {
 _PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 
 
+def inputs_name(
+    workload: int, variant: str, dims: Sequence[tuple[str, int]] | None = None, reweighted: bool = False
+) -> str:
+    """How messages and jobs name inputs: their seed does not count."""
+    sizes = "" if dims is None else " " + ",".join(f"{name}={size}" for name, size in dims)
+    return f"workload {workload} {variant}{sizes}{' reweighted' if reweighted else ''}"
+
+
 def declared_inputs(
     module: ModuleType, task: dict[str, Any], forward: Callable[..., Any], workload: int, seed: int, device: str
 ) -> tuple[Args, Kwargs]:

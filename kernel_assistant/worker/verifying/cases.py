@@ -5,6 +5,8 @@ from __future__ import annotations
 import secrets
 from dataclasses import dataclass
 
+from ..user_module.inputs import inputs_name
+
 VARIANTS = ("normal", "x10", "shifted", "zeros", "ones")
 
 
@@ -24,8 +26,7 @@ class Case:
 
     @property
     def name(self) -> str:
-        sizes = "" if self.dims is None else " " + ",".join(f"{name}={size}" for name, size in self.dims)
-        return f"workload {self.workload} {self.variant}{sizes}{' reweighted' if self.reweighted else ''}"
+        return inputs_name(self.workload, self.variant, self.dims, self.reweighted)
 
     @property
     def optional(self) -> bool:

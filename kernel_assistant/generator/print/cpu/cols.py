@@ -39,21 +39,24 @@ def emit_cols(nest: LoopNest, schedule: Schedule) -> KernelSource:
     for part in plan.passes:
         scope_loop(body, part.scope, tile)
         if part.reduces:
-            _reduce(body, part, tile)
+            reduce_rows(body, part, tile)
+            round_totals(body, part, tile)
         else:
-            _store(body, part, tile, schedule["nt"])
+            store_rows(body, part, tile, schedule["nt"])
     scope_loop(body, plan.scope, tile)
-    _store_outside(body, plan)
+    store_outside(body, plan)
     unit.close()
     return unit
 
 
-def scope_loop(body: StatementWriter, scope: list[Expr], tile: int) -> None:
-    """Computes values that do not vary along R once, into arrays over the tile."""
+def scope_loop(body: StatementWriter, scope: list[Expr], tile: int, read: list[Expr] | None = None) -> None:
+    """Computes values that do not vary along R once. Those in `read`, by default all that are read outside of `scope`,
+    go into arrays over the tile.
+    """
     if not scope:
         return
     unit = body.unit
-    read = read_elsewhere(body.nest, scope)
+    read = read_elsewhere(body.nest, scope) if read is None else read
     arrays = {id(expr): f"s{len(body.names)}_{number}" for number, expr in enumerate(read)}
     for expr in read:
         unit.add(f"{expr.ctype} {arrays[id(expr)]}[{tile}];")
@@ -72,7 +75,8 @@ def open_columns(body: StatementWriter) -> StatementWriter:
     return body.inner()
 
 
-def _reduce(body: StatementWriter, part: Pass, tile: int) -> None:
+def reduce_rows(body: StatementWriter, part: Pass, tile: int, first: str = "0", last: str = "R") -> None:
+    """Write one pass of reductions over the rows from `first` to `last`. Totals are in arrays total_r<i> afterwards."""
     unit, nest = body.unit, body.nest
     names = {id(reduce): f"r{nest.reduces.index(reduce)}" for reduce in part.reduces}
     for reduce in part.reduces:
@@ -80,10 +84,10 @@ def _reduce(body: StatementWriter, part: Pass, tile: int) -> None:
         unit.add(f"{total_type(reduce)} total_{name}[{tile}];")
         unit.add(f"{reduce.ctype} {name}[{tile}];")
         unit.add(f"for (int j = 0; j < {tile}; ++j) total_{name}[j] = {identity(reduce)};")
-    unit.open(f"for (int64_t c = 0; c < R; c += {BLOCK})")
+    unit.open(f"for (int64_t c = {first}; c < {last}; c += {BLOCK})")
     for reduce in part.reduces:
         unit.add(f"for (int j = 0; j < {tile}; ++j) {names[id(reduce)]}[j] = {identity(reduce)};")
-    unit.open(f"for (int64_t q = c; q < ka_min(R, c + {BLOCK}); ++q)")
+    unit.open(f"for (int64_t q = c; q < ka_min({last}, c + {BLOCK}); ++q)")
     inner = open_columns(body)
     inner.write(part.body, loads(unit, nest, (nest.reduced, "q"), (nest.inner, "i")))
     for reduce in part.reduces:
@@ -94,16 +98,22 @@ def _reduce(body: StatementWriter, part: Pass, tile: int) -> None:
         name = names[id(reduce)]
         unit.add(f"for (int j = 0; j < {tile}; ++j) " + STEP[reduce.kind].format(f"total_{name}[j]", f"{name}[j]"))
     unit.close()
+
+
+def round_totals(body: StatementWriter, part: Pass, tile: int) -> None:
+    """Name the results of the reductions, rounded to their type."""
+    unit = body.unit
     for reduce in part.reduces:
-        name = names[id(reduce)]
+        name = f"r{body.nest.reduces.index(reduce)}"
         unit.add(f"for (int j = 0; j < {tile}; ++j) {name}[j] = ({reduce.ctype})total_{name}[j];")
         body.names[id(reduce)] = f"{name}[j]"
 
 
-def _store(body: StatementWriter, part: Pass, tile: int, nt: int) -> None:
+def store_rows(body: StatementWriter, part: Pass, tile: int, nt: int, first: str = "0", last: str = "R") -> None:
+    """Write the pass that stores the outputs that vary along R."""
     unit, nest = body.unit, body.nest
     through = streamed(nest, part, nest.inner, nt)
-    unit.open("for (int64_t q = 0; q < R; ++q)")
+    unit.open(f"for (int64_t q = {first}; q < {last}; ++q)")
     for access in through:
         unit.add(f"alignas(64) {element(access, 'cpu')} tile_{access.name}[{tile}];")
     inner = open_columns(body)
@@ -119,7 +129,8 @@ def _store(body: StatementWriter, part: Pass, tile: int, nt: int) -> None:
         unit.add("ka_stream_end();")
 
 
-def _store_outside(body: StatementWriter, plan: Passes) -> None:
+def store_outside(body: StatementWriter, plan: Passes) -> None:
+    """Write the outputs that do not vary along R."""
     if plan.stores:
         inner = open_columns(body)
         stores(inner, plan.stores, (body.nest.inner, "i"))

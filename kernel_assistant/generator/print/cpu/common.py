@@ -63,7 +63,7 @@ def pointers(unit: KernelSource, nest: LoopNest, axes: list[Axis], var: str) -> 
     for access in accesses(nest):
         place = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, axes, var))
         if not access.buffer:
-            unit.add(f"const int64_t {access.name or 'at'} = {place};")
+            unit.add_if_used(access.name or "at", f"const int64_t {access.name or 'at'} = {place};")
             continue
         const = "" if access.buffer.startswith("out") else "const "
         kind = f"{const}{element(access, 'cpu')}* __restrict__"

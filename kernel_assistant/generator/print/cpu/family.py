@@ -7,9 +7,11 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.print.cpu.blocked import emit_blocked
 from kernel_assistant.generator.print.cpu.cols import emit_cols
+from kernel_assistant.generator.print.cpu.cols_split import emit_split_cols
 from kernel_assistant.generator.print.cpu.pointwise import emit_pointwise
 from kernel_assistant.generator.print.cpu.rows import emit_rows
-from kernel_assistant.generator.print.cpu.scan import emit_scan_cols, emit_scan_rows
+from kernel_assistant.generator.print.cpu.scan import emit_scan_rows
+from kernel_assistant.generator.print.cpu.scan_cols import emit_scan_cols
 from kernel_assistant.generator.print.cpu.split import emit_split
 from kernel_assistant.generator.print.cpu.window import emit_window
 from kernel_assistant.generator.print.render import KernelSource
@@ -22,9 +24,10 @@ WRITERS = {
     "rows/again": emit_rows,
     "cols/tile": emit_cols,
     "scan/rows": emit_scan_rows,
-    "scan/cols": emit_scan_cols,
     "window": emit_window,
 }
+#: Writers that need scratch memory.
+DIVIDED = {"rows/split": emit_split, "cols/split": emit_split_cols, "scan/cols": emit_scan_cols}
 
 
 def form_fits(nest: LoopNest, form: str) -> bool:
@@ -39,8 +42,8 @@ def emit_cpu(nest: LoopNest, schedule: Schedule) -> tuple[list[KernelSource], li
     if not form_fits(nest, schedule.form):
         raise Unsupported(f"schedule {schedule.form} for a {nest.family} nest")
     scratch: tuple[BufferSpec, ...] = ()
-    if schedule.form == "rows/split":
-        unit, scratch = emit_split(nest, schedule)
+    if schedule.form in DIVIDED:
+        unit, scratch = DIVIDED[schedule.form](nest, schedule)
     else:
         unit = WRITERS[schedule.form](nest, schedule)
     unit.finish()

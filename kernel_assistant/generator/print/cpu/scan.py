@@ -1,6 +1,4 @@
-"""Cumulative sums, products and extremes. Rows are scanned in tiles by the header; columns carry one running value
-each.
-"""
+"""Cumulative sums, products and extremes of rows, which the header scans in tiles. Columns are in `scan_cols.py`."""
 
 from __future__ import annotations
 
@@ -9,7 +7,6 @@ from kernel_assistant.generator.ir.expr import Expr, PrefixScan, children
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import Pass, plan_passes
-from kernel_assistant.generator.print.cpu.cols import open_columns, scope_loop
 from kernel_assistant.generator.print.cpu.common import (
     identity,
     loads,
@@ -119,42 +116,3 @@ def _tile_loop(body: StatementWriter, at: str) -> StatementWriter:
     body.unit.open("for (int j = 0; j < n; ++j)")
     body.unit.add_if_used("q", at)
     return body.inner()
-
-
-def emit_scan_cols(nest: LoopNest, schedule: Schedule) -> KernelSource:
-    unit = KernelSource(nest.prefix + "scan_cols", "cpu")
-    plan, tile = plan_passes(nest), schedule["tile"]
-    if len(plan.passes) > 1 or plan.stores:
-        raise Unsupported("a scan of columns after a reduction")
-    part, reverse = plan.passes[0], direction(nest)
-    sizes = [unit.size(nest.size(axes)) for axes in (nest.outer, nest.reduced, nest.inner)]
-    unit.add(f"const int64_t O = {sizes[0]}, R = {sizes[1]}, I = {sizes[2]};")
-    unit.add(f"const int64_t tiles = (I + {tile - 1}) / {tile};")
-    parallel(unit, "O * R * I")
-    unit.open("for (int64_t task = 0; task < O * tiles; ++task)")
-    unit.add_if_used("o", "const int64_t o = task / tiles;")
-    unit.add(f"const int64_t begin = task % tiles * {tile};")
-    unit.add(f"const int n = (int)ka_min(I - begin, (int64_t){tile});")
-    pointers(unit, nest, nest.outer, "o")
-    body = StatementWriter(unit, nest)
-    scope_loop(body, part.scope, tile)
-    for number, scan in enumerate(nest.scans):
-        unit.add(f"{carry_type(scan)} carry{number}[{tile}];")
-        unit.add(f"for (int j = 0; j < {tile}; ++j) carry{number}[j] = {identity(scan)};")
-    unit.open("for (int64_t c = 0; c < R; ++c)")
-    unit.add_if_used("q", "const int64_t q = " + ("R - 1 - c;" if reverse else "c;"))
-    inner = open_columns(body)
-    at = loads(unit, nest, (nest.reduced, "q"), (nest.inner, "i"))
-    inner.write(before_scans(part, nest.scans), at)
-    for number, scan in enumerate(nest.scans):
-        unit.add(f"const {carry_type(scan)} next{number} = {step(scan, f'carry{number}[j]', inner.name(scan.arg))};")
-        source = f"carry{number}[j]" if scan.exclusive else f"next{number}"
-        unit.add(f"const {scan.ctype} scan{number} = ({scan.ctype}){source};")
-        unit.add(f"carry{number}[j] = next{number};")
-        inner.names[id(scan)] = f"scan{number}"
-    inner.write(after_scans(part, nest.scans), at)
-    stores(inner, part.stores, (nest.reduced, "q"), (nest.inner, "i"))
-    unit.close()
-    unit.close()
-    unit.close()
-    return unit

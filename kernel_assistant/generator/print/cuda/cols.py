@@ -37,8 +37,13 @@ def column_layout(nest: LoopNest, schedule: Schedule) -> VectorLayout:
     )
     size = nest.size(nest.inner)
     layout.index, layout.limit, layout.loops = "int64_t", "I", [(nest.reduced, "r")]
-    layout.full = isinstance(size, int) and size % (schedule["tx"] * schedule["vec"]) == 0
+    layout.full = isinstance(size, int) and size % (schedule["tx"] * schedule["vec"]) == 0 and not is_flat(schedule)
     return layout
+
+
+def is_flat(schedule: Schedule) -> bool:
+    """Whether the threads of a block go on with the columns of the next rows of O, because there are few columns."""
+    return dict(schedule.params).get("flat", 0) == 1
 
 
 def emit_cols(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch]:
@@ -49,6 +54,8 @@ def emit_cols(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch]
     begin_columns(unit, nest, schedule, "blockIdx.x")
     body = StatementWriter(unit, nest)
     columns = ColumnWriter(nest, schedule, layout, plan)
+    if is_flat(schedule) and (schedule["vec"] > 1 or columns.turning.tiles):
+        raise Unsupported("vectors or tiles across the rows of O")
     columns.declare_kept(unit)
     for part in plan.passes:
         columns.scope(body, part.scope)
@@ -62,8 +69,10 @@ def emit_cols(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch]
 
 
 def column_blocks(nest: LoopNest, schedule: Schedule) -> str:
-    width = schedule["tx"] * schedule["vec"]
-    return f"cdiv({size_text(nest.size(nest.inner))}, {width}) * ({size_text(nest.size(nest.outer))})"
+    width, outer, inner = schedule["tx"] * schedule["vec"], *(size_text(nest.size(a)) for a in (nest.outer, nest.inner))
+    if is_flat(schedule):
+        return f"cdiv(({outer}) * ({inner}), {width})"
+    return f"cdiv({inner}, {width}) * ({outer})"
 
 
 def begin_columns(unit: KernelSource, nest: LoopNest, schedule: Schedule, block: str) -> None:
@@ -71,10 +80,16 @@ def begin_columns(unit: KernelSource, nest: LoopNest, schedule: Schedule, block:
     tx, ty, vec = schedule["tx"], schedule["ty"], schedule["vec"]
     unit.add_if_used("R", f"const int64_t R = {unit.size(nest.size(nest.reduced))};")
     unit.add(f"const int64_t I = {unit.size(nest.size(nest.inner))};")
-    unit.add(f"const int64_t tiles = (I + {tx * vec - 1}) / {tx * vec};")
-    unit.add_if_used("o", f"const int64_t o = {block} / tiles;")
-    unit.add(f"const int64_t left = {block} % tiles * {tx * vec};")
-    unit.add(f"const int64_t e = left + threadIdx.x % {tx} * {vec};")
+    if is_flat(schedule):
+        unit.add(f"const int64_t t = (int64_t){block} * {tx} + threadIdx.x % {tx};")
+        unit.add(f"const bool exists = t < ({unit.size(nest.size(nest.outer))}) * I;")
+        unit.add_if_used("o", "const int64_t o = exists ? t / I : 0;")
+        unit.add("const int64_t e = exists ? t % I : I;")
+    else:
+        unit.add(f"const int64_t tiles = (I + {tx * vec - 1}) / {tx * vec};")
+        unit.add_if_used("o", f"const int64_t o = {block} / tiles;")
+        unit.add(f"const int64_t left = {block} % tiles * {tx * vec};")
+        unit.add(f"const int64_t e = left + threadIdx.x % {tx} * {vec};")
     unit.add(f"const int ty = threadIdx.x / {tx};" if ty > 1 else "const int ty = 0;")
     pointers(unit, nest, nest.outer, "o")
 
@@ -262,18 +277,19 @@ class ColumnWriter:
         reducing.fold(unit)
         for reduce in reducing.single:
             number = reducing.number(reduce)
-            unit.add(f"{self._joining(number, OPERATOR[reduce.kind])}(r{number});")
+            unit.add(f"{self.joining(number, OPERATOR[reduce.kind])}(r{number});")
             unit.add(f"{reduce.ctype} (&all_r{number})[{self.vec}] = r{number};")
         for _, x, _, reduce in reducing.pairs:
             number = reducing.number(reduce)
             unit.add(f"ka_moments<{x.ctype}> all_j{number}[{self.vec}];")
             unit.add("#pragma unroll")
             unit.add(f"for (int k = 0; k < {self.vec}; ++k) all_j{number}[k] = j{number}[k].done();")
-            unit.add(f"{self._joining(number, 'ka_chan')}(all_j{number});")
+            unit.add(f"{self.joining(number, 'ka_chan')}(all_j{number});")
         reducing.take(body, "all_", "[k]")
 
-    def _joining(self, number: int, operator: str) -> str:
-        return f"ka_columns_reduce<{number}, {self.tx}, {self.ty}, {self.vec}, {operator}>"
+    def joining(self, site: int, operator: str) -> str:
+        """The function that combines the threads that share a column. `site` differs for each call in a kernel."""
+        return f"ka_columns_reduce<{site}, {self.tx}, {self.ty}, {self.vec}, {operator}>"
 
     def store_outside(self, body: StatementWriter, plan: Passes) -> None:
         if not plan.stores:

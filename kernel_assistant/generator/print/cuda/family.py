@@ -10,7 +10,9 @@ from kernel_assistant.generator.print.cuda.blocks_per_row import emit_team
 from kernel_assistant.generator.print.cuda.cols import emit_cols
 from kernel_assistant.generator.print.cuda.pointwise import emit_pointwise
 from kernel_assistant.generator.print.cuda.rows import emit_rows
-from kernel_assistant.generator.print.cuda.scan import emit_scan_cols, emit_scan_rows
+from kernel_assistant.generator.print.cuda.scans.rows import emit_scan_rows
+from kernel_assistant.generator.print.cuda.scans.split import emit_scan_split
+from kernel_assistant.generator.print.cuda.scans.threads import emit_scan_cols, emit_scan_thread
 from kernel_assistant.generator.print.cuda.split import Emitted, emit_split_cols, emit_split_rows
 from kernel_assistant.generator.print.cuda.transpose import emit_transpose
 from kernel_assistant.generator.print.cuda.window import emit_direct
@@ -27,7 +29,7 @@ SINGLE = {
     "cols/reg": emit_cols,
     "cols/stream": emit_cols,
     "scan/rows": emit_scan_rows,
-    "scan/cols": emit_scan_cols,
+    "scan/thread": emit_scan_thread,
     "window/direct": emit_direct,
     "window/shared": emit_shared,
     "window/strip": emit_strip,
@@ -36,6 +38,8 @@ SEVERAL = {
     "rows/split": emit_split_rows,
     "rows/team": emit_team,
     "cols/split": emit_split_cols,
+    "scan/cols": emit_scan_cols,
+    "scan/split": emit_scan_split,
 }
 
 #: What each parameter may be; 0 where any positive value will do.
@@ -44,13 +48,15 @@ ALLOWED = {
     "cluster": (1, 2, 4, 8, 16),
     "block": (32, 64, 128, 256, 512, 1024),
     "tx": (1, 2, 4, 8, 16, 32, 64, 128, 256),
-    "ty": (1, 2, 4, 8, 16, 32),
+    "ty": (1, 2, 4, 8, 16, 32, 64, 128, 256),
     "hint": (0, 1),
     "lanes": (4, 8, 16, 32),
     "joint": (0, 1),
     "stage": (0, 1),
     "strip": (2, 4, 8, 16),
-    "join": (0, 1),
+    "join": (0, 1, 32, 256, 1024),
+    "flat": (0, 1),
+    "chunk": (0, 4, 8, 16, 32, 64, 128, 256, 512, 1024),
     "held": (0, 1, 2, 4, 6, 8, 12, 16),
 }
 
@@ -63,6 +69,8 @@ def emit_cuda(nest: LoopNest, schedule: Schedule) -> Emitted:
             raise Unsupported(f"{name}={value}")
     if "tx" in dict(schedule.params) and not 32 <= schedule["tx"] * schedule["ty"] <= 1024:
         raise Unsupported("a block has 32 to 1024 threads")
+    if "join" in dict(schedule.params) and (schedule["join"] > 1) != (schedule.form == "scan/cols"):
+        raise Unsupported(f"join={schedule['join']}")
     if schedule.form in SEVERAL:
         return SEVERAL[schedule.form](nest, schedule)
     unit, launch = SINGLE[schedule.form](nest, schedule)

@@ -11,6 +11,7 @@ from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import Pass, Passes, below, nothing, plan_passes
 from kernel_assistant.generator.print.cuda.cols import JOINT, ColumnWriter, begin_columns, column_blocks, column_layout
 from kernel_assistant.generator.print.cuda.common import (
+    OPERATOR,
     STEP,
     PassReductions,
     identity,
@@ -20,7 +21,15 @@ from kernel_assistant.generator.print.cuda.common import (
     write_scope,
 )
 from kernel_assistant.generator.print.cuda.group import VectorLayout, make_layout
-from kernel_assistant.generator.print.cuda.partial import FIELDS, join_parts, leave, left_buffers, read_whole, slots
+from kernel_assistant.generator.print.cuda.partial import (
+    FIELDS,
+    JOIN_SITE,
+    join_parts,
+    leave,
+    left_buffers,
+    read_whole,
+    slots,
+)
 from kernel_assistant.generator.print.cuda.rows import shift_text
 from kernel_assistant.generator.print.cuda.sweeps import Sweep
 from kernel_assistant.generator.print.cuda.transposed import BANK
@@ -204,34 +213,41 @@ class _ColumnParts:
             unit.close()
 
     def _join(self, body: StatementWriter, part: Pass) -> None:
-        """Make every thread combine the parts of its own columns."""
-        unit, reducing, vec = body.unit, self.columns.reducing(part), self.schedule["vec"]
-        guard = "" if self.layout.full else "if (e + k < I) "
-        loop = f"{guard}for (int p = 0; p < {self.parts}; ++p)"
+        """Combine the parts of every column: each of the threads that share it some, then these together."""
+        unit, reducing = body.unit, self.columns.reducing(part)
         for reduce in reducing.single:
             name = f"r{reducing.number(reduce)}"
-            unit.add(f"{reduce.ctype} past_{name}[{vec}];")
-            unit.add("#pragma unroll")
-            unit.open(f"for (int k = 0; k < {vec}; ++k)")
-            unit.add(f"past_{name}[k] = {identity(reduce)};")
             piece = f"{unit.buffer(f'part_{name}')}{self._place('p')}"
+            step, ends = STEP[reduce.kind].format(f"past_{name}[k]", piece), ("", "")
             if reducing.number(reduce) in reducing.sums:
-                unit.add("float total = 0, rest = 0;")
-                unit.add(f"{loop} past_{name}[k] = {piece}, ka_keep(past_{name}[k], total, rest);")
-                unit.add(f"ka_kept(past_{name}[k], total, rest);")
-            else:
-                unit.add(f"{loop} {STEP[reduce.kind].format(f'past_{name}[k]', piece)}")
-            unit.close()
+                step = f"past_{name}[k] = {piece}, ka_keep(past_{name}[k], total, rest);"
+                ends = ("float total = 0, rest = 0;", f"ka_kept(past_{name}[k], total, rest);")
+            site = JOIN_SITE + reducing.number(reduce)
+            self._past(unit, f"past_{name}", reduce.ctype, identity(reduce), step, ends)
+            unit.add(f"{self.columns.joining(site, OPERATOR[reduce.kind])}(past_{name});")
         for kind, x, _, reduce in reducing.pairs:
             name, state = f"j{reducing.number(reduce)}", f"ka_moments<{x.ctype}>"
-            unit.add(f"{state} past_{name}[{vec}];")
-            unit.add("#pragma unroll")
-            unit.open(f"for (int k = 0; k < {vec}; ++k)")
-            unit.add(f"past_{name}[k] = {state}::none();")
             pieces = [f"{unit.buffer(f'part_{name}_{field}')}{self._place('p')}" for field in FIELDS[kind]]
-            unit.add(f"{loop} past_{name}[k] = ka_chan::join(past_{name}[k], {state}{{{', '.join(pieces)}}});")
-            unit.close()
+            step = f"past_{name}[k] = ka_chan::join(past_{name}[k], {state}{{{', '.join(pieces)}}});"
+            self._past(unit, f"past_{name}", state, f"{state}::none()", step)
+            unit.add(f"{self.columns.joining(JOIN_SITE + reducing.number(reduce), 'ka_chan')}(past_{name});")
         reducing.take(body, "past_", "[k]")
+
+    def _past(
+        self, unit: KernelSource, name: str, kind: str, none: str, step: str, ends: tuple[str, str] = ("", "")
+    ) -> None:
+        """Declare `name`, one value for each column of a thread, and write the loop over this thread's parts, between
+        two statements."""
+        vec, ty = self.schedule["vec"], self.schedule["ty"]
+        unit.add(f"{kind} {name}[{vec}];")
+        unit.add("#pragma unroll")
+        unit.open(f"for (int k = 0; k < {vec}; ++k)")
+        unit.add(f"{name}[k] = {none};")
+        guard = "" if self.layout.full else "if (e + k < I) "
+        loop = f"{guard}for (int p = ty; p < {self.parts}; p += {ty}) {step}"
+        for line in filter(None, (ends[0], loop, ends[1])):
+            unit.add(line)
+        unit.close()
 
     def launch_end(self) -> None:
         unit = KernelSource(self.nest.prefix + "cols_end", "cuda")

@@ -1,5 +1,5 @@
-"""Cumulative sums, products and extremes: a block for each row, in tiles of N vectors a thread; or a thread for each
-column.
+"""Cumulative sums, products and extremes of rows: a block for each row, in tiles of N vectors a thread. Columns and
+short rows are in `threads.py`, few long rows in `split.py`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from kernel_assistant.generator.ir.sizes import multiple_of, size_text
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import Pass, plan_passes
 from kernel_assistant.generator.print.cpu.common import identity
-from kernel_assistant.generator.print.cpu.scan import after_scans, before_scans, carry_type, direction, step
+from kernel_assistant.generator.print.cpu.scan import after_scans, before_scans, carry_type, direction
 from kernel_assistant.generator.print.cuda.common import (
     OPERATOR,
     PassReductions,
@@ -56,33 +56,45 @@ def emit_scan_rows(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, La
         Sweep(layout, block, block * vec, 2).write(body, part, reducing, first=True)
         reducing.finish(body, block, 1)
     write_scope(body, plan.passes[-1].scope)
-    layout.reverse, layout.at = reverse, "R - 1 - ({})" if reverse else "{}"
-    _tiles(body, plan.passes[-1], items, block, layout)
+    follow(layout, reverse)
+    for number, scan in enumerate(nest.scans):
+        unit.add(f"{carry_type(scan)} carry{number} = {identity(scan)};")
+    write_tiles(body, plan.passes[-1], items, block, layout, "0", f"R{slack(layout)}")
     write_scope(body, plan.scope)
     store_scope(body, plan.stores, "threadIdx.x == 0")
     unit.finish(bounds=f"__launch_bounds__({block}) ")
     return unit, unit.launch((size_text(nest.size(nest.outer)), "1", "1"), block)
 
 
-def _tiles(body: StatementWriter, part: Pass, items: int, block: int, layout: VectorLayout) -> None:
+def follow(layout: VectorLayout, reverse: bool) -> None:
+    """Let the positions of a layout run in the direction of the scan."""
+    layout.reverse, layout.at = reverse, "R - 1 - ({})" if reverse else "{}"
+
+
+def slack(layout: VectorLayout) -> str:
+    """Positions behind the row that vectors reach, because the first one may begin before it."""
+    return f" + {layout.vec - 1}" if layout.shift is not None else ""
+
+
+def write_tiles(
+    body: StatementWriter, part: Pass, items: int, block: int, layout: VectorLayout, begin: str, end: str
+) -> None:
+    """Write the loop over the tiles from `begin` to `end` of a row. The variables carry0, … hold what comes before."""
     unit, nest, vec = body.unit, body.nest, layout.vec
     scans = nest.scans
-    for number, scan in enumerate(scans):
-        unit.add(f"{carry_type(scan)} carry{number} = {identity(scan)};")
     unit.add("int parity = 0;")
-    slack = f" + {vec - 1}" if layout.shift is not None else ""
     width = block * vec
     # All threads take part in every tile: the block scans together.
-    unit.open(f"for ({layout.index} tile = 0; tile < R{slack}; tile += {items * width}, parity ^= 1)")
+    unit.open(f"for ({layout.index} tile = {begin}; tile < {end}; tile += {items * width}, parity ^= 1)")
     for number, scan in enumerate(scans):
         unit.add(f"{partial_type(scan)} v{number}[{items}][{vec}];")
     group = VectorWriter(body, layout, "[n]")
     before = before_scans(part, scans)
     group.declare(before, f"[{items}]")
-    _sweep(unit, layout.index, items, width)
+    sweep(unit, layout.index, items, width)
     group.load(before)
     unit.close()
-    _sweep(unit, layout.index, items, width)
+    sweep(unit, layout.index, items, width)
     inner = group.open()
     inner.write(before, group.texts())
     for number, scan in enumerate(scans):
@@ -96,7 +108,7 @@ def _tiles(body: StatementWriter, part: Pass, items: int, block: int, layout: Ve
         none = f"({partial_type(scan)}){identity(scan)}"
         exclusive = "true" if scan.exclusive else "false"
         unit.add(f"{kind}(v{number}, carry{number}, {none}, {exclusive}, parity);")
-    _sweep(unit, layout.index, items, width)
+    sweep(unit, layout.index, items, width)
     after = after_scans(part, scans)
     held = {id(access) for access in group.wanted(before)}
     late = VectorWriter(body, layout, "[n]")
@@ -115,67 +127,8 @@ def _tiles(body: StatementWriter, part: Pass, items: int, block: int, layout: Ve
     unit.close()
 
 
-def _sweep(unit: KernelSource, index: str, items: int, step: int) -> None:
+def sweep(unit: KernelSource, index: str, items: int, step: int) -> None:
+    """Open the loop over the vectors of a thread in one tile."""
     unit.add("#pragma unroll")
     unit.open(f"for (int n = 0; n < {items}; ++n)")
     unit.add_if_used("e", f"const {index} e = first + tile + n * {step};")
-
-
-def emit_scan_cols(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch]:
-    unit = KernelSource(nest.prefix + "scan_cols", "cuda")
-    block, unroll, reverse = schedule["block"], schedule["unroll"], direction(nest)
-    plan = plan_passes(nest)
-    if len(plan.passes) > 1 or plan.stores:
-        raise Unsupported("a scan of columns after a reduction")
-    part, scans = plan.passes[0], nest.scans
-    unit.add(f"const int64_t R = {unit.size(nest.size(nest.reduced))}, I = {unit.size(nest.size(nest.inner))};")
-    unit.add(f"const int64_t tiles = (I + {block - 1}) / {block};")
-    unit.add_if_used("o", "const int64_t o = blockIdx.x / tiles;")
-    unit.add(f"const int64_t e = blockIdx.x % tiles * {block} + threadIdx.x;")
-    unit.add("if (e >= I) return;")
-    pointers(unit, nest, nest.outer, "o")
-    layout = make_layout(nest, nest.inner, [*nest.outer, *nest.reduced], 1, schedule["hint"], shiftable=False)
-    layout.index, layout.limit, layout.full, layout.loops = "int64_t", "I", True, [(nest.reduced, "r")]
-    body = StatementWriter(unit, nest)
-    loads = {}
-    for access in dict.fromkeys(nest.loads.values()):
-        place = unit.position(access, nest.inner, "e") or "0"
-        loads[id(access)] = unit.fetch(access, place)
-    body.write(part.scope, loads, "s")
-    for number, scan in enumerate(scans):
-        unit.add(f"{carry_type(scan)} carry{number} = {identity(scan)};")
-    unit.add("int64_t base = 0;")
-    for batch in (unroll, 1) if unroll > 1 else (1,):
-        unit.open(f"for (; base + {batch} <= R; base += {batch})")
-        group = VectorWriter(body, layout, "[u]")
-        group.declare(part.body, f"[{batch}]")
-        _rows(unit, batch, reverse)
-        group.load(part.body)
-        unit.close()
-        _rows(unit, batch, reverse)
-        group.declare_stores(part.stores)
-        inner = group.open()
-        inner.write(before_scans(part, scans), group.texts())
-        for number, scan in enumerate(scans):
-            value = step(scan, f"carry{number}", inner.name(scan.arg))
-            unit.add(f"const {carry_type(scan)} next{number} = {value};")
-            unit.add(
-                f"const {scan.ctype} scan{number} = ({scan.ctype}){'carry' if scan.exclusive else 'next'}{number};"
-            )
-            unit.add(f"carry{number} = next{number};")
-            inner.names[id(scan)] = f"scan{number}"
-        inner.write(after_scans(part, scans), group.texts())
-        group.put(inner, part.stores)
-        unit.close()
-        group.store(part.stores)
-        unit.close()
-        unit.close()
-    unit.finish(bounds=f"__launch_bounds__({block}) ")
-    blocks = f"cdiv({size_text(nest.size(nest.inner))}, {block}) * ({size_text(nest.size(nest.outer))})"
-    return unit, unit.launch((blocks, "1", "1"), block)
-
-
-def _rows(unit: KernelSource, batch: int, reverse: bool) -> None:
-    unit.add("#pragma unroll")
-    unit.open(f"for (int u = 0; u < {batch}; ++u)")
-    unit.add_if_used("r", "const int64_t r = " + ("R - 1 - (base + u);" if reverse else "base + u;"))

@@ -1,0 +1,146 @@
+"""Keeps integer inputs that index in range where the tensors that they index get another size.
+
+The graph says which inputs these are: the index of a gather or scatter is followed back, through operators that keep
+its values, to an input. What a module computes itself before it indexes is left as it is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import torch
+
+from ..symbols import evaluate_size
+
+#: Operators whose result has the values of their first operand.
+KEEPS = frozenset(
+    "view reshape _unsafe_view flatten unflatten unsqueeze squeeze expand expand_as broadcast_to permute transpose t "
+    "slice select narrow clone contiguous alias detach to _to_copy long int view_as repeat".split()
+)
+#: An index, and the size of the dimension that it indexes (an expression).
+Indexed = Iterator[tuple[Any, Any]]
+
+
+def index_bounds(graph: Mapping[str, Any]) -> dict[str, list[Any]]:
+    """For each input that indexes, by name: the sizes (expressions) of what it indexes."""
+    made = {node["name"]: node for node in graph["nodes"]}
+    integers = {
+        value["name"] for value in graph["inputs"] if value["spec"]["dtype"] in ("i64", "i32", "i16", "i8", "u8")
+    }
+    found: dict[str, list[Any]] = {}
+    for node in graph["nodes"]:
+        rule = _RULES.get(node["op"].partition(".")[0].removesuffix("_"))
+        for operand, size in rule(node, _Shapes(graph, made)) if rule else ():
+            name = _root(operand, made)
+            if name in integers and size not in found.setdefault(name, []):
+                found[name].append(size)
+    return found
+
+
+def in_range(
+    declared: torch.Tensor,
+    resized: torch.Tensor,
+    bounds: list[Any],
+    dims: Mapping[str, int],
+    base: Mapping[str, int],
+) -> torch.Tensor:
+    """`resized`, made from `declared`, with indices that exist in all dimensions of `bounds` at the sizes `dims`; at
+    `base`, all do that are meant as indices (a loss may ignore -100).
+
+    Distinct indices stay distinct where there is room: a permutation stays one, and no two writes meet that did not
+    before. Sorted ones stay sorted, negative ones negative.
+    """
+    least, before = (min(evaluate_size(size, at) for size in bounds) for at in (dims, base))
+    if least <= 0 or not resized.numel():
+        return resized
+    if declared.numel() > 1 and bool((declared >= 0).all()) and _distinct(declared) and resized.numel() <= least:
+        values = resized if _distinct(resized) and int(resized.max()) < least else _ranks(resized)
+    else:
+        below = torch.where(resized < -before, resized, -1 - (-1 - resized) % least)
+        values = torch.where(resized < 0, below, resized % least).to(resized.dtype)
+    rising = declared.dim() == 1 and declared.numel() > 1 and bool((declared[1:] >= declared[:-1]).all())
+    return values.sort()[0] if rising else values
+
+
+def _distinct(values: torch.Tensor) -> bool:
+    rising = values.flatten().sort()[0]
+    return not bool((rising[1:] == rising[:-1]).any())
+
+
+def _ranks(values: torch.Tensor) -> torch.Tensor:
+    """The place of each value among all in ascending order, each place once."""
+    order = values.flatten().argsort(stable=True)
+    places = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
+    return places.to(values.dtype).view(values.shape)
+
+
+class _Shapes:
+    """Arguments and shapes of a graph's values."""
+
+    def __init__(self, graph: Mapping[str, Any], made: Mapping[str, Any]) -> None:
+        self._specs = {value["name"]: value["spec"] for value in graph["inputs"]}
+        self._specs |= {name: node["spec"] for name, node in made.items()}
+
+    def size(self, operand: Any, dim: Any) -> Any:
+        """Size of a dimension; 0, which no index can have, if that is unknown."""
+        if not isinstance(operand, str) or operand[1:] not in self._specs:
+            return 0
+        shape = self._specs[operand[1:]]["shape"]
+        place = dim if isinstance(dim, int) else 0
+        return shape[place] if -len(shape) <= place < len(shape) else 0
+
+
+def _argument(node: Mapping[str, Any], place: int, name: str) -> Any:
+    return node["args"][place] if place < len(node["args"]) else node["kwargs"].get(name)
+
+
+def _along(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
+    """index_select, gather, scatter and their like: operand, dimension, index."""
+    operand = _argument(node, 0, "self")
+    yield _argument(node, 2, "index"), shapes.size(operand, _argument(node, 1, "dim"))
+
+
+def _take_along(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
+    yield _argument(node, 1, "indices"), shapes.size(_argument(node, 0, "self"), _argument(node, 2, "dim"))
+
+
+def _embedding(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
+    yield _argument(node, 1, "indices"), shapes.size(_argument(node, 0, "weight"), 0)
+
+
+def _tensors(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
+    """index and index_put: operand, one index or none for each dimension."""
+    items = _argument(node, 1, "indices")
+    for place, item in enumerate(items if isinstance(items, list | tuple) else ()):
+        if item is not None:
+            yield item, shapes.size(_argument(node, 0, "self"), place)
+
+
+def _classes(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
+    """Losses whose target is a class."""
+    yield _argument(node, 1, "target"), shapes.size(_argument(node, 0, "self"), 1)
+
+
+_RULES: dict[str, Callable[[Mapping[str, Any], _Shapes], Indexed]] = {
+    **dict.fromkeys(
+        "index_select index_add index_copy index_fill index_reduce gather scatter scatter_add scatter_reduce".split(),
+        _along,
+    ),
+    "take_along_dim": _take_along,
+    **dict.fromkeys("embedding embedding_bag _embedding_bag".split(), _embedding),
+    **dict.fromkeys("index _unsafe_index index_put _unsafe_index_put _index_put_impl".split(), _tensors),
+    **dict.fromkeys("nll_loss nll_loss_nd nll_loss2d nll_loss_forward cross_entropy_loss".split(), _classes),
+}
+
+
+def _root(operand: Any, made: Mapping[str, Any]) -> str:
+    """Name of the value from which `operand` is made without a change of values; "" for no tensor."""
+    while isinstance(operand, str) and operand.startswith("%"):
+        node = made.get(operand[1:])
+        if node is None:
+            return operand[1:]
+        if node["op"].partition(".")[0] not in KEEPS or not node["args"]:
+            return ""
+        operand = node["args"][0]
+    return ""

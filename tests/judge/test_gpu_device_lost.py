@@ -1,0 +1,92 @@
+"""On a GPU: indices outside are refused before they end the worker, and a worker that ended so does not end the job."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.errors import UsageError
+from kernel_assistant.events import Warned
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.search.search import initial
+from kernel_assistant.records import KernelTask, Numerics, Outcome
+from kernel_assistant.source.build import build_task
+from tests.judge import kernels
+
+pytestmark = pytest.mark.gpu
+
+TEXT = """import torch
+from torch import nn
+from torch.nn import functional as F
+
+
+class Model(nn.Module):
+    def forward(self, x, i):
+        {body}
+
+
+def get_inputs():
+    return [torch.rand(64, 8), torch.randint({lowest}, 64, (512,))]
+
+
+def get_init_inputs():
+    return []
+"""
+#: What the body of forward returns, and the smallest index.
+INDEXING = [
+    ("return x.index_select(0, i) * 2", 0),
+    ("return x[i] + 1", -64),
+    ("return torch.zeros_like(x).index_add_(0, i, x[i] * 2)", 0),
+    ("return torch.zeros_like(x).scatter_add_(0, i[:, None].expand(512, 8), x[i] * 2)", 0),
+    ("y = x.clone(); y[i] += y[i]; return y * 2", 0),
+    ("return F.embedding(i.int(), x) * 2", 0),
+    ("return x[(x * 63).long()].sum(1) * i[0]", 0),
+]
+
+
+def _task(tmp_path: Path, body: str, lowest: int = 0) -> KernelTask:
+    path = tmp_path / "indexing.py"
+    path.write_text(TEXT.format(body=body, lowest=lowest))
+    return build_task(str(path), target="cuda", numerics=Numerics.kernelbench, text=path.read_text())
+
+
+@pytest.mark.parametrize(("body", "lowest"), INDEXING)
+def test_indices_outside_never_reach_the_device(
+    body: str, lowest: int, tmp_path: Path, worker: WorkerClient, cache: Path
+) -> None:
+    """At other sizes and with other values, on one worker from the first module to the last."""
+    events: list[object] = []
+    with kernels.environment(worker, cache, _task(tmp_path, body, lowest), events=events) as opened:
+        process = worker.process.pid
+        candidate = emit(opened.graph, initial(opened.graph, "cuda", opened.device)[0])
+        assert opened.confirm(candidate, looks=1).outcome is Outcome.correct
+        assert worker.process.pid == process
+    assert not [event for event in events if isinstance(event, Warned) and "anew" in event.message]
+
+
+def test_an_index_that_the_module_refuses_is_named(tmp_path: Path, worker: WorkerClient, cache: Path) -> None:
+    """The worker lives on, as it does on the CPU."""
+    task = _task(tmp_path, "return x[i + 1] * 2")
+    with (
+        pytest.raises(UsageError, match=r"forward failed at indexing.py:8: IndexError: index 64 is out of bounds"),
+        kernels.environment(worker, cache, task),
+    ):
+        pass
+    process = worker.process.pid
+    with kernels.environment(worker, cache, _task(tmp_path, "return x[i] * 2")):
+        assert worker.process.pid == process
+
+
+def test_a_worker_that_an_assertion_ended_is_started_anew(tmp_path: Path, worker: WorkerClient, cache: Path) -> None:
+    """The guard does not know this operator, whose classes come from values: ten times as large ones do not exist."""
+    events: list[object] = []
+    task = _task(tmp_path, "return x * 2 + F.multilabel_margin_loss(x, (x * 7.9).long()) * i[0]")
+    with kernels.environment(worker, cache, task, events=events) as opened:
+        candidate = emit(opened.graph, initial(opened.graph, "cuda", opened.device)[0])
+        evaluation = opened.verify_in_full(candidate)
+        assert evaluation.outcome is Outcome.correct, evaluation.message
+    told = [event.message for event in events if isinstance(event, Warned) and "no longer tried" in event.message]
+    assert told
+    assert all("CUDA error" in message for message in told)
