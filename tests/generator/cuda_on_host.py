@@ -18,6 +18,7 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.targets import cpu
+from kernel_assistant.worker.applied.strided import laid_out, span
 from kernel_assistant.worker.runner import plan as plans
 from tests.common.builds import build
 from tests.generator.harness import TORCH
@@ -91,7 +92,7 @@ class OnHost:
             pair for value in self.graph.inputs for pair in zip(value.spec.shape, values[value.name].shape, strict=True)
         ]
         dims = {text: size for text, size in pairs if text in self.graph.dims}
-        given = [_strided(to_builtins(spec), dims).copy_(values[spec.name]) for spec in plan.inputs]
+        given = [laid_out(values[spec.name], plans.strides(to_builtins(spec), dims)) for spec in plan.inputs]
         outputs = [_strided(to_builtins(spec), dims) for spec in plan.outputs]
         buffers = [*given, *outputs]
         numbers = [_size(value) for value in buffers]
@@ -116,7 +117,7 @@ def _strided(spec: dict[str, Any], dims: dict[str, int]) -> torch.Tensor:
 
 
 def _size(value: torch.Tensor) -> int:
-    return value.numel() * value.element_size()
+    return span(value) * value.element_size()
 
 
 def _bytes(value: torch.Tensor) -> bytes:

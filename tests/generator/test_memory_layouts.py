@@ -18,8 +18,10 @@ from hypothesis import strategies as st
 from kernel_assistant.generator.search.search import initial
 from kernel_assistant.targets import cpu
 from tests.generator.by_parts import ByParts
+from tests.generator.cuda_on_host import OnHost
 from tests.generator.harness import Built, Function, bindings, export
 from tests.generator.layouts import drawn
+from tests.generator.test_cuda import H200
 
 Results = tuple[torch.Tensor, ...]
 SHAPES = [(2, 3, 4), (3, 4, 6), (4, 5, 8), (5, 2, 16)]
@@ -71,6 +73,7 @@ FAMILIES: dict[str, Callable[[torch.Tensor, torch.Tensor], Results]] = {
         torch.as_strided((x + y).transpose(1, 2)[:, 1:], (2, 3), (4, 1)),
         torch.as_strided(x[:, 1:], (x.shape[0], 2), (x.stride(0), x.stride(2))) + 1,
         torch.as_strided(y, y.shape[1:], y.stride()[1:]).sin(),
+        torch.as_strided(x.clone(), (2, 3), (3, 1)) + torch.as_strided(y.contiguous(), (2, 3), (4, 1), 2),
     ),
     "products and calls": lambda x, y: (
         torch.bmm(x, y.transpose(1, 2)).relu(),
@@ -124,3 +127,19 @@ def test_parts_for_cuda_agree_about_layouts(family: str, seed: int) -> None:
         want = model(x, y)
     with tempfile.TemporaryDirectory() as folder:
         _check(ByParts(graph, Path(folder))(bindings(graph, model, (x, y))), want)
+
+
+@pytest.mark.builds
+@pytest.mark.parametrize("family", ["pointwise and rows", "columns, scans and windows", "copies and moves", "storage"])
+@settings(max_examples=1, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
+@given(seed=st.integers(0, 10**6), pick=st.integers(0, 9))
+def test_kernels_for_cuda_read_any_layout(family: str, seed: int, pick: int) -> None:
+    x, y = _operands(seed)
+    model = Function(FAMILIES[family]).eval()
+    graph = export(model, x, y)
+    with torch.no_grad():
+        want = model(x, y)
+    schedules = initial(graph, "cuda", H200)
+    with tempfile.TemporaryDirectory() as folder:
+        kernels = OnHost(graph, schedules[pick % len(schedules)], Path(folder))
+        _check(kernels(bindings(graph, model, (x, y))), want)

@@ -94,6 +94,21 @@ def with_copies(graph: OpGraph, calls: set[str], strided: Collection[str] = ()) 
     return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
 
 
+def with_storage(graph: OpGraph) -> OpGraph:
+    """The graph with a copy of each operand of `as_strided` that is not in memory, laid out as PyTorch's own copy."""
+    known = {node.name: node for node in graph.nodes}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        source = known.get(str(node.args[0])[1:]) if operator(node) == "as_strided" else None
+        if source is not None and _is_free(source, known):
+            copy = Node(name=f"{node.name}_{COPY}", op=COPY, args=(node.args[0],), spec=source.spec)
+            nodes.append(copy)
+            args = (f"%{copy.name}", *node.args[1:])
+            node = Node(name=node.name, op=node.op, args=args, kwargs=node.kwargs, spec=node.spec)
+        nodes.append(node)
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
+
+
 def _is_free(node: Node, known: dict[str, Node]) -> bool:
     if operator(node) == "getitem":
         source = known.get(str(node.args[0])[1:])

@@ -20,7 +20,7 @@ from kernel_assistant.generator.lower.expand import expand, in_steps
 from kernel_assistant.generator.lower.reductions import SCANS
 from kernel_assistant.generator.lower.windows_lower import WINDOWS
 from kernel_assistant.generator.plan.channels_last import COPY_BACK, is_channels_last
-from kernel_assistant.generator.plan.copies import with_copies, with_readable_operands
+from kernel_assistant.generator.plan.copies import with_copies, with_readable_operands, with_storage
 from kernel_assistant.generator.plan.cost import RATES, part_seconds
 from kernel_assistant.generator.plan.flow import Flow
 from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay
@@ -141,7 +141,7 @@ def _cut_around(graph: OpGraph, target: str, stay: frozenset[str], original: OpG
     graph that has these nodes, if it is not `graph`.
     """
     original = original or graph
-    plain = expand(graph, stay)
+    plain = with_storage(expand(graph, stay))
     variants = dict.fromkeys(
         tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))
     )
