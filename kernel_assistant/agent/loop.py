@@ -44,6 +44,8 @@ class Episode:
         self.searches: list[Search] = []
         self.final: Evaluation | None = None
         self._verified: list[Evaluation] = []
+        self._in_full: list[Evaluation] = []
+        self._broken = ""
 
     def run(self) -> Trajectory:
         """Search, then confirm. Failing candidates, a cancel and the end of the time give a stop reason, not an
@@ -56,8 +58,8 @@ class Episode:
             reason = self._cut_short(reason)
         except Cancelled:
             reason = StopReason.cancelled
-        except (WorkerError, DeviceError):
-            reason = StopReason.environment_broken
+        except (WorkerError, DeviceError) as error:
+            reason, self._broken = StopReason.environment_broken, error.cause
         return Trajectory(
             task=self.environment.task.hash(),
             policy=self._credited(),
@@ -67,6 +69,8 @@ class Episode:
             best=self.final.candidate if self.final and self.final.correct else None,
             final=self.final,
             unsupported=tuple(search.unsupported for search in self.searches if search.unsupported),
+            in_full=tuple(self._in_full),
+            broken=self._broken or next((search.broken for search in self.searches if search.broken), ""),
         )
 
     def _search(self) -> StopReason:
@@ -145,7 +149,7 @@ class Episode:
             message = f"verifying and measuring in full: finalist {number} of up to {len(finalists)}"
             self.emit(Progress(phase="confirm", message=message))
             with clock.one():
-                evaluation = self._in_full(candidate, until, looks=1 if verified else MOST_LOOKS)
+                evaluation = self._confirmed(candidate, until, looks=1 if verified else MOST_LOOKS)
             if evaluation.correct and evaluation.timing:
                 verified.append(evaluation)
             elif evaluation.outcome is Outcome.inconclusive:
@@ -155,7 +159,7 @@ class Episode:
         winner = min(verified, key=lambda one: one.timing.candidate_ms if one.timing else NEVER)
         if len(verified) > 1:
             self.emit(Progress(phase="confirm", message="measuring the winner again on fresh samples"))
-            winner = self._in_full(tried.candidates[winner.candidate], until)
+            winner = self._confirmed(tried.candidates[winner.candidate], until)
         if winner.correct and winner.timing:
             self.final = winner
             tell_best(self.emit, tried.candidates[winner.candidate], winner, confirmed=True)
@@ -175,8 +179,9 @@ class Episode:
     def _tried(self) -> EvaluatedCandidates:
         return EvaluatedCandidates(tuple(step for search in self.searches for step in search.steps))
 
-    def _in_full(self, candidate: Candidate, until: float, looks: int = MOST_LOOKS) -> Evaluation:
+    def _confirmed(self, candidate: Candidate, until: float, looks: int = MOST_LOOKS) -> Evaluation:
         evaluation = self.environment.confirm(candidate, looks=looks, until=until)
+        self._in_full.append(evaluation)
         tell(self.emit, self._steps_taken + 1, candidate, evaluation, best=False)
         return evaluation
 

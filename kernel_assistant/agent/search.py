@@ -60,6 +60,8 @@ class Search:
         self._on_device = 0.0
         #: Why the policy cannot write the graph, "" where it can.
         self.unsupported = ""
+        #: The cause that ended the policy, "" where it ended by itself.
+        self.broken = ""
 
     def run(self) -> StopReason:
         """Search until there is a reason to stop. Raises Cancelled, WorkerError and DeviceError."""
@@ -115,12 +117,14 @@ class Search:
         try:
             return self.policy.step(view)
         except PolicyError as error:
-            self.emit(Warned(message=f"policy {self.policy.name} ended ({error.kind}): {error.cause}"))
+            self.broken = f"policy {self.policy.name} ended ({error.kind}): {error.cause}"
+            self.emit(Warned(message=self.broken))
             raise Stop(StopReason.policy_broken) from error
         except (KernelAssistantError, Stop):
             raise
         except Exception as error:
-            self.emit(Warned(message=f"policy {self.policy.name} failed: {type(error).__name__}: {error}"))
+            self.broken = f"policy {self.policy.name} failed: {type(error).__name__}: {error}"
+            self.emit(Warned(message=self.broken))
             raise Stop(StopReason.policy_broken) from error
 
     def _judge(self, action: PolicyAction, turn: int) -> Iterator[tuple[Candidate, Evaluation]]:

@@ -6,16 +6,17 @@ from pathlib import Path
 
 from kernel_assistant.cli.free_wins import free_wins_table
 from kernel_assistant.cli.text import styled, table
-from kernel_assistant.records import Evaluation, JobOutcome, OptimizeResult, Timing
+from kernel_assistant.records import Offer, OptimizeResult, Timing
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.session.reporting.report import facts, read_evaluation
-from kernel_assistant.session.reporting.words import interval, milliseconds, of_roofline, times, verdict, way_to_take
+from kernel_assistant.session.reporting.verdicts import verdict
+from kernel_assistant.session.reporting.words import interval, milliseconds, of_roofline, times, way_to_take
 
 
 def report(result: OptimizeResult) -> list[str]:
     """The report as lines for stdout."""
     evaluation = read_evaluation(result)
-    lines = [_headline(result, evaluation), ""]
+    lines = [_headline(result), ""]
     if evaluation is not None and evaluation.timing is not None:
         lines += [f"  {line}" for line in _times(evaluation.timing)] + [""]
     rows = facts(result, evaluation) + _hints(result)
@@ -25,10 +26,9 @@ def report(result: OptimizeResult) -> list[str]:
     return [*lines, "", *free] if free else lines
 
 
-def _headline(result: OptimizeResult, evaluation: Evaluation | None) -> str:
-    timing = None if evaluation is None else evaluation.timing
-    good = result.outcome is JobOutcome.improved
-    text = styled(verdict(result, timing), bold=True, fg="green" if good else "yellow")
+def _headline(result: OptimizeResult) -> str:
+    good = result.offered is Offer.recommended
+    text = styled(verdict(result), bold=True, fg="green" if good else "yellow")
     return f"{result.task} on {result.device} ({result.target}): {text}"
 
 

@@ -16,8 +16,9 @@ from kernel_assistant.records import JobOutcome, KernelTask, OptimizeResult
 from kernel_assistant.session.client import Client, EventStream
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.session.reporting.event_lines import words
+from kernel_assistant.session.reporting.verdicts import of_program, why_nothing
 from kernel_assistant.session.reporting.watching import result_of
-from kernel_assistant.session.reporting.words import of_program, way_to_take, why_nothing
+from kernel_assistant.session.reporting.words import way_to_take
 from kernel_assistant.store import JobOptions
 
 #: `(progress, message)`: seconds since the call began, which only grow.

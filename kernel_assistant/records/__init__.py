@@ -20,7 +20,9 @@ from kernel_assistant.records.evaluation import (
 )
 from kernel_assistant.records.free_win import FreeWin
 from kernel_assistant.records.graph import Node, OpGraph, TensorSpec
-from kernel_assistant.records.result import Best, JobOutcome, OptimizeResult, ProgramMode
+from kernel_assistant.records.obstacle import Obstacle
+from kernel_assistant.records.offer import Offer, ProgramMode
+from kernel_assistant.records.result import Best, JobOutcome, OptimizeResult
 from kernel_assistant.records.task import InputSource, KernelTask, Numerics, Workload
 from kernel_assistant.records.trajectory import Step, StopReason, Trajectory
 
@@ -43,6 +45,8 @@ __all__ = [
     "Mismatch",
     "Node",
     "Numerics",
+    "Obstacle",
+    "Offer",
     "OpGraph",
     "OptimizeResult",
     "Outcome",

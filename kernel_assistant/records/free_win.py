@@ -10,6 +10,8 @@ COMPILE = "compile"
 TOGETHER = "together"
 #: A module of half types computed in float32, on the CPU.
 FLOAT32 = "float32"
+#: Changes that choose a mode of torch.compile, as a program may run it; the others change the module or its flags.
+MODES = {"cuda_graphs": "reduce-overhead", "max_autotune": "max-autotune-no-cudagraphs"}
 
 
 class FreeWin(Record, frozen=True, kw_only=True):
@@ -45,6 +47,11 @@ class FreeWin(Record, frozen=True, kw_only=True):
         return self.ms is not None
 
     @property
+    def mode(self) -> str:
+        """The name of the change as a baseline, "" if it is no mode of torch.compile."""
+        return f'torch.compile(mode="{MODES[self.name]}")' if self.name in MODES else ""
+
+    @property
     def gains(self) -> bool:
         """Whether the change is measurably faster than plain torch.compile, even if it does not pass."""
         return measurably_faster(self.speedup_vs_compile, self.speedup_vs_compile_ci)
@@ -69,3 +76,25 @@ def best_free_win(wins: tuple[FreeWin, ...]) -> FreeWin | None:
     """The fastest free win that passes and is measurably faster than plain torch.compile; None if there is none."""
     good = [win for win in wins if win.passes and win.gains]
     return max(good, key=lambda win: win.speedup_vs_compile or 0.0, default=None)
+
+
+def fastest_mode(wins: tuple[FreeWin, ...]) -> FreeWin | None:
+    """The fastest mode of torch.compile that passes and is measurably faster than its default; None if there is
+    none."""
+    return best_free_win(tuple(win for win in wins if win.mode))
+
+
+def over_change(
+    speedup: float | None, interval: tuple[float, float] | None, win: FreeWin
+) -> tuple[float | None, tuple[float, float] | None]:
+    """The speed-up of a kernel over a change, and its interval, from both speed-ups over plain torch.compile.
+
+    The two series share no rounds, so the ends are the quotients of opposite ends; both intervals hold together at
+    99.8% (Bonferroni). (None, None) where one of them was not measured.
+    """
+    if speedup is None or interval is None or win.speedup_vs_compile is None or win.speedup_vs_compile_ci is None:
+        return None, None
+    low, high = win.speedup_vs_compile_ci
+    if low <= 0.0:
+        return speedup / win.speedup_vs_compile, (interval[0] / high, float("inf"))
+    return speedup / win.speedup_vs_compile, (interval[0] / high, interval[1] / low)

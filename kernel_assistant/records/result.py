@@ -6,7 +6,9 @@ from enum import Enum
 
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.evaluation import Gain
-from kernel_assistant.records.free_win import FreeWin
+from kernel_assistant.records.free_win import FreeWin, fastest_mode, over_change
+from kernel_assistant.records.obstacle import Obstacle
+from kernel_assistant.records.offer import OVER_COMPILE, OVER_EAGER, Offer, ProgramMode, verdicts_of
 
 SCHEMA = "kernel-assistant/optimize/1"
 
@@ -20,19 +22,6 @@ class JobOutcome(str, Enum):
     cancelled = "cancelled"
     failed = "failed"
     profiled = "profiled"  # lines were timed, nothing was searched for
-
-
-class ProgramMode(str, Enum):
-    """How the user's program runs the class, as a scan has seen it."""
-
-    unknown = "unknown"
-    eager = "eager"
-    compiled = "compiled"
-    scripted = "scripted"
-
-
-#: Values of `OptimizeResult.gain_over`: the baseline that applying gains over.
-OVER_COMPILE, OVER_EAGER = "torch.compile", "eager"
 
 
 class Best(Record, frozen=True, kw_only=True):
@@ -61,12 +50,12 @@ class Best(Record, frozen=True, kw_only=True):
 
 
 class OptimizeResult(Record, frozen=True, kw_only=True):
-    """`vs_eager` and `vs_compile` are the two verdicts on the best candidate; `outcome` depends on both, so a gain over
-    eager mode alone does not count as improved. `gain_over` is the baseline over which the edited file gains
-    nevertheless: OVER_COMPILE, OVER_EAGER (where the program is not known to compile the class), or "". `why` says in
-    one line why there is no candidate, "" where there is one; `job` is the number on this machine, None where it is not
-    known; `session` is the task's: the notebook or session of a class that is in no file. Older documents leave these
-    out.
+    """`vs_eager` and `vs_compile` are the two verdicts on the best candidate; `offer` follows from them by the rule of
+    records/offer.py, `outcome` is improved where it is recommended. `gain_over` names the baseline over which applying
+    gains, "" where it does not; both also depend on the timing of the edited file. `why` says in one line why there is
+    no candidate, "" where there is one; `obstacles` are the checks that stood in the way. `job` is the number on this
+    machine, None where it is not known; `session` is the task's: the notebook or session of a class that is in no file.
+    Older documents leave these out.
     """
 
     task: str
@@ -86,6 +75,8 @@ class OptimizeResult(Record, frozen=True, kw_only=True):
     program: ProgramMode = ProgramMode.unknown
     gain_over: str = ""
     session: str = ""
+    offer: Offer | None = None
+    obstacles: tuple[Obstacle, ...] = ()
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:
@@ -93,6 +84,41 @@ class OptimizeResult(Record, frozen=True, kw_only=True):
             raise ValueError("an improved job has a best candidate")
 
     @property
+    def offered(self) -> Offer:
+        """The offer; of an older document, the one that its outcome stands for."""
+        if self.offer is not None:
+            return self.offer
+        if self.outcome is JobOutcome.improved:
+            return Offer.recommended
+        if self.gain_over:
+            return Offer.possible if self.gain_over == OVER_EAGER else Offer.recommended
+        return Offer.unclear if self.outcome is JobOutcome.inconclusive else Offer.none
+
+    @property
     def applicable(self) -> bool:
         """Whether applying the kernels is faster than what the user runs, or may run."""
-        return self.outcome is JobOutcome.improved or bool(self.gain_over)
+        return self.offered.applicable
+
+    @property
+    def verdicts(self) -> dict[str, Gain]:
+        """The verdict over each baseline by its name, torch.compile first."""
+        best = self.best
+        if best is None:
+            return {}
+        compiled = best.speedup_vs_compile, best.speedup_vs_compile_ci
+        return verdicts_of(compiled, (best.speedup_vs_eager, best.speedup_vs_eager_ci), self.free_wins)
+
+    @property
+    def headline(self) -> tuple[str, float, tuple[float, float] | None] | None:
+        """The baseline that figures are told over, with speed-up and interval: torch.compile's default, its fastest
+        mode if that is faster, or eager where torch.compile was not timed. None without a confirmed candidate."""
+        best = self.best
+        if best is None:
+            return None
+        if best.speedup_vs_compile is None:
+            return OVER_EAGER, best.speedup_vs_eager, best.speedup_vs_eager_ci
+        mode = fastest_mode(self.free_wins)
+        if mode is not None:
+            speedup, interval = over_change(best.speedup_vs_compile, best.speedup_vs_compile_ci, mode)
+            return (mode.mode, speedup, interval) if speedup is not None else None
+        return OVER_COMPILE, best.speedup_vs_compile, best.speedup_vs_compile_ci

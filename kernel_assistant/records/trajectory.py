@@ -46,7 +46,8 @@ class Step(Record, frozen=True, kw_only=True):
 
 class Trajectory(Record, frozen=True, kw_only=True):
     """A finished episode. `best` is the hash of the best fully verified candidate, if any; `unsupported` has the
-    reason of each policy that could not write the graph."""
+    reason of each policy that could not write the graph, `in_full` the evaluations of finalists, and `broken` the cause
+    that ended a policy or the environment, "" if none did."""
 
     task: str
     policy: str
@@ -56,3 +57,5 @@ class Trajectory(Record, frozen=True, kw_only=True):
     best: str | None = None
     final: Evaluation | None = None
     unsupported: tuple[str, ...] = ()
+    in_full: tuple[Evaluation, ...] = ()
+    broken: str = ""

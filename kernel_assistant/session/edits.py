@@ -27,10 +27,10 @@ from kernel_assistant.apply.outside import read_outside
 from kernel_assistant.apply.takeback import decorated_classes
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import KernelTask
-from kernel_assistant.records.result import OVER_EAGER
 from kernel_assistant.session.kinds.applied_timing import APPLIED_FILE, read_applied
 from kernel_assistant.session.kinds.outcome import doubt_of, is_unconfirmed
-from kernel_assistant.session.reporting.words import of_program, way_to_take
+from kernel_assistant.session.reporting.verdicts import of_program
+from kernel_assistant.session.reporting.words import way_to_take
 from kernel_assistant.source.build import import_location
 from kernel_assistant.store import JobOptions, JobRow, Store
 
@@ -206,8 +206,8 @@ def _doubts(row: JobRow, force: bool) -> list[str]:
     doubt = doubt_of(row.result) if row.result is not None else "it has no result"
     if doubt and not force:
         raise UsageError(f"job {row.id}: {doubt}", _next_step(row))
-    over_eager = of_program(row.result) if row.result is not None and row.result.gain_over == OVER_EAGER else ""
-    return [words for words in (doubt, over_eager) if words]
+    other = of_program(row.result) if row.result is not None and row.result.applicable else ""
+    return [words for words in (doubt, other) if words]
 
 
 def _next_step(row: JobRow) -> str:

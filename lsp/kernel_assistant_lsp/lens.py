@@ -8,8 +8,8 @@ from functools import lru_cache
 
 from lsprotocol.types import CodeLens, Command, Position, Range
 
-from kernel_assistant.records.result import OVER_EAGER
 from kernel_assistant.session.reporting.class_state import ClassState
+from kernel_assistant.session.reporting.verdicts import apply_title
 from kernel_assistant.source.find import ModuleClass
 from kernel_assistant.source.outline import Outline, SyntaxFault
 from kernel_assistant_lsp.jobs.view import EditorJob, told
@@ -172,9 +172,7 @@ def _of_result(state: ClassState, argument: dict[str, str]) -> list[Command]:
         _command(f"{state.figure} · verified · show", SHOW, argument, state.job),
         _command("Kernels", KERNELS, argument, state.job),
         _command("Review", DIFF, argument, state.job),
-        _command(
-            "Apply (gains over eager alone)" if state.gain_over == OVER_EAGER else "Apply", APPLY, argument, state.job
-        ),
+        _command(apply_title(state.offers, state.gain_over), APPLY, argument, state.job),
         _command("Discard", DISCARD, argument, state.job),
     ]
 

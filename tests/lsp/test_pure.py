@@ -25,7 +25,7 @@ from kernel_assistant.events import (
     TaskOpened,
     Warned,
 )
-from kernel_assistant.records import JobOutcome
+from kernel_assistant.records import JobOutcome, Offer
 from kernel_assistant.session.reporting.class_state import ClassState
 from kernel_assistant.session.reporting.job_view import fold
 from kernel_assistant.source.outline import outline
@@ -153,17 +153,28 @@ def titles(state=None, running=None, text=MODEL):
 
 def test_what_a_lens_says():
     assert titles() == ["Optimize with Kernel Assistant"]
-    done = ClassState(job="3", state="done", outcome="improved", figure="2.1× vs torch.compile")
+    done = ClassState(
+        job="3", state="done", outcome="improved", offers=Offer.recommended, figure="2.1× vs torch.compile"
+    )
     assert titles(done) == ["2.1× vs torch.compile · verified · show", "Kernels", "Review", "Apply", "Discard"]
     assert titles(ClassState(job="3", state="done", outcome="at_limit"))[0] == "Kernel Assistant: at limit · show"
     assert titles(ClassState(job="3", state="interrupted")) == ["Kernel Assistant: interrupted · continue"]
-    eager = ClassState(job="3", outcome="no_measurable_gain", figure="1.9× vs eager", gain_over="eager")
+    eager = ClassState(
+        job="3", outcome="no_measurable_gain", figure="1.9× vs eager", gain_over="eager", offers=Offer.possible
+    )
     assert titles(eager)[:3] == ["1.9× vs eager · verified · show", "Kernels", "Review"]
-    assert titles(eager)[3:] == ["Apply (gains over eager alone)", "Discard"]
+    assert titles(eager)[3:] == ["Apply (torch.compile alone gives more)", "Discard"]
     open_ended = ClassState(job="3", state="done", outcome="inconclusive", unconfirmed="3")
     assert titles(open_ended)[1:] == ["Verify in full (job 3)", "Optimize again"]
     assert titles(ClassState(unconfirmed="4")) == ["Optimize with Kernel Assistant", "Verify in full (job 4)"]
-    old = ClassState(job="3", state="done", outcome="improved", figure="2×", stale="Gate was edited since job 3")
+    old = ClassState(
+        job="3",
+        state="done",
+        outcome="improved",
+        offers=Offer.recommended,
+        figure="2×",
+        stale="Gate was edited since job 3",
+    )
     assert titles(old) == ["stale: Gate was edited since job 3 · show", "Optimize again"]
     served = ClassState(applied=True, figure="2.1×", kernel_calls=9, fallbacks={"shape": 2, "gradient": 1})
     assert titles(served) == ["2.1× · verified · last run: 3 of 12 calls fell back (shape) · show", "Undo"]
@@ -180,7 +191,11 @@ def test_what_a_lens_says():
 def test_lenses_are_the_same_as_text():
     more = "\n\nclass Ä(nn.Module):\n    def forward(self, x): ...\n\nif 1:\n\tclass B(Gate): ...\n"
     text = MODEL + more + "\n\nclass Torn(nn.Module):\n    def forward(self, x): (\n"
-    states = {"Gate": ClassState(job="3", state="done", outcome="improved", figure="2.1× vs torch.compile")}
+    states = {
+        "Gate": ClassState(
+            job="3", state="done", outcome="improved", offers=Offer.recommended, figure="2.1× vs torch.compile"
+        )
+    }
     running = {"B": running_job("B", 'says "so"')}
     for here in (snapshot(text), Snapshot("untitled:1", Path("1"), text, 1)):
         known = outline(text)

@@ -10,7 +10,7 @@ from kernel_assistant.config import resolve
 from kernel_assistant.errors import UsageError
 from kernel_assistant.mcp.jobs import brief
 from kernel_assistant.records import Gain, InputSource, JobOutcome, KernelTask, ProgramMode, Workload
-from kernel_assistant.records.result import OVER_EAGER
+from kernel_assistant.records.offer import OVER_EAGER
 from kernel_assistant.session.edits import find_job
 from kernel_assistant.session.kinds.confirm import find_unconfirmed, prepare_confirm
 from kernel_assistant.session.reporting.applied_state import states_of
@@ -55,7 +55,7 @@ def test_what_a_cancelled_job_kept_is_offered_until_a_newer_one_has_ended(store,
     with pytest.raises(UsageError, match=r"no job of .*Other kept a candidate"):
         find_unconfirmed(store, f"{path}:Other")
     ended(store, path, JobState.done, best=best())
-    assert state(store, path).unconfirmed == "" and state(store, path).improved
+    assert state(store, path).unconfirmed == "" and state(store, path).recommended
 
 
 def test_what_is_not_clear_is_offered_with_its_outcome(store, path):
@@ -96,7 +96,7 @@ def test_a_gain_over_eager_alone_is_found_by_file_and_told_with_its_words(store,
         gain_over=OVER_EAGER,
     )
     found = state(store, path)
-    assert found.applicable and not found.improved
+    assert found.applicable and not found.recommended
     assert found.figure == "1.9× vs eager, no gain vs torch.compile"
     assert find_job(store, str(path)).id == job
     told = brief(store.job(job).result, job)
@@ -113,7 +113,8 @@ def test_a_gain_that_was_confirmed_before_the_cancel_is_offered(store, path):
     ("compiled", "bounds", "words"),
     [
         (1.5, (1.4, 1.6), "1.5× vs torch.compile"),
-        (1.0, (0.9, 1.1), "1.9× vs eager, no gain vs torch.compile"),
+        (1.0, (0.9, 1.1), "1.9× vs eager, not clear vs torch.compile"),
+        (1.0, (0.99, 1.01), "1.9× vs eager, no gain vs torch.compile"),
         (0.5, (0.4, 0.6), "1.9× vs eager, slower than torch.compile"),
         (None, None, "1.9× vs eager"),
     ],

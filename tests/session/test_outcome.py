@@ -11,6 +11,7 @@ from kernel_assistant.records import (
     Evaluation,
     FreeWin,
     JobOutcome,
+    Offer,
     OptimizeResult,
     Outcome,
     ProgramMode,
@@ -22,27 +23,30 @@ from kernel_assistant.records import (
     Trajectory,
 )
 from kernel_assistant.records.codec import from_builtins, to_builtins
-from kernel_assistant.records.result import OVER_COMPILE, OVER_EAGER
+from kernel_assistant.records.free_win import over_change
+from kernel_assistant.records.offer import OVER_COMPILE, OVER_EAGER
 from kernel_assistant.session.kinds.applied_timing import AppliedRow, conclude
+from kernel_assistant.session.kinds.decision import beside_free_wins, decide, in_file
+from kernel_assistant.session.kinds.obstacles import why_none
 from kernel_assistant.session.kinds.outcome import (
     best_of,
     doubt_of,
-    gains_over_eager_alone,
-    in_file_outcome,
+    in_file_offer,
     is_unconfirmed,
+    measured_offer,
     outcome_of,
-    why_none,
 )
+from kernel_assistant.session.reporting.class_state import figure
 from kernel_assistant.session.reporting.report import facts
-from kernel_assistant.session.reporting.words import (
+from kernel_assistant.session.reporting.verdicts import (
+    apply_title,
     in_float32,
-    of_accuracy,
-    of_ending,
-    of_error,
     of_program,
+    outcome_with_figure,
     verdict,
     verdicts,
 )
+from kernel_assistant.session.reporting.words import of_accuracy, of_ending, of_error
 from kernel_assistant_lsp.jobs.view import summary
 from tests.common import results
 from tests.common.results import accuracy_of
@@ -97,15 +101,19 @@ def trajectory(reason, figures=None, best=None):
         (StopReason.finished, timing(), JobOutcome.improved),
         (StopReason.wall_time, timing(), JobOutcome.improved),
         (StopReason.policy_broken, timing(), JobOutcome.improved),
-        (StopReason.finished, timing(compiled=1.01, spread=0.005), JobOutcome.no_measurable_gain),
-        (StopReason.finished, timing(compiled=0.98), JobOutcome.inconclusive),
-        (StopReason.finished, timing(compiled=1.01), JobOutcome.inconclusive),
-        (StopReason.finished, timing(compiled=1.04), JobOutcome.inconclusive),
+        (StopReason.finished, timing(compiled=1.01, spread=0.005), JobOutcome.improved),
+        (StopReason.finished, timing(compiled=0.98), JobOutcome.improved),
+        (StopReason.finished, timing(compiled=0.9), JobOutcome.no_measurable_gain),
+        (StopReason.finished, timing(compiled=1.01, eager=1.0, spread=0.005), JobOutcome.no_measurable_gain),
+        (StopReason.finished, timing(compiled=1.01, eager=1.0), JobOutcome.inconclusive),
+        (StopReason.finished, timing(compiled=1.04, eager=1.0), JobOutcome.inconclusive),
         (StopReason.finished, timing(eager=0.9), JobOutcome.no_measurable_gain),
         (StopReason.finished, timing(compiled=1.04, eager=0.9), JobOutcome.no_measurable_gain),
         (StopReason.finished, timing(compiled=None), JobOutcome.improved),
         (StopReason.cancelled, timing(), JobOutcome.cancelled),
         (StopReason.at_limit, None, JobOutcome.at_limit),
+        (StopReason.at_limit, timing(compiled=1.0, eager=1.0), JobOutcome.at_limit),
+        (StopReason.at_limit, timing(compiled=1.0), JobOutcome.improved),
         (StopReason.unsupported, None, JobOutcome.no_candidate),
         (StopReason.turns, None, JobOutcome.no_candidate),
         (StopReason.environment_broken, None, JobOutcome.failed),
@@ -129,13 +137,19 @@ def judged(outcome, figures, **fields):
     return results.result(outcome=outcome, best=best, **fields)
 
 
-#: A gain over eager that is none over torch.compile, and one that may be either.
+#: A gain over eager that is none over torch.compile, one over torch.compile of which eager's interval touches 1, and
+#: a candidate that may be anything.
 EAGER_ALONE = timing(compiled=1.0, eager=1.87, spread=0.01)
-EITHER = timing(compiled=1.1, eager=1.87, spread=0.15)
+SLOWER = timing(compiled=0.5, eager=1.87, spread=0.01)
+TOUCHES = msgspec.structs.replace(
+    timing(compiled=2.04, eager=1.82), speedup_vs_compile_ci=(1.89, 2.23), speedup_vs_eager_ci=(0.97, 3.4)
+)
+EITHER = timing(compiled=1.1, eager=1.05, spread=0.15)
 
 
-def result(outcome, stop="finished"):
-    best = best_of(evaluation(timing()), "p", ()) if outcome is JobOutcome.improved else None
+def result(outcome, figures=None, stop="finished"):
+    figures = timing() if outcome is JobOutcome.improved and figures is None else figures
+    best = None if figures is None else best_of(evaluation(figures), "p", ())
     return results.result(outcome=outcome, best=best, stop_reason=stop, artifacts={"job": "7"})
 
 
@@ -144,12 +158,17 @@ def result(outcome, stop="finished"):
     [
         (JobOutcome.improved, timing(), "measurably faster than torch.compile and eager"),
         (JobOutcome.improved, timing(compiled=None), "torch.compile could not be measured"),
-        (JobOutcome.no_measurable_gain, timing(compiled=1.01), "not measurably faster than torch.compile"),
-        (JobOutcome.no_measurable_gain, timing(compiled=0.5), "slower than torch.compile"),
+        (JobOutcome.improved, TOUCHES, "faster than torch.compile; over eager not clear, 1.82× (0.97–3.40)"),
+        (JobOutcome.improved, EAGER_ALONE, "faster than eager; over torch.compile no gain, 1.00× (0.99–1.01)"),
+        (
+            JobOutcome.no_measurable_gain,
+            timing(compiled=1.0, eager=1.0, spread=0.01),
+            "no measurable gain over torch.compile and eager",
+        ),
+        (JobOutcome.no_measurable_gain, timing(compiled=0.5), "slower than torch.compile; 3.00 times as fast as eager"),
         (JobOutcome.no_measurable_gain, timing(eager=0.5), "slower than eager"),
-        (JobOutcome.no_measurable_gain, timing(eager=1.01), "not measurably faster than eager"),
         (JobOutcome.no_measurable_gain, None, "no gain was confirmed"),
-        (JobOutcome.no_measurable_gain, timing(), "no gain was confirmed"),
+        (JobOutcome.no_measurable_gain, timing(), "faster by itself, but not in the edited file"),
         (JobOutcome.at_limit, None, "already at the limit"),
         (JobOutcome.no_candidate, None, "no correct candidate"),
         (JobOutcome.cancelled, None, "cancelled"),
@@ -157,8 +176,8 @@ def result(outcome, stop="finished"):
     ],
 )
 def test_words_claim_no_more_than_was_measured(outcome, figures, words):
-    assert words in verdict(result(outcome), figures)
-    assert all(isinstance(line, str) for line in report(result(outcome)))
+    assert words in verdict(result(outcome, figures))
+    assert all(isinstance(line, str) for line in report(result(outcome, figures)))
 
 
 def test_what_was_never_measured_in_full_is_not_called_slow():
@@ -173,45 +192,97 @@ def test_what_was_never_measured_in_full_is_not_called_slow():
 def test_what_is_not_clear_says_what_is_known_and_what_measures_again():
     found = judged(JobOutcome.inconclusive, EITHER, artifacts={"job": "7", "plan.json": "p"})
     assert outcome_of(trajectory(StopReason.finished, EITHER)) is JobOutcome.inconclusive
-    words = verdict(found, EITHER)
+    words = verdict(found)
     assert words.startswith("inconclusive: 0.94 to 1.26 times as fast as torch.compile, which allows for a gain and")
-    assert words.endswith("; 1.87 times as fast as eager")
     assert any(line.split() == ["measure", "in", "full", "kernel-assistant", "confirm", "7"] for line in report(found))
     assert is_unconfirmed(found) and "it is not clear whether it gains anything" in doubt_of(found)
 
 
-def test_both_verdicts_are_told_and_a_gain_over_what_the_user_runs_can_be_applied():
+@pytest.mark.parametrize(
+    ("program", "words"),
+    [
+        (ProgramMode.eager, "(as a scan saw it): a gain over what you run; torch.compile alone gives more"),
+        (ProgramMode.unknown, "a gain where it runs the class without torch.compile; torch.compile alone gives more"),
+    ],
+)
+def test_both_verdicts_are_told_and_a_gain_over_what_the_user_runs_can_be_applied(program, words):
     none = JobOutcome.no_measurable_gain
-    assert outcome_of(trajectory(StopReason.finished, EAGER_ALONE)) is none
-    for program, words in (
-        (
-            ProgramMode.eager,
-            "without torch.compile (as a scan saw it): a gain over what you run; no gain over torch.compile",
-        ),
-        (ProgramMode.unknown, "a gain where it runs the class without torch.compile; no gain over torch.compile"),
-    ):
-        assert gains_over_eager_alone(evaluation(EAGER_ALONE), program)
-        found = judged(none, EAGER_ALONE, program=program, gain_over=OVER_EAGER)
-        assert found.applicable and doubt_of(found) == "" and words in of_program(found)
-        assert verdict(found, EAGER_ALONE) == "not measurably faster than torch.compile; 1.87 times as fast as eager"
-        lines = "\n".join(report(found))
-        assert "a gain, 1.87× (1.85–1.89)" in lines and "no gain, 1.00× (0.99–1.01)" in lines
-        assert words in lines and "kernel-assistant apply 7" in lines
+    assert outcome_of(trajectory(StopReason.finished, SLOWER), program) is none
+    offer, over = measured_offer(evaluation(SLOWER), program)
+    assert (offer, over) == (Offer.possible, OVER_EAGER)
+    found = judged(none, SLOWER, program=program, offer=offer, gain_over=over)
+    assert found.applicable and doubt_of(found) == "" and words in of_program(found)
+    assert verdict(found) == "slower than torch.compile; 1.87 times as fast as eager"
+    assert apply_title(offer, over) == "Apply (torch.compile alone gives more)"
+    lines = "\n".join(report(found))
+    assert "a gain, 1.87× (1.85–1.89)" in lines and "slower, 0.50× (0.49–0.51)" in lines
+    assert words in lines and "kernel-assistant apply 7" in lines
 
 
-def test_what_is_slower_than_torch_compile_is_said_to_be():
-    slower = timing(compiled=0.5, eager=1.87, spread=0.01)
-    found = judged(JobOutcome.no_measurable_gain, slower, program=ProgramMode.eager, gain_over=OVER_EAGER)
-    assert verdict(found, slower) == "slower than torch.compile; 1.87 times as fast as eager"
-    assert of_program(found).endswith("it is slower than torch.compile")
+def test_what_is_as_fast_as_torch_compile_and_faster_than_eager_is_recommended():
+    for program in (ProgramMode.eager, ProgramMode.unknown):
+        assert outcome_of(trajectory(StopReason.finished, EAGER_ALONE), program) is JobOutcome.improved
+        found = judged(JobOutcome.improved, EAGER_ALONE, program=program, offer=Offer.recommended, gain_over=OVER_EAGER)
+        assert of_program(found).endswith("no gain over torch.compile was confirmed")
+        assert apply_title(found.offered, found.gain_over) == "Apply"
+        assert figure(found) == "1.9× vs eager, no gain vs torch.compile"
+        assert outcome_with_figure(found) == "improved, 1.87× eager"
 
 
 def test_a_gain_over_eager_is_none_where_the_program_compiles():
-    assert not gains_over_eager_alone(evaluation(EAGER_ALONE), ProgramMode.compiled)
+    assert measured_offer(evaluation(EAGER_ALONE), ProgramMode.compiled) == (Offer.none, "")
+    assert outcome_of(trajectory(StopReason.finished, EAGER_ALONE), ProgramMode.compiled) is (
+        JobOutcome.no_measurable_gain
+    )
     found = judged(JobOutcome.no_measurable_gain, EAGER_ALONE, program=ProgramMode.compiled)
     assert not found.applicable
     assert doubt_of(found) == "it gains over eager PyTorch alone, and your program runs the class inside torch.compile"
-    assert not gains_over_eager_alone(evaluation(timing()), ProgramMode.eager)
+
+
+def test_an_interval_of_eager_that_touches_1_takes_no_gain_over_torch_compile_away():
+    for program in (ProgramMode.unknown, ProgramMode.eager, ProgramMode.compiled):
+        assert measured_offer(evaluation(TOUCHES), program) == (Offer.recommended, OVER_COMPILE)
+    found = judged(JobOutcome.improved, TOUCHES, offer=Offer.recommended, gain_over=OVER_COMPILE)
+    assert found.applicable and figure(found) == "2.0× vs torch.compile"
+    assert from_builtins(to_builtins(found), OptimizeResult).best.speedup_vs_eager_ci == (0.97, 3.4)
+    assert any("over eager" in line and "not clear, 1.82× (0.97–3.40)" in line for line in report(found))
+
+
+def mode_win(speedup, spread=0.02, name="max_autotune"):
+    return FreeWin(
+        name=name,
+        write="module = torch.compile(module, mode=...)",
+        ms=1.0,
+        speedup_vs_compile=speedup,
+        speedup_vs_compile_ci=(speedup * (1 - spread), speedup * (1 + spread)),
+        error_vs_fp64=0.0,
+        passes=True,
+    )
+
+
+@pytest.mark.parametrize(
+    ("speedup", "offer", "outcome", "words"),
+    [
+        (1.5, Offer.recommended, JobOutcome.improved, "measurably faster than torch.compile(mode="),
+        (2.0, Offer.recommended, JobOutcome.improved, "measurably faster than torch.compile and eager; over torch."),
+        (3.0, Offer.possible, JobOutcome.no_measurable_gain, "slower than torch.compile(mode="),
+    ],
+)
+def test_the_fastest_mode_of_torch_compile_is_a_baseline_once_it_was_timed(speedup, offer, outcome, words):
+    figures, wins = timing(spread=0.01), (mode_win(1.2), mode_win(speedup, name="cuda_graphs"))
+    before = decide(trajectory(StopReason.finished, figures), ProgramMode.unknown, "7")
+    after = beside_free_wins(before, evaluation(figures), wins, ProgramMode.unknown)
+    assert (before.offer, after.offer, after.outcome) == (Offer.recommended, offer, outcome)
+    found = judged(after.outcome, figures, offer=after.offer, gain_over=after.gain_over, free_wins=wins)
+    assert verdict(found).startswith(words) and "reduce-overhead" in verdict(found)
+    assert found.headline[0] == 'torch.compile(mode="reduce-overhead")'
+    assert found.headline[1] == pytest.approx(2.0 / speedup)
+
+
+def test_what_a_mode_gains_in_its_own_series_widens_the_interval_of_the_comparison():
+    speedup, (low, high) = over_change(2.0, (1.9, 2.1), mode_win(1.6, 0.25))
+    assert (speedup, low, high) == pytest.approx((1.25, 1.9 / 2.0, 2.1 / 1.2))
+    assert over_change(None, None, mode_win(1.6)) == (None, None)
 
 
 def test_a_cancel_after_the_gain_was_confirmed_takes_nothing_away():
@@ -223,9 +294,30 @@ def test_a_cancel_after_the_gain_was_confirmed_takes_nothing_away():
 
 def test_a_gain_in_the_file_that_is_not_clear_is_not_called_none():
     unclear, none = conclude((row(speedup=1.01),)), conclude((row(speedup=0.5),))
-    assert in_file_outcome(unclear) is JobOutcome.inconclusive and "it is not clear" in unclear.shortfall
-    assert in_file_outcome(none) is JobOutcome.no_measurable_gain and "gain nothing" in none.shortfall
-    assert in_file_outcome(conclude((row(equal=False),))) is JobOutcome.no_measurable_gain
+    assert in_file_offer(unclear) is Offer.unclear and "it is not clear" in unclear.shortfall
+    assert in_file_offer(none) is Offer.none and "gain nothing" in none.shortfall
+    assert in_file_offer(conclude((row(equal=False),))) is Offer.none
+
+
+@pytest.mark.parametrize(
+    ("inside", "worth"), [(2.0, True), (1.01, False), (0.5, False), (None, False)], ids=["gain", "none", "loss", "-"]
+)
+def test_in_the_file_the_same_rule_holds_for_calls_as_they_are_and_inside_a_compiled_parent(inside, worth):
+    wide = msgspec.structs.replace(row(speedup=1.4), speedup_ci=(0.95, 1.9))
+    rows = (wide,) if inside is None else (wide, row("compiled parent", speedup=inside))
+    assert conclude(rows).worth is worth
+
+
+def test_what_the_file_leaves_of_an_offer_is_told_with_what_to_try():
+    start = decide(trajectory(StopReason.finished, timing()), ProgramMode.unknown, "7")
+    assert (start.outcome, start.offer, start.obstacles) == (JobOutcome.improved, Offer.recommended, ())
+    assert in_file(start, conclude((row(),)), "7") is start
+    for speedup, outcome in ((1.01, JobOutcome.inconclusive), (0.5, JobOutcome.no_measurable_gain)):
+        end = in_file(start, conclude((row(speedup=speedup),)), "7")
+        assert (end.outcome, end.gain_over, end.obstacles[0].check) == (outcome, "", "edited file")
+        assert end.obstacles[0].next_step
+    possible = decide(trajectory(StopReason.finished, SLOWER), ProgramMode.unknown, "7")
+    assert in_file(possible, conclude((row(speedup=0.5),)), "7").outcome is JobOutcome.no_measurable_gain
 
 
 def test_older_results_still_load_and_say_no_verdict():
@@ -254,7 +346,7 @@ def test_a_kernel_is_no_gain_where_float32_is_as_fast_without_one(speedup, needl
     )
     found = results.result(best=results.best(), outcome=JobOutcome.no_measurable_gain, free_wins=(win,))
     assert (in_float32(found) is win) == needless
-    assert ("the module in float32 is at least as fast" in verdict(found, timing())) == needless
+    assert ("the module in float32 is at least as fast" in verdict(found)) == needless
     assert in_float32(results.result(free_wins=(win,))) is None
 
 
@@ -292,7 +384,8 @@ def test_editors_and_agents_hear_why_there_is_no_candidate(fields, reason):
 
 def test_editors_say_that_the_budget_ended_before_the_best_candidate_was_measured():
     found = results.result(outcome=JobOutcome.inconclusive, stop_reason=StopReason.unverified.value)
-    assert summary(found) == "inconclusive: the budget ended before the best candidate was measured in full"
+    words = "a correct candidate was found and not confirmed: the budget ended first"
+    assert summary(found) == f"inconclusive: {words}"
 
 
 def test_how_the_candidates_failed_is_said():
@@ -330,7 +423,7 @@ def test_only_an_improvement_is_offered_for_applying():
 
 def test_a_kernel_that_is_faster_by_itself_only_is_not_called_slow():
     measured = msgspec.structs.replace(result(JobOutcome.improved), outcome=JobOutcome.no_measurable_gain)
-    assert verdict(measured, timing()) == "faster by itself, but not in the edited file"
+    assert verdict(measured) == "faster by itself, but not in the edited file"
 
 
 def row(name="alone", elements=1000, speedup=2.0, equal=True):
@@ -394,14 +487,12 @@ def test_a_job_that_ran_out_of_time_says_how_to_go_on():
     assert outcome_of(trajectory(StopReason.unverified)) is JobOutcome.inconclusive
     left = {"job": "3", "plan.json": "/state/jobs/3/result/plan.json"}
     found = results.result(outcome=JobOutcome.inconclusive, stop_reason="unverified", artifacts=left)
-    assert verdict(found, None) == (
-        "unverified: the budget ended before the best candidate was measured in full; "
-        "continue with: kernel-assistant confirm 3"
+    assert verdict(found) == (
+        "a correct candidate was found and not confirmed: the budget ended first; "
+        "confirm it with: kernel-assistant confirm 3"
     )
     assert "not known" in doubt_of(found)
     nothing = results.result(outcome=JobOutcome.no_candidate, stop_reason="wall_time", evaluations=0)
-    assert verdict(nothing, None) == (
-        "unverified: the budget ended before a candidate was judged; continue with a longer --budget"
-    )
+    assert verdict(nothing) == ("the budget ended before a candidate was judged; continue with a longer --budget")
     some = results.result(outcome=JobOutcome.no_candidate, stop_reason="wall_time", evaluations=4)
-    assert verdict(some, None) == "no correct candidate was found; a longer --budget tries more"
+    assert verdict(some) == "no correct candidate was found; a longer --budget tries more"

@@ -22,6 +22,17 @@ export interface Best {
 
 export type JobState = "queued" | "running" | "finished" | "failed" | "cancelled";
 
+/** What the server offers of a job that has ended: recommended kernels, kernels that gain over what the program runs
+ * where another baseline alone gives more, or nothing yet, or nothing. */
+export type Offer = "recommended" | "possible" | "unclear" | "none";
+
+/** Whether there is something to apply. */
+export const applies = (offer: Offer): boolean => offer === "recommended" || offer === "possible";
+
+/** An offer of the server as it came, which may be of an older one. */
+export const offerOf = (value: unknown): Offer =>
+    value === "recommended" || value === "possible" || value === "unclear" ? value : "none";
+
 /** `kernelAssistant/job`: all that is known of a job now. The server computes it from the job's events, each time anew
  * and whole. `kind` is optimize, verify, profile, check or lines; `turn` is 0 before the first. */
 export interface JobView extends ClassRef {
@@ -38,8 +49,7 @@ export interface JobView extends ClassRef {
     readonly left: number | null;
     /** Of a job that has ended. */
     readonly outcome: string | null;
-    /** Of a job that has ended: there is a gain to apply, perhaps over eager PyTorch alone. */
-    readonly applicable: boolean;
+    readonly offer: Offer;
     /** It kept a candidate that was not measured in full, or not clearly. */
     readonly unconfirmed: boolean;
 }

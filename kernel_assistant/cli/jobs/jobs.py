@@ -15,9 +15,9 @@ from kernel_assistant.cli.remote import attach_there, host_client, host_options,
 from kernel_assistant.cli.text import table
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK
-from kernel_assistant.records.result import OVER_EAGER
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.reporting.words import ago, times
+from kernel_assistant.session.reporting.verdicts import outcome_with_figure
+from kernel_assistant.session.reporting.words import ago
 from kernel_assistant.store import JobRow, JobState
 
 _HEAD = ("job", "state", "module", "device", "when", "result")
@@ -127,10 +127,4 @@ def _result(row: JobRow) -> str:
         return row.error
     if row.result is None:
         return ""
-    words = row.result.outcome.value.replace("_", " ")
-    best = row.result.best
-    if best is None or not row.result.applicable:
-        return words  # a figure beside "no gain" would contradict it
-    over_eager = best.speedup_vs_compile is None or row.result.gain_over == OVER_EAGER
-    gain = f"{times(best.speedup_vs_eager)} eager" if over_eager else f"{times(best.speedup_vs_compile)} torch.compile"
-    return f"{words}, {gain}"
+    return outcome_with_figure(row.result)

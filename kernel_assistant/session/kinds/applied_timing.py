@@ -9,6 +9,7 @@ from kernel_assistant.errors import StoreError, boundary
 from kernel_assistant.records import decode, encode
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.evaluation import Gain, gain_of, measurably_faster
+from kernel_assistant.records.offer import OVER_COMPILE, OVER_EAGER, Offer, offer_of
 
 APPLIED_FILE = "applied.json"
 
@@ -36,6 +37,10 @@ class AppliedRow(Record, frozen=True, kw_only=True):
     speedup: float
     speedup_ci: tuple[float, float]
     equal: bool
+
+    @property
+    def verdict(self) -> Gain:
+        return gain_of(self.speedup, self.speedup_ci)
 
     @property
     def loses(self) -> bool:
@@ -73,7 +78,7 @@ class AppliedTiming(Record, frozen=True, kw_only=True):
     @property
     def in_file(self) -> Gain:
         """The verdict for the declared size."""
-        return gain_of(self.rows[0].speedup, self.rows[0].speedup_ci)
+        return self.rows[0].verdict
 
     @property
     def shortfall(self) -> str:
@@ -107,24 +112,27 @@ class AppliedTiming(Record, frozen=True, kw_only=True):
 def conclude(
     rows: tuple[AppliedRow, ...], kernel_calls: int | None = None, fallbacks: dict[str, int] | None = None
 ) -> AppliedTiming:
-    """Derives the guard's settings. The first row is the declared size called alone, which must be faster; otherwise it
-    is the only row. Smaller sizes that are slower are left to the original."""
+    """Derives the guard's settings. The first row is the declared size called alone; it is the only row if it shows no
+    gain. Smaller sizes that are slower are left to the original."""
     alone = [row for row in rows if row.name == "alone"]
     inside = [row for row in rows if row.name == "compiled parent"]
     copied = [row for row in rows if row.name == "unaligned"]
     declared = alone[0]
     losing = [row.elements for row in alone[1:] if row.loses]
+    # Without a measurement inside a compiled parent, the original runs there.
+    kernel_inside = bool(inside) and not any(row.loses for row in inside)
+    # By the rule of every offer: calls as they are stand for eager mode.
+    verdicts = {OVER_EAGER: declared.verdict, OVER_COMPILE: inside[0].verdict if kernel_inside else Gain.unknown}
     return AppliedTiming(
         rows=rows,
         min_elements=max((size + 1 for size in losing if size < declared.elements), default=0),
-        # Without a measurement inside a compiled parent, the original runs there.
-        compiled_parent="kernel" if inside and not any(row.loses for row in inside) else "original",
+        compiled_parent="kernel" if kernel_inside else "original",
         unaligned="copy" if copied and measurably_faster(copied[0].speedup, copied[0].speedup_ci) else "original",
         kernel_calls=kernel_calls,
         fallbacks=fallbacks or {},
         worth=all(row.equal for row in rows)
         and kernel_calls != 0
-        and measurably_faster(declared.speedup, declared.speedup_ci)
+        and offer_of(verdicts) is Offer.recommended
         and not any(size >= declared.elements for size in losing),
     )
 

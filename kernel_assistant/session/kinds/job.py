@@ -7,6 +7,7 @@ import threading
 import time
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import msgspec
@@ -39,8 +40,7 @@ from kernel_assistant.records import (
     StopReason,
     Trajectory,
 )
-from kernel_assistant.records.free_win import FLOAT32, float32_win
-from kernel_assistant.records.result import OVER_COMPILE, OVER_EAGER
+from kernel_assistant.records.free_win import FLOAT32
 from kernel_assistant.session.artifacts import result_files, write_files
 from kernel_assistant.session.edits import place_of
 from kernel_assistant.session.hosting.jobs import JobServices
@@ -48,21 +48,14 @@ from kernel_assistant.session.kinds.ahead import Ahead, imported_ahead
 from kernel_assistant.session.kinds.applied import time_applied
 from kernel_assistant.session.kinds.applied_timing import APPLIED_FILE, AppliedTiming, write_applied
 from kernel_assistant.session.kinds.check_job import check_applied
+from kernel_assistant.session.kinds.decision import Decision, beside_free_wins, decide, in_file
 from kernel_assistant.session.kinds.free_wins import FreeWinStep, reserved_seconds
 from kernel_assistant.session.kinds.freeform_job import check_freeform, checked
 from kernel_assistant.session.kinds.job_policies import JobPolicies
 from kernel_assistant.session.kinds.lines_job import profile_lines
 from kernel_assistant.session.kinds.never_runs import refuse_never_run, warning_of_script
-from kernel_assistant.session.kinds.outcome import (
-    best_candidate,
-    best_of,
-    confirmed,
-    gains_over_eager_alone,
-    in_file_outcome,
-    of_candidate,
-    outcome_of,
-    why_none,
-)
+from kernel_assistant.session.kinds.obstacles import why_none
+from kernel_assistant.session.kinds.outcome import best_candidate, best_of, confirmed, of_candidate
 from kernel_assistant.store import JobKind, JobOptions
 from kernel_assistant.store.scans import ScanStore
 from kernel_assistant.targets.base import DeviceFacts
@@ -190,21 +183,21 @@ class _Run:
         self._keep(lambda: self._services.store.add_trajectory(self._services.job, trajectory))
         candidate, evaluation = best_candidate(trajectory)
         artifacts = self._write(trajectory, candidate, trajectory.final or evaluation)
-        outcome, gain_over = self._offer(trajectory, program, artifacts, ahead)
+        decision = self._in_file(decide(trajectory, program, self._services.job), artifacts, ahead)
         clock = self._environment.clock
         free = FreeWinStep(self._environment, min(clock.free, clock.left()), self._emit)
         wanted = (
             self._options.free_wins
             and self._options.candidate is None
-            and outcome not in (JobOutcome.cancelled, JobOutcome.failed)
+            and decision.outcome not in (JobOutcome.cancelled, JobOutcome.failed)
         )
         if wanted and not free.run():
-            outcome = JobOutcome.cancelled
-        if outcome is JobOutcome.improved:
-            outcome = self._beside_float32(trajectory.final, tuple(free.wins))
-            gain_over = gain_over if outcome is JobOutcome.improved else ""
+            decision = replace(decision, outcome=JobOutcome.cancelled)
+        decision = beside_free_wins(decision, trajectory.final, tuple(free.wins), program)
+        if decision.outcome is JobOutcome.improved:
+            self._warn_of_float32(tuple(free.wins))
         return self._result(
-            outcome=outcome,
+            decision=decision,
             evaluation=trajectory.final,
             artifacts=artifacts,
             policy=trajectory.policy,
@@ -213,7 +206,6 @@ class _Run:
             free_wins=tuple(free.wins),
             why=why_none(trajectory),
             program=program,
-            gain_over=gain_over,
         )
 
     def _play(self) -> Trajectory:
@@ -231,7 +223,7 @@ class _Run:
         """Confirms the candidate of a stopped job. Returns a trajectory with this candidate only."""
         began = time.monotonic()
         self._emit(Progress(phase="confirm", message="verifying and measuring in full: the best candidate until now"))
-        evaluation, reason = None, StopReason.finished
+        evaluation, reason, broken = None, StopReason.finished, ""
         try:
             evaluation = self._environment.confirm(candidate)
             tell(self._emit, 1, candidate, evaluation, best=False)
@@ -239,9 +231,9 @@ class _Run:
                 tell_best(self._emit, candidate, evaluation, confirmed=True)
         except Cancelled:
             reason = StopReason.cancelled
-        except (WorkerError, DeviceError):
-            reason = StopReason.environment_broken
-        return of_candidate(self._task, candidate, evaluation, reason, time.monotonic() - began)
+        except (WorkerError, DeviceError) as error:
+            reason, broken = StopReason.environment_broken, error.cause
+        return of_candidate(self._task, candidate, evaluation, reason, time.monotonic() - began, broken)
 
     def _program(self) -> ProgramMode:
         """Returns how the user's program runs the class, according to scans on this machine."""
@@ -260,7 +252,7 @@ class _Run:
             CandidateEvaluated(turn=0, schedule=candidate.plan.schedule, origin=candidate.origin, evaluation=evaluation)
         )
         return self._result(
-            outcome=checked(evaluation),
+            decision=Decision(checked(evaluation)),
             evaluation=evaluation,
             artifacts=self._write(None, candidate, evaluation),
             policy=candidate.origin,
@@ -268,25 +260,15 @@ class _Run:
             stop_reason=StopReason.finished,
         )
 
-    def _offer(
-        self, trajectory: Trajectory, program: ProgramMode, artifacts: dict[str, str], ahead: Ahead
-    ) -> tuple[JobOutcome, str]:
-        """Times the edited file. Returns the outcome, and the baseline over which the file gains, or "". Adds the files
-        that it writes to `artifacts`."""
-        outcome = outcome_of(trajectory)
-        eager_alone = gains_over_eager_alone(trajectory.final, program)
-        over = OVER_COMPILE if outcome is JobOutcome.improved else OVER_EAGER if eager_alone else ""
-        if not over or outcome is JobOutcome.cancelled:
-            return outcome, ""
+    def _in_file(self, decision: Decision, artifacts: dict[str, str], ahead: Ahead) -> Decision:
+        """Times the edited file if there is something to apply. Adds the files that it writes to `artifacts`."""
+        if not decision.offer.applicable or decision.outcome is JobOutcome.cancelled:
+            return decision
         try:
-            in_file = self._time_file(artifacts, ahead)
+            timing = self._time_file(artifacts, ahead)
         except Cancelled:
-            return JobOutcome.cancelled, ""
-        if in_file is None:
-            return outcome, over if outcome is JobOutcome.improved else ""
-        if in_file.worth:
-            return outcome, over
-        return (in_file_outcome(in_file) if outcome is JobOutcome.improved else outcome), ""
+            return Decision(JobOutcome.cancelled)
+        return decision if timing is None else in_file(decision, timing, self._services.job)
 
     def _time_file(self, artifacts: dict[str, str], ahead: Ahead) -> AppliedTiming | None:
         """Times the file with its kernels, guard included. Returns None if that is not possible."""
@@ -317,17 +299,12 @@ class _Run:
             self._emit(Warned(message=timing.failure or timing.shortfall))
         return timing
 
-    def _beside_float32(self, final: Evaluation | None, wins: tuple[FreeWin, ...]) -> JobOutcome:
-        """Returns the outcome after a comparison with the module in float32. If PyTorch is slow with a half type, and
-        plain float32 is as fast as the kernels, they are no gain."""
-        timing = None if final is None else final.timing
-        if float32_win(wins, None if timing is None else timing.speedup_vs_compile) is not None:
-            return JobOutcome.no_measurable_gain
+    def _warn_of_float32(self, wins: tuple[FreeWin, ...]) -> None:
+        """Warns where PyTorch may be slow with a half type, and plain float32 was not measured."""
         known = any(win.name == FLOAT32 and win.measured for win in wins)
         halves = {value.spec.dtype for value in self._environment.graph.inputs} & HALVES
         if self._task.target == "cpu" and halves and not known:
             self._emit(Warned(message=UNKNOWN_IN_FLOAT32))
-        return JobOutcome.improved
 
     def _export(self, folder: Path, artifacts: dict[str, str]) -> None:
         """Writes model_new.py. A failure is only reported, because the confirmed result remains valid."""
@@ -366,7 +343,7 @@ class _Run:
     def _result(
         self,
         *,
-        outcome: JobOutcome,
+        decision: Decision,
         evaluation: Evaluation | None,
         artifacts: dict[str, str],
         policy: str,
@@ -375,14 +352,13 @@ class _Run:
         free_wins: tuple[FreeWin, ...] = (),
         why: str = "",
         program: ProgramMode = ProgramMode.unknown,
-        gain_over: str = "",
     ) -> OptimizeResult:
         timing = None if not confirmed(evaluation) or evaluation is None else evaluation.timing
         return OptimizeResult(
             task=self._task.name,
             target=self._task.target,
             device=self._environment.device.name,
-            outcome=outcome,
+            outcome=decision.outcome,
             best=best_of(evaluation, policy, tuple(sorted(artifacts.values()))),
             evaluations=evaluations,
             seconds=time.monotonic() - self._started,
@@ -393,6 +369,8 @@ class _Run:
             vs_eager=Gain.unknown if timing is None else timing.vs_eager,
             vs_compile=Gain.unknown if timing is None else timing.vs_compile,
             program=program,
-            gain_over=gain_over,
+            gain_over=decision.gain_over,
+            offer=decision.offer,
+            obstacles=decision.obstacles,
             session=self._task.session,
         )

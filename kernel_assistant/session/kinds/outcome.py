@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections import Counter
-
 from kernel_assistant.records import (
     Best,
     Candidate,
     Evaluation,
+    FreeWin,
     Gain,
     JobOutcome,
     KernelTask,
+    Offer,
     OptimizeResult,
     Outcome,
     ProgramMode,
@@ -19,24 +19,35 @@ from kernel_assistant.records import (
     StopReason,
     Trajectory,
 )
-from kernel_assistant.records.evaluation import measurably_faster
+from kernel_assistant.records.offer import gain_over, offer_of, verdicts_of
 from kernel_assistant.session.kinds.applied_timing import AppliedTiming
 
 _BROKEN = (StopReason.policy_broken, StopReason.environment_broken)
+#: The outcome of a job whose candidate was measured in full. A gain that is only possible is none over torch.compile.
+OUTCOMES = {
+    Offer.recommended: JobOutcome.improved,
+    Offer.possible: JobOutcome.no_measurable_gain,
+    Offer.none: JobOutcome.no_measurable_gain,
+    Offer.unclear: JobOutcome.inconclusive,
+}
+#: Outcomes of the full tier after which a candidate may still be right: what other work or a lost process causes.
+NOT_REFUTED = (Outcome.correct, Outcome.inconclusive, Outcome.crashed, Outcome.hung, Outcome.out_of_memory)
 
 
-def outcome_of(trajectory: Trajectory) -> JobOutcome:
+def outcome_of(trajectory: Trajectory, program: ProgramMode = ProgramMode.unknown) -> JobOutcome:
     """Returns the outcome of an episode. A confirmed gain counts however the episode ended, unless the user
     cancelled it."""
     if trajectory.stop_reason is StopReason.cancelled:
         return JobOutcome.cancelled
-    if trajectory.stop_reason is StopReason.at_limit:
+    if trajectory.stop_reason is StopReason.at_limit and not measured_offer(trajectory.final, program)[0].applicable:
         return JobOutcome.at_limit
     if is_inconclusive(trajectory.final) or trajectory.stop_reason is StopReason.unverified:
         return JobOutcome.inconclusive
     if confirmed(trajectory.final):
-        return measured_outcome(trajectory.final)
-    return JobOutcome.failed if trajectory.stop_reason in _BROKEN else JobOutcome.no_candidate
+        return measured_outcome(trajectory.final, program)
+    if trajectory.stop_reason in _BROKEN:
+        return JobOutcome.failed
+    return JobOutcome.no_candidate if best_candidate(trajectory)[0] is None else JobOutcome.inconclusive
 
 
 def confirmed(evaluation: Evaluation | None) -> bool:
@@ -44,14 +55,21 @@ def confirmed(evaluation: Evaluation | None) -> bool:
     return evaluation is not None and evaluation.correct and evaluation.stage is Stage.profile
 
 
-def measured_outcome(evaluation: Evaluation | None) -> JobOutcome:
-    """Returns the outcome of a confirmed candidate: inconclusive if the intervals allow both a gain and none."""
-    if is_faster(evaluation):
-        return JobOutcome.improved
-    timing = None if evaluation is None else evaluation.timing
-    verdicts = () if timing is None else (timing.vs_eager, timing.vs_compile)
-    refuted = Gain.slower in verdicts or Gain.no_gain in verdicts
-    return JobOutcome.no_measurable_gain if refuted else JobOutcome.inconclusive
+def measured_offer(
+    evaluation: Evaluation | None, program: ProgramMode = ProgramMode.unknown, wins: tuple[FreeWin, ...] = ()
+) -> tuple[Offer, str]:
+    """Returns the offer of a confirmed candidate, and the baseline that it gains over or ""."""
+    timing = evaluation.timing if evaluation is not None and confirmed(evaluation) else None
+    if timing is None:
+        return Offer.none, ""
+    over_compile = timing.speedup_vs_compile, timing.speedup_vs_compile_ci
+    verdicts = verdicts_of(over_compile, (timing.speedup_vs_eager, timing.speedup_vs_eager_ci), wins)
+    return offer_of(verdicts, program), gain_over(verdicts, program)
+
+
+def measured_outcome(evaluation: Evaluation | None, program: ProgramMode = ProgramMode.unknown) -> JobOutcome:
+    """Returns the outcome of a confirmed candidate."""
+    return OUTCOMES[measured_offer(evaluation, program)[0]]
 
 
 def is_inconclusive(evaluation: Evaluation | None) -> bool:
@@ -59,16 +77,23 @@ def is_inconclusive(evaluation: Evaluation | None) -> bool:
     return evaluation is not None and evaluation.outcome is Outcome.inconclusive
 
 
-def in_file_outcome(timing: AppliedTiming) -> JobOutcome:
-    """Returns the outcome of kernels that are faster by themselves but not, or not clearly, in the edited file."""
+def in_file_offer(timing: AppliedTiming) -> Offer:
+    """Returns what is left of an offer whose kernels are faster by themselves but not, or not clearly, in the edited
+    file."""
     unclear = not timing.failure and timing.in_file is Gain.unclear
-    return JobOutcome.inconclusive if unclear else JobOutcome.no_measurable_gain
+    return Offer.unclear if unclear else Offer.none
 
 
 def of_candidate(
-    task: KernelTask, candidate: Candidate, evaluation: Evaluation | None, reason: StopReason, seconds: float
+    task: KernelTask,
+    candidate: Candidate,
+    evaluation: Evaluation | None,
+    reason: StopReason,
+    seconds: float,
+    broken: str = "",
 ) -> Trajectory:
-    """Returns the trajectory of a job that confirmed one candidate; `evaluation` is None if that was interrupted."""
+    """Returns the trajectory of a job that confirmed one candidate; `evaluation` is None if that was interrupted, and
+    `broken` is the cause if the worker was lost."""
     evaluations = () if evaluation is None else (evaluation,)
     step = Step(
         turn=1,
@@ -86,6 +111,7 @@ def of_candidate(
         seconds=seconds,
         best=evaluation.candidate if evaluation is not None and evaluation.correct else None,
         final=evaluation,
+        broken=broken,
     )
 
 
@@ -104,12 +130,8 @@ def doubt_of(result: OptimizeResult) -> str:
         return ""
     if result.outcome is JobOutcome.inconclusive and result.best is not None:
         return "its best candidate was measured in full, and it is not clear whether it gains anything"
-    if (
-        result.program is ProgramMode.compiled
-        and result.vs_eager is Gain.faster
-        and result.vs_compile is not Gain.faster
-    ):
-        return "it gains over eager PyTorch alone, and your program runs the class inside torch.compile"
+    if other := _gains_over_the_other(result):
+        return other
     if result.outcome is JobOutcome.cancelled and result.best is not None:
         return "the job was cancelled before the edited file was timed, so what it gains there is not known"
     if result.best is None:
@@ -118,39 +140,15 @@ def doubt_of(result: OptimizeResult) -> str:
     return "its best candidate was measured in full, and no gain was confirmed"
 
 
-def gains_over_eager_alone(evaluation: Evaluation | None, program: ProgramMode) -> bool:
-    """Whether there is a gain over eager mode but none over torch.compile, for a program that is not known to use
-    torch.compile."""
-    timing = None if evaluation is None or not confirmed(evaluation) else evaluation.timing
-    return (
-        timing is not None
-        and program is not ProgramMode.compiled
-        and timing.vs_eager is Gain.faster
-        and timing.vs_compile is not Gain.faster
-    )
-
-
-def is_faster(evaluation: Evaluation | None) -> bool:
-    """Whether the candidate is measurably faster than eager mode and, if that could be measured, than torch.compile."""
-    timing = None if evaluation is None else evaluation.timing
-    if timing is None or not measurably_faster(timing.speedup_vs_eager, timing.speedup_vs_eager_ci):
-        return False
-    return timing.compile_ms is None or measurably_faster(timing.speedup_vs_compile, timing.speedup_vs_compile_ci)
-
-
-def why_none(trajectory: Trajectory) -> str:
-    """Returns in one line why an episode has no correct candidate: unsupported operators, or how candidates failed."""
-    if trajectory.best is not None or trajectory.stop_reason is StopReason.at_limit:
+def _gains_over_the_other(result: OptimizeResult) -> str:
+    """Returns in words that the candidate gains over what the program does not run, "" for any other result."""
+    compiled = result.program is ProgramMode.compiled
+    mine, other = (result.vs_compile, result.vs_eager) if compiled else (result.vs_eager, result.vs_compile)
+    if result.program is ProgramMode.unknown or other is not Gain.faster or mine is Gain.faster:
         return ""
-    failed = [one for step in trajectory.steps for one in step.evaluations if not one.correct]
-    if not failed:
-        return "; ".join(trajectory.unsupported)
-    if any(one.correct for step in trajectory.steps for one in step.evaluations):
-        return ""
-    (outcome, count), *_ = Counter(one.outcome for one in failed).most_common(1)
-    message = next(one.message for one in failed if one.outcome is outcome)
-    words = outcome.value.replace("_", " ")
-    return f"none of {len(failed)} candidates was correct; {count} ended as {words}, the first: {message}"
+    if compiled:
+        return "it gains over eager PyTorch alone, and your program runs the class inside torch.compile"
+    return "it gains over torch.compile alone, and your program runs the class without it"
 
 
 def best_of(evaluation: Evaluation | None, policy: str, files: tuple[str, ...]) -> Best | None:
@@ -179,13 +177,14 @@ def best_of(evaluation: Evaluation | None, policy: str, files: tuple[str, ...]) 
 
 
 def best_candidate(trajectory: Trajectory) -> tuple[Candidate | None, Evaluation | None]:
-    """Returns the confirmed candidate; or, of an episode that was interrupted, the fastest of the search so far."""
+    """Returns the confirmed candidate; without one, the fastest of the search that the full tier did not refute."""
+    refuted = {one.candidate for one in trajectory.in_full if one.outcome not in NOT_REFUTED}
     best: tuple[float, Candidate, Evaluation] | None = None
     for step in trajectory.steps:
         for candidate, evaluation in zip(step.candidates, step.evaluations, strict=True):
             if trajectory.best is not None and evaluation.candidate == trajectory.best:
                 return candidate, evaluation
-            timing = evaluation.timing if evaluation.correct else None
+            timing = evaluation.timing if evaluation.correct and evaluation.candidate not in refuted else None
             if timing is not None and (best is None or timing.candidate_ms < best[0]):
                 best = (timing.candidate_ms, candidate, evaluation)
     return (None, None) if best is None else best[1:]

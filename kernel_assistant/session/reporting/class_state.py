@@ -7,9 +7,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from kernel_assistant.apply.applied import is_same_class
-from kernel_assistant.records import JobOutcome, OptimizeResult
+from kernel_assistant.records import Offer, OptimizeResult
 from kernel_assistant.records.evaluation import Gain, gain_of
-from kernel_assistant.records.result import OVER_EAGER
+from kernel_assistant.records.offer import OVER_EAGER
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.store import JobKind, JobRow, JobState
 
@@ -18,7 +18,7 @@ from kernel_assistant.store import JobKind, JobRow, JobState
 class ClassState:
     """`figure` is the confirmed gain in words; `stale` says why a result or the kernels belong to an older text.
 
-    `gain_over` names the baseline over which applying gains, as in a result. `unconfirmed` is the job whose best
+    `offers` and `gain_over` are those of its result. `unconfirmed` is the job whose best
     candidate was not measured in the full tier, or not clearly; "" if there is none. `offer` is the job whose kernels
     `apply FILE:CLASS` uses, which need not be the newest, and `offered` its gain.
 
@@ -35,6 +35,7 @@ class ClassState:
     applied: bool = False
     unused: bool = False
     gain_over: str = ""
+    offers: Offer = Offer.none
     unconfirmed: str = ""
     kernel_calls: int | None = None
     fallbacks: dict[str, int] = field(default_factory=dict)
@@ -47,13 +48,13 @@ class ClassState:
         return self.state in (JobState.queued.value, JobState.running.value)
 
     @property
-    def improved(self) -> bool:
-        return self.outcome == JobOutcome.improved.value
+    def recommended(self) -> bool:
+        return self.offers is Offer.recommended
 
     @property
     def applicable(self) -> bool:
-        """Whether there is a gain to apply, possibly over eager mode only."""
-        return self.improved or bool(self.gain_over)
+        """Whether there is a gain to apply, possibly over what the program runs only."""
+        return self.offers.applicable
 
 
 def newest_jobs(rows: Iterable[JobRow]) -> dict[str, JobRow]:
@@ -96,6 +97,7 @@ def of_job(row: JobRow, text: str) -> ClassState:
         message=row.error,
         stale=staleness_of(row, text) if result is not None else "",
         gain_over=result.gain_over if result is not None else "",
+        offers=result.offered if result is not None else Offer.none,
     )
 
 
@@ -106,7 +108,8 @@ def figure(result: OptimizeResult | None) -> str:
         return ""
     if result.gain_over == OVER_EAGER:
         return over_eager_alone(best.speedup_vs_eager, result.vs_compile)
-    return gain(best.speedup_vs_compile, best.speedup_vs_eager)
+    name, speedup, _ = result.headline or (OVER_EAGER, best.speedup_vs_eager, None)
+    return f"{speedup:.1f}× vs {name}"
 
 
 def gain(vs_compile: float | None, vs_eager: float) -> str:
@@ -115,8 +118,8 @@ def gain(vs_compile: float | None, vs_eager: float) -> str:
 
 def over_eager_alone(vs_eager: float, vs_compile: Gain) -> str:
     """Returns a gain over eager mode in words, together with the verdict over torch.compile."""
-    other = "slower than" if vs_compile is Gain.slower else "no gain vs"
-    return f"{vs_eager:.1f}× vs eager, {other} torch.compile"
+    others = {Gain.slower: "slower than torch.compile", Gain.unclear: "not clear vs torch.compile"}
+    return f"{vs_eager:.1f}× vs eager, {others.get(vs_compile, 'no gain vs torch.compile')}"
 
 
 def applied_figure(provenance: Mapping[str, Any]) -> str:

@@ -8,14 +8,8 @@ from pathlib import Path
 from kernel_assistant.environment.stage_messages import of_side_effects
 from kernel_assistant.records import Evaluation, OptimizeResult, decode
 from kernel_assistant.session.kinds.applied_timing import APPLIED_FILE, read_applied
-from kernel_assistant.session.reporting.words import (
-    NOT_CONFIRMED,
-    of_accuracy,
-    of_ending,
-    of_share,
-    verdicts,
-    written_by,
-)
+from kernel_assistant.session.reporting.verdicts import obstacle_rows, verdicts
+from kernel_assistant.session.reporting.words import NOT_CONFIRMED, of_accuracy, of_ending, of_share, written_by
 
 
 def read_evaluation(result: OptimizeResult) -> Evaluation | None:
@@ -39,7 +33,7 @@ def facts(result: OptimizeResult, evaluation: Evaluation | None) -> list[tuple[s
         rows.append(("warning", evaluation.timing.warning))
     if evaluation is not None and evaluation.timing is not None and result.best is None:
         rows.append(("note", NOT_CONFIRMED))
-    rows += verdicts(result)
+    rows += verdicts(result) + obstacle_rows(result)
     rows += _beside(result) + _applied(result)
     if result.best is not None:
         rows.append(("written by", written_by(result.best.policy)))

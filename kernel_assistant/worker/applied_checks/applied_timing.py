@@ -7,6 +7,7 @@ gain there, the rest is not measured. The other rows only need a good estimate, 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from types import ModuleType
 from typing import Any
@@ -15,8 +16,9 @@ import torch
 
 from ..device_lock import DeviceLock
 from ..measuring.profiling import BLOCK_SECONDS, LEAST_FOOTPRINT, MOST_SECONDS, ROUNDS
-from ..measuring.statistics import judged_interval, median
-from ..measuring.timing import LEAST_ROUNDS, SPIN_SECONDS, TorchSubject, alternate
+from ..measuring.repeated_measurement import LEAST_EFFECT, until_clear
+from ..measuring.statistics import median
+from ..measuring.timing import LEAST_ROUNDS, SPIN_SECONDS, Series, TorchSubject, alternate
 from ..opening.open_task import OpenTask, open_task
 from ..user_module.containers import known_to_pytree
 from ..user_module.inputs import Args, Kwargs
@@ -54,10 +56,10 @@ def time_applied(params: dict[str, Any], module: ModuleType | None = None) -> di
     applied = put_in(opened, params, device)
     cache_bytes = params["cache_bytes"]
     with torch.no_grad():
-        rows = [row_alone(opened, applied, cache_bytes)]
+        rows = [row_alone(opened, applied, cache_bytes, time.monotonic() + params.get("seconds", 0.0))]
         counted = counters(params["package"]).get(task["class_name"], {})
         served = {"kernel_calls": counted.get("kernel", 0), "fallbacks": counted.get("fallbacks", {})}
-        if not rows[0]["equal"] or rows[0]["speedup_ci"][0] <= 1.0:
+        if not rows[0]["equal"] or rows[0]["speedup_ci"][1] < LEAST_EFFECT:
             return {"rows": rows, **served}
         _start_equal(opened, applied)
         rows.append(_row(opened, opened.model, applied, None, "unaligned", cache_bytes, ROUNDS[task["target"]]))
@@ -71,11 +73,15 @@ def time_applied(params: dict[str, Any], module: ModuleType | None = None) -> di
     return {"rows": rows, **served}
 
 
-def row_alone(opened: OpenTask, applied: torch.nn.Module, cache_bytes: int) -> dict[str, Any]:
-    """Times both modules at the declared sizes, without a compiled parent; returns the row of figures."""
+def row_alone(
+    opened: OpenTask, applied: torch.nn.Module, cache_bytes: int, until: float | None = None
+) -> dict[str, Any]:
+    """Times both modules at the declared sizes, without a compiled parent; returns the row of figures. What is not
+    clear is measured again as long as that should end before `until` (of `time.monotonic`; None: never)."""
     with torch.no_grad():
         _start_equal(opened, applied)
-        return _row(opened, opened.model, applied, None, "alone", cache_bytes, ROUNDS[opened.task["target"]])
+        rounds = ROUNDS[opened.task["target"]]
+        return _row(opened, opened.model, applied, None, "alone", cache_bytes, rounds, until)
 
 
 def _start_equal(opened: OpenTask, applied: torch.nn.Module) -> None:
@@ -92,23 +98,28 @@ def _row(
     name: str,
     cache_bytes: int,
     rounds: int,
+    until: float | None = None,
 ) -> dict[str, Any]:
+    """The figures of both at one size. With `until`, an interval that is not clear gets further series."""
     calls = _calls(opened, dims, cache_bytes, _unaligned if name == "unaligned" else torch.Tensor.clone)
     equal = same_values(opened, original, applied, calls[0])
     target = opened.task["target"]
     before, after = TorchSubject("original", original, calls, target), TorchSubject("applied", applied, calls, target)
-    series = alternate(
-        after,
-        before,
-        [],
-        sets=len(calls),
-        rounds=rounds,
-        most_seconds=MOST_SECONDS,
-        block_seconds=BLOCK_SECONDS[target],
-        gap_seconds=SPIN_SECONDS if target == "cpu" else 0.0,
-        lock=DeviceLock(),
-    )
-    speedup, low, high = judged_interval(series.ratios("original", "applied"))
+
+    def measure() -> Series:
+        return alternate(
+            after,
+            before,
+            [],
+            sets=len(calls),
+            rounds=rounds,
+            most_seconds=MOST_SECONDS,
+            block_seconds=BLOCK_SECONDS[target],
+            gap_seconds=SPIN_SECONDS if target == "cpu" else 0.0,
+            lock=DeviceLock(),
+        )
+
+    series, (speedup, low, high) = until_clear(measure, "original", "applied", until)
     return {
         "name": name,
         "dims": dims or opened.dims,

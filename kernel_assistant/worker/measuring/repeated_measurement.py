@@ -12,8 +12,17 @@ which suffices on a quiet machine, gets half.
 
 from __future__ import annotations
 
+import time
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
 from .statistics import CONFIDENCE, judged_interval
 
+if TYPE_CHECKING:
+    from .timing import Series
+
+#: Least effect that counts as a difference (LEAST_EFFECT of records/evaluation.py, which the worker cannot import).
+LEAST_EFFECT = 1.02
 #: Share of the allowed error for each measurement.
 SPENT = (0.5, 0.25, 0.25)
 
@@ -28,3 +37,32 @@ def confidence_of(number: int, most: int) -> float:
 def interval_at(ratios: list[float], number: int, most: int) -> tuple[float, float, float]:
     """Estimate and interval of all `ratios` up to this measurement; (estimate, 0, inf) if they are too few."""
     return judged_interval(ratios, confidence_of(number, most))
+
+
+def is_unclear(estimate: float, low: float, high: float) -> bool:
+    """Whether an interval allows for a gain and for none (`Gain.unclear` of records/evaluation.py), so that measuring
+    again may tell more."""
+    faster = low > 1.0 and estimate >= LEAST_EFFECT
+    return not faster and high >= LEAST_EFFECT
+
+
+def until_clear(
+    measure: Callable[[], Series],
+    over: str,
+    under: str,
+    until: float | None,
+    now: Callable[[], float] = time.monotonic,
+) -> tuple[Series, tuple[float, float, float]]:
+    """Series of `measure` until the interval of the ratio `over`/`under` is clear, at most `len(SPENT)`, none of which
+    should end behind `until`. Returns all rounds, and their estimate and interval; None for one series at 99.9%."""
+    began = now()
+    most = 1 if until is None else len(SPENT)
+    series = measure()
+    found = interval_at(series.ratios(over, under), 1, most)
+    for number in range(2, most + 1):
+        longest = (now() - began) / (number - 1)
+        if until is None or not is_unclear(*found) or now() + longest > until:
+            break
+        series = measure().behind(series)
+        found = interval_at(series.ratios(over, under), number, most)
+    return series, found

@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import to_builtins
+from kernel_assistant.records import Offer, to_builtins
 from kernel_assistant.session.edits import place_of
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.session.reporting.class_state import staleness_of
-from kernel_assistant.session.reporting.words import verdicts
+from kernel_assistant.session.reporting.verdicts import apply_title, obstacle_rows, verdict, verdicts
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobKind, JobRow
 from kernel_assistant_lsp.commands.diff import SOURCES, texts
@@ -38,8 +38,11 @@ async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
             "evaluation": _document(files, "evaluation.json"),
             "deviceFacts": _document(files, "device.json"),
             "stale": _stale(context, row),
+            "verdict": "" if row.result is None else verdict(row.result),
             "verdicts": [] if row.result is None else verdicts(row.result),
-            "applicable": row.result is not None and row.result.applicable,
+            "offer": (Offer.none if row.result is None else row.result.offered).value,
+            "obstacles": [] if row.result is None else obstacle_rows(row.result),
+            "applyTitle": "Apply" if row.result is None else apply_title(row.result.offered, row.result.gain_over),
             "unconfirmed": row.result is not None and is_unconfirmed(row.result),
         }
         return details, row

@@ -9,11 +9,12 @@ from datetime import UTC, datetime
 from lsprotocol.types import Hover, MarkupContent, MarkupKind, Position
 
 from kernel_assistant.apply.applied import is_same_class
-from kernel_assistant.records import Best, JobOutcome
+from kernel_assistant.records import Best, Gain, JobOutcome, Offer
 from kernel_assistant.records.free_win import best_free_win
 from kernel_assistant.records.line_profile import LineProfile, LineTime
 from kernel_assistant.session.reporting.class_state import ClassState
-from kernel_assistant.session.reporting.words import counted, of_error, verdicts
+from kernel_assistant.session.reporting.verdicts import verdicts
+from kernel_assistant.session.reporting.words import counted, of_error
 from kernel_assistant.store import JobKind, JobRow, JobState
 from kernel_assistant_lsp.features.places import is_edited, rows_at
 from kernel_assistant_lsp.features.words import amount, duration, interval, share
@@ -111,11 +112,13 @@ def _result(row: JobRow) -> list[str]:
     result, best = row.result, row.result.best
     when = datetime.fromtimestamp(row.ended, tz=UTC).astimezone().strftime("%Y-%m-%d %H:%M")
     where = f"*job {row.id}, {when}, {result.device}, {counted(result.evaluations)}*"
-    if result.outcome is not JobOutcome.improved or best is None:
+    if result.offered is not Offer.recommended or best is None:
         paragraphs = [f"**{row.task.class_name}**: {_OUTCOMES.get(result.outcome, result.outcome.value)}"]
         paragraphs += [f"{name}: {words}" for name, words in verdicts(result)]
     else:
         paragraphs = [f"**{row.task.class_name}**: {_speed(best)}", _accuracy(best)]
+        beaten = all(gain is Gain.faster for gain in result.verdicts.values() if gain is not Gain.unknown)
+        paragraphs += [] if beaten else [f"{name}: {words}" for name, words in verdicts(result)]
         if best.residual:
             ours = f"{share(best.share_in_our_kernels)} of the time is in generated kernels"
             paragraphs.append(f"partial: {ours}; PyTorch still runs {', '.join(f'`{one}`' for one in best.residual)}")

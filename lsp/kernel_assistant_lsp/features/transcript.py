@@ -21,7 +21,8 @@ from kernel_assistant.events import (
     Warned,
 )
 from kernel_assistant.records import Diagnostic, Evaluation
-from kernel_assistant.session.reporting.words import milliseconds, of_baseline, of_best, of_free_win, times, verdict
+from kernel_assistant.session.reporting.verdicts import verdict
+from kernel_assistant.session.reporting.words import milliseconds, of_baseline, of_best, of_free_win, times
 
 #: Most lines that are shown of the task (the user knows it), of a tool's answer and of compiler messages.
 _MOST_TASK, _MOST_ANSWER, _MOST_MESSAGE = 4, 40, 12
@@ -62,7 +63,7 @@ def _words(event: AnyEvent) -> str:
         case Warned():
             return f"warning: {event.message}"
         case JobFinished():
-            return f"**ended: {verdict(event.result, None)}**"
+            return f"**ended: {verdict(event.result)}**"
         case JobFailed():
             return f"**failed: {event.cause}**" + (f" Next: {event.next_step}" if event.next_step else "")
     return ""

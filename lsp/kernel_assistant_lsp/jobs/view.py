@@ -15,10 +15,11 @@ from kernel_assistant.events import (
     Progress,
     Warned,
 )
-from kernel_assistant.records import Gain, JobOutcome, OptimizeResult, StopReason
+from kernel_assistant.records import Gain, JobOutcome, Offer, OptimizeResult
+from kernel_assistant.records.offer import OVER_EAGER
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.session.reporting.job_view import JobView
-from kernel_assistant.session.reporting.words import verdicts, why_nothing
+from kernel_assistant.session.reporting.verdicts import not_confirmed, verdicts, why_nothing
 from kernel_assistant.store import JobState
 
 
@@ -97,7 +98,7 @@ class EditorJob(JobView, frozen=True, kw_only=True):
             "percent": self.percent,
             "left": max(0.0, self.ends - self.now) if self.ends and self.active else None,
             "outcome": self.result.outcome.value if self.result is not None else None,
-            "applicable": self.result is not None and self.result.applicable,
+            "offer": (Offer.none if self.result is None else self.result.offered).value,
             "unconfirmed": self.result is not None and is_unconfirmed(self.result),
         }
 
@@ -123,8 +124,8 @@ def told(best: BestImproved) -> str:
 
 def at_its_end(view: EditorJob) -> str:
     """Return a message about the end of a job: its class, how it ended, and the next step."""
-    improved = view.result is not None and view.result.outcome is JobOutcome.improved
-    next_step = "review or apply it with the code actions of the class" if improved else view.next_step
+    applicable = view.result is not None and view.result.applicable
+    next_step = "review or apply it with the code actions of the class" if applicable else view.next_step
     return f"{view.class_name}: {view.message}" + (f"; {next_step}" if next_step else "")
 
 
@@ -134,12 +135,13 @@ def summary(result: OptimizeResult) -> str:
     best = result.best
     if best is None and result.outcome is JobOutcome.no_candidate:
         return f"{words}: {why_nothing(result, budget='budget')}"
-    if result.stop_reason == StopReason.unverified.value:
-        return f"{words}: the budget ended before the best candidate was measured in full"
+    if best is None and (found := not_confirmed(result)):
+        return f"{words}: {found}"
     if best is None:
         return words
-    if result.vs_eager is not Gain.unknown and result.outcome is not JobOutcome.improved:
+    if result.vs_eager is not Gain.unknown and result.offered is not Offer.recommended:
         return f"{words}: {'; '.join(f'{name} {verdict}' for name, verdict in verdicts(result))}"
-    compared = best.speedup_vs_compile
-    figure = f"{best.speedup_vs_eager:.2f}× vs eager" if compared is None else f"{compared:.2f}× vs torch.compile"
-    return f"{words}: {figure}, verified"
+    if result.gain_over == OVER_EAGER or result.headline is None:
+        return f"{words}: {best.speedup_vs_eager:.2f}× vs eager, verified"
+    name, speedup, _ = result.headline
+    return f"{words}: {speedup:.2f}× vs {name}, verified"

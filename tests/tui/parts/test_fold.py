@@ -7,7 +7,7 @@ from msgspec.structs import replace
 
 from kernel_assistant.events import JobFailed, JobQueued, ModelReplied, Progress, RequestedTool, Warned
 from kernel_assistant.records import Tier
-from kernel_assistant.session.reporting.words import verdict
+from kernel_assistant.session.reporting.verdicts import verdict
 from kernel_assistant.store import JobState
 from kernel_assistant_tui.view.folding import fold
 from kernel_assistant_tui.view.lines import LineKind
@@ -32,7 +32,7 @@ def test_a_generators_job():
     assert view.seq == len(events) and view.now - view.began == pytest.approx(events[-1].time - events[0].time)
     gains = [turn.vs_eager for turn in view.turns if turn.vs_eager is not None]
     assert gains == sorted(gains) and len(gains) == len(view.turns)
-    assert texts(view, LineKind.end) == [f"ended: {verdict(result, view.shown.full.timing)}"]
+    assert texts(view, LineKind.end) == [f"ended: {verdict(result)}"]
 
 
 def test_a_models_job_has_its_conversations_and_says_nothing_twice():

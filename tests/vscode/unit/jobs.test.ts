@@ -20,7 +20,7 @@ const view = (change: Partial<JobView>): JobView => ({
     percent: 0,
     left: null,
     outcome: null,
-    applicable: false,
+    offer: "none",
     unconfirmed: false,
     ...change,
 });
@@ -47,7 +47,12 @@ test("without a time of torch.compile the best is compared with eager", () => {
 });
 
 test("only an improved job offers its changes", () => {
-    const improved = view({ state: "finished", outcome: "improved", message: "2.1× vs torch.compile" });
+    const improved = view({
+        state: "finished",
+        outcome: "improved",
+        offer: "recommended",
+        message: "2.1× vs torch.compile",
+    });
     assert.deepEqual([ending(improved, true).review, ending(improved, true).choices[0]], [true, "Apply"]);
     assert.deepEqual([ending(improved, false).review, ending(improved, false).choices[0]], [false, "Review Changes"]);
     const none = ending(view({ state: "finished", outcome: "no_measurable_gain" }), true);
@@ -56,7 +61,7 @@ test("only an improved job offers its changes", () => {
 
 test("a gain over eager alone is offered too, and what is not known is verified in full", () => {
     const message = "no measurable gain: over eager a gain, 1.87×";
-    const eager = ending(view({ state: "finished", outcome: "no_measurable_gain", message, applicable: true }), true);
+    const eager = ending(view({ state: "finished", outcome: "no_measurable_gain", message, offer: "possible" }), true);
     assert.deepEqual([eager.review, eager.choices], [true, ["Apply", "Show Report", "Discard"]]);
     const open = ending(view({ state: "finished", outcome: "inconclusive", unconfirmed: true }), true);
     assert.deepEqual([open.review, open.choices], [false, ["Verify in Full", "Show Report"]]);
@@ -144,17 +149,19 @@ test("jobs are grouped by class, those that run first, and say whether their fil
         kind: "optimize",
         state: "done",
         ended: 0,
-        result: { outcome: "improved", best: { speedup_vs_compile: 2, speedup_vs_eager: 3 } },
+        result: { outcome: "improved" },
+        offer: "recommended",
+        figure: "2.0× vs torch.compile",
         ...more,
     });
     const running = view({ job: "5", uri: "file:///my%20models/block.py", message: "turn 2" });
     const groups = grouped(
         [running],
         [
-            stored("5", "Block", { state: "running", result: null }),
-            stored("4", "Gate", { result: null, state: "failed" }),
+            stored("5", "Block", { state: "running", result: null, figure: "" }),
+            stored("4", "Gate", { result: null, figure: "", state: "failed" }),
             stored("3", "Block", { appliable: true }),
-            stored("2", "Block", { kind: "lines", result: { outcome: "profiled", best: null } }),
+            stored("2", "Block", { kind: "lines", result: { outcome: "profiled" }, figure: "" }),
         ],
     );
     assert.deepEqual(
@@ -165,7 +172,7 @@ test("jobs are grouped by class, those that run first, and say whether their fil
                 "block.py",
                 [
                     ["job 5", "turn 2", "active"],
-                    ["job 3", "2.00× vs torch.compile", "appliable"],
+                    ["job 3", "2.0× vs torch.compile", "appliable"],
                     ["job 2, line by line", "profiled", "ended"],
                 ],
             ],

@@ -68,6 +68,8 @@ const row = {
 };
 const answer = {
     ...row,
+    offer: "recommended",
+    verdict: "measurably faster than torch.compile and eager",
     evaluation: {
         accuracy,
         timing,
@@ -108,12 +110,18 @@ test("both verdicts are told, a gain over eager alone can be applied, and a sear
         ["over eager", "a gain, 1.87× (1.81–1.93)"],
     ];
     const result = { ...row.result, outcome: "no_measurable_gain", gain_over: "eager", best: { policy: "generator" } };
-    const eager = pageOf(reportOf({ ...answer, result, verdicts, applicable: true }, null));
-    assert.match(eager, /Apply \(gains over eager alone\)/);
+    const title = "Apply (torch.compile alone gives more)";
+    const eager = pageOf(reportOf({ ...answer, result, verdicts, offer: "possible", applyTitle: title }, null));
+    assert.match(eager, /Apply \(torch\.compile alone gives more\)/);
     assert.match(eager, /no gain, 1\.00× \(0\.99–1\.01\)/);
     assert.doesNotMatch(eager, /not confirmed/);
+    const obstacles = [
+        ["failed check", "verify: incorrect at out0[3]"],
+        ["try", "--numerics paper"],
+    ];
+    assert.match(pageOf(reportOf({ ...answer, obstacles }, null)), /verify: incorrect at out0\[3\]/);
     const cut = { ...row.result, outcome: "cancelled", best: null };
-    const page = pageOf(reportOf({ ...answer, result: cut, unconfirmed: true }, null));
+    const page = pageOf(reportOf({ ...answer, result: cut, offer: "none", unconfirmed: true }, null));
     assert.match(page, /Figures of the search, not confirmed/);
     assert.match(page, /data-command="confirm">Verify in Full/);
     assert.doesNotMatch(page, /data-command="apply"/);

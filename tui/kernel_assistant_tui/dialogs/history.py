@@ -10,10 +10,8 @@ from rich.cells import cell_len, set_cell_size
 from textual.widget import Widget
 from textual.widgets import Input, Static
 
-from kernel_assistant.records import JobOutcome
-from kernel_assistant.records.result import OVER_EAGER
 from kernel_assistant.session.edits import place_of
-from kernel_assistant.session.reporting.words import times
+from kernel_assistant.session.reporting.verdicts import outcome_with_figure
 from kernel_assistant.store import JobRow, JobState
 from kernel_assistant_tui.dialogs.dialog import Choice, Dialog
 from kernel_assistant_tui.widgets.glyphs import clean
@@ -52,14 +50,7 @@ def past(row: JobRow, when: str, base: Path, *, alive: bool) -> HistoryEntry:
 def _result(row: JobRow) -> str:
     if row.error or row.result is None:
         return row.error
-    words, best = row.result.outcome.value.replace("_", " "), row.result.best
-    if best is not None and row.result.gain_over == OVER_EAGER:
-        return f"{words}, {times(best.speedup_vs_eager)} eager"
-    if best is None or row.result.outcome is not JobOutcome.improved:
-        return words  # a speed-up beside "no gain" would contradict it
-    if best.speedup_vs_compile is None:
-        return f"{words}, {times(best.speedup_vs_eager)} eager"
-    return f"{words}, {times(best.speedup_vs_compile)} compile"
+    return outcome_with_figure(row.result).replace("torch.compile", "compile")
 
 
 class HistoryRows(Rows[HistoryEntry]):

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 from kernel_assistant.session.kinds.again import prepare_again, verdict_in
 from kernel_assistant.session.reporting.check_report import ClassCheck
-from kernel_assistant.session.reporting.words import verdict
+from kernel_assistant.session.reporting.verdicts import verdict
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant_tui.jobs import OpenJob
 
@@ -38,7 +38,7 @@ def verdict_of(job: OpenJob) -> str:
     if result is None:
         return job.view.state.value
     check = verdict_in(result.artifacts)
-    return verdict(result, job.view.timing) if check is None else words_of(check)
+    return verdict(result) if check is None else words_of(check)
 
 
 def words_of(check: ClassCheck) -> str:

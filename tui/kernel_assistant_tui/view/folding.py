@@ -10,7 +10,6 @@ from kernel_assistant.events import (
     AnyEvent,
     BaselineMeasured,
     CandidateEvaluated,
-    JobFinished,
     ModelReplied,
     Progress,
 )
@@ -38,8 +37,7 @@ def fold(view: SearchView, *events: AnyEvent) -> SearchView:
     repeats, lines = _Repeats(view), list[Line]()
     for event in new:
         if not repeats.has(event):
-            # Only the line of the verdict depends on the timing.
-            lines += lines_of(event, after.timing if isinstance(event, JobFinished) else None)
+            lines += lines_of(event)
     return msgspec.structs.replace(
         after, lines=view.lines.plus(lines), asked=repeats.asked, last_progress=repeats.last_progress
     )

@@ -19,8 +19,9 @@ from kernel_assistant.events import (
     TaskOpened,
     Warned,
 )
-from kernel_assistant.records import Evaluation, Outcome, Timing
-from kernel_assistant.session.reporting.words import milliseconds, of_baseline, of_best, of_free_win, times, verdict
+from kernel_assistant.records import Evaluation, Outcome
+from kernel_assistant.session.reporting.verdicts import verdict
+from kernel_assistant.session.reporting.words import milliseconds, of_baseline, of_best, of_free_win, times
 from kernel_assistant_tui.view.lines import Line, LineKind
 from kernel_assistant_tui.view.messages import of_message
 
@@ -30,17 +31,16 @@ MOST_DIAGNOSTICS = 12
 SHORT_HASH = 8
 
 
-def lines_of(event: AnyEvent, timing: Timing | None) -> list[Line]:
-    """Return the lines of an event; the first one has its time. Some events have none. `timing` is that of the best
-    candidate, for the verdict at the end."""
-    lines = _lines(event, timing)
+def lines_of(event: AnyEvent) -> list[Line]:
+    """Return the lines of an event; the first one has its time. Some events have none."""
+    lines = _lines(event)
     if not lines:
         return []
     first = lines[0]
     return [Line(first.kind, first.text, first.conversation, event.time), *lines[1:]]
 
 
-def _lines(event: AnyEvent, timing: Timing | None) -> list[Line]:
+def _lines(event: AnyEvent) -> list[Line]:
     match event:
         case Progress(phase="model"):
             return []  # the model's replies are shown by ModelReplied
@@ -51,7 +51,7 @@ def _lines(event: AnyEvent, timing: Timing | None) -> list[Line]:
         case Warned():
             return _each(LineKind.warning, f"warning: {event.message}")
         case JobFinished():
-            return [Line(LineKind.end, f"ended: {verdict(event.result, timing)}")]
+            return [Line(LineKind.end, f"ended: {verdict(event.result)}")]
         case JobFailed():
             return _of_failure(event)
         case BestImproved():

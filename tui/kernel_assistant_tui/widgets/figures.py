@@ -6,7 +6,8 @@ from collections.abc import Sequence
 
 from textual.content import Content
 
-from kernel_assistant.records import JobOutcome, Timing
+from kernel_assistant.records import Offer, Timing
+from kernel_assistant.session.reporting.verdicts import verdict
 from kernel_assistant.session.reporting.words import (
     NOT_CONFIRMED,
     against_free_wins,
@@ -18,7 +19,6 @@ from kernel_assistant.session.reporting.words import (
     of_free_win,
     of_share,
     times,
-    verdict,
 )
 from kernel_assistant.store import JobState
 from kernel_assistant_tui.view.search_view import SearchView, Turn
@@ -40,8 +40,8 @@ def headline(view: SearchView) -> Content:
     if view.failure is not None:
         return _line(f"failed: {view.failure.cause}", "bold $text-error")
     if view.result is not None:
-        good = view.result.outcome is JobOutcome.improved
-        words = verdict(view.result, view.timing)
+        good = view.result.offered is Offer.recommended
+        words = verdict(view.result)
         return _line(words, "bold $text-success" if good else "bold $text-warning")
     if view.best is not None and not view.best.confirmed:
         return _line(NOT_CONFIRMED, "$text-warning")

@@ -69,7 +69,7 @@ def _classes(count: int) -> str:
 def _figure_style(item: Module) -> str:
     if item.state.state == "failed" or item.state.outcome == "failed":
         return "rows--bad"
-    return "rows--good" if item.state.improved or item.state.applied else "rows--dim"
+    return "rows--good" if item.state.recommended or item.state.applied else "rows--dim"
 
 
 class Modules(Vertical):
@@ -176,7 +176,7 @@ class Modules(Vertical):
             status.update("", layout=False)
             return
         state = item.state
-        outcome = "" if state.improved or state.applied else state.outcome.replace("_", " ")
+        outcome = "" if state.recommended or state.applied else state.outcome.replace("_", " ")
         applied = "applied" if state.applied else ""
         parts = [
             self._count,

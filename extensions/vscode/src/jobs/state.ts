@@ -1,7 +1,7 @@
 // What to say of a job. No VS Code in here.
 
 import { milliseconds, times } from "../format.ts";
-import type { Best, JobView } from "../protocol.ts";
+import { type Best, type JobView, applies } from "../protocol.ts";
 
 /** One line for a notification: the best so far first, since it is what one waits for; nothing twice. */
 export function line(view: JobView): string {
@@ -75,7 +75,7 @@ export function ending(view: JobView, here: boolean): Ending {
     if (view.kind !== "optimize") {
         return { kind: "information", text: `${name}: ${view.message || "finished"}`, choices: [], review: false };
     }
-    const gains = view.outcome === "improved" || view.applicable;
+    const gains = applies(view.offer);
     const open = view.unconfirmed ? (["Verify in Full"] as const) : [];
     return {
         kind: "information",

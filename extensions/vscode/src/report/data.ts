@@ -1,6 +1,6 @@
 // What the result page shows, taken from the records of the store. No VS Code in here.
 
-import type { Assembly } from "../protocol.ts";
+import { type Assembly, type Offer, offerOf } from "../protocol.ts";
 import { occupancy } from "./occupancy.ts";
 
 export interface Candidate {
@@ -70,10 +70,15 @@ export interface Report {
     readonly device: string;
     readonly target: string;
     readonly outcome: string;
+    /** What it came to in words. */
+    readonly verdict: string;
     /** Name and words of each verdict, as every front end tells them. */
     readonly verdicts: readonly (readonly [string, string])[];
-    readonly applicable: boolean;
-    readonly overEagerAlone: boolean;
+    readonly offer: Offer;
+    /** Title of the action that applies it. */
+    readonly applyTitle: string;
+    /** Checks that failed, each with what to try. */
+    readonly obstacles: readonly (readonly [string, string])[];
     readonly unconfirmed: boolean;
     /** The figures were measured in full; those of a search are said to be such. */
     readonly confirmed: boolean;
@@ -110,6 +115,12 @@ const interval = (value: unknown): [number, number] | null => {
     return low !== null && low !== undefined && high !== null && high !== undefined ? [low, high] : null;
 };
 
+const pairs = (value: unknown): [string, string][] =>
+    (Array.isArray(value) ? value : []).map((pair: unknown): [string, string] => {
+        const [name, words] = Array.isArray(pair) ? pair.map(text) : [];
+        return [name ?? "", words ?? ""];
+    });
+
 /** From the answer to `kernelAssistant.show`, and to `kernelAssistant.assembly` once there is one. */
 export function reportOf(answer: unknown, assembly: Assembly | null): Report {
     const row = json(answer);
@@ -128,12 +139,11 @@ export function reportOf(answer: unknown, assembly: Assembly | null): Report {
         device: text(result["device"]) || text(device["name"]) || text(row["device"]),
         target: text(result["target"]) || text(task["target"]),
         outcome: text(result["outcome"]),
-        verdicts: (Array.isArray(row["verdicts"]) ? row["verdicts"] : []).map((pair: unknown): [string, string] => {
-            const [name, words] = Array.isArray(pair) ? pair.map(text) : [];
-            return [name ?? "", words ?? ""];
-        }),
-        applicable: row["applicable"] === true || text(result["outcome"]) === "improved",
-        overEagerAlone: text(result["gain_over"]) === "eager",
+        verdict: text(row["verdict"]),
+        verdicts: pairs(row["verdicts"]),
+        offer: offerOf(row["offer"]),
+        applyTitle: text(row["applyTitle"]) || "Apply",
+        obstacles: pairs(row["obstacles"]),
         unconfirmed: row["unconfirmed"] === true,
         confirmed: Object.keys(json(result["best"])).length > 0,
         stop: text(result["stop_reason"]).replaceAll("_", " "),

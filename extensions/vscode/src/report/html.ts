@@ -1,23 +1,15 @@
 // The result page's content. Pure: a report in, HTML without any inline style or script out.
 
 import { bytes, milliseconds, percent, scientific, times } from "../format.ts";
+import { applies } from "../protocol.ts";
 import type { Candidate, Report, Source } from "./data.ts";
 import { escaped } from "./escape.ts";
 import { type Level, type Point, roofline, speedByTurn } from "./plots.ts";
 
-const VERDICT: Record<string, string> = {
-    improved: "measurably faster",
-    no_measurable_gain: "no measurable gain",
-    at_limit: "already at the limit",
-    no_candidate: "no correct candidate",
-    inconclusive: "inconclusive: neither a gain nor none is certain",
-    cancelled: "cancelled",
-    failed: "failed",
-};
-
 export function pageOf(report: Report): string {
     return [
         head(report),
+        obstacles(report),
         figures(report),
         plots(report),
         kernels(report),
@@ -29,13 +21,12 @@ export function pageOf(report: Report): string {
 }
 
 function head(report: Report): string {
-    const verdict = report.error || VERDICT[report.outcome] || report.state;
-    const good = report.outcome === "improved";
+    const verdict = report.error || report.verdict || report.outcome.replaceAll("_", " ") || report.state;
+    const good = report.offer === "recommended";
     const stale =
         report.stale && `<p class="warning">${escaped(report.stale)}: what follows is of the text that it ran.</p>`;
-    const label = report.overEagerAlone ? "Apply (gains over eager alone)" : "Apply";
-    const offered = report.applicable
-        ? button("diff", "Review Changes", "primary") + button("apply", label)
+    const offered = applies(report.offer)
+        ? button("diff", "Review Changes", "primary") + button("apply", escaped(report.applyTitle))
         : report.unconfirmed
           ? button("confirm", "Verify in Full", "primary")
           : "";
@@ -51,6 +42,10 @@ function head(report: Report): string {
 
 const button = (command: string, title: string, kind = "secondary"): string =>
     `<button class="${kind}" data-command="${command}">${title}</button>`;
+
+function obstacles(report: Report): string {
+    return report.obstacles.length ? section("What stood in the way", table(["", ""], report.obstacles)) : "";
+}
 
 function figures(report: Report): string {
     const timing = report.timing;

@@ -1,8 +1,7 @@
 // Jobs as lines of a tree, grouped by class. No VS Code in here.
 
-import { times } from "../format.ts";
 import { line } from "../jobs/state.ts";
-import type { JobRef, JobView } from "../protocol.ts";
+import { type JobRef, type JobView, offerOf } from "../protocol.ts";
 
 /** A job. Commands get it as their first argument, so it is a reference as well. */
 export interface JobRow extends JobRef {
@@ -61,19 +60,10 @@ const rowOfView = (view: JobView): JobRow => ({
 function rowsOf(answer: unknown): JobRow[] {
     const rows = Array.isArray(answer) ? (answer as Record<string, unknown>[]) : [];
     return rows.map((row) => {
-        const result = row["result"] as {
-            outcome?: string;
-            best?: { speedup_vs_compile: number | null; speedup_vs_eager: number } | null;
-        } | null;
+        const result = row["result"] as { outcome?: string } | null;
         const outcome = result?.outcome ?? "";
-        const best = result?.best;
-        // What was not confirmed is no gain, whatever the search has measured.
-        const gain =
-            best && outcome === "improved"
-                ? best.speedup_vs_compile === null
-                    ? `${times(best.speedup_vs_eager)} vs eager`
-                    : `${times(best.speedup_vs_compile)} vs torch.compile`
-                : "";
+        // Empty where nothing is offered: what was not confirmed is no gain, whatever the search has measured.
+        const gain = String(row["figure"] ?? "");
         const when =
             typeof row["ended"] === "number" && row["ended"] ? new Date(row["ended"] * 1000).toLocaleString() : "";
         return {
@@ -83,7 +73,7 @@ function rowsOf(answer: unknown): JobRow[] {
             kind: String(row["kind"] ?? "optimize"),
             text: [gain || (outcome || String(row["state"])).replaceAll("_", " "), when].filter(Boolean).join(" · "),
             active: row["state"] === "running" || row["state"] === "queued",
-            good: outcome === "improved",
+            good: offerOf(row["offer"]) === "recommended",
             appliable: row["appliable"] === true,
         };
     });

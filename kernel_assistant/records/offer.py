@@ -1,0 +1,86 @@
+"""The one rule for an offer: which kernels are recommended, and which can be applied. Every front end asks it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from kernel_assistant.records.evaluation import Gain, gain_of
+from kernel_assistant.records.free_win import FreeWin, fastest_mode, over_change
+
+
+class ProgramMode(str, Enum):
+    """How the user's program runs the class, as a scan has seen it."""
+
+    unknown = "unknown"
+    eager = "eager"
+    compiled = "compiled"
+    scripted = "scripted"
+
+
+#: Names of baselines, and values of `OptimizeResult.gain_over`.
+OVER_COMPILE, OVER_EAGER = "torch.compile", "eager"
+#: The verdict over each baseline by its name: eager, torch.compile's default and, once it was timed, its fastest mode.
+Verdicts = Mapping[str, Gain]
+#: A speed-up and its interval; None where it was not measured.
+Figure = tuple[float | None, tuple[float, float] | None]
+
+
+class Offer(str, Enum):
+    """What a front end says about applying a candidate that was measured in full."""
+
+    recommended = "recommended"  # measurably faster than one of the timed baselines, measurably slower than none
+    possible = "possible"  # a gain over what the program runs; another baseline alone gives more
+    unclear = "unclear"  # the measurements allow for a gain and for none
+    none = "none"
+
+    @property
+    def applicable(self) -> bool:
+        """Whether applying gains something over what the program runs, or may run."""
+        return self in (Offer.recommended, Offer.possible)
+
+
+def offer_of(verdicts: Verdicts, program: ProgramMode = ProgramMode.unknown) -> Offer:
+    """The rule. A baseline that was not timed does not count; a program that no scan has seen counts as eager.
+
+    Where a scan has seen what the program runs, and the candidate is shown to gain nothing over that, there is nothing
+    to offer, whatever it gains over the other baseline.
+    """
+    timed = {name: gain for name, gain in verdicts.items() if gain is not Gain.unknown}
+    runs = timed.get(_run_by(program), Gain.unknown)
+    if program is not ProgramMode.unknown and runs is Gain.no_gain:
+        return Offer.none
+    if Gain.faster in timed.values() and Gain.slower not in timed.values():
+        return Offer.recommended
+    if runs is Gain.faster:
+        return Offer.possible
+    refuted = Gain.slower in timed.values() or Gain.unclear not in timed.values()
+    return Offer.none if refuted else Offer.unclear
+
+
+def gain_over(verdicts: Verdicts, program: ProgramMode = ProgramMode.unknown) -> str:
+    """The baseline that names the gain of an offer: what the program is known to run, else torch.compile, if it is
+    beaten; "" if there is nothing to apply."""
+    if not offer_of(verdicts, program).applicable:
+        return ""
+    known = [] if program is ProgramMode.unknown else [_run_by(program)]
+    return next(name for name in (*known, OVER_COMPILE, *verdicts) if verdicts.get(name) is Gain.faster)
+
+
+def gives_more(verdicts: Verdicts) -> tuple[str, ...]:
+    """The baselines that are measurably faster than the candidate: changing to one of them gives more."""
+    return tuple(name for name, gain in verdicts.items() if gain is Gain.slower)
+
+
+def verdicts_of(over_compile: Figure, over_eager: Figure, wins: tuple[FreeWin, ...] = ()) -> dict[str, Gain]:
+    """The verdict over each baseline. The fastest mode of torch.compile among `wins` counts as one, by the quotient of
+    both speed-ups over the default."""
+    found = {OVER_COMPILE: gain_of(*over_compile), OVER_EAGER: gain_of(*over_eager)}
+    mode = fastest_mode(wins)
+    if mode is not None:
+        found[mode.mode] = gain_of(*over_change(*over_compile, mode))
+    return found
+
+
+def _run_by(program: ProgramMode) -> str:
+    return OVER_COMPILE if program is ProgramMode.compiled else OVER_EAGER
