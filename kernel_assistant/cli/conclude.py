@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
+
 import msgspec
 
-from kernel_assistant.errors import EXIT_CANCELLED, EXIT_GATE, EXIT_INTERNAL, EXIT_OK
+from kernel_assistant.errors import (
+    EXIT_CANCELLED,
+    EXIT_GATE,
+    EXIT_INTERNAL,
+    EXIT_OK,
+    Cancelled,
+    KernelAssistantError,
+)
 from kernel_assistant.records import JobOutcome, OptimizeResult, encode, to_builtins
+from kernel_assistant.session.kinds.obstacles import of_error
 
 
 def conclude(
@@ -25,6 +36,33 @@ def conclude(
     if result.outcome is JobOutcome.failed:
         return EXIT_INTERNAL
     return EXIT_GATE if fail_under is not None and _speedup(result) < fail_under else EXIT_OK
+
+
+@contextmanager
+def failure_as_json(job: str, task: str, target: str, *, as_json: bool) -> Iterator[None]:
+    """Prints the failure of a job as the result that it has none of, with what to try. The exception goes on: it says
+    the same on stderr, and has the exit code."""
+    try:
+        yield
+    except Cancelled:
+        raise
+    except KernelAssistantError as error:
+        if as_json:
+            failed = OptimizeResult(
+                task=task,
+                target=target,
+                device="",
+                outcome=JobOutcome.failed,
+                best=None,
+                evaluations=0,
+                seconds=0.0,
+                stop_reason=JobOutcome.failed.value,
+                artifacts={"job": job},
+                why=error.cause,
+                obstacles=(of_error(error),),
+            )
+            print(encode(msgspec.structs.replace(failed, job=_number(failed))).decode(), flush=True)
+        raise
 
 
 def _number(result: OptimizeResult) -> int | None:

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from kernel_assistant.cli.conclude import conclude
+from kernel_assistant.cli.conclude import conclude, failure_as_json
 from kernel_assistant.cli.progress import choose_progress
 from kernel_assistant.cli.text import say_warning
 from kernel_assistant.cli.watch import watch
@@ -103,7 +103,8 @@ def optimize_there(
         if submitted["joined"] or submitted["resumed"]:
             say_warning(f"job {job} on {machine.name} is at it already; going on with that one")
         progress = choose_progress(f"job {job} on {machine.name}: {task.name}", silent=as_json)
-        watch(machine.client, machine.client.attach(job), progress, cancel_on_interrupt=True)
+        with failure_as_json(job, task.name, task.target, as_json=as_json):
+            watch(machine.client, machine.client.attach(job), progress, cancel_on_interrupt=True)
         fetched = fetch(machine, job)
     return conclude(keep(fetched, settings), as_json=as_json, fail_under=fail_under, host=host)
 

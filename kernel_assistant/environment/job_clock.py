@@ -7,6 +7,7 @@ full tier is stopped only at the limit, 1.2 times the budget: its result is wort
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -53,3 +54,15 @@ class JobClock:
         """Raises OutOfTime after the limit."""
         if self.until_limit() <= 0:
             raise OutOfTime(f"the budget of {self.budget:.0f} s is used up", "give it a longer --budget")
+
+
+class Stopping(threading.Event):
+    """An event that is set by itself, by the user's cancel, and once the limit of the job is reached: for what runs
+    beside the job's own thread, such as builds. Only `is_set` knows of the two others."""
+
+    def __init__(self, cancel: threading.Event, until_limit: Callable[[], float]) -> None:
+        super().__init__()
+        self._cancel, self._until_limit = cancel, until_limit
+
+    def is_set(self) -> bool:
+        return super().is_set() or self._cancel.is_set() or self._until_limit() <= 0

@@ -20,17 +20,17 @@ import msgspec
 
 from kernel_assistant.environment.builds.compile import Binary, CompileFailure, Compiler
 from kernel_assistant.environment.builds.ship import ship
-from kernel_assistant.environment.ceilings import ceilings_of, with_ceilings
+from kernel_assistant.environment.ceilings import ceilings_of, known_ceilings, with_ceilings
 from kernel_assistant.environment.counters import count
 from kernel_assistant.environment.device_locks import PATIENCE_SECONDS, lock_of
-from kernel_assistant.environment.job_clock import JobClock
+from kernel_assistant.environment.job_clock import JobClock, Stopping
 from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.environment.repeated_measurement import MOST_LOOKS, ONE_MEASUREMENT, RepeatedMeasurement
 from kernel_assistant.environment.screens.screen import screen
 from kernel_assistant.environment.screens.screen_residual import screen_residual
 from kernel_assistant.environment.stage_messages import of_side_effects, open_task, opening_seconds
 from kernel_assistant.environment.worker_client import WorkerClient
-from kernel_assistant.errors import Cancelled, DeviceError, MissingError, WorkerError
+from kernel_assistant.errors import Cancelled, DeviceError, MissingError, UsageError, WorkerError
 from kernel_assistant.events import AnyEvent, BaselineMeasured, Progress, TaskOpened, Warned
 from kernel_assistant.records import (
     Accuracy,
@@ -59,6 +59,7 @@ from kernel_assistant.worker.device_lock import DeviceLock
 RUNNER = Path(__file__).resolve().parent.parent / "worker" / "runner"
 BASELINE_SECONDS = 600.0
 STAGE_SECONDS = 600.0
+POLL_SECONDS = 0.05
 MOST_RESTARTS = 4
 #: Stages that the worker runs, in order.
 UNTIMED = (Stage.verify,)
@@ -98,14 +99,18 @@ class Environment:
         self.task, self.worker, self.sandbox, self.emit, self.cancel = task, worker, sandbox, emit, cancel
         self._lock, self._most, self._throughput = lock or lock_of(device), most, throughput
         self._judge_waited = 0.0
+        self._stopping = Stopping(cancel, self._until_limit)
         if not worker.hello:
             worker.start(cancel)
+        if known_ceilings(device, cache_dir) is None:
+            emit(Progress(phase="open", message="measuring how fast this device is, once for each machine"))
         self.device = with_ceilings(device, worker, cache_dir, cancel)
         self._cache_dir = cache_dir
         builders = self._lock if device.target == "cpu" else None
-        self._compiler = compiler or Compiler(self.device, sandbox, cache_dir, cancel, builders)
+        self._compiler = compiler or Compiler(self.device, sandbox, cache_dir, self._stopping, builders)
         self._builders = ThreadPoolExecutor(os.cpu_count() or 1, "compile")
         self._baseline = Baseline(eager_ms=0.0, compile_ms=None, floor_ms=0.0)
+        self._uncompiled = False
         self._restarts = 0
         self.facts: dict[str, Any] = {}
         #: Makes a context for each exclusive measurement, in which the job's other activity pauses.
@@ -115,15 +120,20 @@ class Environment:
     def baseline(self, *, compiled: bool) -> Baseline:
         """Returns the eager time, and with `compiled` also the time under torch.compile, in milliseconds.
 
-        The first call with `compiled` takes seconds, for the compilation.
+        The first call with `compiled` takes seconds, for the compilation. What torch.compile cannot compile stays
+        without a time; that is told once.
         """
         if not self._baseline.eager_ms:
             eager = self._time("eager")
             self._baseline = Baseline(eager_ms=eager["ms"], compile_ms=None, floor_ms=eager["floor_ms"])
-        if compiled and self._baseline.compile_ms is None:
+        if compiled and self._baseline.compile_ms is None and not self._uncompiled:
             self.emit(Progress(phase="baseline", message="measuring torch.compile"))
             answer = self._time("compile")
-            self._baseline = msgspec.structs.replace(self._baseline, compile_ms=answer["ms"])
+            self._baseline = msgspec.structs.replace(self._baseline, compile_ms=answer.get("ms"))
+            if failure := answer.get("failure", ""):
+                self._uncompiled = True
+                message = f"torch.compile cannot compile it ({failure}): it is compared with eager alone"
+                self.emit(Warned(message=message))
         self._announce()
         return self._baseline
 
@@ -138,7 +148,7 @@ class Environment:
         try:
             if self.device.target == "cpu":
                 for build in builds:
-                    build.exception()
+                    self._built_in_time(build)
             for candidate, build in zip(candidates, builds, strict=True):
                 yield self._judge(candidate, build, tier)
         finally:
@@ -154,10 +164,11 @@ class Environment:
         build = self._builders.submit(self._build, candidate)
         return self._judge(candidate, build, Tier.full, RepeatedMeasurement(looks, until))
 
-    def binaries(self, candidate: Candidate) -> dict[str, bytes]:
-        """Returns the built candidate for every architecture that is shipped, as file name → content."""
+    def binaries(self, candidate: Candidate, *, others: bool = True) -> dict[str, bytes]:
+        """Returns the built candidate as file name → content, with `others` for every architecture that is shipped.
+        Those that are not compiled at the limit of the job are left out."""
         built = self._built(candidate)
-        if self.device.target == "cpu":
+        if self.device.target == "cpu" or not others:
             return {built.name: built.content}
         self.emit(Progress(phase="apply", message="compiling for the other architectures"))
         others = ship(
@@ -166,7 +177,7 @@ class Environment:
             self.graph.dims,
             sandbox=self.sandbox,
             cache_dir=self._cache_dir,
-            cancel=self.cancel,
+            cancel=self._stopping,
         )
         return {built.name: built.content, **others.files()}
 
@@ -213,7 +224,8 @@ class Environment:
         return self.alone() if self.device.target == "cpu" else nullcontext()
 
     def close(self) -> None:
-        """Closes the task in the worker, which stays alive for the next one."""
+        """Closes the task in the worker, which stays alive for the next one. Ends builds that nobody waits for."""
+        self._stopping.set()
         self._builders.shutdown(wait=True, cancel_futures=True)
         self.worker.release()
 
@@ -233,7 +245,8 @@ class Environment:
             "throughput": self._throughput,
         }
         self.emit(Progress(phase="open", message=f"loading {self.task.name}"))
-        answer = open_task(self.worker, params, self.cancel, opening_seconds(self.clock), self.emit)
+        seconds = opening_seconds(self.clock, again=self._restarts > 0)
+        answer = open_task(self.worker, params, self.cancel, seconds, self.emit)
         graph = from_builtins(answer["graph"], OpGraph)
         self.facts = answer["facts"]
         self.emit(TaskOpened(graph=graph.text(), nodes=len(graph.nodes), facts=self.facts))
@@ -285,7 +298,7 @@ class Environment:
     ) -> Evaluation:
         self._stop_if_cancelled()
         key = candidate.hash()
-        built, seconds = build.result()
+        built, seconds = self._built_in_time(build)
         if isinstance(built, tuple):
             return _refused(key, tier, built)
         spent = {"compile": seconds}
@@ -344,9 +357,26 @@ class Environment:
         with self.timed_by_judge():
             return self._call("profile", {**params, "look": measurement}, (built.content,), timeout=STAGE_SECONDS)
 
+    def _built_in_time(self, build: Future[tuple[Build, float]]) -> tuple[Build, float]:
+        """Waits for a build; raises Cancelled and OutOfTime meanwhile."""
+        while True:
+            self._stop_if_cancelled()
+            try:
+                return build.result(timeout=POLL_SECONDS)
+            except TimeoutError:
+                continue
+            except Cancelled:
+                self._stop_if_cancelled()
+                raise
+
+    def _until_limit(self) -> float:
+        return self.clock.until_limit()
+
     def _stop_if_cancelled(self) -> None:
+        """Raises Cancelled, and OutOfTime at the limit of the job."""
         if self.cancel.is_set():
             raise Cancelled("cancelled")
+        self.clock.check()
 
     def _warn_of_others(self) -> None:
         """Emits a warning if other processes use the GPU, which makes timings unsafe."""
@@ -384,8 +414,16 @@ class Environment:
                 self.worker.kill()
                 raise DeviceError(f"the worker was lost {self._restarts} times: {error.cause}") from error
             self.emit(Warned(message=f"{error.cause}; starting it anew"))
-            self.worker.restart(self.cancel)
+            self._begin_anew()
+            raise
+
+    def _begin_anew(self) -> None:
+        """Starts another worker and opens the task there. Raises OutOfTime if that does not end before the limit."""
+        try:
+            self.worker.restart(self.cancel, max(self.clock.until_limit(), 0.1))
             self._open()
+        except (WorkerError, UsageError):
+            self.clock.check()
             raise
 
     def _announce(self) -> None:

@@ -39,8 +39,10 @@ EXITS = "mend what exits or crashes in the module; what it said last is at the e
 HANGS = "mend what hangs or takes long there, or give it a longer --budget"
 
 
-def opening_seconds(clock: JobClock) -> float:
-    """Returns how many seconds opening a job's task may take."""
+def opening_seconds(clock: JobClock, *, again: bool = False) -> float:
+    """Returns how many seconds opening a job's task may take; `again`, in another worker, no more than is left."""
+    if again:
+        return min(OPEN_SECONDS, max(clock.until_limit(), 0.1))
     return min(OPEN_SECONDS, max(LEAST_SECONDS, clock.left()))
 
 

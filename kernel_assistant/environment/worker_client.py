@@ -115,11 +115,11 @@ class WorkerClient:
         self.stage = ""
         self._launch()
 
-    def restart(self, cancel: threading.Event | None = None) -> None:
-        """Kills the process, starts a new one in the same way and waits until it answers."""
+    def restart(self, cancel: threading.Event | None = None, seconds: float = START_SECONDS) -> None:
+        """Kills the process, starts a new one in the same way and waits until it answers, at most `seconds`."""
         self.kill()
         self._launch()
-        self.start(cancel)
+        self.start(cancel, seconds)
 
     def _launch(self) -> None:
         self._answers: Answers = queue.Queue()
@@ -143,9 +143,9 @@ class WorkerClient:
         reader = threading.Thread(target=_read, args=arguments, name="worker-reader", daemon=True)
         reader.start()
 
-    def start(self, cancel: threading.Event | None = None) -> dict[str, Any]:
+    def start(self, cancel: threading.Event | None = None, seconds: float = START_SECONDS) -> dict[str, Any]:
         """Waits until the worker answers and returns its versions. Raises MissingError without a suitable torch."""
-        self.hello = self.call("hello", {}, timeout=START_SECONDS, cancel=cancel)
+        self.hello = self.call("hello", {}, timeout=min(seconds, START_SECONDS), cancel=cancel)
         if self.hello["protocol"] != PROTOCOL_VERSION:
             raise WorkerError(f"the worker speaks protocol {self.hello['protocol']}, not {PROTOCOL_VERSION}")
         return self.hello

@@ -12,7 +12,7 @@ from anyio import to_thread
 
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import HostError
-from kernel_assistant.records import JobOutcome, KernelTask, OptimizeResult
+from kernel_assistant.records import JobOutcome, KernelTask, OptimizeResult, to_builtins
 from kernel_assistant.session.client import Client, EventStream
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.session.reporting.event_lines import words
@@ -78,6 +78,7 @@ def brief(result: OptimizeResult, job: str) -> dict[str, Any]:
         "target": result.target,
         "device": result.device,
         "outcome": result.outcome.value,
+        "offer": result.offered.value,
         "over_torch_compile": result.vs_compile.value,
         "over_eager": result.vs_eager.value,
         "program_runs_it": result.program.value,
@@ -85,6 +86,7 @@ def brief(result: OptimizeResult, job: str) -> dict[str, Any]:
         "seconds": round(result.seconds, 1),
         "stop_reason": result.stop_reason,
         "why": why_nothing(result, budget="budget_seconds") if nothing else result.why,
+        "obstacles": to_builtins(result.obstacles),
         "artifacts": result.artifacts,
     }
     if best is not None:

@@ -268,6 +268,7 @@ def _row(row: JobRow) -> Answer:
         "device": row.device,
         "outcome": row.result.outcome.value if row.result is not None else None,
         "error": row.error,
+        "next_step": row.next_step,
     }
 
 

@@ -102,7 +102,7 @@ def _add(store: Store, settings: Settings, fetched: FetchedJob) -> JobRow:
     for number, transcript in enumerate(fetched.transcripts):
         store.transcripts.keep(new.id, number, transcript)
     _write_log(log_path(settings.jobs_dir, new.id), fetched.events, new.id, result)
-    store.mark_ended(new.id, row.state, result=result, error=row.error)
+    store.mark_ended(new.id, row.state, result=result, error=row.error, next_step=row.next_step)
     return store.job(new.id)
 
 

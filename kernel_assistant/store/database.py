@@ -56,6 +56,7 @@ MIGRATIONS = (
         path TEXT NOT NULL, class TEXT NOT NULL, compiled INTEGER NOT NULL, seen REAL NOT NULL,
         PRIMARY KEY (path, class));
     """,
+    "ALTER TABLE jobs ADD COLUMN next_step TEXT NOT NULL DEFAULT '';",
 )
 
 _LOCK_WAIT_S = 5.0

@@ -83,7 +83,8 @@ class JobOptions(Record, frozen=True, kw_only=True):
 
 
 class JobRow(Record, frozen=True, kw_only=True):
-    """One job. Times are seconds since the epoch, 0 while that has not happened."""
+    """One job. Times are seconds since the epoch, 0 while that has not happened. `error` is the cause of a failure, and
+    `next_step` what to do about it."""
 
     id: str
     task: KernelTask
@@ -95,6 +96,7 @@ class JobRow(Record, frozen=True, kw_only=True):
     ended: float = 0.0
     result: OptimizeResult | None = None
     error: str = ""
+    next_step: str = ""
 
     @property
     def key(self) -> str:
@@ -111,6 +113,7 @@ class JobRow(Record, frozen=True, kw_only=True):
             "started": self.started,
             "ended": self.ended,
             "error": self.error,
+            "next_step": self.next_step,
             "result": None if self.result is None else to_builtins(self.result),
         }
 

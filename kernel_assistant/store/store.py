@@ -29,7 +29,7 @@ from kernel_assistant.store.transcripts import Transcripts
 
 #: Suffix to the name of a damaged file: holds a message that no user has seen yet.
 NEWS = ".news"
-_JOB_COLUMNS = "id, task, options, state, device, created, started, ended, result, error"
+_JOB_COLUMNS = "id, task, options, state, device, created, started, ended, result, error, next_step"
 
 
 class EpisodeSummary(Record, frozen=True, kw_only=True):
@@ -109,14 +109,16 @@ class Store:
         return row
 
     def mark_queued(self, job: str) -> None:
-        self._set(job, "state = ?, ended = 0, error = ''", JobState.queued.value)
+        self._set(job, "state = ?, ended = 0, error = '', next_step = ''", JobState.queued.value)
 
     def mark_running(self, job: str) -> None:
         self._set(job, "state = ?, started = ?", JobState.running.value, time.time())
 
-    def mark_ended(self, job: str, state: JobState, *, result: OptimizeResult | None = None, error: str = "") -> None:
-        document = None if result is None else _text(result)
-        self._set(job, "state = ?, ended = ?, result = ?, error = ?", state.value, time.time(), document, error)
+    def mark_ended(
+        self, job: str, state: JobState, *, result: OptimizeResult | None = None, error: str = "", next_step: str = ""
+    ) -> None:
+        values = (state.value, time.time(), None if result is None else _text(result), error, next_step)
+        self._set(job, "state = ?, ended = ?, result = ?, error = ?, next_step = ?", *values)
 
     def mark_interrupted(self) -> list[str]:
         """Mark the jobs that were active when the last host died, and return their numbers. Only a starting host may
@@ -327,7 +329,7 @@ def _text(record: object) -> str:
 
 
 def _job_row(row: tuple[object, ...]) -> JobRow:
-    number, task, options, state, device, created, started, ended, result, error = row
+    number, task, options, state, device, created, started, ended, result, error, next_step = row
     return JobRow(
         id=str(number),
         task=decode(str(task), KernelTask),
@@ -339,4 +341,5 @@ def _job_row(row: tuple[object, ...]) -> JobRow:
         ended=float(str(ended)),
         result=None if result is None else decode(str(result), OptimizeResult),
         error=str(error),
+        next_step=str(next_step),
     )

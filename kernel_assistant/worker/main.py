@@ -34,6 +34,7 @@ class Worker:
 
     def hello(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """The versions of the protocol, Python, torch and CUDA. Raises TaskError torch_missing or torch_too_old."""
+        from .measuring.compiled import use_own_cache
         from .process import pinning
         from .process.worker_errors import TaskError
         from .runner.libraries import library_folders
@@ -47,6 +48,7 @@ class Worker:
                 f"{sys.executable} has no torch ({error})",
                 "install torch there, or name another interpreter with --python",
             ) from error
+        use_own_cache()
         # Exclude torch's own objects from garbage collection.
         gc.freeze()
         version = tuple(int(part) for part in torch.__version__.split("+")[0].split(".")[:2])

@@ -6,15 +6,18 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor, wait
 
 import pytest
 
 from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.loop import run_episode
-from kernel_assistant.environment.job_clock import LATEST, JobClock
+from kernel_assistant.environment.job_clock import LATEST, JobClock, Stopping
 from kernel_assistant.environment.session import Environment
-from kernel_assistant.errors import OutOfTime
+from kernel_assistant.environment.stage_messages import LEAST_SECONDS, opening_seconds
+from kernel_assistant.errors import Cancelled, OutOfTime
 from kernel_assistant.events import AnyEvent, Warned
 from kernel_assistant.records import Baseline, Candidate, Evaluation, Outcome, Stage, StopReason, Tier, Timing
 from kernel_assistant.session.kinds.free_wins import FreeWinStep
@@ -24,6 +27,10 @@ from tests.common.results import accuracy_of
 from tests.judge.kernels import environment, new_worker, numbered
 
 BUDGET = 100.0
+#: Ten million statements, which take any compiler many seconds.
+MANY = "".join(f"#define M{n + 1} M{n} M{n} M{n} M{n} M{n} M{n} M{n} M{n} M{n} M{n}\n" for n in range(7))
+MANY = f"#define M0 n = n * 3 + 1;\n{MANY}"
+LONG = "volatile int n = 0; M7\n"
 
 
 class Slow:
@@ -136,6 +143,44 @@ def test_what_runs_at_the_limit_is_ended_and_nothing_is_started_anew(tmp_path):
         with pytest.raises(OutOfTime):
             opened.evaluate(numbered(1), Tier.quick)
         assert not worker.alive
+
+
+def test_what_runs_beside_the_job_stops_by_itself_at_a_cancel_and_at_the_limit() -> None:
+    time, cancel = Moved(), threading.Event()
+    clock = JobClock(BUDGET, now=time)
+    stopping, other, late = (Stopping(one, clock.until_limit) for one in (threading.Event(), cancel, threading.Event()))
+    assert not (stopping.is_set() or other.is_set() or late.is_set())
+    stopping.set()
+    cancel.set()
+    assert stopping.is_set() and other.is_set() and not late.is_set()
+    time.seconds = LATEST * BUDGET
+    assert late.is_set() and not Stopping(threading.Event(), JobClock(now=time).until_limit).is_set()
+
+
+def test_another_worker_gets_no_more_than_what_is_left_for_opening() -> None:
+    time = Moved()
+    clock = JobClock(BUDGET, now=time)
+    assert opening_seconds(clock) == BUDGET and opening_seconds(clock, again=True) == LATEST * BUDGET
+    time.seconds = 119.0
+    assert opening_seconds(clock) == LEAST_SECONDS and opening_seconds(clock, again=True) == 1.0
+
+
+def test_a_build_that_is_not_done_at_the_limit_is_ended(norm):
+    time = Moved()
+    kept, norm.clock = norm.clock, JobClock(BUDGET, now=time)
+    slow = numbered(1, ("/*ENTRY*/", LONG), ("/*GLOBAL*/", MANY))[0]
+    waiting = ThreadPoolExecutor(1)
+    try:
+        build = waiting.submit(norm.build, slow)
+        assert not wait([build], 1.0).done, "its compiler runs for many seconds"
+        time.seconds = LATEST * BUDGET
+        with pytest.raises(OutOfTime):
+            norm.evaluate([slow], Tier.quick)
+        with pytest.raises(Cancelled, match="cancelled while compiling"):
+            build.result(timeout=60)
+    finally:
+        norm.clock = kept
+        waiting.shutdown()
 
 
 def test_free_wins_are_left_out_where_no_time_is_left(norm):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import click
 
 from kernel_assistant.cli.common import json_option, settings_for
-from kernel_assistant.cli.conclude import conclude
+from kernel_assistant.cli.conclude import conclude, failure_as_json
 from kernel_assistant.cli.progress import choose_progress
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.session.client import Client
@@ -28,5 +28,6 @@ def confirm_command(what: str, as_json: bool) -> int:
     client = Client(settings)
     job = str(client.submit(task, options)["job"])
     progress = choose_progress(f"job {job}: {task.name}", silent=as_json)
-    result = watch(client, client.attach(job), progress, cancel_on_interrupt=True)
+    with failure_as_json(job, task.name, task.target, as_json=as_json):
+        result = watch(client, client.attach(job), progress, cancel_on_interrupt=True)
     return conclude(result, as_json=as_json)

@@ -83,6 +83,8 @@ def _head(row: JobRow) -> list[str]:
         lines.append(f"{row.task.class_name} was typed into {row.task.session}")
     if row.error:
         lines.append(f"error: {row.error}")
+    if row.next_step:
+        lines.append(f"try: {row.next_step}")
     return [*lines, "", *report(row.result)] if row.result is not None else lines
 
 

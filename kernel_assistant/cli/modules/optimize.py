@@ -9,7 +9,7 @@ import click
 import msgspec
 
 from kernel_assistant.cli.common import json_option, run_options, settings_for
-from kernel_assistant.cli.conclude import conclude
+from kernel_assistant.cli.conclude import conclude, failure_as_json
 from kernel_assistant.cli.modules.inputs import chosen_task, input_options
 from kernel_assistant.cli.modules.optimize_top import optimize_top
 from kernel_assistant.cli.progress import choose_progress
@@ -76,7 +76,8 @@ def optimize_command(
     _say_what_it_is(submitted, silent=as_json)
     stream = client.attach(job)
     progress = choose_progress(f"job {job}: {task.name}", silent=as_json, words=verbose)
-    result = watch(client, stream, progress, cancel_on_interrupt=True)
+    with failure_as_json(job, task.name, task.target, as_json=as_json):
+        result = watch(client, stream, progress, cancel_on_interrupt=True)
     return conclude(result, as_json=as_json, fail_under=fail_under)
 
 

@@ -196,7 +196,7 @@ class JobTable:
             if resumed:
                 self.store.mark_queued(row.id)
         except StoreError as error:
-            self._mark_ended(row.id, JobState.failed, None, error.cause)
+            self._mark_ended(row.id, JobState.failed, None, error.cause, error.next_step)
             raise
         self._jobs[row.id] = job
         if row.device not in self._lanes:
@@ -248,18 +248,20 @@ class JobTable:
 
     def _finish(self, job: QueuedJob, event: JobFinished | JobFailed, state: JobState) -> None:
         result = event.result if isinstance(event, JobFinished) else None
-        error = event.cause if isinstance(event, JobFailed) else ""
-        self._mark_ended(job.row.id, state, result, error)
+        failure = (event.cause, event.next_step) if isinstance(event, JobFailed) else ("", "")
+        self._mark_ended(job.row.id, state, result, *failure)
         # Removed before the last event is sent, so that a client that has seen the event finds the host idle.
         with self._lock:
             self._jobs.pop(job.row.id, None)
         _append_quietly(job.log, event)
 
-    def _mark_ended(self, job: str, state: JobState, result: OptimizeResult | None, error: str) -> None:
+    def _mark_ended(
+        self, job: str, state: JobState, result: OptimizeResult | None, error: str, next_step: str = ""
+    ) -> None:
         """Writes a job's end to the store, later if the disk is full. This host reports the end at once."""
 
         def write() -> None:
-            self.store.mark_ended(job, state, result=result, error=error)
+            self.store.mark_ended(job, state, result=result, error=error, next_step=next_step)
             self._ended.pop(job, None)
 
         self._ended[job] = state
@@ -303,7 +305,8 @@ def _append_quietly(log: EventLog, event: JobFinished | JobFailed) -> None:
 def _final_event(row: JobRow) -> JobFinished | JobFailed:
     if row.result is not None:
         return JobFinished(result=row.result)
-    return JobFailed(cause=row.error or "the job ended without a word", next_step="", exit_code=EXIT_INTERNAL)
+    cause = row.error or "the job ended without a word"
+    return JobFailed(cause=cause, next_step=row.next_step, exit_code=EXIT_INTERNAL)
 
 
 def _failure(error: KernelAssistantError) -> JobFailed:

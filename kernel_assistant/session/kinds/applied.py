@@ -56,7 +56,8 @@ def _in_a_plain_worker(environment: Environment, params: dict[str, Any], ahead: 
     worker = ahead.take(environment.clock.until_limit()) or WorkerClient(environment.worker.python, measuring={})
     try:
         if not worker.hello:
-            worker.start(environment.cancel)
+            environment.clock.check()
+            worker.start(environment.cancel, environment.clock.until_limit())
         with environment.alone():
             environment.clock.check()
             seconds = min(TIME_SECONDS, environment.clock.until_limit())

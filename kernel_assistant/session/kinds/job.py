@@ -182,8 +182,10 @@ class _Run:
         trajectory = self._play() if self._options.candidate is None else self._confirm(self._options.candidate)
         self._keep(lambda: self._services.store.add_trajectory(self._services.job, trajectory))
         candidate, evaluation = best_candidate(trajectory)
-        artifacts = self._write(trajectory, candidate, trajectory.final or evaluation)
-        decision = self._in_file(decide(trajectory, program, self._services.job), artifacts, ahead)
+        decision = decide(trajectory, program, self._services.job)
+        shipped = decision.offer.applicable
+        artifacts = self._write(trajectory, candidate, trajectory.final or evaluation, shipped=shipped)
+        decision = self._in_file(decision, artifacts, ahead)
         clock = self._environment.clock
         free = FreeWinStep(self._environment, min(clock.free, clock.left()), self._emit)
         wanted = (
@@ -317,8 +319,14 @@ class _Run:
             self._emit(Warned(message=f"model_new.py could not be written ({error}); the result stands"))
 
     def _write(
-        self, trajectory: Trajectory | None, candidate: Candidate | None, evaluation: Evaluation | None
+        self,
+        trajectory: Trajectory | None,
+        candidate: Candidate | None,
+        evaluation: Evaluation | None,
+        *,
+        shipped: bool = True,
     ) -> dict[str, str]:
+        """Writes the result's files; the binaries of other architectures where the candidate is to be `shipped`."""
         built = candidate is not None and evaluation is not None and evaluation.correct
         folder = self._services.folder / "result"
         files = result_files(
@@ -329,7 +337,7 @@ class _Run:
             trajectory=trajectory,
             candidate=candidate,
             evaluation=evaluation,
-            binaries=self._environment.binaries(candidate) if built and candidate is not None else {},
+            binaries=self._environment.binaries(candidate, others=shipped) if built and candidate is not None else {},
         )
         self._keep(lambda: write_files(folder, files))
         return {name: str(folder / name) for name in files}

@@ -26,6 +26,7 @@ from ..verifying.verification import ExpectedOutputs, IncorrectOutput, all_finit
 from .arithmetic import counted
 from .by_launch import times_by_launch
 from .calibrate import calibrate
+from .compiled import NotCompiledError, compiled_call
 from .kernel_share import share_of_kernels
 from .load import OtherLoad
 from .repeated_measurement import interval_at
@@ -104,6 +105,8 @@ class Profiler:
         self._marks: Marks | None = None
         self._unfinished = False
         self._callables: dict[str, Callable[..., Any]] = {"eager": task.model}
+        #: Why torch.compile cannot compile the module, "" where it can or was not asked to.
+        self.uncompiled = ""
         self._generator = torch.Generator().manual_seed(random.SystemRandom().randrange(1 << 31))
         self._free = [_leads_with_free(task.graph, name) for name in task.input_names]
         used = {value["name"] for value in task.graph["inputs"]}
@@ -178,18 +181,30 @@ class Profiler:
         )
 
     def prepare(self, which: str) -> None:
-        """Compile, if `which` is "compile", with all cores; nothing is timed."""
-        if which not in self._callables:
-            self._callables[which] = torch.compile(self.task.model)
-            subject = self._subject(which)
-            with torch.no_grad():
-                subject.run(0, 1)
-            subject.release()
+        """Compile, if `which` is "compile", with all cores; nothing is timed. A module that cannot be compiled has
+        `uncompiled` afterwards, and no such baseline."""
+        if which in self._callables or self.uncompiled:
+            return
+        try:
+            compiled_call(self._compile)
+        except NotCompiledError as error:
+            self.uncompiled = str(error)
+            self._callables.pop(which, None)
+
+    def _compile(self) -> None:
+        self._callables["compile"] = torch.compile(self.task.model)
+        subject = self._subject("compile")
+        with torch.no_grad():
+            subject.run(0, 1)
+        subject.release()
 
     def baseline(self, which: str) -> dict[str, Any]:
-        """Median milliseconds a call over a few blocks. `which` is "eager" or "compile"."""
+        """Median milliseconds a call over a few blocks. `which` is "eager" or "compile"; without a time, `failure` says
+        why the module cannot be compiled."""
+        self.prepare(which)
+        if which not in self._callables:
+            return {"failure": self.uncompiled}
         if which not in self._baseline:
-            self.prepare(which)
             subject = self._subject(which)
             with torch.no_grad():
                 subject.run(0, 1)
@@ -327,7 +342,7 @@ class Profiler:
     ) -> dict[str, Any]:
         self.baseline("eager")
         self.baseline("compile")
-        eager, compiled = self._subject("eager"), self._subject("compile")
+        baselines = [self._subject(which) for which in ("compile", "eager") if which in self._callables]
 
         def check(first: int, count: int) -> None:
             after()
@@ -336,29 +351,35 @@ class Profiler:
             self._check(subject, {last, other})
 
         series = until_plausible(
-            lambda repeat: self.compare(subject, compiled, [eager], check, repeat=repeat), odd_growth
+            lambda repeat: self.compare(subject, baselines[0], baselines[1:], check, repeat=repeat), odd_growth
         )
         series = self._with_earlier_rounds(series, measurement)
-        eager.release()
-        compiled.release()
-        mine, theirs, plain = (median(series.seconds(name)) for name in ("candidate", "compile", "eager"))
+        for baseline in baselines:
+            baseline.release()
+        mine, plain = (median(series.seconds(name)) for name in ("candidate", "eager"))
         if self.target == "cuda":
             with self.lock.exclusive():
                 until_plausible(lambda repeat: odd_clocks(subject, mine), str)
-        by_compile, compile_low, compile_high = interval_at(series.ratios("compile", "candidate"), *measurement)
         by_eager, eager_low, eager_high = interval_at(series.ratios("eager", "candidate"), *measurement)
-        self._baseline = {"eager": plain, "compile": theirs}
+        self._baseline = {"eager": plain}
         return {
             "candidate_ms": mine * 1e3,
             "eager_ms": plain * 1e3,
-            "compile_ms": theirs * 1e3,
             "speedup_vs_eager": by_eager,
-            "speedup_vs_compile": by_compile,
             "speedup_vs_eager_ci": [eager_low, eager_high],
-            "speedup_vs_compile_ci": [compile_low, compile_high],
             "noise": relative_spread(series.seconds("candidate")),
             "samples": series.calls,
+            **self._over_compile(series, measurement),
         }
+
+    def _over_compile(self, series: Series, measurement: MeasurementNumber) -> dict[str, Any]:
+        """The figures over torch.compile; empty where it cannot compile the module."""
+        if self.uncompiled:
+            return {}
+        theirs = median(series.seconds("compile"))
+        speedup, low, high = interval_at(series.ratios("compile", "candidate"), *measurement)
+        self._baseline["compile"] = theirs
+        return {"compile_ms": theirs * 1e3, "speedup_vs_compile": speedup, "speedup_vs_compile_ci": [low, high]}
 
     def _with_earlier_rounds(self, series: Series, measurement: MeasurementNumber) -> Series:
         """The series, preceded by the rounds of the candidate's earlier measurements; the first measurement has

@@ -1,0 +1,93 @@
+"""torch.compile as a baseline: in a cache folder of its own, which heals, and with a named failure.
+
+inductor writes a shared object in place, so that a process that is killed meanwhile leaves a part of it, which every
+later program with that cache folder loads and fails with ("file too short"). A worker is killed at the limit of a
+budget or by a cancel; so its folder is not the user's.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
+SUFFIX = "_kernel_assistant"
+#: Modules whose exceptions say that a module cannot be compiled; others are the module's own, or the device's.
+_COMPILERS = ("torch._dynamo", "torch._inductor", "torch._functorch")
+
+
+class NotCompiledError(Exception):
+    """torch.compile cannot compile the module. The message is one line."""
+
+
+def use_own_cache() -> None:
+    """Moves inductor's cache of this process and its children beside the user's. Call it before anything compiles."""
+    folder = os.environ.get(VARIABLE) or os.path.join(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")
+    if not folder.endswith(SUFFIX):
+        os.environ[VARIABLE] = folder + SUFFIX
+
+
+def compiled_call(compile_and_call: Callable[[], None]) -> None:
+    """Runs what compiles, a second time with an empty cache if a file of the cache was broken. Raises NotCompiledError,
+    and what is no failure of the compiler as it is."""
+    try:
+        compile_and_call()
+    except Exception as error:
+        if not _is_compilers(error):
+            raise
+        if not any(isinstance(one, (ImportError, OSError)) for one in _causes(error)):
+            raise NotCompiledError(_line(error)) from error
+        _empty_cache()
+        _again(compile_and_call)
+
+
+def _again(compile_and_call: Callable[[], None]) -> None:
+    try:
+        compile_and_call()
+    except Exception as error:
+        if not _is_compilers(error):
+            raise
+        raise NotCompiledError(_line(error)) from error
+
+
+def _empty_cache() -> None:
+    """Removes the cache folder. What other processes have loaded stays loaded; what they look for is made again."""
+    import torch
+    from torch._inductor.utils import clear_caches
+
+    torch._dynamo.reset()
+    folder = Path(os.environ[VARIABLE])
+    aside = folder.with_name(f"{folder.name}.damaged-{os.getpid()}")
+    try:
+        folder.rename(aside)
+    except OSError:
+        aside = folder
+    shutil.rmtree(aside, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    clear_caches()
+
+
+def _causes(error: BaseException) -> Iterator[BaseException]:
+    """The exception and those behind it, as Python chains them and as torch wraps them."""
+    seen: list[BaseException] = []
+    waiting: list[object] = [error]
+    while waiting:
+        one = waiting.pop()
+        if isinstance(one, BaseException) and one not in seen:
+            seen.append(one)
+            yield one
+            waiting += [one.__cause__, one.__context__, getattr(one, "inner_exception", None)]
+
+
+def _is_compilers(error: Exception) -> bool:
+    if "CUDA error" in str(error) or any(type(one).__name__ == "OutOfMemoryError" for one in _causes(error)):
+        return False
+    return type(error).__module__.startswith(_COMPILERS)
+
+
+def _line(error: Exception) -> str:
+    lines = str(error).strip().splitlines()
+    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__

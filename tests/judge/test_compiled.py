@@ -1,0 +1,60 @@
+"""torch.compile as a baseline: a broken cache heals, a module that it cannot compile is compared with eager alone."""
+
+from __future__ import annotations
+
+import sys
+import threading
+from pathlib import Path
+
+import pytest
+
+from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.events import Warned
+from kernel_assistant.records import Gain
+from kernel_assistant.worker.measuring.compiled import SUFFIX, VARIABLE
+from tests.judge.kernels import environment, numbered
+
+
+def started(folder: Path, **env: str) -> WorkerClient:
+    worker = WorkerClient(sys.executable, log=folder / "log", env={VARIABLE: str(folder / "inductor"), **env})
+    worker.start(threading.Event())
+    return worker
+
+
+def test_a_module_that_torch_compile_cannot_compile_is_measured_against_eager(tmp_path):
+    worker = started(tmp_path, CXX="/bin/false")
+    events = []
+    with environment(worker, tmp_path, events=events) as opened:
+        pid = worker.process.pid
+        assert opened.baseline(compiled=True).compile_ms is None
+        evaluation = opened.confirm(numbered(1)[0], looks=1)
+        assert worker.process.pid == pid, "no failure of the worker"
+    timing = evaluation.timing
+    assert evaluation.correct and timing is not None
+    assert (timing.compile_ms, timing.vs_compile) == (None, Gain.unknown)
+    assert timing.speedup_vs_eager_ci is not None
+    told = [one.message for one in events if isinstance(one, Warned) and "torch.compile cannot compile" in one.message]
+    assert len(told) == 1 and "compared with eager alone" in told[0]
+
+
+@pytest.mark.builds
+def test_a_half_written_file_in_the_cache_heals_and_the_users_cache_is_not_touched(tmp_path):
+    worker = started(tmp_path)
+    with environment(worker, tmp_path) as opened:
+        assert opened.baseline(compiled=True).compile_ms is not None
+    worker.close()
+    own = tmp_path / f"inductor{SUFFIX}"
+    built = list(own.rglob("*.so"))
+    assert built and not list((tmp_path / "inductor").rglob("*.so"))
+    for path in built:
+        path.write_bytes(path.read_bytes()[:100])  # as a process leaves it that is killed while it links
+    for path in own.rglob("*.lock"):
+        path.unlink()
+    worker = started(tmp_path)
+    events = []
+    with environment(worker, tmp_path, events=events) as opened:
+        assert opened.baseline(compiled=True).compile_ms is not None
+    worker.close()
+    assert not [one for one in events if isinstance(one, Warned)]
+    assert all(path.stat().st_size > 1000 for path in own.rglob("*.so"))
+    assert not list(tmp_path.glob("*.damaged-*"))
