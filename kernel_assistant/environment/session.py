@@ -171,7 +171,7 @@ class Environment:
         if self.device.target == "cpu" or not others:
             return {built.name: built.content}
         self.emit(Progress(phase="apply", message="compiling for the other architectures"))
-        others = ship(
+        shipment = ship(
             candidate,
             self.device,
             self.graph.dims,
@@ -179,7 +179,7 @@ class Environment:
             cache_dir=self._cache_dir,
             cancel=self._stopping,
         )
-        return {built.name: built.content, **others.files()}
+        return {built.name: built.content, **shipment.files()}
 
     def build(self, candidate: Candidate) -> Build:
         """Screens and compiles a candidate."""

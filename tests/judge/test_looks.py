@@ -12,7 +12,13 @@ from kernel_assistant.environment.repeated_measurement import MOST_LOOKS, Answer
 from kernel_assistant.events import Progress
 from kernel_assistant.records import Gain, Outcome, Timing
 from kernel_assistant.records.codec import from_builtins
-from kernel_assistant.worker.measuring.repeated_measurement import SPENT, confidence_of, interval_at
+from kernel_assistant.worker.measuring.repeated_measurement import (
+    SPENT,
+    confidence_of,
+    interval_at,
+    is_unclear,
+    until_clear,
+)
 from kernel_assistant.worker.measuring.statistics import CONFIDENCE, paired_interval
 from kernel_assistant.worker.measuring.timing import LEAST_ROUNDS, Round, Series
 
@@ -121,6 +127,32 @@ def test_the_truth_is_in_all_three_intervals_as_often_as_they_say():
         missed += not held
     # 0.1% of 1000 is 1, with a standard deviation of 1.
     assert missed <= 5
+
+
+@pytest.mark.parametrize(
+    ("until", "seconds", "looks"),
+    [(None, 1.0, 1), (float("-inf"), 1.0, 1), (10.0, 1.0, 3), (2.5, 1.0, 2), (10.0, 6.0, 1)],
+)
+def test_series_of_an_edited_file_are_repeated_as_looks_are(until, seconds, looks):
+    """On a clock that each series moves: none begins that would end too late, and all rounds are judged together."""
+    now, begun = [0.0], []
+
+    def measure() -> Series:
+        now[0] += seconds
+        begun.append(now[0])
+        pairs = [(1.0, 1.02), (1.0, 1.1), (1.1, 1.0)] * 6
+        return Series([Round({"applied": mine, "original": theirs}) for mine, theirs in pairs], [], 18)
+
+    series, found = until_clear(measure, "original", "applied", until, lambda: now[0])
+    assert len(begun) == looks and len(series.rounds) == 18 * looks
+    assert found == interval_at(series.ratios("original", "applied"), looks, 1 if until is None else MOST_LOOKS)
+    assert is_unclear(*found)
+
+
+def test_a_clear_series_of_an_edited_file_is_not_repeated():
+    rounds = [Round({"applied": 1.0, "original": 2.0})] * 18
+    series, (estimate, low, _) = until_clear(lambda: Series(rounds, [], 18), "original", "applied", 1e9, lambda: 0.0)
+    assert len(series.rounds) == 18 and estimate == low == 2.0
 
 
 def test_rounds_of_two_looks_are_judged_as_one_series():

@@ -123,8 +123,9 @@ def of_obstacle(obstacle: Obstacle) -> str:
 
 
 def obstacle_rows(result: OptimizeResult) -> list[tuple[str, str]]:
-    """Returns for each obstacle the check that failed, and what to try."""
-    rows = [(("failed check", of_obstacle(one)), ("try", one.next_step)) for one in result.obstacles]
+    """Returns for each obstacle the check that failed, and what to try; without what `verdict` says already."""
+    told = [one for one in result.obstacles if one.check != CONFIRMATION]
+    rows = [(("failed check", of_obstacle(one)), ("try", one.next_step)) for one in told]
     return [row for pair in rows for row in pair if row[1]]
 
 

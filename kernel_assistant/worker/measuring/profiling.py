@@ -342,7 +342,9 @@ class Profiler:
     ) -> dict[str, Any]:
         self.baseline("eager")
         self.baseline("compile")
-        baselines = [self._subject(which) for which in ("compile", "eager") if which in self._callables]
+        baselines: list[TimedSubject] = [
+            self._subject(which) for which in ("compile", "eager") if which in self._callables
+        ]
 
         def check(first: int, count: int) -> None:
             after()
