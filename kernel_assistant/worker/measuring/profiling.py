@@ -342,9 +342,8 @@ class Profiler:
     ) -> dict[str, Any]:
         self.baseline("eager")
         self.baseline("compile")
-        baselines: list[TimedSubject] = [
-            self._subject(which) for which in ("compile", "eager") if which in self._callables
-        ]
+        known = [which for which in ("compile", "eager") if which in self._callables]
+        baselines = [self._subject(which) for which in known]
 
         def check(first: int, count: int) -> None:
             after()
@@ -353,7 +352,7 @@ class Profiler:
             self._check(subject, {last, other})
 
         series = until_plausible(
-            lambda repeat: self.compare(subject, baselines[0], baselines[1:], check, repeat=repeat), odd_growth
+            lambda repeat: self.compare(subject, baselines[0], list(baselines[1:]), check, repeat=repeat), odd_growth
         )
         series = self._with_earlier_rounds(series, measurement)
         for baseline in baselines:
