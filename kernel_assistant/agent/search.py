@@ -65,7 +65,8 @@ class Search:
         self.broken = ""
 
     def run(self) -> StopReason:
-        """Search until there is a reason to stop. Raises Cancelled, WorkerError and DeviceError."""
+        """Search until there is a reason to stop. Raises Cancelled, OutOfTime, WorkerError and DeviceError."""
+        self._clock.check()
         reason = self.policy.supports(self.environment.graph, self.environment.device.target)
         if reason is not None:
             self.unsupported = f"{self.policy.name}: {reason}"
@@ -116,6 +117,7 @@ class Search:
     def _ask(self, view: EpisodeView) -> PolicyAction:
         if self.cancel.is_set():
             raise Cancelled("cancelled")
+        self._clock.check()
         try:
             return self.policy.step(view)
         except PolicyError as error:

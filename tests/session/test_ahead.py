@@ -7,12 +7,15 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
+from kernel_assistant.environment.job_clock import JobClock
 from kernel_assistant.records import InputSource, KernelTask, Workload
-from kernel_assistant.session.kinds.ahead import Ahead
+from kernel_assistant.session.kinds.ahead import Ahead, imported_ahead
 
 #: Counts until a file tells it to stop.
 COUNTS = """
@@ -95,3 +98,22 @@ def test_an_import_that_goes_on_for_too_long_is_ended(tmp_path, ahead):
     assert ahead.take(0.0) is None
     with pytest.raises(ProcessLookupError):
         os.killpg(pid, 0)
+
+
+@pytest.mark.parametrize(("budget", "slow", "begun"), [(10.0, 20.0, False), (1000.0, 1.5, True), (1000.0, 0.1, False)])
+def test_nothing_is_imported_ahead_where_the_search_has_less_time_than_that_takes(tmp_path, budget, slow, begun):
+    """The wait for the interpreter came on top of a budget that was used up already."""
+    opened = SimpleNamespace(
+        worker=SimpleNamespace(python=sys.executable),
+        facts={"import_seconds": slow},
+        clock=JobClock(budget),
+        quiet=nullcontext,
+    )
+    (tmp_path / "go").touch()
+    subject = task(tmp_path, COUNTS.format(folder=str(tmp_path)))
+    with imported_ahead(opened, subject, threading.Event()) as found:
+        worker = found.take(float("inf"))
+        assert (worker is not None) == begun
+        if worker is not None:
+            worker.close()
+    assert opened.quiet is nullcontext

@@ -9,7 +9,7 @@ from pathlib import Path
 import click
 
 from kernel_assistant.cli.common import json_option, open_store, settings_for
-from kernel_assistant.cli.conclude import conclude
+from kernel_assistant.cli.conclude import conclude, failure_as_json
 from kernel_assistant.cli.progress import choose_progress
 from kernel_assistant.cli.remote import attach_there, host_client, host_options, jobs_of
 from kernel_assistant.cli.text import table
@@ -63,8 +63,10 @@ def attach_command(job: str, as_json: bool, verbose: bool, **flags: object) -> i
     client = Client(settings)
     stream = client.attach(job)
     progress = choose_progress(f"job {stream.job}", silent=as_json, words=verbose)
+    task = open_store(settings).job(stream.job).task
     try:
-        result = watch(client, stream, progress, cancel_on_interrupt=False)
+        with failure_as_json(stream.job, task.name, task.target, as_json=as_json):
+            result = watch(client, stream, progress, cancel_on_interrupt=False)
     except KeyboardInterrupt:
         print(f"job {stream.job} goes on; stop it with: kernel-assistant cancel {stream.job}", file=sys.stderr)
         return EXIT_CANCELLED

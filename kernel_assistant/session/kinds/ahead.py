@@ -33,10 +33,11 @@ class Ahead:
         self._worker: WorkerClient | None = None
         self._importing: Future[object] | None = None
 
-    def begin(self, task: KernelTask) -> None:
-        """Starts to import the file of `task` in a thread. Waits for the import of torch, which uses the processor."""
+    def begin(self, task: KernelTask, seconds: float = float("inf")) -> None:
+        """Starts to import the file of `task` in a thread. Waits for the import of torch, which uses the processor, for
+        at most `seconds`."""
         worker = self._worker = WorkerClient(self._python, measuring={})
-        worker.start(self._cancel)
+        worker.start(self._cancel, seconds)
         params = {"task": to_builtins(task)}
         self._importing = self._pool.submit(
             worker.call, "import_file", params, timeout=OPEN_SECONDS, cancel=self._cancel
@@ -76,13 +77,15 @@ class Ahead:
 
 @contextmanager
 def imported_ahead(environment: Environment, task: KernelTask, cancel: threading.Event) -> Iterator[Ahead]:
-    """Imports the file ahead during the block if the judge's import was slow; pauses while `environment` measures."""
+    """Imports the file ahead during the block if the judge's import was slow, and the search has more time than that
+    took; pauses while `environment` measures."""
     ahead = Ahead(environment.worker.python, cancel)
     try:
-        if environment.facts.get("import_seconds", 0.0) >= SLOW_SECONDS:
+        seconds = environment.clock.search_seconds()
+        if SLOW_SECONDS <= environment.facts.get("import_seconds", 0.0) < seconds:
             environment.quiet = ahead.quiet
             with suppress(MissingError, WorkerError):
-                ahead.begin(task)
+                ahead.begin(task, seconds)
         yield ahead
     finally:
         environment.quiet = nullcontext

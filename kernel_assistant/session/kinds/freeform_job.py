@@ -12,7 +12,7 @@ from kernel_assistant.environment.freeform_candidate import ModelCandidate
 from kernel_assistant.environment.repeated_measurement import MOST_LOOKS, RepeatedMeasurement
 from kernel_assistant.errors import InternalError
 from kernel_assistant.events import AnyEvent, CandidateEvaluated
-from kernel_assistant.records import Evaluation, JobOutcome, KernelTask, OptimizeResult, StopReason, Tier
+from kernel_assistant.records import Evaluation, Gain, JobOutcome, KernelTask, OptimizeResult, StopReason, Tier
 from kernel_assistant.session.artifacts import write_result
 from kernel_assistant.session.hosting.jobs import JobServices
 from kernel_assistant.session.kinds.outcome import best_of, confirmed, is_inconclusive, measured_outcome
@@ -61,6 +61,7 @@ def check_freeform(
             evaluation=evaluation,
             binaries={},
         )
+        timing = evaluation.timing if confirmed(evaluation) else None
         return OptimizeResult(
             task=task.name,
             target=task.target,
@@ -71,6 +72,8 @@ def check_freeform(
             seconds=time.monotonic() - started,
             stop_reason=StopReason.finished.value,
             artifacts={"job": services.job, **artifacts},
+            vs_eager=Gain.unknown if timing is None else timing.vs_eager,
+            vs_compile=Gain.unknown if timing is None else timing.vs_compile,
         )
 
 

@@ -54,8 +54,8 @@ from kernel_assistant.session.kinds.freeform_job import check_freeform, checked
 from kernel_assistant.session.kinds.job_policies import JobPolicies
 from kernel_assistant.session.kinds.lines_job import profile_lines
 from kernel_assistant.session.kinds.never_runs import refuse_never_run, warning_of_script
-from kernel_assistant.session.kinds.obstacles import why_none
-from kernel_assistant.session.kinds.outcome import best_candidate, best_of, confirmed, of_candidate
+from kernel_assistant.session.kinds.obstacles import obstacles_of, why_none
+from kernel_assistant.session.kinds.outcome import best_candidate, best_of, confirmed, measured_offer, of_candidate
 from kernel_assistant.store import JobKind, JobOptions
 from kernel_assistant.store.scans import ScanStore
 from kernel_assistant.targets.base import DeviceFacts
@@ -254,13 +254,19 @@ class _Run:
             CandidateEvaluated(turn=0, schedule=candidate.plan.schedule, origin=candidate.origin, evaluation=evaluation)
         )
         return self._result(
-            decision=Decision(checked(evaluation)),
+            decision=self._checked(candidate, evaluation),
             evaluation=evaluation,
             artifacts=self._write(None, candidate, evaluation),
             policy=candidate.origin,
             evaluations=1,
             stop_reason=StopReason.finished,
         )
+
+    def _checked(self, candidate: Candidate, evaluation: Evaluation) -> Decision:
+        """Returns what a check comes to; its file is not timed."""
+        episode = of_candidate(self._task, candidate, evaluation, StopReason.finished, 0.0)
+        offer, over = measured_offer(evaluation)
+        return Decision(checked(evaluation), offer, over, obstacles_of(episode, self._services.job))
 
     def _in_file(self, decision: Decision, artifacts: dict[str, str], ahead: Ahead) -> Decision:
         """Times the edited file if there is something to apply. Adds the files that it writes to `artifacts`."""
