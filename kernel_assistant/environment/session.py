@@ -28,7 +28,7 @@ from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.environment.repeated_measurement import MOST_LOOKS, ONE_MEASUREMENT, RepeatedMeasurement
 from kernel_assistant.environment.screens.screen import screen
 from kernel_assistant.environment.screens.screen_residual import screen_residual
-from kernel_assistant.environment.stage_messages import of_side_effects, open_task, opening_seconds
+from kernel_assistant.environment.stage_messages import StageMessages, of_side_effects, open_task, opening_seconds
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import Cancelled, DeviceError, MissingError, UsageError, WorkerError
 from kernel_assistant.events import AnyEvent, BaselineMeasured, Progress, TaskOpened, Warned
@@ -101,7 +101,7 @@ class Environment:
         self._judge_waited = 0.0
         self._stopping = Stopping(cancel, self._until_limit)
         if not worker.hello:
-            worker.start(cancel)
+            worker.start(cancel, idle=StageMessages(lambda: "start", Path(worker.python).name, emit))
         if known_ceilings(device, cache_dir) is None:
             emit(Progress(phase="open", message="measuring how fast this device is, once for each machine"))
         self.device = with_ceilings(device, worker, cache_dir, cancel)

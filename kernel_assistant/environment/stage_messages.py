@@ -28,6 +28,7 @@ ITS_OWN = (
 )
 #: The worker's stages, as words for messages.
 STAGES = {
+    "start": "started (it imports torch)",
     "import": "imported",
     "init": "built (__init__)",
     "inputs": "given its inputs",

@@ -143,9 +143,15 @@ class WorkerClient:
         reader = threading.Thread(target=_read, args=arguments, name="worker-reader", daemon=True)
         reader.start()
 
-    def start(self, cancel: threading.Event | None = None, seconds: float = START_SECONDS) -> dict[str, Any]:
-        """Waits until the worker answers and returns its versions. Raises MissingError without a suitable torch."""
-        self.hello = self.call("hello", {}, timeout=min(seconds, START_SECONDS), cancel=cancel)
+    def start(
+        self,
+        cancel: threading.Event | None = None,
+        seconds: float = START_SECONDS,
+        idle: Callable[[], None] = lambda: None,
+    ) -> dict[str, Any]:
+        """Waits until the worker answers and returns its versions; `idle` is called repeatedly meanwhile. Raises
+        MissingError without a suitable torch."""
+        self.hello = self.call("hello", {}, timeout=min(seconds, START_SECONDS), cancel=cancel, idle=idle)
         if self.hello["protocol"] != PROTOCOL_VERSION:
             raise WorkerError(f"the worker speaks protocol {self.hello['protocol']}, not {PROTOCOL_VERSION}")
         return self.hello

@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import pytest
 
+from kernel_assistant.cli.conclude import failure_as_json
 from kernel_assistant.cli.report import report
+from kernel_assistant.errors import Cancelled, UsageError
 from kernel_assistant.mcp.jobs import brief
+from kernel_assistant.records import JobOutcome, OptimizeResult, decode
 from tests.common.results import best, result
 
 
@@ -19,3 +22,16 @@ def test_a_gain_is_applied_to_a_file_and_exported_where_there_is_none(session, c
     rows = [line.split() for line in report(gain)]
     assert [command.partition(" ")[0], "kernel-assistant", *command.split()] in rows
     assert brief(gain, "7")["next"] == command
+
+
+def test_a_job_that_fails_prints_a_result_with_what_failed_and_what_to_try(capsys):
+    with pytest.raises(UsageError), failure_as_json("7", "net.py:Net", "cpu", as_json=True):
+        raise UsageError("Net.forward failed at net.py:4: ValueError: no luck", "mend forward")
+    told = decode(capsys.readouterr().out, OptimizeResult)
+    assert (told.outcome, told.job, told.best) == (JobOutcome.failed, 7, None)
+    (obstacle,) = told.obstacles
+    assert (obstacle.check, obstacle.next_step) == ("module", "mend forward") and "net.py:4" in obstacle.message
+    for error, as_json in ((UsageError("no", "yes"), False), (Cancelled("cancelled"), True)):
+        with pytest.raises(type(error)), failure_as_json("7", "net.py:Net", "cpu", as_json=as_json):
+            raise error
+    assert capsys.readouterr().out == ""

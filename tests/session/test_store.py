@@ -33,6 +33,7 @@ from kernel_assistant.records import (
 from kernel_assistant.records.candidate import BufferSpec
 from kernel_assistant.session.hosting.event_log import EventLog, log_path
 from kernel_assistant.store import JobKind, JobOptions, JobState, Store
+from kernel_assistant.store.database import MIGRATIONS
 from tests.common.results import accuracy_of
 from tests.common.results import result as finished
 
@@ -236,6 +237,23 @@ def test_a_store_that_is_open_follows_when_the_file_is_moved(tmp_path, store):
     assert store.jobs() == []
     store.add_job(task(), JobOptions(), "cpu:0")
     assert len(Store(tmp_path).jobs()) == 1
+
+
+def test_what_to_try_is_kept_with_a_failure_also_in_a_store_of_an_earlier_version(tmp_path):
+    connection = sqlite3.connect(tmp_path / "store.sqlite")
+    for change in MIGRATIONS[:5]:
+        connection.executescript(change)
+    connection.execute("PRAGMA user_version = 5")
+    connection.close()
+    store = Store(tmp_path)
+    row = store.add_job(task(), JobOptions(), "cpu:0")
+    assert row.next_step == ""
+    store.mark_ended(row.id, JobState.failed, error="forward raises", next_step="mend it")
+    failed = store.job(row.id)
+    assert (failed.error, failed.next_step) == ("forward raises", "mend it")
+    assert failed.summary()["next_step"] == "mend it"
+    store.mark_queued(row.id)
+    assert (store.job(row.id).error, store.job(row.id).next_step) == ("", "")
 
 
 def test_a_newer_schema_is_refused(tmp_path):
