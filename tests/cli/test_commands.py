@@ -39,7 +39,11 @@ def test_failures_of_the_job_keep_their_exit_code(run, tiny, module):
     assert missing.returncode == 3
     assert missing.stderr.endswith("error: no compiler\nnext: install one\n")
     bug = run("optimize", module("bug"), "--json")
-    assert bug.returncode == 4 and bug.stdout == ""
+    told = decode(bug.stdout, OptimizeResult)
+    assert (bug.returncode, told.outcome, told.obstacles[0].check) == (4, JobOutcome.failed, "judge")
+    assert told.obstacles[0].next_step.startswith("report this") and "by design" in told.obstacles[0].message
+    shown = run("show", "last")
+    assert "error: internal ZeroDivisionError: by design\ntry: report this" in shown.stdout
     assert bug.stderr.startswith("error: internal ZeroDivisionError: by design\nnext: ")
 
 
