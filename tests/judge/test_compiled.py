@@ -11,7 +11,7 @@ import pytest
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.events import Warned
 from kernel_assistant.records import Gain
-from kernel_assistant.worker.measuring.compiled import SUFFIX, VARIABLE
+from kernel_assistant.worker.measuring.compiled import SUFFIX, VARIABLE, NotCompiledError, compiled_call
 from tests.judge.kernels import environment, numbered
 
 
@@ -58,3 +58,34 @@ def test_a_half_written_file_in_the_cache_heals_and_the_users_cache_is_not_touch
     assert not [one for one in events if isinstance(one, Warned)]
     assert all(path.stat().st_size > 1000 for path in own.rglob("*.so"))
     assert not list(tmp_path.glob("*.damaged-*"))
+
+
+def _compilers(cause: Exception) -> Exception:
+    """An exception as inductor raises it, with its cause inside."""
+    from torch._inductor.exc import InductorError
+
+    return InductorError(cause, None)
+
+
+def test_only_failures_of_the_compiler_are_called_that_and_only_a_broken_cache_is_emptied(tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
+    kept = tmp_path / "cache" / "kept"
+    for raised, wanted, emptied in (
+        (ValueError("the module's own"), ValueError, False),
+        (_compilers(RuntimeError("CUDA error: device-side assert triggered")), Exception, False),
+        (_compilers(RuntimeError("no such operator")), NotCompiledError, False),
+        (_compilers(ImportError("kernels.so: file too short")), NotCompiledError, True),
+    ):
+        kept.parent.mkdir(exist_ok=True)
+        kept.touch()
+        tries = []
+
+        def fails(raised=raised, tries=tries):
+            tries.append(raised)
+            raise raised
+
+        with pytest.raises(wanted) as found:
+            compiled_call(fails)
+        assert isinstance(found.value, NotCompiledError) == (wanted is NotCompiledError)
+        assert (len(tries), kept.exists()) == ((2, False) if emptied else (1, True))
+        assert not list(tmp_path.glob("*.damaged-*"))
