@@ -65,6 +65,33 @@ def failure_as_json(job: str, task: str, target: str, *, as_json: bool) -> Itera
         raise
 
 
+@contextmanager
+def failure_as_json(job: str, task: str, target: str, *, as_json: bool) -> Iterator[None]:
+    """Prints the failure of a job as the result that it has none of, with what to try. The exception goes on: it says
+    the same on stderr, and has the exit code."""
+    try:
+        yield
+    except Cancelled:
+        raise
+    except KernelAssistantError as error:
+        if as_json:
+            failed = OptimizeResult(
+                task=task,
+                target=target,
+                device="",
+                outcome=JobOutcome.failed,
+                best=None,
+                evaluations=0,
+                seconds=0.0,
+                stop_reason=JobOutcome.failed.value,
+                artifacts={"job": job},
+                why=error.cause,
+                obstacles=(of_error(error),),
+            )
+            print(encode(msgspec.structs.replace(failed, job=_number(failed))).decode(), flush=True)
+        raise
+
+
 def _number(result: OptimizeResult) -> int | None:
     job = result.artifacts.get("job", "")
     return int(job) if job.isdigit() else None
