@@ -51,5 +51,5 @@ def served_answer(found: ClassOfScan, gain: ClassGain) -> dict[str, Any]:
         "calls": gain.row.calls,
         "served_calls": gain.served_calls,
         "configurations": [as_document(part) for part in gain.parts],
-        "apply": f"{found.scan.id}:{gain.row.key}",
+        "apply": found.scan.spec(gain.row),
     }

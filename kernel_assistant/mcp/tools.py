@@ -235,15 +235,15 @@ def _apply(wanted: given.ApplyArguments) -> Answer:
     store = Store(settings.state_dir)
     chosen = jobs_to_apply(store, str(wanted.what), settings, force=wanted.force)
     into = Path(wanted.into) if wanted.into else None
-    results, warnings = apply_jobs(store, chosen, dry_run=wanted.dry_run, force=wanted.force, into=into)
-    applied = results[-1]
+    done, warnings = apply_jobs(store, chosen, dry_run=wanted.dry_run, force=wanted.force, into=into)
+    applied = done[-1].result
     return {
-        "job": chosen.rows[-1].id,
-        "jobs": [row.id for row in chosen.rows],
+        "job": done[-1].row.id,
+        "jobs": [one.row.id for one in done],
         "path": str(applied.source),
         "class": applied.class_name,
         "package": str(applied.package),
-        "diff": results[0].diff,
+        "diff": done[0].result.diff,
         "import_line": applied.import_line,
         "warnings": warnings,
         "dry_run": wanted.dry_run,

@@ -68,10 +68,10 @@ class RecordedClass(Record, frozen=True, kw_only=True):
 
 class Recording(Record, frozen=True, kw_only=True):
     """One process of a program. `startup_seconds` end with the first call of a module, `calls_seconds` go from there to
-    the end of the last call, and `loop_seconds` (0 without a loop) to the same end from the second outermost call of
-    the class `loop`, the first of `rounds`; the last two without the recorder's own time. The part that counts is the
-    loop's, else that of all calls. `compiled` are the classes `FILE:CLASS` that ran inside torch.compile, `scripted`
-    those inside torch.jit.script."""
+    the end of the last call, and `loop_seconds` (0 without a loop) to the same end from the second outermost call of an
+    instance of the class `loop`, the first of `rounds`; the last two without the recorder's own time. The part that
+    counts is the loop's, else that of all calls. `compiled` are the classes `FILE:CLASS` that ran inside torch.compile,
+    `scripted` those inside torch.jit.script."""
 
     version: int
     pid: int
@@ -229,3 +229,8 @@ class Scan(Record, frozen=True, kw_only=True):
     def counted_seconds(self) -> float:
         """The seconds that shares and gains are of: those of the loop, else those from the first call to the last."""
         return max(self.loop_seconds or self.calls_seconds, 1e-9)
+
+    def spec(self, row: ScannedClass) -> str:
+        """What commands call a class: `3:Norm`, with its module if two classes have the name."""
+        alone = sum(one.name == row.name for one in self.classes) == 1
+        return f"{self.id}:{row.name if alone else row.key}"

@@ -43,18 +43,35 @@ def jobs_to_apply(store: Store, what: str, settings: Settings, *, force: bool = 
     return ChosenJobs(rows or (row,), notes)
 
 
+@dataclass(frozen=True)
+class AppliedJob:
+    """What was done for one job."""
+
+    row: JobRow
+    result: ApplyResult
+
+
 def apply_jobs(
     store: Store, chosen: ChosenJobs, *, dry_run: bool, force: bool = False, into: Path | None = None
-) -> tuple[list[ApplyResult], list[str]]:
-    """Applies the jobs one after another. Returns what was done, and warnings. Raises UsageError as `apply_one` does;
-    what was applied before stays."""
-    results, warnings = [], list(chosen.notes)
+) -> tuple[list[AppliedJob], list[str]]:
+    """Applies the jobs one after another. Returns what was done, at least for one, and warnings: of several jobs, one
+    that cannot be applied does not stop the others. Raises UsageError as `apply_one` does if no job can be applied."""
+    applied: list[AppliedJob] = []
+    warnings, refused = list(chosen.notes), None
     for row in chosen.rows:
-        result, said = apply_one(store, row, dry_run=dry_run, force=force, into=into)
-        results.append(result)
-        warnings += said if len(chosen.rows) == 1 else [f"job {row.id}: {one}" for one in said]
-    left = left_to_original(store, chosen.rows)
-    return results, [*warnings, *([left] if left else [])]
+        head = f"job {row.id}: " if len(chosen.rows) > 1 else ""
+        try:
+            result, said = apply_one(store, row, dry_run=dry_run, force=force, into=into)
+        except UsageError as error:
+            refused = error
+            warnings.append(f"{head}not applied: {error.cause}")
+            continue
+        applied.append(AppliedJob(row, result))
+        warnings += [f"{head}{one}" for one in said]
+    if not applied:
+        raise refused or UsageError("there is nothing to apply", "kernel-assistant optimize FILE:CLASS")
+    left = left_to_original(store, [one.row for one in applied])
+    return applied, [*warnings, *([left] if left else [])]
 
 
 def _of_class(store: Store, scan: str, name: str, settings: Settings, *, force: bool) -> tuple[JobRow, ...]:

@@ -33,7 +33,7 @@ def left_to_original(store: Store, rows: Iterable[JobRow]) -> str:
         return ""
     calls = sum(one.calls for one in missing)
     share = f", {calls} of {found.row.calls} calls" if calls else ""
-    spec = f"{found.scan.id}:{found.row.key}"
+    spec = found.scan.spec(found.row)
     return (
         f"{len(missing)} of {len(found.row.configurations)} configurations of {found.row.name} in scan {found.scan.id} "
         f"have no applied job{share}: kernel-assistant optimize --scan {spec}, then apply {spec}"

@@ -14,7 +14,7 @@ from kernel_assistant.records import decode
 from kernel_assistant.records.scan import Recording
 from kernel_assistant.session.scanning.ranking import RooflineBandwidth, amdahl, rank
 from kernel_assistant.worker.recording.recorder import Recorder
-from kernel_assistant.worker.recording.rounds import LOOP
+from kernel_assistant.worker.recording.rounds import LOOP, MOST
 
 
 class Watched(nn.Module):
@@ -133,6 +133,21 @@ def test_the_first_step_of_training_does_not_count(tmp_path):
     assert recording.rounds == 4 and calls_of(recording, recording.loop) == (5, 4)
     rows = rank(recording, RooflineBandwidth())
     assert rows and all(list(row.unserved_seconds) == ["gradient"] and row.saved_seconds < 1e-9 for row in rows)
+
+
+def test_layers_that_a_program_calls_itself_make_rounds_of_all_of_them(tmp_path):
+    """No call of the first round counts, though the class is called again and again in it."""
+    Watched.recorder = Recorder(str(tmp_path), 0.0)
+    layers, x = [Decoder() for _ in range(3 * MOST // 2)], torch.ones(8, 4)
+    with torch.no_grad():
+        for _ in range(4):
+            for layer in layers:
+                layer(x)
+    Watched.recorder.end("exit")
+    recording = decode((tmp_path / "recording.json").read_bytes(), Recording)
+    total, counted = calls_of(recording, "Decoder")
+    assert (recording.loop, recording.rounds, total) == ("Decoder", 3, 4 * len(layers))
+    assert 2 * len(layers) < counted <= 3 * len(layers)
 
 
 def test_a_program_without_a_loop_counts_as_a_whole(tmp_path):

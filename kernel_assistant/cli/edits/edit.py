@@ -53,17 +53,18 @@ def apply_command(what: str, dry_run: bool, force: bool, into: Path | None, comp
     settings = settings_for(None)
     store = open_store(settings)
     chosen = jobs_to_apply(store, what, settings, force=force)
-    results, warnings = apply_jobs(store, chosen, dry_run=dry_run, force=force, into=into)
+    done, warnings = apply_jobs(store, chosen, dry_run=dry_run, force=force, into=into)
+    results, rows = [one.result for one in done], [one.row for one in done]
     applied = results[-1]
-    for warning in dict.fromkeys([*warnings, *filter(None, map(cannot_run_here, chosen.rows))]):
+    for warning in dict.fromkeys([*warnings, *filter(None, map(cannot_run_here, rows))]):
         say_warning(warning)
     if as_json:
-        print(json.dumps(_applied(results, [row.id for row in chosen.rows], dry_run)))
+        print(json.dumps(_applied(results, [row.id for row in rows], dry_run)))
         return EXIT_OK
     print(_coloured(results[0].diff), end="")
     verb = "would be" if dry_run else "is"
     package = f"{applied.package.name}/ ({len(applied.files)} files)"
-    several = f", jobs {', '.join(row.id for row in chosen.rows)}" if len(results) > 1 else ""
+    several = f", jobs {', '.join(row.id for row in rows)}" if len(results) > 1 else ""
     print(f"{applied.class_name} in {applied.source} {verb} served by {package}{several}")
     if applied.import_line:
         print(f"add this line to your program: {applied.import_line}")
@@ -71,7 +72,7 @@ def apply_command(what: str, dry_run: bool, force: bool, into: Path | None, comp
         print(f"commit {applied.package.name}/ together with the file: without it the kernels are not there")
         print(f"take it back with: kernel-assistant undo {_named(applied)}")
         print(_conditions(applied))
-        scan = scan_of(chosen.rows[-1].task, settings)
+        scan = scan_of(rows[-1].task, settings)
         if scan is not None and not compare:
             print(f"time the program without and with kernels: kernel-assistant compare {scan.id}")
         if compare:

@@ -64,16 +64,12 @@ def _report(scan: Scan, gain: ClassGain) -> list[str]:
         if part.result is not None and is_unconfirmed(part.result)
     ]
     if gain.served_calls or any(part.applicable for part in gain.parts):
-        lines += [f"apply   kernel-assistant apply {scan.id}:{_name(scan, gain)}", _MEASURE]
+        lines += [f"apply   kernel-assistant apply {scan.spec(gain.row)}", _MEASURE]
     return lines
 
 
 #: The step after applying.
 _MEASURE = "then    kernel-assistant compare measures the program with and without kernels"
-
-
-def _name(scan: Scan, gain: ClassGain) -> str:
-    return gain.row.name if sum(one.name == gain.row.name for one in scan.classes) == 1 else gain.row.key
 
 
 def served(gain: ClassGain) -> str:

@@ -43,7 +43,7 @@ def _report(scan: Scan, gains: list[ClassGain]) -> list[str]:
     whole = sum(gain.saved_seconds for gain in gains)
     left = milliseconds((scan.counted_seconds - whole) * 1e3)
     faster = f"{milliseconds(scan.counted_seconds * 1e3)} → {left}, {times(program_speedup(scan, gains))} as fast"
-    applied = [f"apply   kernel-assistant apply {scan.id}:{gain.row.key}" for gain in gains if gain.saved_seconds]
+    applied = [f"apply   kernel-assistant apply {scan.spec(gain.row)}" for gain in gains if gain.saved_seconds]
     return [
         *table(("class", "job", "outcome", "eager", "of the program", "calls served"), rows),
         "",

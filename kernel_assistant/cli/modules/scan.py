@@ -163,8 +163,7 @@ def _next(scan: Scan) -> list[str]:
     row = next((row for row in scan.classes if row.folder and not row.problem and row.saved_seconds > 0), None)
     if row is None:
         return []
-    alone = sum(one.name == row.name for one in scan.classes) == 1
-    return [f"next: kernel-assistant optimize --scan {scan.id}:{row.name if alone else row.key}"]
+    return [f"next: kernel-assistant optimize --scan {scan.spec(row)}"]
 
 
 def _time(seconds: float) -> str:

@@ -117,8 +117,7 @@ class ObservedConfiguration:
 
 @dataclass
 class ObservedClass:
-    """One class, with its times in each phase of the program (`rounds.py`). `outermost` counts the calls outside of
-    all modules; `looped_from` is the phase that began with the second of them, 0 without."""
+    """One class, with its times in each phase of the program (`rounds.py`)."""
 
     number: int
     cls: type
@@ -127,9 +126,6 @@ class ObservedClass:
     is_container: bool
     is_product: bool
     calls: int = 0
-    outermost: int = 0
-    outermost_seconds: float = 0.0
-    looped_from: int = 0
     phases: dict[int, ClassTimes] = field(default_factory=dict)
     callers: dict[str, int] = field(default_factory=dict)
     configurations: dict[Key, ObservedConfiguration] = field(default_factory=dict)

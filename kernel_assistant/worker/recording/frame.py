@@ -7,6 +7,7 @@ from typing import Any
 import torch
 
 from .classes import ObservedClass, ObservedConfiguration, ObservedSignature
+from .rounds import OutermostCalls
 
 
 class CallFrame:
@@ -22,6 +23,7 @@ class CallFrame:
         "first",
         "inside",
         "module",
+        "outermost",
         "overhead",
         "phase",
         "signature",
@@ -33,6 +35,7 @@ class CallFrame:
         self.module, self.cls, self.above = module, cls, above
         self.began = self.overhead = 0.0
         self.begun: Any = None
+        self.outermost: OutermostCalls | None = None
         self.phase: int = 0 if above is None else above.phase
         self.compiled = False
         self.first = False

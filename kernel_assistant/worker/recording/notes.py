@@ -16,6 +16,7 @@ def call_note(frame: CallFrame, lock: threading.RLock) -> Note:
     called = None if frame.signature is None else frame.signature.at(phase)
     inclusive, unserved, first = not frame.inside, frame.unserved, frame.first
     above_unserved = "" if above is None else above.unserved
+    outermost = frame.outermost
 
     def note(seconds: float) -> None:
         with lock:
@@ -30,8 +31,8 @@ def call_note(frame: CallFrame, lock: threading.RLock) -> Note:
                 parent.own -= seconds
                 parent.share -= seconds
                 parent.leave(above_unserved, -seconds)
-            else:
-                cls.outermost_seconds += seconds
+            if outermost is not None:
+                outermost.seconds += seconds
             if called is not None:
                 called.seconds += seconds
 
@@ -49,7 +50,8 @@ def gap_note(around: list[CallFrame], lock: threading.RLock) -> Note:
             inside.own -= seconds
             inside.share -= seconds
             inside.leave(inner.unserved, -seconds)
-            outer.cls.outermost_seconds -= seconds if outer.above is None else 0.0
+            if outer.outermost is not None:
+                outer.outermost.seconds -= seconds
             for frame in around:
                 times = frame.cls.at(frame.phase)
                 times.inclusive -= 0.0 if frame.inside else seconds

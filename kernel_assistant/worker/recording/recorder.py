@@ -148,7 +148,9 @@ class Recorder:
         return frame
 
     def _begin_round(self, frame: CallFrame) -> None:
-        frame.phase = self.rounds.enter(frame.cls, self._thread.arrived, self.overhead, cuda=bool(frame.begun))
+        arrived, cuda = self._thread.arrived, bool(frame.begun)
+        frame.outermost = self.rounds.enter(frame.module, arrived, self.overhead, cuda=cuda)
+        frame.phase = self.rounds.phase
 
     def _class(self, kind: type) -> ObservedClass:
         cls = self.classes.get(kind)

@@ -11,7 +11,6 @@ import torch
 
 from .classes import ObservedClass, ObservedConfiguration, ObservedSignature, is_installed
 from .clock import now
-from .rounds import loop_of
 from .samples import folder_name, write_file
 
 if TYPE_CHECKING:
@@ -24,7 +23,7 @@ def write(recorder: Recorder) -> None:
     """Replace the file with the current state. Seconds of classes are those of the loop without its first round; those
     of all calls where there is no loop."""
     classes = [cls for cls in list(recorder.classes.values()) if cls.calls]
-    rounds, loop = recorder.rounds, loop_of(classes)
+    rounds, loop = recorder.rounds, recorder.rounds.loop
     phase = loop.looped_from if loop else 0
     document = {
         "version": 1,
@@ -40,8 +39,8 @@ def write(recorder: Recorder) -> None:
         "startup_seconds": rounds.starts[0].moment - recorder.began if rounds.starts else 0.0,
         "calls_seconds": rounds.span(0),
         "loop_seconds": rounds.span(phase) if loop else 0.0,
-        "loop": loop.cls.__name__ if loop else "",
-        "rounds": loop.outermost - 1 if loop else 0,
+        "loop": loop.name if loop else "",
+        "rounds": loop.calls - 1 if loop else 0,
         "overhead_seconds": recorder.overhead,
         "calls": recorder.calls,
         "ended": recorder.ended,

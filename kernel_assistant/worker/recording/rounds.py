@@ -1,22 +1,31 @@
 """Finds the loop of a program and the moment at which its second round begins.
 
-A program's phases begin with its first call of a module and with the second outermost call of each class. Times are
+A program's phases begin with its first call of a module and with the second outermost call of each instance. Times are
 counted for each phase, so that the warm-up before a loop's second round can be left out once the loop is known.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from .classes import ObservedClass
 from .clock import CallClock
+from .constructors import ByIdentity
 
-#: Outermost calls of one class that make a loop.
+#: Outermost calls of one instance that make a loop.
 LOOP = 3
-#: Most phases that are told apart; further classes begin none.
+#: Most phases that are told apart. The second call of a further instance counts for the last one.
 MOST = 16
+
+
+@dataclass
+class OutermostCalls:
+    """The calls of one instance outside of all modules. `looped_from` is the phase of the second one, 0 without."""
+
+    name: str
+    calls: int = 0
+    seconds: float = 0.0
+    looped_from: int = 0
 
 
 @dataclass(frozen=True)
@@ -33,18 +42,36 @@ class Rounds:
 
     def __init__(self, clock: CallClock) -> None:
         self.starts: list[PhaseStart] = []
+        self._instances: list[OutermostCalls] = []
+        self._known = ByIdentity()
         self._clock = clock
         self._last = 0.0
         self._overhead = 0.0
 
-    def enter(self, cls: ObservedClass, moment: float, overhead: float, *, cuda: bool) -> int:
-        """Count an outermost call that came at `moment`, and return its phase. `overhead` is the recorder's own time
-        until then."""
-        cls.outermost += 1
-        if not self.starts or (cls.outermost == 2 and len(self.starts) < MOST):
-            cls.looped_from = len(self.starts)
-            self.starts.append(PhaseStart(moment, overhead, self._clock.mark(cuda)))
+    @property
+    def phase(self) -> int:
         return len(self.starts) - 1
+
+    @property
+    def loop(self) -> OutermostCalls | None:
+        """The instance whose outermost calls took most time, if they are enough for a loop."""
+        longest = max(self._instances, key=lambda one: one.seconds, default=None)
+        return longest if longest is not None and longest.calls >= LOOP else None
+
+    def enter(self, module: Any, moment: float, overhead: float, *, cuda: bool) -> OutermostCalls:
+        """Count an outermost call that came at `moment`; it is in the current `phase`. `overhead` is the recorder's own
+        time until then."""
+        calls: OutermostCalls | None = self._known.get(module)
+        if calls is None:
+            calls = OutermostCalls(type(module).__name__)
+            self._known.put(module, calls)
+            self._instances.append(calls)
+        calls.calls += 1
+        if not self.starts or (calls.calls == 2 and len(self.starts) < MOST):
+            self.starts.append(PhaseStart(moment, overhead, self._clock.mark(cuda)))
+        if calls.calls == 2:
+            calls.looped_from = self.phase
+        return calls
 
     def leave(self, moment: float, overhead: float) -> None:
         self._last, self._overhead = moment, overhead
@@ -57,10 +84,3 @@ class Rounds:
         start = self.starts[phase]
         seconds = max(self._last - start.moment, self._clock.since(start.event))
         return max(seconds - (self._overhead - start.overhead), 0.0)
-
-
-def loop_of(classes: Iterable[ObservedClass]) -> ObservedClass | None:
-    """The class whose outermost calls took most time, if they are enough for a loop; its `looped_from` is the phase
-    that began with the second round."""
-    longest = max(classes, key=lambda cls: cls.outermost_seconds, default=None)
-    return longest if longest is not None and longest.outermost >= LOOP and longest.looped_from > 0 else None
