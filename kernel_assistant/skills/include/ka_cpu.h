@@ -253,6 +253,18 @@ template <> struct ka_tree<1> {
   template <class T, class F> KA_FN T fold(T* lane, F) { return lane[0]; }
 };
 template <int N, class T> KA_FN T ka_fold_sum(T* lane) { return ka_tree<N>::fold(lane, [](T a, T b) { return a + b; }); }
+// The last sixteen in double: their sums are so large that rounding them would be the greatest error of all.
+template <int N> KA_FN double ka_fold_sum(float* lane) {
+  constexpr int last = N < 16 ? N : 16;
+  for (int n = N / 2; n >= last; n /= 2) {
+#pragma omp simd
+    for (int i = 0; i < n; ++i) lane[i] += lane[i + n];
+  }
+  double wide[last];
+#pragma omp simd
+  for (int i = 0; i < last; ++i) wide[i] = lane[i];
+  return ka_tree<last>::fold(wide, [](double a, double b) { return a + b; });
+}
 template <int N, class T> KA_FN T ka_fold_max(T* lane) { return ka_tree<N>::fold(lane, [](T a, T b) { return ka_max(a, b); }); }
 template <int N, class T> KA_FN T ka_fold_min(T* lane) { return ka_tree<N>::fold(lane, [](T a, T b) { return ka_min(a, b); }); }
 // Products of many lanes leave the range of float sooner than of double.

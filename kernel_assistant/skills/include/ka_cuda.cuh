@@ -191,14 +191,35 @@ struct ka_prod { template <class T> KA_FN T join(T a, T b) { return a * b; } };
 struct ka_top { template <class T> KA_FN T join(T a, T b) { return ka_max(a, b); } };
 struct ka_bottom { template <class T> KA_FN T join(T a, T b) { return ka_min(a, b); } };
 
+// Sums of many numbers: `sum` is added to `total`, and what rounding leaves out of it to `rest` (Knuth, The Art of Computer
+// Programming 2, 4.2.2); it begins anew. ka_kept: the whole sum. What is infinite has no rest.
+KA_FN void ka_keep(float& sum, float& total, float& rest) {
+  const float both = total + sum, back = both - total;
+  rest += (total - (both - back)) + (sum - back);
+  total = both;
+  sum = 0;
+}
+KA_FN void ka_kept(float& sum, float total, float rest) {
+  const float whole = total + (rest + sum);
+  sum = whole == whole ? whole : total + sum;
+}
+template <int V> KA_FN void ka_keep(float (&sum)[V], float (&total)[V], float (&rest)[V]) {
+#pragma unroll
+  for (int k = 0; k < V; ++k) ka_keep(sum[k], total[k], rest[k]);
+}
+template <int V> KA_FN void ka_kept(float (&sum)[V], float (&total)[V], float (&rest)[V]) {
+#pragma unroll
+  for (int k = 0; k < V; ++k) ka_kept(sum[k], total[k], rest[k]);
+}
+
 // Count, mean and Σ(x - mean)², joined by Chan's formula; elements are added relative to the thread's first.
 template <class T> struct ka_moments {
   T count, mean, m2;
   KA_FN ka_moments none() { return {T(0), T(0), T(0)}; }
 };
 template <class T> struct ka_moments_of {
-  T shift, count, s1, s2;
-  __device__ __forceinline__ ka_moments_of() : shift(0), count(0), s1(0), s2(0) {}
+  T shift, count, s1, s2, t1, c1, t2, c2;
+  __device__ __forceinline__ ka_moments_of() : shift(0), count(0), s1(0), s2(0), t1(0), c1(0), t2(0), c2(0) {}
   __device__ __forceinline__ void add(T x) {
     shift = count == T(0) ? x : shift;
     count += T(1);
@@ -207,9 +228,15 @@ template <class T> struct ka_moments_of {
   }
   __device__ __forceinline__ ka_moments<T> done() const {
     if (count == T(0)) return {T(0), T(0), T(0)};
-    return {count, shift + s1 / count, s2 - s1 * s1 / count};
+    const T first = t1 + (c1 + s1), second = t2 + (c2 + s2);
+    return {count, shift + first / count, second - first * first / count};
   }
 };
+KA_FN void ka_keep(ka_moments_of<float>& of) { ka_keep(of.s1, of.t1, of.c1), ka_keep(of.s2, of.t2, of.c2); }
+template <int V> KA_FN void ka_keep(ka_moments_of<float> (&of)[V]) {
+#pragma unroll
+  for (int k = 0; k < V; ++k) ka_keep(of[k]);
+}
 struct ka_chan {
   template <class T> KA_FN ka_moments<T> join(ka_moments<T> a, ka_moments<T> b) {
     const T count = a.count + b.count, share = count == T(0) ? T(0) : b.count / count, delta = b.mean - a.mean;
@@ -227,8 +254,10 @@ template <class T> struct ka_exponents {
     if (high == T(-INFINITY)) return;
     if (!(high == top)) total *= ka_exp(top - high);
     top = high;
+    T sum = T(0);
 #pragma unroll
-    for (int k = 0; k < V; ++k) total += ka_exp(x[k] - high);
+    for (int k = 0; k < V; ++k) sum += ka_exp(x[k] - high);
+    total += sum;
   }
 };
 struct ka_rescale {

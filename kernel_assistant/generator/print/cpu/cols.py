@@ -19,7 +19,7 @@ from kernel_assistant.generator.print.cpu.common import (
 from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element
 
 #: Rows that are summed in the working type before they are added to the total.
-BLOCK = 64
+BLOCK = 32
 
 
 def emit_cols(nest: LoopNest, schedule: Schedule) -> KernelSource:

@@ -12,7 +12,13 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import size_text
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import Pass, Passes, nothing, plan_passes
-from kernel_assistant.generator.print.cuda.common import PassReductions, pointers, store_scope, write_scope
+from kernel_assistant.generator.print.cuda.common import (
+    PassReductions,
+    many_additions,
+    pointers,
+    store_scope,
+    write_scope,
+)
 from kernel_assistant.generator.print.cuda.group import index_type, make_layout
 from kernel_assistant.generator.print.cuda.partial import join_parts, leave, left_buffers
 from kernel_assistant.generator.print.cuda.rows import shift_text
@@ -68,7 +74,7 @@ class _BlocksPerRow:
         body = StatementWriter(unit, self.nest)
         for number, part in enumerate(self.plan.passes):
             write_scope(body, part.scope)
-            reducing = PassReductions(self.nest, part, joint=True)
+            reducing = PassReductions(self.nest, part, joint=True, many=many_additions(self.share, self.block))
             reducing.declare(unit)
             self.sweep.write(body, part, reducing, first=number == 0)
             reducing.finish(body, self.block, 1)

@@ -12,7 +12,15 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import size_text
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import Pass, Passes, nothing, plan_passes, read_elsewhere
-from kernel_assistant.generator.print.cuda.common import OPERATOR, STEP, PassReductions, identity, is_kept, pointers
+from kernel_assistant.generator.print.cuda.common import (
+    OPERATOR,
+    STEP,
+    PassReductions,
+    identity,
+    is_kept,
+    many_additions,
+    pointers,
+)
 from kernel_assistant.generator.print.cuda.group import VectorLayout, VectorWriter, make_layout
 from kernel_assistant.generator.print.cuda.transposed import TransposedVectorWriter, TransposePlan
 from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined
@@ -129,6 +137,8 @@ class ColumnWriter:
             unit.add(f"{reduce.ctype} r{reducing.number(reduce)}[{self.vec}];")
             unit.add("#pragma unroll")
             unit.add(f"for (int k = 0; k < {self.vec}; ++k) r{reducing.number(reduce)}[k] = {identity(reduce)};")
+        for number in reducing.sums:
+            unit.add(f"float total_r{number}[{self.vec}] = {{}}, rest_r{number}[{self.vec}] = {{}};")
         for _, x, _, reduce in reducing.pairs:
             unit.add(f"ka_moments_of<{x.ctype}> j{reducing.number(reduce)}[{self.vec}];")
         turned = bool(self.turning.loads(part) or self.turning.stores(part))
@@ -151,6 +161,7 @@ class ColumnWriter:
         self._rows(unit, unroll)
         self._vector(body, part, "[u]", loading=False)
         unit.close()
+        reducing.keep(unit)
         unit.close()
         unit.open(f"for (; base < {end}; base += {self.ty})")
         unit.add("const int64_t r = base;")
@@ -201,6 +212,7 @@ class ColumnWriter:
         self._vector(body, part, "[u]", loading=False, row=f"u * {self.ty} + ty")
         unit.close()
         unit.close()
+        self.reducing(part).keep(unit)
         if self.turning.stores(part):
             self.turning.put_away(unit, part, "base", end)
         unit.add("__syncthreads();")
@@ -241,11 +253,13 @@ class ColumnWriter:
         group.store(part.stores)
 
     def reducing(self, part: Pass) -> PassReductions:
-        return PassReductions(self.nest, part, joint=JOINT)
+        many = not self.items and many_additions(self.nest.size(self.nest.reduced), self.ty)
+        return PassReductions(self.nest, part, joint=JOINT, many=many)
 
     def finish(self, body: StatementWriter, part: Pass) -> None:
         """Combine the threads that share a column, and name the results."""
         unit, reducing = body.unit, self.reducing(part)
+        reducing.fold(unit)
         for reduce in reducing.single:
             number = reducing.number(reduce)
             unit.add(f"{self._joining(number, OPERATOR[reduce.kind])}(r{number});")

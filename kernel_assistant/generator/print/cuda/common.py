@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from kernel_assistant.generator.ir.expr import Axis, Expr, Load, Op, Reduce, children
+from kernel_assistant.generator.ir.expr import Axis, Expr, Load, Reduce
+from kernel_assistant.generator.ir.sizes import Size
 from kernel_assistant.generator.loops.nest import Access, LoopNest, accesses
-from kernel_assistant.generator.loops.passes import Pass, joint_reduce
+from kernel_assistant.generator.loops.passes import Pass, given_moments, joint_reduce
 from kernel_assistant.generator.lower.lower import Output
 from kernel_assistant.generator.print.cpu.common import IDENTITY
 from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined
@@ -16,6 +17,15 @@ JOINT = {
     "m2": ("ka_moments_of", "ka_moments", "ka_chan"),
     "sumexp": ("ka_exponents", "ka_exponents", "ka_rescale"),
 }
+
+
+#: As many additions one after the other keep a float32 sum within a few units in its last place.
+MANY = 64
+
+
+def many_additions(size: Size, threads: int) -> bool:
+    """Whether a thread adds more than `MANY` of `size` elements to one sum."""
+    return not isinstance(size, int) or size > MANY * threads
 
 
 def identity(reduce: Reduce) -> str:
@@ -64,10 +74,12 @@ def is_kept(expr: Expr) -> bool:
 
 
 class PassReductions:
-    """The reductions that one pass completes: single ones, and pairs that share the pass."""
+    """The reductions that one pass completes: single ones, and pairs that share the pass. `many`: a thread makes
+    so many additions that its sums keep what rounding leaves out, a vector at a time.
+    """
 
-    def __init__(self, nest: LoopNest, part: Pass, joint: bool | str) -> None:
-        self.nest = nest
+    def __init__(self, nest: LoopNest, part: Pass, joint: bool | str, many: bool = False) -> None:
+        self.nest, self.many = nest, many
         self.pairs: list[tuple[str, Expr, Reduce, Reduce]] = []
         paired: set[int] = set()
         for reduce in part.reduces:
@@ -81,9 +93,16 @@ class PassReductions:
     def number(self, reduce: Reduce) -> int:
         return self.nest.reduces.index(reduce)
 
+    @property
+    def sums(self) -> list[int]:
+        """The numbers of the single sums that keep what rounding leaves out."""
+        return [self.number(one) for one in self.single if self.many and (one.kind, one.ctype) == ("sum", "float")]
+
     def declare(self, unit: KernelSource) -> None:
         for reduce in self.single:
             unit.add(f"{reduce.ctype} r{self.number(reduce)} = {identity(reduce)};")
+        for number in self.sums:
+            unit.add(f"float total_r{number} = 0, rest_r{number} = 0;")
         for kind, x, _, reduce in self.pairs:
             none = f" = ka_exponents<{x.ctype}>::none()" if kind == "sumexp" else ""
             unit.add(f"{JOINT[kind][0]}<{x.ctype}> j{self.number(reduce)}{none};")
@@ -114,6 +133,20 @@ class PassReductions:
         for kind, _, _, reduce in self.pairs:
             if kind == "sumexp":
                 unit.add(f"j{self.number(reduce)}.add(v{self.number(reduce)});")
+        self.keep(unit)
+
+    def keep(self, unit: KernelSource) -> None:
+        """Add what was summed since the last call to the sums that keep what rounding leaves out."""
+        for number in self.sums:
+            unit.add(f"ka_keep(r{number}, total_r{number}, rest_r{number});")
+        for kind, x, _, reduce in self.pairs:
+            if self.many and kind == "m2" and x.ctype == "float":
+                unit.add(f"ka_keep(j{self.number(reduce)});")
+
+    def fold(self, unit: KernelSource) -> None:
+        """Leave the whole sums in the variables of the sums."""
+        for number in self.sums:
+            unit.add(f"ka_kept(r{number}, total_r{number}, rest_r{number});")
 
     def states(self) -> list[tuple[str, str, str, str]]:
         """(variable with the thread's state, type, operator, neutral value) of each reduction."""
@@ -132,6 +165,7 @@ class PassReductions:
 
         `site` is a number that differs for each position in the kernel at which the same reduction is completed.
         """
+        self.fold(body.unit)
         for name, state, operator, none in self.states():
             number = name.split(".")[0]
             kind = f"ka_reduce<{site + int(number[1:])}, {threads}, {cluster}, {operator}>"
@@ -151,18 +185,10 @@ class PassReductions:
             assert x.ctype == reduce.ctype
 
     def _take_moments(self, body: StatementWriter, name: str, total: Reduce, squares: Reduce) -> None:
-        """Name the moments in the variable `name`, of values that are measured from the first of their row or from
-        0."""
+        """Name what the moments in the variable `name` give."""
         body.names[id(total)] = f"({name}.mean * {name}.count)"
         body.names[id(squares)] = f"{name}.m2"
-        mean = squares.arg.args[1] if isinstance(squares.arg, Op) and len(squares.arg.args) == 2 else None
-        if not isinstance(mean, Op):
-            return
-        if mean.args[0] is total:
-            body.names[id(mean)] = f"{name}.mean"
-            return
         # Not the sum divided again: a mean of equal values is that value, as in PyTorch.
-        body.names[id(mean.args[1])] = f"{name}.mean"
-        # These are about the mean before it was rounded.
-        readers = [expr for expr in self.nest.program.exprs if squares in children(expr)]
-        body.names.update((id(reader), f"{name}.m2") for reader in readers)
+        means, spreads = given_moments(self.nest, total, squares)
+        body.names.update((id(mean), f"{name}.mean") for mean in means)
+        body.names.update((id(spread), f"{name}.m2") for spread in spreads)

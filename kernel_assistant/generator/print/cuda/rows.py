@@ -11,7 +11,14 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import size_text
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import Pass, Passes, nothing, plan_passes
-from kernel_assistant.generator.print.cuda.common import PassReductions, is_kept, pointers, store_scope, write_scope
+from kernel_assistant.generator.print.cuda.common import (
+    PassReductions,
+    is_kept,
+    many_additions,
+    pointers,
+    store_scope,
+    write_scope,
+)
 from kernel_assistant.generator.print.cuda.group import VectorLayout, VectorWriter, index_type, make_layout
 from kernel_assistant.generator.print.cuda.sweeps import Sweep, plan_copies
 from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined
@@ -163,6 +170,7 @@ class _Sweeps:
         size = nest.size(nest.reduced)
         whole = isinstance(size, int) and size % (row.step * unroll) == 0
         row.layout.full = whole and row.layout.shift is None
+        self.many = many_additions(size, row.group * row.cluster)
         self.sweep = Sweep(row.layout, row.group, row.step, unroll)
         if row.schedule.form == "rows/shared":
             if not isinstance(size, int):
@@ -177,7 +185,7 @@ class _Sweeps:
         body = StatementWriter(unit, self.nest)
         for number, part in enumerate(self.plan.passes):
             write_scope(body, part.scope)
-            reducing = PassReductions(self.nest, part, self.joint)
+            reducing = PassReductions(self.nest, part, self.joint, self.many)
             reducing.declare(unit)
             self.sweep.write(body, part, reducing, first=number == 0)
             reducing.finish(body, self.row.group, self.row.cluster)

@@ -12,7 +12,14 @@ from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import Pass, plan_passes
 from kernel_assistant.generator.print.cpu.common import identity
 from kernel_assistant.generator.print.cpu.scan import after_scans, before_scans, carry_type, direction, step
-from kernel_assistant.generator.print.cuda.common import OPERATOR, PassReductions, pointers, store_scope, write_scope
+from kernel_assistant.generator.print.cuda.common import (
+    OPERATOR,
+    PassReductions,
+    many_additions,
+    pointers,
+    store_scope,
+    write_scope,
+)
 from kernel_assistant.generator.print.cuda.group import VectorLayout, VectorWriter, index_type, make_layout
 from kernel_assistant.generator.print.cuda.rows import shift_text
 from kernel_assistant.generator.print.cuda.sweeps import Sweep
@@ -44,7 +51,7 @@ def emit_scan_rows(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, La
     body = StatementWriter(unit, nest)
     for part in plan.passes[:-1]:
         write_scope(body, part.scope)
-        reducing = PassReductions(nest, part, joint=True)
+        reducing = PassReductions(nest, part, joint=True, many=many_additions(size, block))
         reducing.declare(unit)
         Sweep(layout, block, block * vec, 2).write(body, part, reducing, first=True)
         reducing.finish(body, block, 1)

@@ -14,6 +14,7 @@ from kernel_assistant.generator.print.cuda.common import (
     STEP,
     PassReductions,
     identity,
+    many_additions,
     pointers,
     store_scope,
     write_scope,
@@ -92,7 +93,8 @@ class _RowParts:
 
     def _sweep(self, unit: KernelSource, body: StatementWriter, part: Pass, parts: str) -> None:
         """Write a pass over the piece [begin, begin + share) of the row, counted from the first aligned element."""
-        layout, reducing = self.layout, PassReductions(self.nest, part, joint=True)
+        many = many_additions(self.size, self.parts * self.block)
+        layout, reducing = self.layout, PassReductions(self.nest, part, joint=True, many=many)
         shift = shift_text(unit, self.nest, layout)
         unit.add(f"const int64_t R = {unit.size(self.size)};")
         last = f"block % {parts} == {parts} - 1 ? R : ka_min(R, begin + share{shift})"
@@ -213,7 +215,12 @@ class _ColumnParts:
             unit.open(f"for (int k = 0; k < {vec}; ++k)")
             unit.add(f"past_{name}[k] = {identity(reduce)};")
             piece = f"{unit.buffer(f'part_{name}')}{self._place('p')}"
-            unit.add(f"{loop} {STEP[reduce.kind].format(f'past_{name}[k]', piece)}")
+            if reducing.number(reduce) in reducing.sums:
+                unit.add("float total = 0, rest = 0;")
+                unit.add(f"{loop} past_{name}[k] = {piece}, ka_keep(past_{name}[k], total, rest);")
+                unit.add(f"ka_kept(past_{name}[k], total, rest);")
+            else:
+                unit.add(f"{loop} {STEP[reduce.kind].format(f'past_{name}[k]', piece)}")
             unit.close()
         for kind, x, _, reduce in reducing.pairs:
             name, state = f"j{reducing.number(reduce)}", f"ka_moments<{x.ctype}>"
@@ -228,7 +235,7 @@ class _ColumnParts:
 
     def launch_end(self) -> None:
         unit = KernelSource(self.nest.prefix + "cols_end", "cuda")
-        wanted = below([output.expr for _, output in self.plan.stores])
+        wanted = below([output.expr for _, output in self.plan.stores], given=self.plan.given)
         self.scope = [expr for expr in self.scope if id(expr) in wanted]
         body = self._begin(unit, "blockIdx.x")
         self.columns.scope(body, self.plan.scope)
