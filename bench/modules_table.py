@@ -1,7 +1,7 @@
 """What `optimize` makes of each module of a folder: `python -m bench.modules_table FOLDER... --out rows.json`.
 
-Runs the command line on the class `Model` of each file, several at a time, and writes a row for each: outcome, gain over
-torch.compile and eager with 99.9% intervals, seconds, and in a job without a result what stood in the way.
+Runs the command line on the class `Model` of each file, several at a time, and writes a row for each: outcome, gains
+over torch.compile and eager with 99.9% intervals, seconds, and in a job without a result what stood in the way.
 """
 
 from __future__ import annotations

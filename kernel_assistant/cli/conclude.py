@@ -35,34 +35,7 @@ def conclude(
         return EXIT_CANCELLED
     if result.outcome is JobOutcome.failed:
         return EXIT_INTERNAL
-    return EXIT_GATE if fail_under is not None and confirmed_speedup(result) < fail_under else EXIT_OK
-
-
-@contextmanager
-def failure_as_json(job: str, task: str, target: str, *, as_json: bool) -> Iterator[None]:
-    """Prints the failure of a job as the result that it has none of, with what to try. The exception goes on: it says
-    the same on stderr, and has the exit code."""
-    try:
-        yield
-    except Cancelled:
-        raise
-    except KernelAssistantError as error:
-        if as_json:
-            failed = OptimizeResult(
-                task=task,
-                target=target,
-                device="",
-                outcome=JobOutcome.failed,
-                best=None,
-                evaluations=0,
-                seconds=0.0,
-                stop_reason=JobOutcome.failed.value,
-                artifacts={"job": job},
-                why=error.cause,
-                obstacles=(of_error(error),),
-            )
-            print(encode(msgspec.structs.replace(failed, job=_number(failed))).decode(), flush=True)
-        raise
+    return EXIT_GATE if fail_under is not None and _speedup(result) < fail_under else EXIT_OK
 
 
 @contextmanager
@@ -97,7 +70,7 @@ def _number(result: OptimizeResult) -> int | None:
     return int(job) if job.isdigit() else None
 
 
-def confirmed_speedup(result: OptimizeResult) -> float:
+def _speedup(result: OptimizeResult) -> float:
     """The confirmed speed-up, over torch.compile if that was measured; 0 if nothing is confirmed."""
     if result.best is None:
         return 0.0

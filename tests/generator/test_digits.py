@@ -1,12 +1,12 @@
-"""Sums, variances and norms keep their digits: the error against float64 is twice PyTorch's or a few roundings, for drawn
-means up to 1e5, deviations and lengths.
+"""Sums, variances and norms keep their digits: the error against float64 is twice PyTorch's or a few roundings, for
+drawn means up to 1e5, deviations and lengths.
 """
 
 from __future__ import annotations
 
 import copy
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -79,10 +79,10 @@ MODULES: dict[str, tuple[nn.Module, tuple[int, ...]]] = {
 FORMS = {
     "rows/warp lanes=32 items=8": "moments of 1024",
     "rows/stream block=64": "moments of 1024",
-    "cols/stream tx=8 ty=2 vec=1": "columns",
+    "cols/stream tx=16 ty=2 vec=1": "columns",
     "rows/reg block=128 items=2": "norms of 1024",
-    "rows/split parts=3 block=64 join=1": "sums of 1024",
-    "cols/split parts=3 tx=8 ty=2 vec=4": "sums of columns",
+    "rows/split parts=3 block=64": "sums of 1024",
+    "cols/split parts=3 tx=8 ty=4 vec=4": "sums of columns",
     "rows/shared block=64": "norms of 1024",
     "rows/team parts=2 block=64": "moments of 1024",
     "rows/stream block=32 vec=1": "group norm",
@@ -127,13 +127,44 @@ def test_on_the_cpu(on_cpu: Compared, size: int, mean: float, scale: float, seed
 
 
 @pytest.fixture(params=FORMS)
-def on_cuda(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Compared]:
+def on_cuda(request: pytest.FixtureRequest, tmp_path: Path) -> Compared:
     if shutil.which("g++") is None:
         pytest.skip("needs g++")
-    yield Compared(FORMS[request.param], read_schedule("cuda", request.param), tmp_path)
+    return Compared(FORMS[request.param], read_schedule("cuda", request.param), tmp_path)
 
 
 @SETTINGS
 @given(size=st.integers(2, 400), **DRAWN)
 def test_text_for_cuda(on_cuda: Compared, size: int, mean: float, scale: float, seed: int) -> None:
     on_cuda.check(_values((size if on_cuda.shape == COLUMNS else 1 + size % 3, *on_cuda.shape), mean, scale, seed))
+
+
+LONG = 1 << 18
+_POSITIVE = {
+    "drawn": lambda: torch.rand(LONG, 8, generator=torch.Generator().manual_seed(2)),
+    "far from zero": lambda: torch.rand(LONG, 8, generator=torch.Generator().manual_seed(2)) + 1e5,
+    "equal": lambda: torch.full((LONG, 8), 0.1),
+}
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize(
+    ("line", "dim"),
+    [
+        ("cols/stream tx=16 ty=2 vec=4", 0),
+        ("rows/stream block=64", 1),
+        ("cols/split tx=8 ty=4 parts=2", 0),
+        ("rows/split parts=2 block=128", 1),
+    ],
+)
+def test_long_sums_for_cuda(line: str, dim: int, tmp_path: Path) -> None:
+    """A float32 total errs by 1e-3 of itself where a thread adds 2^17 equal numbers to it: each is rounded alike."""
+    model = Function(lambda x: (x.sum(dim), x.var(dim)))
+    built = OnHost(
+        export(model, torch.rand(8, LONG) if dim else torch.rand(9, 8)), read_schedule("cuda", line), tmp_path
+    )
+    for values in _POSITIVE.values():
+        x = values()
+        total, spread = built({"x0": x if dim == 0 else x.T.contiguous()})
+        torch.testing.assert_close(total.double(), x.double().sum(0), rtol=4 * EPS, atol=0)
+        torch.testing.assert_close(spread.double(), x.double().var(0), rtol=32 * EPS, atol=1e-12)

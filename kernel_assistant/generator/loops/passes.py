@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
-from kernel_assistant.generator.ir.expr import Const, Expr, PrefixScan, Reduce, children
+from kernel_assistant.generator.ir.expr import Const, Expr, Op, PrefixScan, Reduce, children
 from kernel_assistant.generator.loops.nest import Access, LoopNest
 from kernel_assistant.generator.lower.lower import Output
 
@@ -27,11 +28,14 @@ class Pass:
 
 @dataclass(slots=True)
 class Passes:
-    """All passes in order, then the values (`scope`) and `stores` that do not vary along R."""
+    """All passes in order, then the values (`scope`) and `stores` that do not vary along R. `given` are
+    expressions that reductions which share a pass give, so that nobody computes them.
+    """
 
     passes: list[Pass]
     scope: list[Expr]
     stores: list[tuple[Access, Output]]
+    given: set[int] = field(default_factory=set)
 
     @property
     def computed(self) -> list[Expr]:
@@ -52,6 +56,19 @@ def joint_reduce(expr: Reduce, joint: bool | str) -> tuple[str, Expr, Reduce] | 
     """
     wanted = expr.joint is not None and joint in (True, expr.joint[0])
     return expr.joint if wanted else None
+
+
+def given_moments(nest: LoopNest, total: Reduce, squares: Reduce) -> tuple[list[Expr], list[Expr]]:
+    """What a shared pass over values gives besides their sum and Σ(x - mean)²: the expressions that are the mean, and
+    those that are Σ(x - mean)² without the rounding of the mean, where the values are measured from the first of their
+    row.
+    """
+    mean = squares.arg.args[1] if isinstance(squares.arg, Op) and len(squares.arg.args) == 2 else None
+    if not isinstance(mean, Op):
+        return [], []
+    if mean.args[0] is total:
+        return [mean], []
+    return [mean.args[1]], [expr for expr in nest.program.exprs if squares in children(expr)]
 
 
 def nothing(expr: Expr) -> bool:
@@ -77,6 +94,9 @@ def plan_passes(nest: LoopNest, keep: Callable[[Expr], bool] = nothing, joint: b
     inside = [pair for pair in nest.stores if id(pair[1].expr) in nest.varies or loops & set(pair[0].index)]
     outside = [pair for pair in nest.stores if pair not in inside]
     planner = _Planner(nest, keep)
+    pairs = [(pair, one) for one in nest.reduces if (pair := joint_reduce(one, joint)) and pair[0] == "m2"]
+    given = {id(expr) for pair, one in pairs for found in given_moments(nest, pair[2], one) for expr in found}
+    planner.ready |= given
     count = max(ends, default=-1) + 1
     for number in range(count):
         targets = [t[1] if (t := joint_reduce(reduce, joint)) else reduce.arg for reduce in ends.get(number, [])]
@@ -84,12 +104,12 @@ def plan_passes(nest: LoopNest, keep: Callable[[Expr], bool] = nothing, joint: b
     if inside:
         planner.add([output.expr for _, output in inside], [], inside)
     scope = planner.scoped([output.expr for _, output in outside])
-    return Passes(planner.passes, scope, outside)
+    return Passes(planner.passes, scope, outside, given)
 
 
-def below(roots: list[Expr], until: type[Expr] = Reduce) -> set[int]:
+def below(roots: list[Expr], until: type[Expr] = Reduce, given: AbstractSet[int] = frozenset()) -> set[int]:
     """The expressions from which `roots` are computed, including `roots`, down to the next expressions of the kind
-    `until` (reductions by default).
+    `until` (reductions by default) and those that are `given`.
     """
     seen: set[int] = set()
     waiting = list(roots)
@@ -97,7 +117,7 @@ def below(roots: list[Expr], until: type[Expr] = Reduce) -> set[int]:
         expr = waiting.pop()
         if id(expr) not in seen:
             seen.add(id(expr))
-            waiting += [] if isinstance(expr, until) else children(expr)
+            waiting += [] if isinstance(expr, until) or id(expr) in given else children(expr)
     return seen
 
 

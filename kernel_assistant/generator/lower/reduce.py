@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernel_assistant.generator.ir.expr import (
-    COMPUTE,
     Axes,
     Const,
     Expr,

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from kernel_assistant.generator.ir.expr import Axis, Expr, Load, Op, Reduce, children
+from kernel_assistant.generator.ir.expr import Axis, Expr, Load, Reduce
 from kernel_assistant.generator.ir.sizes import Size
 from kernel_assistant.generator.loops.nest import Access, LoopNest, accesses
-from kernel_assistant.generator.loops.passes import Pass, joint_reduce
+from kernel_assistant.generator.loops.passes import Pass, given_moments, joint_reduce
 from kernel_assistant.generator.lower.lower import Output
 from kernel_assistant.generator.print.cpu.common import IDENTITY
 from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined
@@ -74,8 +74,8 @@ def is_kept(expr: Expr) -> bool:
 
 
 class PassReductions:
-    """The reductions that one pass completes: single ones, and pairs that share the pass. `many`: a thread makes so many
-    additions that its sums keep what rounding leaves out, a vector at a time.
+    """The reductions that one pass completes: single ones, and pairs that share the pass. `many`: a thread makes
+    so many additions that its sums keep what rounding leaves out, a vector at a time.
     """
 
     def __init__(self, nest: LoopNest, part: Pass, joint: bool | str, many: bool = False) -> None:
@@ -185,18 +185,10 @@ class PassReductions:
             assert x.ctype == reduce.ctype
 
     def _take_moments(self, body: StatementWriter, name: str, total: Reduce, squares: Reduce) -> None:
-        """Name the moments in the variable `name`, of values that are measured from the first of their row or from
-        0."""
+        """Name what the moments in the variable `name` give."""
         body.names[id(total)] = f"({name}.mean * {name}.count)"
         body.names[id(squares)] = f"{name}.m2"
-        mean = squares.arg.args[1] if isinstance(squares.arg, Op) and len(squares.arg.args) == 2 else None
-        if not isinstance(mean, Op):
-            return
-        if mean.args[0] is total:
-            body.names[id(mean)] = f"{name}.mean"
-            return
         # Not the sum divided again: a mean of equal values is that value, as in PyTorch.
-        body.names[id(mean.args[1])] = f"{name}.mean"
-        # These are about the mean before it was rounded.
-        readers = [expr for expr in self.nest.program.exprs if squares in children(expr)]
-        body.names.update((id(reader), f"{name}.m2") for reader in readers)
+        means, spreads = given_moments(self.nest, total, squares)
+        body.names.update((id(mean), f"{name}.mean") for mean in means)
+        body.names.update((id(spread), f"{name}.m2") for spread in spreads)

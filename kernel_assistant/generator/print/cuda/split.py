@@ -251,7 +251,7 @@ class _ColumnParts:
 
     def launch_end(self) -> None:
         unit = KernelSource(self.nest.prefix + "cols_end", "cuda")
-        wanted = below([output.expr for _, output in self.plan.stores])
+        wanted = below([output.expr for _, output in self.plan.stores], given=self.plan.given)
         self.scope = [expr for expr in self.scope if id(expr) in wanted]
         body = self._begin(unit, "blockIdx.x")
         self.columns.scope(body, self.plan.scope)
