@@ -10,7 +10,7 @@ PASSIVE = frozenset(
     """view reshape _unsafe_view flatten unflatten squeeze unsqueeze view_as reshape_as alias detach contiguous clone
     lift_fresh_copy expand expand_as broadcast_to transpose t swapaxes permute slice narrow select flip split
     split_with_sizes chunk unsafe_split unsafe_chunk unbind broadcast_tensors arange full full_like ones ones_like zeros
-    zeros_like scalar_tensor getitem""".split()
+    zeros_like scalar_tensor empty empty_like new_empty new_zeros new_ones new_full getitem""".split()
 )
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import Phase, given, settings
 from hypothesis import strategies as st
 from torch import nn
 
@@ -65,7 +65,7 @@ def convolutions(draw: st.DrawFn) -> tuple[nn.Module, torch.Tensor]:
     return made, torch.randn(2, channels, *image).to(dtype)
 
 
-@settings(max_examples=2)
+@settings(max_examples=2, phases=[Phase.generate])
 @given(drawn=st.lists(convolutions(), min_size=6, max_size=6), fused=st.lists(st.booleans(), min_size=6, max_size=6))
 def test_on_the_cpu(
     drawn: list[tuple[nn.Module, torch.Tensor]], fused: list[bool], tmp_path_factory: pytest.TempPathFactory

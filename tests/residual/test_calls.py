@@ -18,7 +18,7 @@ from kernel_assistant.records.graph import Node, OpGraph, TensorSpec
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner.executor import KERNELS, RESIDUAL
 from kernel_assistant.worker.runner.plan import PlanError
-from kernel_assistant.worker.runner.pytorch.aten import Operator
+from kernel_assistant.worker.runner.pytorch.aten import Operator, in_place
 from kernel_assistant.worker.runner.pytorch.flags import read_flags, set_flags
 from kernel_assistant.worker.runner.pytorch.trace import operators_during
 from tests.generator.harness import Built, Function, bindings, check, export, resized
@@ -40,6 +40,26 @@ class Heads(nn.Module):
         return found
 
 
+def _put_and_turned(x: torch.Tensor) -> torch.Tensor:
+    y = torch.empty_like(x)
+    y[torch.arange(x.size(0) - 1, -1, -1)] = x * 2.0
+    y.add_(y.flip(0))
+    return y - x
+
+
+def _many_to_few(rows: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """Most rows go to few places; the sums are wider than the rows."""
+    total = torch.zeros(20, rows.shape[1], dtype=torch.promote_types(rows.dtype, torch.float32))
+    return total.index_add_(0, ids, rows.to(total.dtype)).to(rows.dtype)
+
+
+def _also_read(values: torch.Tensor, ids: torch.Tensor) -> torch.Tensor:
+    """What is changed is read, too, so that a copy has to be changed."""
+    first = values.new_ones(20)
+    return first.scatter_add(0, ids, values * 3) * 2 + first.scatter_reduce(0, ids, values, "amax")
+
+
+FEW = (torch.rand(500, generator=torch.Generator().manual_seed(3)) ** 8 * 20).long()
 CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
     # Two results, of which one is read; a keyword.
     "sort": (Function(_sorted_rows), (torch.randn(5, 33),)),
@@ -59,6 +79,9 @@ CASES: dict[str, tuple[nn.Module, tuple[torch.Tensor, ...]]] = {
     # Views of copies of what is strided: `contiguous` and `reshape` behind a transpose.
     "heads": (Heads(batch_first=True), (torch.randn(3, 5, 24),)),
     "heads, sequence first": (Heads(batch_first=False), (torch.randn(5, 3, 24),)),
+    "put and turned": (Function(_put_and_turned), (torch.randn(6, 40),)),
+    "many to few": (Function(_many_to_few), (torch.rand(500, 8).bfloat16(), FEW)),
+    "also read": (Function(_also_read), (torch.randn(500), FEW)),
     "half": (nn.Sequential(nn.Linear(16, 32), nn.SiLU()).to(torch.bfloat16), (torch.randn(4, 16).bfloat16(),)),
 }
 
@@ -145,6 +168,24 @@ def test_a_result_that_is_an_operand_is_copied(tmp_path: Path) -> None:
 def test_what_pytorch_has_not_is_named(node: dict[str, object], said: str) -> None:
     with pytest.raises(PlanError, match=said):
         Operator({"name": "n0", **node}, {}, "cpu")
+
+
+def test_what_nobody_else_has_is_changed_in_place() -> None:
+    zeros = {"name": "n0", "op": "zeros", "args": [[4]], "kwargs": {"dtype": "f32"}}
+    add = {"name": "n1", "op": "index_add", "args": ["%n0", 0, "%x0", "%x1"], "kwargs": {"alpha": 2}}
+    assert in_place([zeros, add]) == {**add, "op": "index_add_"}
+    put = {"name": "n1", "op": "scatter.value", "args": ["%n0", 0, "%x0", 1]}
+    assert in_place([zeros, put])["op"] == "scatter_.value"
+    assert in_place([add]) == add
+    twice = {**add, "args": ["%n0", 0, "%x0", "%n0"]}
+    assert in_place([zeros, twice]) == twice
+    view = {"name": "n0", "op": "expand", "args": ["%x1", [4]]}
+    assert in_place([view, add]) == add
+    values = {"x0": torch.tensor([1, 1, 3]), "x1": torch.tensor([1.0, 2.0, 3.0])}
+    for node in (zeros, in_place([zeros, add])):
+        Operator(node, {}, "cpu")(values)
+    assert values["n1"] is values["n0"]
+    assert values["n1"].tolist() == [0, 6, 0, 6]
 
 
 def test_operands_are_what_the_schema_wants() -> None:

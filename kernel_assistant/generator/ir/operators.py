@@ -15,7 +15,7 @@ COPY = "ka_copy"
 FREE = RESHAPES | frozenset(
     "expand expand_as broadcast_to transpose t swapaxes permute slice narrow select flip split split_with_sizes chunk "
     "unsafe_split unsafe_chunk broadcast_tensors arange full full_like ones ones_like zeros zeros_like "
-    "scalar_tensor".split()
+    "scalar_tensor empty empty_like new_empty new_zeros new_ones new_full".split()
 )
 
 

@@ -13,6 +13,10 @@ from kernel_assistant.records.graph import DTYPE_BYTES
 MOST_REDUCTIONS = 12
 
 
+#: With more channels PyTorch, which finds the position of a sample once for all of them, is faster on a CPU.
+MOST_SAMPLED_CHANNELS = 16
+
+
 class Family(str, Enum):
     pointwise = "pointwise"
     rows = "rows"
@@ -33,7 +37,17 @@ def checked_nest(graph: OpGraph, target: str) -> LoopNest:
             raise Unsupported(f"dtype {value.spec.dtype}")
     if not graph.outputs:
         raise Unsupported("no outputs")
+    if target == "cpu":
+        _leave_samples(graph)
     nest = build_nest(graph)
     if len(nest.reduces) > MOST_REDUCTIONS:
         raise Unsupported(f"{len(nest.reduces)} reductions in one kernel")
     return nest
+
+
+def _leave_samples(graph: OpGraph) -> None:
+    """Raise Unsupported if the graph samples an image of many channels."""
+    for node in graph.nodes:
+        channels = node.spec.shape[1] if node.op.startswith("grid_sampler") else "0"
+        if channels.isdecimal() and int(channels) > MOST_SAMPLED_CHANNELS:
+            raise Unsupported(f"operator {node.op}: {channels} channels are PyTorch's on a CPU")

@@ -10,11 +10,13 @@ from kernel_assistant.generator.ir.sizes import mul, parse_size
 from kernel_assistant.generator.lower.context import Context, contiguous, source, unify
 from kernel_assistant.generator.lower.depthwise import DEPTHWISE
 from kernel_assistant.generator.lower.expand import expand
+from kernel_assistant.generator.lower.movement.bags import BAGS
 from kernel_assistant.generator.lower.movement.gathers import GATHERS
 from kernel_assistant.generator.lower.movement.layout import JOINING
 from kernel_assistant.generator.lower.movement.layout_diagonals import DIAGONALS
 from kernel_assistant.generator.lower.movement.layout_resize import RESIZING
 from kernel_assistant.generator.lower.movement.layout_views import RESHAPING
+from kernel_assistant.generator.lower.movement.sampling import SAMPLING
 from kernel_assistant.generator.lower.movement.storage import STORAGE
 from kernel_assistant.generator.lower.movement.views import VIEWS
 from kernel_assistant.generator.lower.pointwise import lower_pointwise
@@ -23,7 +25,7 @@ from kernel_assistant.generator.lower.windows_lower import WINDOWS
 from kernel_assistant.records import OpGraph, TensorSpec
 
 #: Operators that are not elementwise.
-LOWERINGS = {**JOINING, **DIAGONALS, **RESHAPING, **RESIZING, **STORAGE, **GATHERS, **VIEWS}
+LOWERINGS = {**JOINING, **DIAGONALS, **RESHAPING, **RESIZING, **STORAGE, **GATHERS, **BAGS, **SAMPLING, **VIEWS}
 LOWERINGS |= {**WINDOWS, **DEPTHWISE, **REDUCTIONS}
 
 #: Nodes that compute nothing.

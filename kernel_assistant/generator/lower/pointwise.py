@@ -207,9 +207,11 @@ def _convert(context: Context) -> TensorExpr:
     return context.result(converted(value, dtype), value.dims)
 
 
-def _fill(literal: float | None) -> Callable[[Context], TensorExpr]:
+def _fill(literal: float | None, at: int = 1) -> Callable[[Context], TensorExpr]:
+    """A constant: `literal`, or else the argument at the position `at`."""
+
     def lower(context: Context) -> TensorExpr:
-        number = literal if literal is not None else context.argument(1, "fill_value")
+        number = literal if literal is not None else context.argument(at, "fill_value")
         dims: tuple[tuple[()], ...] = ((),) * len(context.node.spec.shape)
         return context.result(context.operand(number, COMPUTE[context.node.spec.dtype]).expr, dims)
 
@@ -259,10 +261,10 @@ SPECIAL: dict[str, Callable[[Context], TensorExpr]] = {
     "signbit": _test("ka_signbit({0})"),
     "full": _fill(None),
     "full_like": _fill(None),
-    "ones": _fill(1),
-    "ones_like": _fill(1),
-    "zeros": _fill(0),
-    **dict.fromkeys(("zero", "zeros_like"), _fill(0)),
+    "new_full": _fill(None, 2),
+    **dict.fromkeys(("ones", "ones_like", "new_ones"), _fill(1)),
+    # What is in memory that nothing has written is nobody's business.
+    **dict.fromkeys(("zero", "zeros", "zeros_like", "new_zeros", "empty", "empty_like", "new_empty"), _fill(0)),
     "scalar_tensor": lambda context: context.result(
         context.operand(context.node.args[0], COMPUTE[context.node.spec.dtype]).expr, ()
     ),

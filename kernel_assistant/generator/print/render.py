@@ -147,7 +147,7 @@ class KernelSource:
         sizes = [f"  const int64_t {name} = a{arrow}{name};" for name in self.symbols.values()]
         name = self.symbol
         if self.target == "cpu":
-            head = f'extern "C" void {name}(const {name}_args* a) {{'
+            head = f'extern "C" {bounds}void {name}(const {name}_args* a) {{'
         else:
             head = f'extern "C" __global__ void {bounds}{name}(const __grid_constant__ {name}_args a) {{'
         self.source = "\n".join([*([before] if before else []), head, *sizes, *self._kept_lines(), "}"]) + "\n"

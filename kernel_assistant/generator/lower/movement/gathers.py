@@ -21,7 +21,7 @@ from kernel_assistant.records.graph import Operand
 Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
 
 
-def _index(context: Context, operand: Operand) -> TensorExpr:
+def index_value(context: Context, operand: Operand) -> TensorExpr:
     """An integer tensor of indices."""
     value = context.value(operand)
     if value.dtype not in ("i64", "i32", "i16", "i8", "u8"):
@@ -35,22 +35,22 @@ def _existing(index: Expr, size: Size) -> Expr:
     return integer("ka_clamp({0}, 0, {1} - 1)", wrapped, whole(size))
 
 
-def _at(value: TensorExpr, place: int, index: Expr) -> Expr:
+def at_index(value: TensorExpr, place: int, index: Expr) -> Expr:
     """`value` read at a data-dependent position along one dimension."""
     axes = value.dims[place]
     return move(value.expr, axes, Position(term=_existing(index, dim_size(axes)))) if axes else value.expr
 
 
 def _embedding(context: Context) -> TensorExpr:
-    table, index = context.value(context.node.args[0]), _index(context, context.node.args[1])
-    return context.result(_at(table, 0, index.expr), (*index.dims, *table.dims[1:]))
+    table, index = context.value(context.node.args[0]), index_value(context, context.node.args[1])
+    return context.result(at_index(table, 0, index.expr), (*index.dims, *table.dims[1:]))
 
 
 def _index_select(context: Context) -> TensorExpr:
-    value, index = context.value(context.node.args[0]), _index(context, context.node.args[2])
+    value, index = context.value(context.node.args[0]), index_value(context, context.node.args[2])
     place = dimension(context, context.node.args[1], len(value.dims))
     return context.result(
-        _at(value, place, index.expr), (*value.dims[:place], *(index.dims or ((),)), *value.dims[place + 1 :])
+        at_index(value, place, index.expr), (*value.dims[:place], *(index.dims or ((),)), *value.dims[place + 1 :])
     )
 
 
@@ -60,22 +60,22 @@ def _tensor_index(context: Context) -> TensorExpr:
     places = [place for place, item in enumerate(items) if item is not None] if isinstance(items, list) else []
     if not isinstance(items, list) or not places or places != list(range(places[0], places[-1] + 1)):
         raise Unsupported("index by tensors for dimensions that are not neighbours")
-    indices = [_index(context, items[place]) for place in places]
+    indices = [index_value(context, items[place]) for place in places]
     expr = value.expr
     for place, index in zip(places, indices, strict=True):
-        expr = _at(TensorExpr(expr, value.dims, value.dtype), place, index.expr)
+        expr = at_index(TensorExpr(expr, value.dims, value.dtype), place, index.expr)
     dims = broadcast(*(index.dims for index in indices))
     return context.result(expr, (*value.dims[: places[0]], *dims, *value.dims[places[-1] + 1 :]))
 
 
 def _gather(context: Context) -> TensorExpr:
-    value, index = context.value(context.node.args[0]), _index(context, context.node.args[2])
+    value, index = context.value(context.node.args[0]), index_value(context, context.node.args[2])
     place = dimension(context, context.node.args[1], len(value.dims))
     return _along(context, value, index, place)
 
 
 def _take_along(context: Context) -> TensorExpr:
-    value, index = context.value(context.node.args[0]), _index(context, context.node.args[1])
+    value, index = context.value(context.node.args[0]), index_value(context, context.node.args[1])
     dim = context.argument(2, "dim")
     if dim is None:
         raise Unsupported("take_along_dim without a dimension")
@@ -86,7 +86,7 @@ def _along(context: Context, value: TensorExpr, index: TensorExpr, place: int) -
     """Reads along one dimension at the positions in `index`, which has the value's rank; the other dimensions keep
     their positions.
     """
-    expr, dims = _at(value, place, index.expr), list(index.dims)
+    expr, dims = at_index(value, place, index.expr), list(index.dims)
     for other, (mine, theirs) in enumerate(zip(value.dims, index.dims, strict=True)):
         if other == place or not mine:
             continue
@@ -101,7 +101,7 @@ def _along(context: Context, value: TensorExpr, index: TensorExpr, place: int) -
 
 
 def _one_hot(context: Context) -> TensorExpr:
-    index, classes = _index(context, context.node.args[0]), parse_size(context.node.spec.shape[-1])
+    index, classes = index_value(context, context.node.args[0]), parse_size(context.node.spec.shape[-1])
     last: Axes = () if classes == 1 else (Axis(classes),)
     position = iota(axes_index(last))
     return context.result(Op("int64_t", "({0} == {1} ? 1 : 0)", (index.expr, position)), (*index.dims, last))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kernel_assistant.generator.ir.expr import Expr
+from kernel_assistant.generator.ir.expr import Const, Expr, Load, children
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import Pass, Passes, plan_passes, read_elsewhere
@@ -88,8 +88,11 @@ def reduce_rows(body: StatementWriter, part: Pass, tile: int, first: str = "0", 
     for reduce in part.reduces:
         unit.add(f"for (int j = 0; j < {tile}; ++j) {names[id(reduce)]}[j] = {identity(reduce)};")
     unit.open(f"for (int64_t q = c; q < ka_min({last}, c + {BLOCK}); ++q)")
-    inner = open_columns(body)
-    inner.write(part.body, loads(unit, nest, (nest.reduced, "q"), (nest.inner, "i")))
+    texts = loads(unit, nest, (nest.reduced, "q"), (nest.inner, "i"))
+    row = body.inner()
+    row.write(_of_the_row(nest, part.body), texts)
+    inner = open_columns(row)
+    inner.write(part.body, texts)
     for reduce in part.reduces:
         unit.add(STEP[reduce.kind].format(f"{names[id(reduce)]}[j]", inner.name(reduce.arg)))
     unit.close()
@@ -107,6 +110,19 @@ def round_totals(body: StatementWriter, part: Pass, tile: int) -> None:
         name = f"r{body.nest.reduces.index(reduce)}"
         unit.add(f"for (int j = 0; j < {tile}; ++j) {name}[j] = ({reduce.ctype})total_{name}[j];")
         body.names[id(reduce)] = f"{name}[j]"
+
+
+def _of_the_row(nest: LoopNest, exprs: list[Expr]) -> list[Expr]:
+    """Those of `exprs` that are the same for all columns, such as the index of a row that is read whole."""
+    own = {id(expr) for expr in exprs}
+    found: dict[int, Expr] = {}
+    for expr in exprs:
+        moves = isinstance(expr, Load) and any(axis in nest.inner for axis in nest.loads[id(expr)].index)
+        if not moves and all(
+            id(one) in found or (id(one) not in own and isinstance(one, Const)) for one in children(expr)
+        ):
+            found[id(expr)] = expr
+    return list(found.values())
 
 
 def store_rows(body: StatementWriter, part: Pass, tile: int, nt: int, first: str = "0", last: str = "R") -> None:

@@ -29,6 +29,9 @@ WRITERS = {
 #: Writers that need scratch memory.
 DIVIDED = {"rows/split": emit_split, "cols/split": emit_split_cols, "scan/cols": emit_scan_cols}
 
+#: gcc takes two rows at once otherwise, and then reads both by gathers, four times as slowly.
+ROW_BY_ROW = '__attribute__((optimize("no-loop-unroll-and-jam"))) '
+
 
 def form_fits(nest: LoopNest, form: str) -> bool:
     """Whether a form, of either target, can be used for nests of this family."""
@@ -36,6 +39,12 @@ def form_fits(nest: LoopNest, form: str) -> bool:
     if family != nest.family:
         return False
     return family != "scan" or (kind == "cols") == bool(nest.inner)
+
+
+def reads_rows(nest: LoopNest) -> bool:
+    """Whether a reduction adds up whole rows that indices name."""
+    computed = any(access.terms for access in nest.loads.values())
+    return nest.family == "cols" and computed
 
 
 def emit_cpu(nest: LoopNest, schedule: Schedule) -> tuple[list[KernelSource], list[Launch], tuple[BufferSpec, ...]]:
@@ -46,5 +55,5 @@ def emit_cpu(nest: LoopNest, schedule: Schedule) -> tuple[list[KernelSource], li
         unit, scratch = DIVIDED[schedule.form](nest, schedule)
     else:
         unit = WRITERS[schedule.form](nest, schedule)
-    unit.finish()
+    unit.finish(bounds=ROW_BY_ROW if reads_rows(nest) else "")
     return [unit], [unit.launch()], scratch

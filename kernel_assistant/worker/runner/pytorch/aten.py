@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any
 
@@ -16,6 +17,14 @@ WRITES = {"mm": (2,), "bmm": (3,), "addmm": (2,), "matmul": (2, 3), "linear": (2
 #: Views that PyTorch refuses where the strides do not allow them. A value that kernels wrote may lie otherwise than
 #: the reference's, so the elements are copied there.
 RESHAPES = frozenset(("view", "_unsafe_view"))
+
+#: Operators that copy their first operand and change the copy, and constants that nobody else has.
+CHANGES = frozenset(
+    "index_put index_add index_copy index_fill index_reduce scatter scatter_add scatter_reduce masked_scatter".split()
+)
+FRESH = frozenset(
+    "empty empty_like full full_like new_empty new_full new_ones new_zeros ones ones_like zeros zeros_like".split()
+)
 
 Values = dict[str, Any]
 
@@ -83,6 +92,21 @@ class Operator:
         self._writer(*arguments, **{name: _given(item, values) for name, item in self._keywords.items()}, out=out)
         values[self.name] = out
         return True
+
+
+def in_place(nodes: list[dict[str, Any]]) -> dict[str, Any]:
+    """The last of the nodes of a call, in the form that changes its first operand, if that is a constant made by these
+    nodes for this one: the module, whose graph shows no changes, made no copy either.
+    """
+    last = nodes[-1]
+    name, dot, overload = last["op"].partition(".")
+    first = str(last["args"][0])[1:] if last["args"] else ""
+    made = next((node for node in nodes[:-1] if node["name"] == first), None)
+    if name not in CHANGES or made is None or made["op"].partition(".")[0] not in FRESH:
+        return last
+    if sum(json.dumps([node["args"], node.get("kwargs", {})]).count(f'"%{first}"') for node in nodes) > 1:
+        return last
+    return {**last, "op": f"{name}_{dot}{overload}"}
 
 
 def _is_contiguous(node: dict[str, Any]) -> bool:

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from ..plan import BoundResidualCall, BoundValue
-from .aten import Operator, Values
+from .aten import Operator, Values, in_place
 from .tensors import DTYPES, CudaArrayInterface
 
 #: Alignment in bytes that kernels may expect of a buffer's address.
@@ -30,7 +30,8 @@ class PyTorchCall:
     def __init__(self, launch: BoundResidualCall, device: str, given: frozenset[int]) -> None:
         self.symbol, self.reads, self.results = launch.symbol, launch.reads, launch.results
         self._given = given
-        self._operators = [Operator(node, launch.dims, device) for node in launch.nodes]
+        nodes = [*launch.nodes[:-1], in_place(launch.nodes)]
+        self._operators = [Operator(node, launch.dims, device) for node in nodes]
         # The operator may write an output of the module directly to its memory.
         last, only = self._operators[-1], self.results[0]
         self._writes = len(self.results) == 1 and only.buffer not in given and last.name == only.name

@@ -1,0 +1,140 @@
+"""`affine_grid` and `grid_sample`: reads at real positions that another tensor gives, of two or three dimensions.
+
+Positions from -1 to 1 become elements as in ATen/native/GridSamplerUtils.h. An element outside the image counts as
+zero, also for the padding modes that move positions inside: its weight is zero then.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import product
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.expr import COMPUTE, Axes, Const, Expr, Op, TensorExpr
+from kernel_assistant.generator.ir.sizes import Size, parse_size
+from kernel_assistant.generator.lower.context import Context, broadcast, cast, dim_size
+from kernel_assistant.generator.lower.movement.gathers import Lowering
+from kernel_assistant.generator.lower.movement.layout import along, new_axes
+from kernel_assistant.generator.lower.moving import move
+from kernel_assistant.generator.lower.positions import Position, both, integer, select, within
+
+#: `interpolation_mode` and `padding_mode` of the operator.
+BILINEAR, NEAREST = 0, 1
+ZEROS, BORDER, REFLECTION = range(3)
+
+
+def _affine_grid(context: Context) -> TensorExpr:
+    """theta [N, D, D + 1], size [N, C, …] → grid [N, …, D]; the last of D is the position along the first of …."""
+    theta, corners = context.value(context.node.args[0]), bool(context.argument(2, "align_corners", False))
+    ctype = COMPUTE[context.node.spec.dtype]
+    dims = [new_axes(parse_size(size)) for size in context.node.spec.shape[1:-1]]
+    found = cast(_column(theta, len(dims)), ctype)
+    for place, axes in enumerate(reversed(dims)):
+        base = _base(axes, ctype, corners)
+        found = Op(ctype, "({0} * {1} + {2})", (cast(_column(theta, place), ctype), base, found))
+    return context.result(found, (theta.dims[0], *dims, theta.dims[1]))
+
+
+def _column(theta: TensorExpr, place: int) -> Expr:
+    return move(theta.expr, theta.dims[2], Position(offset=place))
+
+
+def _base(axes: Axes, ctype: str, corners: bool) -> Expr:
+    """The middle of each element, or with `corners` its place between the first and the last, from -1 to 1."""
+    size = dim_size(axes)
+    if not isinstance(size, int):
+        raise Unsupported("affine_grid of dimensions of free size")
+    steps = max(size - 1, 1) if corners else size
+    return Op(ctype, f"(({ctype})(2 * {{0}} - {size - 1}) / {{1}})", (along(axes), Const(ctype, steps)))
+
+
+def _grid_sample(context: Context) -> TensorExpr:
+    """(input [N, C, …], grid [N, …, D], interpolation_mode, padding_mode, align_corners)"""
+    image, grid = context.value(context.node.args[0]), context.value(context.node.args[1])
+    mode, padding = (context.argument(place, "") for place in (2, 3))
+    corners = bool(context.argument(4, "align_corners", False))
+    if mode not in (BILINEAR, NEAREST) or not isinstance(padding, int):
+        raise Unsupported(f"operator {context.node.op}: bicubic")
+    ctype, dims = COMPUTE[grid.dtype], image.dims[2:]
+    if not all(isinstance(dim_size(axes), int) for axes in dims):
+        raise Unsupported(f"operator {context.node.op} of dimensions of free size")
+    (batch,) = broadcast(image.dims[:1], grid.dims[:1])
+    places: list[Expr] = []
+    for number, axes in enumerate(dims):
+        # The last number of a position is that along the first dimension.
+        given = cast(move(grid.expr, grid.dims[-1], Position(offset=len(dims) - 1 - number)), ctype)
+        places.append(_place(given, dim_size(axes), padding, corners))
+    value = cast(image.expr, COMPUTE[context.node.spec.dtype])
+    found = (_nearest if mode == NEAREST else _mixed)(value, dims, places)
+    return context.result(found, (batch, image.dims[1], *grid.dims[1:-1]))
+
+
+def _place(given: Expr, size: Size, padding: int, corners: bool) -> Expr:
+    """A position between -1 and 1 as a position in a dimension; limited, so that it fits an integer."""
+    ctype = given.ctype
+    assert isinstance(size, int)
+    length = Const(ctype, size - 1 if corners else size)
+    inside = "(({0} + 1) * {1} / 2)" if corners else "((({0} + 1) * {1} - 1) / 2)"
+    place: Expr = Op(ctype, inside, (given, length))
+    if padding == REFLECTION:
+        place = _reflected(place, size, corners)
+    low, high = (-2, size + 1) if padding == ZEROS else (0, size - 1)
+    return Op(ctype, "ka_clamp({0}, {1}, {2})", (place, Const(ctype, low), Const(ctype, high)))
+
+
+def _reflected(place: Expr, size: int, corners: bool) -> Expr:
+    """The position mirrored at the middle of the outer elements, or at their edges, until it is between them."""
+    ctype = place.ctype
+    span, low = (size - 1, 0.0) if corners else (size, -0.5)
+    if span == 0:
+        return Const(ctype, 0)
+    away = Op(ctype, "ka_abs({0} - {1})", (place, Const(ctype, low)))
+    times = Op(ctype, "ka_floor({0} / {1})", (away, Const(ctype, span)))
+    rest = Op(ctype, "({0} - {1} * {2})", (away, times, Const(ctype, span)))
+    odd = Op("bool", "({0} - 2 * ka_floor({0} / 2) != 0)", (times,))
+    back = Op(ctype, "({0} - {1})", (Const(ctype, span), rest))
+    return Op(ctype, "({0} + {1})", (select(odd, back, rest), Const(ctype, low)))
+
+
+def _nearest(value: Expr, dims: Sequence[Axes], places: Sequence[Expr]) -> Expr:
+    """The element at the nearest position; of two, the even one."""
+    rounded = [integer("(int64_t)ka_round({0})", place) for place in places]
+    return _element(value, dims, rounded)
+
+
+def _mixed(value: Expr, dims: Sequence[Axes], places: Sequence[Expr]) -> Expr:
+    """The neighbours of the position on both sides along each dimension, by their distance."""
+    ctype = value.ctype
+    below = [Op(place.ctype, "ka_floor({0})", (place,)) for place in places]
+    first = [integer("(int64_t){0}", whole) for whole in below]
+    shares = [
+        cast(Op(place.ctype, "({0} - {1})", (place, whole)), ctype) for place, whole in zip(places, below, strict=True)
+    ]
+    second = [integer("({0} + 1)", one) for one in first]
+    others = [Op(ctype, "(1 - {0})", (share,)) for share in shares]
+    found: Expr | None = None
+    # The last dimension changes fastest: its neighbours are next to each other in memory.
+    for sides in product((0, 1), repeat=len(dims)):
+        part = _element(value, dims, [(first, second)[side][at] for at, side in enumerate(sides)])
+        for at, side in enumerate(sides):
+            part = Op(ctype, "{0} * {1}", (part, (others, shares)[side][at]))
+        found = part if found is None else Op(ctype, "({0} + {1})", (found, part))
+    assert found is not None
+    return found
+
+
+def _element(value: Expr, dims: Sequence[Axes], places: Sequence[Expr]) -> Expr:
+    """The value at integer positions, zero outside the image."""
+    guard: Expr | None = None
+    for axes, place in zip(dims, places, strict=True):
+        inside = within(place, dim_size(axes))
+        guard = both(guard, inside)
+        value = move(value, axes, Position(term=place, guard=inside)) if axes else value
+    assert guard is not None
+    return select(guard, value, Const(value.ctype, 0))
+
+
+SAMPLING: dict[str, Lowering] = {
+    "affine_grid_generator": _affine_grid,
+    **dict.fromkeys(("grid_sampler", "grid_sampler_2d", "grid_sampler_3d"), _grid_sample),
+}
