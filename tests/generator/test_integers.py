@@ -109,6 +109,18 @@ def test_rows(functions: Functions, cpu: str, cuda: str, target: str, dtype: str
     compare(ready(target, cpu if target == "cpu" else cuda, model, (x,), tmp_path), model, names, x)
 
 
+@pytest.mark.parametrize("source", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.sampled(4)
+def test_real_numbers_become_integers(target: str, source: str, tmp_path: Path) -> None:
+    """Towards 0, then what is beyond the type wraps; what is beyond int32 is undefined in PyTorch too."""
+    numbers = torch.tensor([0.0, -0.0, 0.9, -0.9, 1.5, -1.5, 254.7, 255.0, 256.0, 300.0, -200.7, 7e4, -1e6, 2e9, -2e9])
+    x = torch.cat([numbers, torch.randn(49, generator=torch.Generator().manual_seed(0)) * 1000]).to(TORCH[source])
+    functions: Functions = {name: lambda a, dtype=dtype: (a * 1).to(dtype) for name, dtype in DTYPES.items()}
+    model, names = together(functions, x)
+    compare(ready(target, "pointwise", model, (x,), tmp_path), model, names, x)
+
+
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize("functions", [BINARY, UNARY], ids=["two tensors", "numbers"])
 @pytest.mark.builds
