@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
@@ -9,10 +10,23 @@ from typing import Any
 import pytest
 import torch
 
+from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.schedule import make
 from tests.generator.cuda_on_host import OnHost
-from tests.generator.harness import TORCH, Built, Function, as_list, export
-from tests.generator.integers import BETWEEN, BINARY, CHOICES, DTYPES, MIXED, REDUCTIONS, SCANS, UNARY, Function2, pairs
+from tests.generator.harness import TORCH, Built, Function, as_list, compile_candidate, export
+from tests.generator.integers import (
+    BETWEEN,
+    BINARY,
+    CHOICES,
+    DTYPES,
+    MIXED,
+    REDUCTIONS,
+    SCANS,
+    UNARY,
+    Function1,
+    Function2,
+    pairs,
+)
 
 Functions = dict[str, Callable[..., torch.Tensor]]
 
@@ -93,6 +107,70 @@ def test_rows(functions: Functions, cpu: str, cuda: str, target: str, dtype: str
     model, names = together(functions, x)
     assert names == list(functions)
     compare(ready(target, cpu if target == "cpu" else cuda, model, (x,), tmp_path), model, names, x)
+
+
+@pytest.mark.parametrize("source", ["f32", "bf16", "f64"])
+@pytest.mark.parametrize("target", TARGETS)
+@pytest.mark.sampled(4)
+def test_real_numbers_become_integers(target: str, source: str, tmp_path: Path) -> None:
+    """Towards 0, then what is beyond the type wraps; what is beyond int32 is undefined in PyTorch too."""
+    numbers = torch.tensor([0.0, -0.0, 0.9, -0.9, 1.5, -1.5, 254.7, 255.0, 256.0, 300.0, -200.7, 7e4, -1e6, 2e9, -2e9])
+    x = torch.cat([numbers, torch.randn(49, generator=torch.Generator().manual_seed(0)) * 1000]).to(TORCH[source])
+    functions: Functions = {name: lambda a, dtype=dtype: (a * 1).to(dtype) for name, dtype in DTYPES.items()}
+    model, names = together(functions, x)
+    compare(ready(target, "pointwise", model, (x,), tmp_path), model, names, x)
+
+
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("functions", [BINARY, UNARY], ids=["two tensors", "numbers"])
+@pytest.mark.builds
+def test_nvcc_has_no_warning(functions: Functions, tmp_path: Path) -> None:
+    """Of uint8, whose comparisons with 0 it warns of."""
+    args = pairs(torch.uint8)[: 2 if functions is BINARY else 1]
+    compile_candidate(emit(export(together(functions, *args)[0], *args), make("cuda", "pointwise")), tmp_path)
+
+
+@pytest.mark.parametrize("dtype", ["i8", "i32", "u8"])
+@pytest.mark.parametrize(
+    ("functions", "cpu", "cuda"),
+    [(REDUCTIONS, "cols/tile", "cols/stream"), (SCANS, "scan/cols", "scan/cols")],
+    ids=["totals", "scans"],
+)
+@pytest.mark.parametrize("target", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
+@pytest.mark.sampled(4)
+def test_columns(functions: Functions, cpu: str, cuda: str, target: str, dtype: str, tmp_path: Path) -> None:
+    """The same along the first dimension."""
+    x = pairs(DTYPES[dtype])[0][:500].reshape(25, 20).contiguous()
+    along = {name: _along_first(function) for name, function in functions.items()}
+    model, names = together(along, x)
+    compare(ready(target, cpu if target == "cpu" else cuda, model, (x,), tmp_path), model, names, x)
+
+
+def _along_first(function: Function1) -> Function1:
+    def called(a: torch.Tensor) -> torch.Tensor:
+        found = function(a.transpose(0, 1))
+        return found.transpose(0, 1) if found.dim() == 2 else found
+
+    return called
+
+
+@pytest.mark.parametrize(
+    ("functions", "form", "shape"),
+    [
+        (BINARY, "pointwise", (500,)),
+        (UNARY, "pointwise", (500,)),
+        (REDUCTIONS | CHOICES, "rows/again", (20, 25)),
+        (SCANS, "scan/rows", (20, 25)),
+    ],
+    ids=["two tensors", "numbers", "rows", "scans"],
+)
+@pytest.mark.sampled(2)
+def test_truth_values(functions: Functions, form: str, shape: tuple[int, ...], tmp_path: Path) -> None:
+    """What PyTorch has for them; no export has their shifts."""
+    x = (pairs(torch.int64)[0][:500] % 3 == 1).reshape(shape)
+    args = (x, torch.ones_like(x)) if functions is BINARY else (x,)
+    model, names = together({name: one for name, one in functions.items() if "shift" not in name}, *args)
+    compare(ready("cpu", form, model, args, tmp_path), model, names, *args)
 
 
 @pytest.mark.parametrize("first", range(0, len(MIXED), 5))

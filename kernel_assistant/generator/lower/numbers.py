@@ -55,6 +55,10 @@ def converted(value: TensorExpr, dtype: str) -> Expr:
         return Const(COMPUTE[dtype], _wrapped(expr.value, dtype))
     if dtype in HALVES and value.dtype in _INEXACT:
         return Op("float", f"ka_round_{dtype}({{0}})", (cast(expr, "float"),))
+    if dtype in NARROW and expr.ctype in ("float", "double"):
+        # By way of int32_t, as x86 does it: there are vectors for that. What it does not have is undefined in PyTorch.
+        short = "(int32_t)" if dtype == "i32" else f"({NARROW[dtype]})(int32_t)"
+        return Op("int64_t", f"(int64_t){short}{{0}}", (expr,))
     return narrowed(cast(expr, COMPUTE[dtype]), value.dtype, dtype)
 
 

@@ -6,8 +6,12 @@
 #include <math.h>
 
 template <class T> KA_FN T ka_square(T x) { return x * x; }
+// Also of unsigned integers, where nvcc warns of a comparison with 0 unless they are int by then.
+template <class T> KA_FN bool ka_below_zero(T x) { return x + T(0) < 0; }
+KA_FN bool ka_below_zero(float x) { return x < 0.0f; }
+KA_FN bool ka_below_zero(double x) { return x < 0.0; }
 // 0 of what is no number, as PyTorch has it.
-template <class T> KA_FN T ka_sign(T x) { return T(x > T(0)) - T(x < T(0)); }
+template <class T> KA_FN T ka_sign(T x) { return T(x > T(0)) - T(ka_below_zero(x)); }
 template <class T> KA_FN T ka_sgn(T x) { return ka_sign(x); }
 KA_FN bool ka_max(bool a, bool b) { return a | b; }
 KA_FN bool ka_min(bool a, bool b) { return a & b; }
@@ -21,8 +25,6 @@ template <class T> KA_FN T ka_add(T a, T b) { return (T)((ka_bits<T>)a + (ka_bit
 template <class T> KA_FN T ka_sub(T a, T b) { return (T)((ka_bits<T>)a - (ka_bits<T>)b); }
 template <class T> KA_FN T ka_mul(T a, T b) { return (T)((ka_bits<T>)a * (ka_bits<T>)b); }
 template <class T> KA_FN T ka_neg(T a) { return (T)((ka_bits<T>)0 - (ka_bits<T>)a); }
-// Also of unsigned numbers, where a comparison with 0 is one that compilers warn of.
-template <class T> KA_FN bool ka_below_zero(T x) { return x + T(0) < 0; }
 template <class T> KA_FN T ka_abs(T a) { return ka_below_zero(a) ? ka_neg(a) : a; }
 template <class T> KA_FN T ka_max(T a, T b) { return a > b ? a : b; }
 template <class T> KA_FN T ka_min(T a, T b) { return a < b ? a : b; }
@@ -55,7 +57,7 @@ template <class T> KA_FN T ka_pow(T a, T n) {
 }
 KA_FN float ka_clamp(float x, float low, float high) { return ka_min(ka_max(x, low), high); }
 KA_FN double ka_clamp(double x, double low, double high) { return ka_min(ka_max(x, low), high); }
-template <class T> KA_FN T ka_relu(T x) { return x < T(0) ? T(0) : x; }
+template <class T> KA_FN T ka_relu(T x) { return ka_below_zero(x) ? T(0) : x; }
 template <class T> KA_FN T ka_relu6(T x) { return ka_clamp(x, T(0), T(6)); }
 template <class T> KA_FN T ka_leaky_relu(T x, T slope) { return x > T(0) ? x : x * slope; }
 template <class T> KA_FN T ka_sigmoid(T x) { return ka_reciprocal(T(1) + ka_exp(-x)); }
