@@ -114,13 +114,15 @@ class ColumnWriter:
         for expr in self.kept:
             unit.add(f"{expr.ctype} {self.names[id(expr)]}[{self.items}][{self.vec}];")
 
-    def scope(self, body: StatementWriter, scope: list[Expr]) -> None:
-        """Compute values that do not vary along R, once for each column."""
+    def scope(self, body: StatementWriter, scope: list[Expr], plan: Passes | None = None) -> None:
+        """Compute values that do not vary along R, once for each column. `plan` has the passes that follow in this
+        kernel, if these are not all.
+        """
         if not scope:
             return
         unit = body.unit
         names: dict[int, str] = {}
-        read = read_elsewhere(self.nest, scope, self.plan)
+        read = read_elsewhere(self.nest, scope, plan or self.plan)
         for expr in read:
             names[id(expr)] = f"c{len(body.names)}_{len(names)}"
             unit.add(f"{expr.ctype} {names[id(expr)]}[{self.vec}];")

@@ -168,19 +168,19 @@ class _ColumnParts:
         self.scope: list[Expr] = []
         self.done: list[Pass] = []
 
-    def _begin(self, unit: KernelSource, block: str) -> StatementWriter:
+    def _begin(self, unit: KernelSource, block: str, follows: Passes) -> StatementWriter:
         begin_columns(unit, self.nest, self.schedule, block)
         body = StatementWriter(unit, self.nest)
         for part in self.done:
             self._join(body, part)
-        self.columns.scope(body, self.scope)
+        self.columns.scope(body, self.scope, follows)
         return body
 
     def launch_pass(self, number: int) -> None:
         part = self.plan.passes[number]
         self.scope += part.scope
         unit = KernelSource(self.nest.prefix + f"cols_part{number}", "cuda")
-        body = self._begin(unit, f"(blockIdx.x / {self.parts})")
+        body = self._begin(unit, f"(blockIdx.x / {self.parts})", Passes([part], [], []))
         # Whole banks of what is turned.
         whole = BANK if self.columns.turning.tiles else 1
         times = f" * {whole}" if whole > 1 else ""
@@ -253,7 +253,7 @@ class _ColumnParts:
         unit = KernelSource(self.nest.prefix + "cols_end", "cuda")
         wanted = below([output.expr for _, output in self.plan.stores], given=self.plan.given)
         self.scope = [expr for expr in self.scope if id(expr) in wanted]
-        body = self._begin(unit, "blockIdx.x")
+        body = self._begin(unit, "blockIdx.x", Passes([], self.plan.scope, self.plan.stores))
         self.columns.scope(body, self.plan.scope)
         self.columns.store_outside(body, self.plan)
         self._finish(unit, column_blocks(self.nest, self.schedule))
