@@ -53,13 +53,22 @@ def converted(value: TensorExpr, dtype: str) -> Expr:
     expr = value.expr
     if isinstance(expr, Const) and not isinstance(expr.value, Poly):
         return Const(COMPUTE[dtype], _wrapped(expr.value, dtype))
-    if dtype in HALVES and value.dtype in _INEXACT:
-        return Op("float", f"ka_round_{dtype}({{0}})", (cast(expr, "float"),))
+    if COMPUTE[dtype] in ("float", "double"):
+        found = real(value, COMPUTE[dtype])
+        rounds = dtype in HALVES and value.dtype in _INEXACT
+        return Op("float", f"ka_round_{dtype}({{0}})", (found,)) if rounds else found
     if dtype in NARROW and expr.ctype in ("float", "double"):
         # By way of int32_t, as x86 does it: there are vectors for that. What it does not have is undefined in PyTorch.
         short = "(int32_t)" if dtype == "i32" else f"({NARROW[dtype]})(int32_t)"
         return Op("int64_t", f"(int64_t){short}{{0}}", (expr,))
     return narrowed(cast(expr, COMPUTE[dtype]), value.dtype, dtype)
+
+
+def real(value: TensorExpr, ctype: str) -> Expr:
+    """`value` as a real number. Not every processor has vectors that make real numbers of 64-bit integers."""
+    if value.dtype in NARROW and value.expr.ctype == "int64_t" and not isinstance(value.expr, Const):
+        return Op(ctype, f"({ctype})({NARROW[value.dtype]}){{0}}", (value.expr,))
+    return cast(value.expr, ctype)
 
 
 def narrowed(expr: Expr, source: str, dtype: str) -> Expr:

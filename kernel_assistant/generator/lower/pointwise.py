@@ -9,8 +9,8 @@ from kernel_assistant.generator.ir.expr import COMPUTE, Const, Op, TensorExpr
 from kernel_assistant.generator.lower.arithmetic.elementwise import beside, operands, pointwise
 from kernel_assistant.generator.lower.arithmetic.operators import ARITHMETIC
 from kernel_assistant.generator.lower.arithmetic.promotion import common_dtype
-from kernel_assistant.generator.lower.context import Context, broadcast, cast
-from kernel_assistant.generator.lower.numbers import HALVES, INTEGERS, NARROW, converted, of_type
+from kernel_assistant.generator.lower.context import Context, broadcast
+from kernel_assistant.generator.lower.numbers import HALVES, INTEGERS, NARROW, converted, of_type, real
 from kernel_assistant.generator.lower.shared_loops import sharing_loops
 
 #: One tensor in, same type out. {0} is of the result's C type.
@@ -203,7 +203,7 @@ def _convert(context: Context) -> TensorExpr:
     value = context.value(context.node.args[0])
     dtype = context.node.spec.dtype
     if dtype in HALVES and value.dtype != dtype:
-        return context.result(Op("float", f"ka_round_{dtype}({{0}})", (cast(value.expr, "float"),)), value.dims)
+        return context.result(Op("float", f"ka_round_{dtype}({{0}})", (real(value, "float"),)), value.dims)
     return context.result(converted(value, dtype), value.dims)
 
 
