@@ -84,8 +84,11 @@ def test_judged_applied_and_run(worker: WorkerClient, cache: Path, tmp_path: Pat
         graph = environment.graph
         assert [value.spec.strides is None for value in graph.inputs].count(True) == 0
         candidate = emit(graph, initial(graph, "cpu", environment.device)[0])
-        (evaluation,) = environment.evaluate([candidate], Tier.full)
+        (evaluation,) = environment.evaluate([candidate], Tier.verify)
         assert evaluation.outcome is Outcome.correct, evaluation.message
+        # All cases and the timed calls, whose values are new ones; a busy machine may leave the times unclear.
+        (timed,) = environment.evaluate([candidate], Tier.full)
+        assert timed.outcome in (Outcome.correct, Outcome.inconclusive), timed.message
         write_result(
             tmp_path / "result",
             task=task,
