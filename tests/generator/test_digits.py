@@ -100,6 +100,7 @@ class Compared:
         self.built = (Built if schedule.target == "cpu" else OnHost)(graph, schedule, folder)
         self.roundings = ROUNDINGS[schedule.target]
 
+    @torch.no_grad()
     def check(self, x: torch.Tensor) -> None:
         got = self.built(bindings(self.built.graph, self.model, (x,)))
         wide = copy.deepcopy(self.model).double()
