@@ -25,7 +25,7 @@ from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.worker.runner import plan as plans
 from tests.generator.cuda_on_host import OnHost
-from tests.generator.harness import Built, Function, check, export
+from tests.generator.harness import Built, Function, check, compile_candidate, export
 from tests.generator.test_cuda import H200
 
 EPYC = DeviceFacts(target="cpu", name="EPYC", arch="x86-64-avx2", cores=16, threads=16, cache_bytes=32 << 20)
@@ -52,6 +52,8 @@ FORMS = [
     (FIRST, (3,), "cuda", "cols/split parts=3 tx=4 ty=16 unroll=2"),
     (MIDDLE, (17, 3), "cuda", "cols/stream flat=1 tx=16 ty=4 unroll=2"),
     (MIDDLE, (17, 3), "cuda", "cols/reg flat=1 tx=32 ty=2 items=9"),
+    (ROWS, (5,), "cpu", "scan/across tile=16"),
+    (MIDDLE, (9,), "cpu", "rows/across tile=16"),
     (SCANS, (3,), "cpu", "scan/cols chunk=16 tile=4"),
     (BACK, (2,), "cpu", "scan/cols chunk=64 tile=16"),
     (FIRST, (3,), "cpu", "cols/split chunk=64 tile=2 nt=1"),
@@ -78,6 +80,15 @@ def test_values(number: int, rows: int, seed: int) -> None:
     model, sizes, target, _ = FORMS[number]
     rows = rows if (len(sizes) == 1 and sizes[0] < 9) or target == "cpu" else 1 + rows % 9
     check(model, (torch.randn(rows, *sizes, generator=torch.Generator().manual_seed(seed)),), _built(number))
+
+
+@pytest.mark.builds
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("number", [at for at, form in enumerate(FORMS) if form[2] == "cuda"])
+def test_every_form_compiles(number: int, tmp_path: Path) -> None:
+    model, sizes, _, line = FORMS[number]
+    compile_candidate(emit(export(model, torch.rand(7, *sizes)), read_schedule("cuda", line)), tmp_path)
 
 
 @pytest.mark.gpu
@@ -148,6 +159,18 @@ def test_few_long_columns_are_divided_on_the_cpu(graph: OpGraph) -> None:
     first = initial(graph, "cpu", EPYC)[0]
     if first.form in ("scan/cols", "cols/split", "cols/tile") and rows >= 1 << 17:
         assert 0 < dict(first.params)["chunk"] * EPYC.threads <= rows
+
+
+@pytest.mark.parametrize("shape", [(4096, 8), (2, 1 << 17), (3, 40)])
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_a_scan_after_a_reduction_and_beside_a_constant_row_keeps_a_schedule(
+    shape: tuple[int, int], target: str
+) -> None:
+    """The forms for thin shapes cannot write them; `scan/rows` can."""
+    device = EPYC if target == "cpu" else H200
+    for function in (lambda x: F.softmax(x, 1).cumsum(1), lambda x: (x.cumsum(1), x[:, 0] * 2)):
+        graph = export(Function(function), torch.rand(shape))
+        assert "scan/rows" in {form for schedule in initial(graph, target, device) for form in schedule.forms()}
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,8 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "rows/keep": {"lanes": 64, "nt": 0},
         "rows/again": {"lanes": 64, "nt": 0},
         "rows/split": {"chunk": 65536, "lanes": 64, "nt": 0},
+        "rows/across": {"nt": 0, "tile": 64},
+        "scan/across": {"tile": 64},
         "cols/tile": {"nt": 0, "tile": 256},
         "cols/split": {"chunk": 4096, "nt": 0, "tile": 256},
         "scan/rows": {"lanes": 64, "nt": 0, "tile": 512},

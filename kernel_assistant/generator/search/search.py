@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.errors import Unsupported
-from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.plan.partition import cut, is_one_nest
 from kernel_assistant.generator.search.ladders import LADDERS, derived
@@ -14,6 +14,12 @@ from kernel_assistant.generator.search.search_parts import initial_parts, neighb
 from kernel_assistant.generator.search.workload import LoopShape, measure
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
+
+#: Forms that write every nest of a family, where none of those fits that its sizes ask for.
+LAST = {
+    "cpu": {"rows": ("rows/again",), "scan": ("scan/rows",)},
+    "cuda": {"rows": ("rows/stream",), "scan": ("scan/rows",)},
+}
 
 
 def initial(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:
@@ -26,7 +32,9 @@ def initial(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:
 def _initial_nest(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:
     shape = measure(checked_nest(graph, target), graph.dims)
     found = (initial_cpu if target == "cpu" else initial_cuda)(shape, device)
+    last = [make(target, form) for form in LAST[target].get(shape.family, ())]
     fitting = [schedule for schedule in dict.fromkeys(found) if fits(graph, schedule)]
+    fitting = fitting or [schedule for schedule in last if fits(graph, schedule)]
     if not fitting:
         raise Unsupported(f"no schedule fits a {shape.family} nest of these sizes")
     return fitting

@@ -6,6 +6,9 @@ from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.search.workload import LoopShape
 from kernel_assistant.targets.base import DeviceFacts
 
+#: Rows up to this are shorter than the lanes of a loop along them.
+SHORT_ROW = 64
+
 
 def initial_cpu(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
     """The first schedules to try. Streaming stores come first if the outputs would not stay in cache anyway."""
@@ -28,11 +31,12 @@ def initial_cpu(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
         whole = [make("cpu", "scan/cols", nt=nt), make("cpu", "scan/cols", nt=nt, tile=64)]
         chunks = [make("cpu", "scan/cols", nt=nt, chunk=size) for size in _chunks(shape, device, 256)]
         return [*chunks, *whole]
-    return [
+    rows = [
         make("cpu", "scan/rows", nt=nt),
         make("cpu", "scan/rows", nt=nt, tile=2048),
         make("cpu", "scan/rows", nt=1 - nt),
     ]
+    return rows if shape.passes > 1 else _across(shape, "scan/across", rows)
 
 
 def _cols(shape: LoopShape, device: DeviceFacts, nt: int) -> list[Schedule]:
@@ -41,9 +45,12 @@ def _cols(shape: LoopShape, device: DeviceFacts, nt: int) -> list[Schedule]:
     tile = 256
     while tile > 32 and shape.outer * -(-shape.inner // tile) < tasks:
         tile //= 2
-    whole = [make("cpu", "cols/tile", nt=nt, tile=size) for size in dict.fromkeys((tile, 1024, 64))]
-    width = min(256, 1 << (shape.inner - 1).bit_length())
-    chunks = [make("cpu", "cols/split", nt=nt, chunk=size, tile=width) for size in _chunks(shape, device, 256)]
+    # A tile's totals are set and added as a whole, however few columns there are.
+    width = max(1 << (shape.inner - 1).bit_length(), 8)
+    whole = [make("cpu", "cols/tile", nt=nt, tile=min(size, width)) for size in (tile, 1024, 64)]
+    chunks = [
+        make("cpu", "cols/split", nt=nt, chunk=size, tile=min(256, width)) for size in _chunks(shape, device, 256)
+    ]
     return [*chunks, *whole]
 
 
@@ -56,9 +63,21 @@ def _chunks(shape: LoopShape, device: DeviceFacts, tile: int) -> list[int]:
     return list(dict.fromkeys((rows, 4 * rows if 4 * rows < shape.reduced else rows)))
 
 
+def _across(shape: LoopShape, form: str, others: list[Schedule]) -> list[Schedule]:
+    """Schedules for many short rows, of which a tile is computed together; with few or longer rows, the others. Lanes
+    along rows of a few elements would take ten times as long.
+    """
+    if shape.reduced > SHORT_ROW or shape.outer < 8 * SHORT_ROW:
+        return others
+    found = [make("cpu", form, tile=tile) for tile in (64, 256, 16)]
+    return found if shape.reduced <= SHORT_ROW // 4 else [*found, *others]
+
+
 def _rows(shape: LoopShape, device: DeviceFacts, nt: int) -> list[Schedule]:
     forms = ["rows/keep", "rows/again"] if shape.costly else ["rows/again"]
     found = [make("cpu", form, nt=value) for form in forms for value in (nt, 1 - nt)]
+    if shape.reduced <= SHORT_ROW:
+        return _across(shape, "rows/across", found)
     split = [make("cpu", "rows/split", nt=nt), make("cpu", "rows/split", nt=nt, chunk=16384)]
     if shape.outer < 2 * max(device.threads, 1) and shape.reduced >= 65536:
         return split + found

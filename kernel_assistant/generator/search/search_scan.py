@@ -51,6 +51,8 @@ def _joining(chunks: int) -> int:
 
 
 def _rows(shape: LoopShape, cores: int) -> list[Schedule]:
+    if shape.passes > 1:
+        return _blocks(shape)
     if shape.reduced <= SHORT_ROW and shape.outer >= BUSY * cores // 16:
         vec = shape.vec if shape.reduced % shape.vec == 0 and shape.static else 1
         pairs = ((128, vec), (256, vec), (64, vec), (128, 1))

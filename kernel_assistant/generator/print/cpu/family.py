@@ -5,6 +5,7 @@ from __future__ import annotations
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.loops.nest import LoopNest
+from kernel_assistant.generator.print.cpu.across import emit_rows_across, emit_scan_across
 from kernel_assistant.generator.print.cpu.blocked import emit_blocked
 from kernel_assistant.generator.print.cpu.cols import emit_cols
 from kernel_assistant.generator.print.cpu.cols_split import emit_split_cols
@@ -22,6 +23,8 @@ WRITERS = {
     "pointwise/blocked": emit_blocked,
     "rows/keep": emit_rows,
     "rows/again": emit_rows,
+    "rows/across": emit_rows_across,
+    "scan/across": emit_scan_across,
     "cols/tile": emit_cols,
     "scan/rows": emit_scan_rows,
     "window": emit_window,

@@ -18,10 +18,9 @@ from kernel_assistant.records import BufferSpec
 
 
 def emit_scan_cols(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, tuple[BufferSpec, ...]]:
-    columns = _ScannedColumns(nest, schedule["tile"], schedule["chunk"])
     if not schedule["chunk"]:
-        columns.sweep(results=True)
-        return columns.unit, ()
+        return emit_scan_whole(nest, schedule["tile"]), ()
+    columns = _ScannedColumns(nest, schedule["tile"], schedule["chunk"])
     columns.sweep(results=False)
     columns.combine()
     columns.sweep(results=True)
@@ -31,6 +30,13 @@ def emit_scan_cols(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, tu
     return columns.unit, tuple(
         BufferSpec(name=f"part_s{number}", dtype=kind, shape=shape) for number, kind in enumerate(kinds)
     )
+
+
+def emit_scan_whole(nest: LoopNest, tile: int) -> KernelSource:
+    """Scans without chunks."""
+    columns = _ScannedColumns(nest, tile, 0)
+    columns.sweep(results=True)
+    return columns.unit
 
 
 class _ScannedColumns:

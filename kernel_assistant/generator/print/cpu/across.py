@@ -1,0 +1,26 @@
+"""Reductions and scans of many short rows: the rows of a tile are computed together, one for each lane, as if they were
+columns. Loads step over rows.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.loops.nest import LoopNest
+from kernel_assistant.generator.print.cpu.cols import emit_cols
+from kernel_assistant.generator.print.cpu.scan_cols import emit_scan_whole
+from kernel_assistant.generator.print.render import KernelSource
+
+
+def emit_rows_across(nest: LoopNest, schedule: Schedule) -> KernelSource:
+    return emit_cols(_turned(nest), schedule)
+
+
+def emit_scan_across(nest: LoopNest, schedule: Schedule) -> KernelSource:
+    return emit_scan_whole(_turned(nest), schedule["tile"])
+
+
+def _turned(nest: LoopNest) -> LoopNest:
+    """The nest with its rows as inner loop."""
+    return replace(nest, outer=[], inner=nest.outer)
