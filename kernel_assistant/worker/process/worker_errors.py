@@ -58,12 +58,17 @@ class BrokenDevice(Exception):
 
 @contextlib.contextmanager
 def with_inputs(name: str) -> Iterator[None]:
-    """Within the block, a BrokenDevice gets the name of the inputs."""
+    """Within the block, a BrokenDevice gets the name of the inputs; errors of the device become one, since it reports
+    them late: outside of the user's code as well."""
     try:
         yield
     except BrokenDevice as lost:
         lost.inputs = lost.inputs or name
         raise
+    except Exception as error:
+        if not is_device_lost(error):
+            raise
+        raise BrokenDevice(f"forward failed: {first_line(error)}", name) from error
 
 
 @contextlib.contextmanager

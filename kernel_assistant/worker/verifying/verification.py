@@ -104,6 +104,7 @@ def expect(task: OpenTask, case: Case) -> ExpectedOutputs | None:
             reference, picked = watched(task.graph, lambda: task.call(args, kwargs))
             want, exact = watched(task.graph, lambda: task.call64(args, kwargs))
             constants = {name: copied(value) for name, value in task.constants().items()}
+            task.settle()
         tensors = task.flatten(args, kwargs)
     except (TaskError, torch.OutOfMemoryError):
         if not case.optional:
