@@ -35,7 +35,7 @@ def conclude(
         return EXIT_CANCELLED
     if result.outcome is JobOutcome.failed:
         return EXIT_INTERNAL
-    return EXIT_GATE if fail_under is not None and _speedup(result) < fail_under else EXIT_OK
+    return EXIT_GATE if fail_under is not None and confirmed_speedup(result) < fail_under else EXIT_OK
 
 
 @contextmanager
@@ -70,7 +70,7 @@ def _number(result: OptimizeResult) -> int | None:
     return int(job) if job.isdigit() else None
 
 
-def _speedup(result: OptimizeResult) -> float:
+def confirmed_speedup(result: OptimizeResult) -> float:
     """The confirmed speed-up, over torch.compile if that was measured; 0 if nothing is confirmed."""
     if result.best is None:
         return 0.0
