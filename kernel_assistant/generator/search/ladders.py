@@ -132,6 +132,10 @@ def derived(shape: LoopShape, schedule: Schedule) -> Schedule | None:
         chunks = shape.reduced / schedule["chunk"]
         fits = chunks >= 2 and shape.outer * shape.inner * schedule["join"] <= MOST_JOINING
         return schedule if fits else None
+    if schedule.form == "scan/rows" and shape.passes == 1:
+        threads = schedule["block"] * shape.outer
+        if threads < min(shape.outer * shape.reduced // MOST_ELEMENTS, ENOUGH_THREADS):
+            return None
     if schedule.form in ("scan/rows", "scan/split") and schedule["block"] * schedule["items"] > 1024:
         return None
     return schedule

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from kernel_assistant.generator.ir.schedule import Schedule, make
+from kernel_assistant.generator.search.ladders import derived
 from kernel_assistant.generator.search.workload import LoopShape
 from kernel_assistant.targets.base import DeviceFacts
 
@@ -69,7 +70,7 @@ def _rows(shape: LoopShape, cores: int) -> list[Schedule]:
         make("cuda", "scan/split", parts=count, block=block, items=items, vec=vec) for count, block, items in triples
     ]
     hopeless = shape.outer < cores // 8 and shape.reduced >= 16 * PART
-    return divided if hopeless else [*divided, *_blocks(shape)]
+    return divided if hopeless else [*divided, *(one for one in _blocks(shape) if derived(shape, one) is not None)]
 
 
 def _vec(shape: LoopShape) -> int:
