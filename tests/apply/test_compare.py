@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from kernel_assistant.apply import apply_result
 from kernel_assistant.cli.edits.compare import compare_program
-from kernel_assistant.errors import UsageError
+from kernel_assistant.errors import Cancelled, UsageError
 from kernel_assistant.session.scanning.program_times import CONFIDENCE, measure_program, median_interval
 from tests.session.test_program_gain import scan, scanned
 
@@ -79,6 +79,10 @@ def test_the_table_and_what_cannot_be_compared(program, make_result, user_file, 
     main.write_text(PROGRAM.replace("sys.exit(3)", "sys.exit(len(os.environ['KERNEL_ASSISTANT_KERNELS']))")
                     .replace("import sys", "import os, sys"))  # fmt: skip
     assert measure_program(program, 1, lambda *_: None).difference.endswith("exit codes: 0, 3")
+    main.write_text(PROGRAM.replace("sys.exit(3)", "raise KeyboardInterrupt"))
+    with pytest.raises(Cancelled):
+        measure_program(program, 1, lambda *_: None)
+    main.write_text(PROGRAM)
     runtime = next(Path(program.folder).glob("model_kernels/_runtime.txt"))
     runtime.write_text(runtime.read_text().replace('"KERNEL_ASSISTANT_KERNELS"', '"NOTHING"'))
     with pytest.raises(UsageError, match="model_kernels cannot be switched off"):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 import statistics
 import tempfile
 from collections.abc import Callable, Sequence
@@ -10,7 +11,7 @@ from math import comb
 from pathlib import Path
 
 from kernel_assistant.apply.applied import counting
-from kernel_assistant.errors import UsageError
+from kernel_assistant.errors import Cancelled, UsageError
 from kernel_assistant.records.scan import Recording, Scan
 from kernel_assistant.session.reporting.call_counts import CallCounts, read_counts
 from kernel_assistant.session.scanning.program import explain_nothing, time_program
@@ -89,7 +90,7 @@ def measure_program(scan: Scan, pairs: int, told: Callable[[int, TimedRun, Timed
     """Runs the program of a scan `pairs` times without and with kernels; which of the two is first alternates. `told`
     gets the number of each pair and its runs.
 
-    Raises UsageError if the program calls no module, or no class with kernels.
+    Raises UsageError if the program calls no module, or no class with kernels; Cancelled if Ctrl-C ended it.
     """
     if not Path(scan.folder).is_dir():
         raise UsageError(f"the folder of scan {scan.id} is gone: {scan.folder}", "scan the program where it is now")
@@ -127,6 +128,8 @@ def _run(scan: Scan, *, kernels: bool) -> TimedRun:
         counters.mkdir()
         environment = {**counting(str(counters)), "KERNEL_ASSISTANT_KERNELS": "" if kernels else "off"}
         ran = time_program(scan.command, scan.folder, Path(own, "run"), environment)
+        if ran.exit_code == 128 + signal.SIGINT:
+            raise Cancelled("the program was interrupted, so nothing is compared", "kernel-assistant compare")
         if not ran.recordings or not ran.recordings[0][1].calls:
             raise explain_nothing(ran)
         return TimedRun(ran.exit_code, ran.seconds, ran.recordings[0][1], tuple(read_counts(counters)))
