@@ -67,17 +67,20 @@ def _compilers(cause: Exception) -> Exception:
     return InductorError(cause, None)
 
 
-def test_only_failures_of_the_compiler_are_called_that_and_only_a_broken_cache_is_emptied(tmp_path, monkeypatch):
-    monkeypatch.setenv(VARIABLE, str(tmp_path / "cache"))
-    kept = tmp_path / "cache" / "kept"
-    for raised, wanted, emptied in (
-        (ValueError("the module's own"), ValueError, False),
-        (_compilers(RuntimeError("CUDA error: device-side assert triggered")), Exception, False),
-        (_compilers(RuntimeError("no such operator")), NotCompiledError, False),
-        (_compilers(ImportError("kernels.so: file too short")), NotCompiledError, True),
+def test_only_failures_of_the_compiler_are_called_that_and_only_a_cache_of_ours_is_emptied(tmp_path, monkeypatch):
+    failure = _compilers(ImportError("kernels.so: file too short"))
+    for raised, wanted, name, tried in (
+        (ValueError("the module's own"), ValueError, f"cache{SUFFIX}", 1),
+        (_compilers(RuntimeError("CUDA error: device-side assert triggered")), Exception, f"cache{SUFFIX}", 1),
+        (failure, NotCompiledError, f"cache{SUFFIX}", 2),
+        (failure, NotCompiledError, "of_the_user", 1),
+        (failure, NotCompiledError, f"empty{SUFFIX}", 1),
     ):
+        monkeypatch.setenv(VARIABLE, str(tmp_path / name))
+        kept = tmp_path / name / "kept"
         kept.parent.mkdir(exist_ok=True)
-        kept.touch()
+        if "empty" not in name:
+            kept.touch()
         tries = []
 
         def fails(raised=raised, tries=tries):
@@ -87,5 +90,5 @@ def test_only_failures_of_the_compiler_are_called_that_and_only_a_broken_cache_i
         with pytest.raises(wanted) as found:
             compiled_call(fails)
         assert isinstance(found.value, NotCompiledError) == (wanted is NotCompiledError)
-        assert (len(tries), kept.exists()) == ((2, False) if emptied else (1, True))
+        assert len(tries) == tried and kept.exists() == (tried == 1 and "empty" not in name)
         assert not list(tmp_path.glob("*.damaged-*"))

@@ -31,14 +31,18 @@ def use_own_cache() -> None:
 
 
 def compiled_call(compile_and_call: Callable[[], None]) -> None:
-    """Runs what compiles, a second time with an empty cache if a file of the cache was broken. Raises NotCompiledError,
-    and what is no failure of the compiler as it is."""
+    """Runs what compiles; a second time with an empty cache if there was one, since a broken file of it shows in many
+    ways: it cannot be loaded, or the processor seems to lack its vector instructions. Raises NotCompiledError, and what
+    is no failure of the compiler as it is."""
+    folder = os.environ.get(VARIABLE, "")
+    # Never the user's own.
+    had_cache = folder.endswith(SUFFIX) and any(Path(folder).glob("*"))
     try:
         compile_and_call()
     except Exception as error:
         if not _is_compilers(error):
             raise
-        if not any(isinstance(one, (ImportError, OSError)) for one in _causes(error)):
+        if not had_cache:
             raise NotCompiledError(_line(error)) from error
         _empty_cache()
         _again(compile_and_call)
@@ -68,6 +72,18 @@ def _empty_cache() -> None:
     shutil.rmtree(aside, ignore_errors=True)
     folder.mkdir(parents=True, exist_ok=True)
     clear_caches()
+    _forget_instructions()
+
+
+def _forget_instructions() -> None:
+    """Has inductor ask again which vector instructions the processor has: it does so with files of the cache."""
+    from torch._inductor import cpu_vec_isa
+
+    classes = [one for one in vars(cpu_vec_isa).values() if isinstance(one, type)]
+    for owner in (cpu_vec_isa, *classes):
+        for value in vars(owner).values():
+            if callable(clear := getattr(value, "cache_clear", None)):
+                clear()
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
@@ -89,5 +105,6 @@ def _is_compilers(error: Exception) -> bool:
 
 
 def _line(error: Exception) -> str:
-    lines = str(error).strip().splitlines()
-    return f"{type(error).__name__}: {lines[0][:300]}" if lines else type(error).__name__
+    inner = getattr(error, "inner_exception", None) or error
+    lines = str(inner).strip().splitlines()
+    return f"{type(inner).__name__}: {lines[0][:300]}" if lines else type(inner).__name__
