@@ -261,7 +261,7 @@ class Worker:
 
 def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
     """The answer to one request; every failure is named."""
-    from .process.worker_errors import BrokenDevice, TaskError
+    from .process.worker_errors import TaskError, broken_device
 
     methods: dict[str, Callable[[Params, tuple[bytes, ...]], Params]] = {
         name: getattr(worker, name)
@@ -293,11 +293,12 @@ def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
         return {"result": method(message.get("params", {}), blobs)}
     except TaskError as error:
         return _error(error.kind, error.message, error.next_step, error.detail)
-    except BrokenDevice as lost:
-        answered = _error("device_lost", lost.message, "", traceback.format_exc())
-        answered["error"]["inputs"] = lost.inputs
-        return answered
     except Exception as error:  # noqa: BLE001 - the boundary of the process: named, with its traceback, never swallowed
+        lost = broken_device(error)
+        if lost is not None:
+            answered = _error("device_lost", lost.message, "", traceback.format_exc())
+            answered["error"]["inputs"] = lost.inputs
+            return answered
         return _error(_kind(error), f"{type(error).__name__}: {_first_line(error)}", "", traceback.format_exc())
 
 

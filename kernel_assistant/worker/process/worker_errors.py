@@ -56,6 +56,14 @@ class BrokenDevice(Exception):
         self.message, self.inputs = " ".join(message.split()), inputs
 
 
+def broken_device(error: BaseException | None) -> BrokenDevice | None:
+    """The BrokenDevice that an error is, or behind which it was raised: while one leaves, locks wait for the device,
+    which fails again."""
+    while error is not None and not isinstance(error, BrokenDevice):
+        error = error.__context__
+    return error
+
+
 @contextlib.contextmanager
 def with_inputs(name: str) -> Iterator[None]:
     """Within the block, a BrokenDevice gets the name of the inputs; errors of the device become one, since it reports
