@@ -71,5 +71,7 @@ def _laid(value: torch.Tensor, spec: object, dims: dict[str, int]) -> torch.Tens
     builtins = to_builtins(spec)
     shape, strides = plans.shape(builtins, dims), plans.strides(builtins, dims)
     if value.shape == shape:
+        if value.stride() == strides:
+            return value
         return torch.empty_strided(shape, strides, dtype=value.dtype).copy_(value)
     return value.reshape(shape)

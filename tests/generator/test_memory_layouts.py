@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, assume, given, settings
 from hypothesis import strategies as st
 
 from kernel_assistant.generator.search.search import initial
@@ -101,6 +101,16 @@ def _operands(seed: int) -> tuple[torch.Tensor, torch.Tensor]:
     return drawn(shape, chance).make(generator), drawn(shape, chance).make(generator)
 
 
+def _wanted(model: Function, x: torch.Tensor, y: torch.Tensor) -> Results:
+    """PyTorch's results, where they are right: its attention on the CPU returns what lies in memory for some operands
+    whose rows overlap (torch 2.13).
+    """
+    with torch.no_grad():
+        want, exact = model(x, y), model(x.double(), y.double())
+    assume(all(torch.allclose(one.double(), other.double(), atol=1e-4) for one, other in zip(want, exact, strict=True)))
+    return want
+
+
 @pytest.mark.parametrize("family", FAMILIES)
 @settings(max_examples=3, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6), pick=st.integers(0, 9))
@@ -108,14 +118,14 @@ def test_values_and_strides_are_those_of_pytorch(family: str, seed: int, pick: i
     x, y = _operands(seed)
     model = Function(FAMILIES[family]).eval()
     graph = export(model, x, y)
-    with torch.no_grad():
-        want = model(x, y)
+    want = _wanted(model, x, y)
     schedules = initial(graph, "cpu", cpu.facts())
     with tempfile.TemporaryDirectory() as folder:
         built = Built(graph, schedules[pick % len(schedules)], Path(folder))
         _check(built(bindings(graph, model, (x, y)), dict(graph.dims)), want)
 
 
+@pytest.mark.builds
 @pytest.mark.parametrize("family", ["products and calls", "attention", "storage"])
 @settings(max_examples=2, suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(seed=st.integers(0, 10**6))
@@ -123,8 +133,7 @@ def test_parts_for_cuda_agree_about_layouts(family: str, seed: int) -> None:
     x, y = _operands(seed)
     model = Function(FAMILIES[family]).eval()
     graph = export(model, x, y)
-    with torch.no_grad():
-        want = model(x, y)
+    want = _wanted(model, x, y)
     with tempfile.TemporaryDirectory() as folder:
         _check(ByParts(graph, Path(folder))(bindings(graph, model, (x, y))), want)
 
@@ -137,8 +146,7 @@ def test_kernels_for_cuda_read_any_layout(family: str, seed: int, pick: int) -> 
     x, y = _operands(seed)
     model = Function(FAMILIES[family]).eval()
     graph = export(model, x, y)
-    with torch.no_grad():
-        want = model(x, y)
+    want = _wanted(model, x, y)
     schedules = initial(graph, "cuda", H200)
     with tempfile.TemporaryDirectory() as folder:
         kernels = OnHost(graph, schedules[pick % len(schedules)], Path(folder))

@@ -13,7 +13,7 @@ class AcceleratorError(RuntimeError):
 
 def raised(first: Exception, then: Exception | None) -> Exception:
     """What leaves a block that raises `first` with inputs of a name, and whose lock then raises `then`."""
-    with pytest.raises(Exception) as left:  # noqa: PT011, PT012, B017 - whatever leaves is the subject
+    with pytest.raises(Exception) as left:  # noqa: PT011, PT012 - whatever leaves is the subject
         try:
             with with_inputs("N(0, 1) × 10"):
                 raise first
