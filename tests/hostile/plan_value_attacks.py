@@ -188,7 +188,7 @@ QUICK[CHOICE] = {
     "always the first": (chosen("*out = 0;"), ("incorrect",)),
     "the place beside": (chosen("*out = (place(x, n, sinf) + 1) % n;"), ("incorrect",)),
     "a smaller value": (chosen("*out = place(x, n, sinf, 1e-4f);"), ("incorrect",)),
-    "lower precision": (chosen("*out = place(x, n, near_sine);"), ("incorrect",)),
+    "lower precision": (chosen("*out = place(x, n, near_sine);"), ("incorrect", "cheating")),
     "behind the row": (chosen("*out = place(x, n, sinf) + n;"), ("incorrect",)),
     "before the row": (chosen("*out = place(x, n, sinf) - n;"), ("incorrect",)),
     "right but in one row": (chosen("*out = place(x, n, sinf); if (r == 31) *out = 7;"), ("incorrect",)),

@@ -239,7 +239,7 @@ def test_torch_is_imported_where_no_folder_can_be_written() -> None:
         "def none(): raise FileNotFoundError('no usable temporary directory')\n"
         "tempfile._get_default_tempdir = none\n"
         "from kernel_assistant.worker.runner.serve import _import_torch\n"
-        "_import_torch({}, None)\n"
+        "_import_torch({'flags': {}, 'libraries': {'sources': {}, 'imports': {}}}, None)\n"
         "tempfile.gettempdir()\n"
         "from kernel_assistant.worker.runner.pytorch.trace import operators_during\n"
         "import torch\n"
