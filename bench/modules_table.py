@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -30,6 +31,9 @@ FIRST = Path(__file__).resolve().parent.parent / "examples" / "gated_rms_norm.py
 COLUMNS = ("module", "outcome", "× compile", "× eager", "over the better", "seconds", "what stood in the way")
 
 
+Keep = Callable[[dict[str, Any]], None]
+
+
 @click.command()
 @click.argument("folders", nargs=-1, required=True, type=click.Path(exists=True, file_okay=False, path_type=Path))
 @click.option("--target", type=click.Choice(["cpu", "cuda"]), default="cpu")
@@ -43,18 +47,22 @@ def main(folders: tuple[Path, ...], target: str, budget: float, jobs: int, out: 
         for file in sorted(folder.glob("[0-9]*.py")):
             files.put(file)
     rows: list[dict[str, Any]] = []
+    asked = {"machine": describe(detect(target)), "budget": budget, "jobs": jobs}
+
+    def keep(row: dict[str, Any]) -> None:
+        rows.append(row)
+        rows.sort(key=lambda one: (one["folder"], one["module"]))
+        out.write_text(json.dumps({**asked, "rows": rows}, indent=1))
+
     with ThreadPoolExecutor(jobs) as pool:
-        for _ in range(jobs):
-            pool.submit(one_after_another, files, target, budget, rows)
-    rows.sort(key=lambda row: (row["folder"], row["module"]))
-    machine = describe(detect(target))
-    out.write_text(json.dumps({"machine": machine, "budget": budget, "jobs": jobs, "rows": rows}, indent=1))
+        for done in [pool.submit(one_after_another, files, target, budget, keep) for _ in range(jobs)]:
+            done.result()
     click.echo(page(rows))
 
 
-def one_after_another(files: queue.SimpleQueue[Path], target: str, budget: float, rows: list[dict[str, Any]]) -> None:
-    """Takes files until there are none. A session host of its own keeps its worker warm, as a user's does; a first job
-    that does not count starts both.
+def one_after_another(files: queue.SimpleQueue[Path], target: str, budget: float, keep: Keep) -> None:
+    """Takes files until there are none, and keeps each row at once. A session host of its own keeps its worker warm, as
+    a user's does; a first job that does not count starts both.
     """
     with tempfile.TemporaryDirectory() as home:
         environment = {**os.environ, "XDG_STATE_HOME": home, "XDG_RUNTIME_DIR": ""}
@@ -62,7 +70,7 @@ def one_after_another(files: queue.SimpleQueue[Path], target: str, budget: float
             _run(("optimize", f"{FIRST}:GatedRMSNorm", *_flags(target, budget)), environment, budget)
             while not files.empty():
                 with contextlib.suppress(queue.Empty):
-                    rows.append(row_of(files.get_nowait(), target, budget, environment))
+                    keep(row_of(files.get_nowait(), target, budget, environment))
         finally:
             _run(("host", "stop"), environment, budget)
 

@@ -158,7 +158,7 @@ def page(found: Sequence[Finding], honest: tuple[list[Label], int], target: str,
         f"the [screen](judge.md), and honest controls. [Each attack](benchmarks/{TABLE.format(target=target)}) has a",
         "line with form, tier, outcome and message. What is not protected: [SECURITY.md](../SECURITY.md).",
         "",
-        f"On {machine['CPU']}, {machine['cores']} cores, torch {machine['torch'].split()[0]}, target {target},",
+        f"On {machine['CPU']}, torch {machine['torch'].split()[0]}, target {target},",
         f"{datetime.now(UTC):%Y-%m-%d}, load average {machine['load average']}:",
         "",
         f"- **{len(found)} attacks** ({kinds}), **{len(through)} got through**{': ' if through else ''}"

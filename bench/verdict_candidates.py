@@ -232,11 +232,17 @@ def _memory() -> Row:
 
 
 def _values() -> Iterator[Row]:
-    """Attacks on the values of a linear layer and of sums of integers."""
+    """Attacks on the values of a linear layer, of sums of integers, of choices, and of what is gathered by them."""
     attacks = plan_value_attacks
-    for text, honest in ((attacks.LINEAR, attacks.HONEST_LINEAR), (attacks.SUMS, attacks.HONEST_SUMS)):
+    ones = (
+        (attacks.LINEAR, attacks.HONEST_LINEAR),
+        (attacks.SUMS, attacks.HONEST_SUMS),
+        (attacks.CHOICE, attacks.HONEST_CHOICE),
+        (attacks.TABLE, attacks.HONEST_TABLE),
+    )
+    for text, honest in ones:
         found = [(name, one, Tier.quick) for name, one in _cheats(attacks.QUICK[text]).items()]
-        found += [(f"denied: {name}", one, Tier.full) for name, one in attacks.HARMLESS[text].items()]
+        found += [(f"denied: {name}", one, Tier.full) for name, one in attacks.HARMLESS.get(text, {}).items()]
         found += [("honest: by hand", honest, tier) for tier in (Tier.quick, Tier.full)]
         with _opened(text, "Model") as environment:
             yield _row(environment, ((name, attacks.candidate(environment, one), tier) for name, one, tier in found))
