@@ -11,7 +11,7 @@ from torch.nn import functional as F
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.search.search import initial
 from kernel_assistant.targets import cpu
-from tests.generator.harness import Built, Function, check, export, resized
+from tests.generator.harness import Built, Function, bindings, check, export, resized
 from tests.generator.modules import CASES
 
 pytestmark = pytest.mark.sampled(3)
@@ -76,6 +76,18 @@ def test_exponential_below_all_numbers(tmp_path: Path) -> None:
     graph = export(Function(torch.exp), x.contiguous())
     got = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)({"x0": x.contiguous()})[0]
     torch.testing.assert_close(got, torch.exp(x), rtol=3e-7, atol=1.5e-45, equal_nan=True)
+
+
+def test_exponential_at_the_end_of_the_numbers(tmp_path: Path) -> None:
+    """All numbers around that whose exponential is the first infinite one, which was no number, in either sign."""
+    last = torch.tensor(88.7228394).view(torch.int32)
+    near = (last + torch.arange(-512, 512, dtype=torch.int32)).view(torch.float32)
+    x = torch.cat([near, -near]).view(8, 256)
+    model = Function(lambda x: (torch.exp(x), torch.sigmoid(x), F.silu(x), F.softplus(x), torch.logaddexp(x, -x)))
+    graph = export(model, x)
+    got = Built(graph, initial(graph, "cpu", cpu.facts())[0], tmp_path)(bindings(graph, model, (x,)), dict(graph.dims))
+    for mine, theirs in zip(got, model(x), strict=True):
+        torch.testing.assert_close(mine, theirs, rtol=1e-4, atol=1e-30)
 
 
 def test_sine_and_cosine_of_any_number(tmp_path: Path) -> None:

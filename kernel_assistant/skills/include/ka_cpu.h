@@ -94,7 +94,7 @@ KA_FN float ka_exp(float x) {
   const uint32_t power = ((uint32_t)ka_as_int(shifted) << 23) + (small ? 64u << 23 : 0u);
   const float large = ka_as_float((int32_t)((uint32_t)ka_as_int(p) + power));
   const float scaled = (x < -103.98f ? 0.0f : large) * (small ? 5.42101086e-20f : 1.0f);
-  return x > 88.7228394f ? INFINITY : scaled;
+  return x > 88.7228317f ? INFINITY : scaled;
 }
 KA_FN float ka_expm1(float x) {
   float p = 2.4922436e-5f;
