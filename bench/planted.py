@@ -60,7 +60,7 @@ DEFECTS = (
     Defect(
         "threads may run on after a call",
         "kernel_assistant/worker/measuring/profiling.py",
-        "after = _thread_watch(runner, most)",
+        'after = _thread_watch(runner, most_threads + (self.target == "cuda"))',
         "after = _nothing",
         "tests/hostile/test_plan_path.py",
     ),

@@ -8,6 +8,7 @@ import sys
 
 import pytest
 
+from bench.planted import DEFECTS
 from tests.run import FAILED, ROOT, again
 
 CONFTEST = """
@@ -83,3 +84,10 @@ def test_what_fails_once_is_named_and_what_fails_twice_fails(tmp_path, capsys, m
     (tmp_path / "mark").unlink()
     assert run(tmp_path, *flags, "-k", "once", "--cache-clear").returncode == FAILED
     assert again(tmp_path / "results", tmp_path) == 0
+
+
+@pytest.mark.parametrize("defect", DEFECTS, ids=lambda defect: defect.what)
+def test_each_defect_of_the_bench_can_still_be_planted(defect):
+    """Its text moves with the code: the bench stops at one that it does not find."""
+    assert (ROOT / defect.file).read_text(encoding="utf-8").count(defect.right) == 1
+    assert (ROOT / defect.tests).exists()
