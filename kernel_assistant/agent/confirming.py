@@ -31,14 +31,15 @@ class ConfirmationBudget:
 
     def __init__(self, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
         self._now, self._ends = now, now() + seconds
-        self._longest = 0.0
+        #: Seconds of the longest evaluation until now.
+        self.longest = 0.0
 
     def has_room(self, evaluations: int) -> bool:
-        return self._now() + evaluations * self._longest <= self._ends
+        return self._now() + evaluations * self.longest <= self._ends
 
     @contextmanager
     def one(self) -> Iterator[None]:
         """Measures the time of one evaluation."""
         began = self._now()
         yield
-        self._longest = max(self._longest, self._now() - began)
+        self.longest = max(self.longest, self._now() - began)

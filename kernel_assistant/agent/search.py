@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from itertools import count
 
 from kernel_assistant.agent.budget import Budget
@@ -21,6 +22,9 @@ from kernel_assistant.records import Baseline, Candidate, Evaluation, Step, Stop
 
 Emit = Callable[[AnyEvent], None]
 _ON_THE_DEVICE = ("verify", "profile")
+#: An evaluation in the full tier takes about this many times as long as one in the quick tier: 4 to 8 on two cores of
+#: an Intel Xeon, 6 to 8 on an H200.
+FULL_TIMES = 8.0
 #: Stop reasons after which no other policy needs to search.
 SETTLED = (StopReason.at_limit, StopReason.at_roofline, StopReason.target_reached, StopReason.cancelled)
 
@@ -58,7 +62,8 @@ class Search:
         self._baseline: Baseline
         self._compared = False
         self._best_ms, self._stalled = self.tried.best_ms, 0
-        self._on_device = 0.0
+        #: Seconds of all evaluations on the device, and of the longest.
+        self._on_device = self._longest = 0.0
         #: Why the policy cannot write the graph, "" where it can.
         self.unsupported = ""
         #: The cause that ended the policy, "" where it ended by itself.
@@ -88,17 +93,18 @@ class Search:
         return self._clock.now() - self._began
 
     def _reason_to_stop(self) -> StopReason | None:
-        """The stop rule. After the first turn it measures torch.compile."""
+        """The stop rule. After the first turn it measures torch.compile, or after a later one if that is still being
+        compiled ahead."""
         before, self._best_ms = self._best_ms, self.tried.best_ms
         self._stalled = 0 if self._best_ms < before * 0.99 else self._stalled + 1
-        if not self._compared and self._baseline.compile_ms is None:
+        if not self._compared and self._baseline.compile_ms is None and self.environment.wait_for_compile(0.0):
             self._compared = True
             self._baseline = self.environment.baseline(compiled=True)
             self.emit(Progress(phase="search", message="searching"))
         reason = reason_to_stop(
             self._baseline,
             self.tried.best_call_ms,
-            self.budget,
+            replace(self.budget, seconds=self._most_seconds()),
             seconds=self._seconds(),
             turns=len(self.steps),
             stalled=self._stalled,
@@ -112,7 +118,12 @@ class Search:
         limit is met."""
         if self._clock.until_limit() <= 0:
             return True
-        return self.tried.best_ms < NEVER and self._seconds() > self.budget.seconds
+        return self.tried.best_ms < NEVER and self._seconds() > self._most_seconds()
+
+    def _most_seconds(self) -> float:
+        """Returns the time of the search since the episode began: less than its budget if the full tier will take
+        long."""
+        return min(self.budget.seconds, self._seconds() + self._clock.search_seconds(FULL_TIMES * self._longest))
 
     def _ask(self, view: EpisodeView) -> PolicyAction:
         if self.cancel.is_set():
@@ -139,7 +150,9 @@ class Search:
             # The step has it, whatever happens next.
             yield candidate, evaluation
             self.tried.add(candidate, evaluation)
-            self._on_device += sum(evaluation.seconds.get(stage, 0.0) for stage in _ON_THE_DEVICE)
+            on_device = sum(evaluation.seconds.get(stage, 0.0) for stage in _ON_THE_DEVICE)
+            self._on_device += on_device
+            self._longest = max(self._longest, on_device)
             best = self._standing.takes(evaluation)
             tell(self.emit, turn, candidate, evaluation, best=best, conversation=action.conversation)
             if self._is_over():

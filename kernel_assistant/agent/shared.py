@@ -28,6 +28,9 @@ class SharedEnvironment:
         with self.lock:
             return self._environment.baseline(compiled=compiled)
 
+    def wait_for_compile(self, seconds: float) -> bool:
+        return self._environment.wait_for_compile(seconds)
+
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
         """Evaluate one candidate after another. The lock is free between two of them, and while the caller handles a
         result."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 
 import msgspec
@@ -14,6 +15,8 @@ from kernel_assistant.records.codec import decode, encode
 from kernel_assistant.targets.base import DeviceFacts
 
 CALIBRATE_SECONDS = 120.0
+#: A machine that was too busy is measured again after this time.
+BUSY_SECONDS = 600.0
 
 
 def ceilings_of(device: DeviceFacts) -> dict[str, float]:
@@ -30,16 +33,23 @@ def ceilings_of(device: DeviceFacts) -> dict[str, float]:
 def with_ceilings(device: DeviceFacts, worker: WorkerClient, cache_dir: Path, cancel: threading.Event) -> DeviceFacts:
     """Returns `device` with its measured bandwidths: from the cache, or measured now by `worker`.
 
-    On a busy machine they stay unknown: with too low a limit, honest kernels would seem impossibly fast.
+    On a busy machine they stay unknown for a while: with too low a limit, honest kernels would seem impossibly fast.
     """
-    known = known_ceilings(device, cache_dir)
+    known = known_ceilings(device, cache_dir) or _busy_lately(device, cache_dir)
     if known is not None:
         return known
     measured, quiet = measure_ceilings(device, worker, cancel)
     if not quiet:
-        return msgspec.structs.replace(device, cache_bytes=measured.cache_bytes)
+        unknown = msgspec.structs.replace(device, cache_bytes=measured.cache_bytes)
+        _write(_busy_path(device, cache_dir), unknown)
+        return unknown
     keep_ceilings(measured, cache_dir)
     return measured
+
+
+def must_be_measured(device: DeviceFacts, cache_dir: Path) -> bool:
+    """Whether `with_ceilings` measures now, which takes seconds."""
+    return known_ceilings(device, cache_dir) is None and _busy_lately(device, cache_dir) is None
 
 
 def measure_ceilings(device: DeviceFacts, worker: WorkerClient, cancel: threading.Event) -> tuple[DeviceFacts, bool]:
@@ -53,9 +63,7 @@ def measure_ceilings(device: DeviceFacts, worker: WorkerClient, cancel: threadin
 
 def keep_ceilings(device: DeviceFacts, cache_dir: Path) -> None:
     """Writes the bandwidths of `device` to the cache folder."""
-    path = _path(device, cache_dir)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_bytes(encode(device))
+    _write(_path(device, cache_dir), device)
 
 
 def known_ceilings(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:
@@ -72,6 +80,26 @@ def known_ceilings(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:
         bandwidth_datasheet=device.bandwidth_datasheet or known.bandwidth_datasheet,
         cache_bytes=min(known.cache_bytes, device.cache_bytes),
     )
+
+
+def _busy_lately(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:
+    """Returns `device` without bandwidths, if the machine was too busy to measure them within `BUSY_SECONDS`."""
+    path = _busy_path(device, cache_dir)
+    try:
+        if time.time() - path.stat().st_mtime > BUSY_SECONDS:
+            return None
+        return msgspec.structs.replace(device, cache_bytes=decode(path.read_bytes(), DeviceFacts).cache_bytes)
+    except (OSError, UsageError):
+        return None
+
+
+def _busy_path(device: DeviceFacts, cache_dir: Path) -> Path:
+    return _path(device, cache_dir).with_suffix(".busy.json")
+
+
+def _write(path: Path, device: DeviceFacts) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_bytes(encode(device))
 
 
 def _path(device: DeviceFacts, cache_dir: Path) -> Path:

@@ -16,8 +16,9 @@ from kernel_assistant.errors import OutOfTime
 
 #: A job is stopped after this many times its budget.
 LATEST = 1.2
-#: Share of the budget that is reserved for the full tier, and the most seconds.
-VERIFYING = 0.25
+#: Share of the budget that is reserved for the full tier, and the most seconds; where the full tier needs more, at most
+#: half of the budget.
+VERIFYING, MOST_VERIFYING = 0.25, 0.5
 MOST_VERIFYING_SECONDS = 60.0
 
 
@@ -46,9 +47,11 @@ class JobClock:
         """Returns the seconds left without those reserved for the free wins."""
         return self.left() - self.free
 
-    def search_seconds(self) -> float:
-        """Returns the seconds that a search may take that begins now."""
-        return max(0.0, self.before_free() - min(VERIFYING * self.budget, MOST_VERIFYING_SECONDS))
+    def search_seconds(self, full: float = 0.0) -> float:
+        """Returns the seconds that a search may take that begins now. An evaluation in the full tier takes `full`
+        seconds, as far as is known."""
+        reserved = min(max(VERIFYING * self.budget, full), MOST_VERIFYING * self.budget, MOST_VERIFYING_SECONDS)
+        return max(0.0, self.before_free() - reserved)
 
     def check(self) -> None:
         """Raises OutOfTime after the limit."""

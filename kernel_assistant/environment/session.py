@@ -12,7 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +20,8 @@ import msgspec
 
 from kernel_assistant.environment.builds.compile import Binary, CompileFailure, Compiler
 from kernel_assistant.environment.builds.ship import ship
-from kernel_assistant.environment.ceilings import ceilings_of, known_ceilings, with_ceilings
+from kernel_assistant.environment.ceilings import ceilings_of, must_be_measured, with_ceilings
+from kernel_assistant.environment.compile_ahead import CompileAhead
 from kernel_assistant.environment.counters import count
 from kernel_assistant.environment.device_locks import PATIENCE_SECONDS, lock_of
 from kernel_assistant.environment.job_clock import JobClock, Stopping
@@ -61,6 +62,8 @@ BASELINE_SECONDS = 600.0
 STAGE_SECONDS = 600.0
 POLL_SECONDS = 0.05
 MOST_RESTARTS = 4
+#: A module whose parameters, inputs and outputs take more of the device's memory is not compiled ahead.
+MOST_AHEAD = 0.1
 BROKE_DEVICE = (
     "mend forward or the declared inputs; with CUDA_LAUNCH_BLOCKING=1 PyTorch names the line that refuses them"
 )
@@ -107,7 +110,7 @@ class Environment:
         self._stopping = Stopping(cancel, self._until_limit)
         if not worker.hello:
             worker.start(cancel, idle=StageMessages(lambda: "start", Path(worker.python).name, emit))
-        if known_ceilings(device, cache_dir) is None:
+        if must_be_measured(device, cache_dir):
             emit(Progress(phase="open", message="measuring how fast this device is, once for each machine"))
         self.device = with_ceilings(device, worker, cache_dir, cancel)
         self._cache_dir = cache_dir
@@ -120,21 +123,24 @@ class Environment:
         #: Inputs with which the module itself breaks the device: no worker tries them again.
         self._avoid: list[str] = []
         self.facts: dict[str, Any] = {}
-        #: Makes a context for each exclusive measurement, in which the job's other activity pauses.
-        self.quiet: Callable[[], AbstractContextManager[None]] = nullcontext
+        #: Each makes a context for every exclusive measurement, in which other activity of the job pauses.
+        self.pausing: list[Callable[[], AbstractContextManager[None]]] = []
+        self._ahead: CompileAhead | None = None
         self.graph = self._open()
 
     def baseline(self, *, compiled: bool) -> Baseline:
         """Returns the eager time, and with `compiled` also the time under torch.compile, in milliseconds.
 
-        The first call with `compiled` takes seconds, for the compilation. What torch.compile cannot compile stays
-        without a time; that is told once.
+        The first call with `compiled` takes seconds, for the compilation, unless that was done ahead. What
+        torch.compile cannot compile stays without a time; that is told once.
         """
         if not self._baseline.eager_ms:
             eager = self._time("eager")
             self._baseline = Baseline(eager_ms=eager["ms"], compile_ms=None, floor_ms=eager["floor_ms"])
         if compiled and self._baseline.compile_ms is None and not self._uncompiled:
             self.emit(Progress(phase="baseline", message="measuring torch.compile"))
+            while not self.wait_for_compile(POLL_SECONDS):
+                pass
             answer = self._time("compile")
             self._baseline = msgspec.structs.replace(self._baseline, compile_ms=answer.get("ms"))
             if failure := answer.get("failure", ""):
@@ -143,6 +149,24 @@ class Environment:
                 self.emit(Warned(message=message))
         self._announce()
         return self._baseline
+
+    def compile_ahead(self) -> None:
+        """Starts to compile the module for the baseline beside the search, if memory allows for another copy of it."""
+        facts = self.facts
+        held = facts["parameter_bytes"] + facts["input_bytes"] + facts["output_bytes"]
+        if self._ahead is None and not self._nominal and held <= self.device.memory_bytes * MOST_AHEAD:
+            self._ahead = CompileAhead(self.worker, self.task, self.device.index)
+            self.pausing.append(self._ahead.quiet)
+
+    def wait_for_compile(self, seconds: float) -> bool:
+        """Waits until nothing compiles ahead any more, at most `seconds`. Returns whether that is so. Raises Cancelled,
+        and OutOfTime at the limit of the job."""
+        until = time.monotonic() + seconds
+        while self._ahead is not None and not self._ahead.wait(min(until, time.monotonic() + POLL_SECONDS)):
+            self._stop_if_cancelled()
+            if time.monotonic() >= until:
+                return False
+        return True
 
     def evaluate(self, candidates: Sequence[Candidate], tier: Tier) -> list[Evaluation]:
         """Returns one evaluation for each candidate, in order."""
@@ -164,6 +188,8 @@ class Environment:
 
     def confirm(self, candidate: Candidate, *, looks: int = MOST_LOOKS, until: float = math.inf) -> Evaluation:
         """Evaluates in the full tier, on fresh inputs and samples: only these figures are reported.
+
+        While torch.compile compiles ahead, the comparison is with eager alone.
 
         An unclear measurement is repeated, up to `looks` times in all (1 or `MOST_LOOKS`), as long as the next one
         should end before `until` (of `time.monotonic`). The confidence interval accounts for all `looks`.
@@ -223,7 +249,14 @@ class Environment:
     @contextmanager
     def alone(self) -> Iterator[None]:
         """Holds the device exclusively, for measurements without the judge. Raises Cancelled."""
-        with self._lock.exclusive(self._stop_if_cancelled, patience=PATIENCE_SECONDS), self.quiet():
+        with self._lock.exclusive(self._stop_if_cancelled, patience=PATIENCE_SECONDS), self._others_paused():
+            yield
+
+    @contextmanager
+    def _others_paused(self) -> Iterator[None]:
+        with ExitStack() as paused:
+            for pause in self.pausing:
+                paused.enter_context(pause())
             yield
 
     def timed_by_judge(self) -> AbstractContextManager[None]:
@@ -233,6 +266,8 @@ class Environment:
     def close(self) -> None:
         """Closes the task in the worker, which stays alive for the next one. Ends builds that nobody waits for."""
         self._stopping.set()
+        if self._ahead is not None:
+            self._ahead.end()
         self._builders.shutdown(wait=True, cancel_futures=True)
         self.worker.release()
 
@@ -359,7 +394,10 @@ class Environment:
     ) -> tuple[dict[str, Any], Stage]:
         params = {"plan": to_builtins(candidate.plan), "key": key, "tier": tier.value}
         if tier is Tier.full and Stage.profile in stages:
-            self.baseline(compiled=True)
+            # While it still compiles ahead, the comparison is with eager alone.
+            compiled = self.wait_for_compile(0.0)
+            self.baseline(compiled=compiled)
+            params["full"] = {"compiled": compiled, **self._most_seconds()}
             self._warn_of_others()
         answer: dict[str, Any] = {}
         for stage in stages:
@@ -370,7 +408,10 @@ class Environment:
                         lambda measurement: self._profile(params, built, measurement), self.emit
                     )
                 else:
-                    latest = self._call(stage.value, params, (built.content,), timeout=STAGE_SECONDS)
+                    # A confirmation on few cores is not slowed down by what the job does beside it.
+                    busy = tier is Tier.full and self.device.target == "cpu"
+                    with self._others_paused() if busy else nullcontext():
+                        latest = self._call(stage.value, params, (built.content,), timeout=STAGE_SECONDS)
             except WorkerError as error:
                 return {"outcome": "crashed", "message": f"the judge was lost and started anew: {error.cause}"}, stage
             spent[stage.value] = time.perf_counter() - began
@@ -397,6 +438,11 @@ class Environment:
             except Cancelled:
                 self._stop_if_cancelled()
                 raise
+
+    def _most_seconds(self) -> dict[str, float]:
+        """Returns how long a comparison of the full tier may take: half of what is left of the budget."""
+        left = self.clock.left()
+        return {"most_seconds": max(left / 2, 0.0)} if math.isfinite(left) else {}
 
     def _until_limit(self) -> float:
         return self.clock.until_limit()

@@ -115,6 +115,12 @@ class WorkerClient:
         self.stage = ""
         self._launch()
 
+    def another(self) -> WorkerClient:
+        """Another process of the same interpreter with the same environment, which is starting."""
+        return WorkerClient(
+            self.python, log=self._log, env=self._env, measuring={}, template_seconds=self._template_seconds
+        )
+
     def restart(self, cancel: threading.Event | None = None, seconds: float = START_SECONDS) -> None:
         """Kills the process, starts a new one in the same way and waits until it answers, at most `seconds`."""
         self.kill()

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .device_lock import DeviceLock
-from .measuring.profiling import ONLY_MEASUREMENT, MeasurementNumber, Profiler, most_threads
+from .measuring.profiling import FULL, ONLY_MEASUREMENT, FullComparison, MeasurementNumber, Profiler, most_threads
 from .measuring.roofline import Roofline
 from .opening.open_task import OpenTask
 from .runner.pytorch.flags import read_flags
@@ -198,6 +198,7 @@ class Judge:
         key: str,
         tier: str,
         measurement: MeasurementNumber = ONLY_MEASUREMENT,
+        full: FullComparison = FULL,
     ) -> Answer:
         """Outcome, message and timing. Refuses impossible times, and outputs that differ from those that were verified.
 
@@ -205,7 +206,9 @@ class Judge:
         """
         try:
             loaded = self._load(plan, binary, key)
-            return self.profiler.candidate(loaded.runner, plan, tier, self._timeout, loaded.most_threads, measurement)
+            return self.profiler.candidate(
+                loaded.runner, plan, tier, self._timeout, loaded.most_threads, measurement, full
+            )
         except IncorrectOutput as wrong:
             return {"outcome": wrong.outcome, "message": wrong.message, "mismatch": wrong.mismatch}
         except CandidateFailure as failed:

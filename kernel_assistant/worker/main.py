@@ -127,10 +127,13 @@ class Worker:
 
     def profile(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Time a verified candidate, whose binary is the first blob."""
+        from .measuring.profiling import FullComparison
+
         judge = self._opened()
         measurement = tuple(params.get("look", (1, 1)))
+        full = FullComparison(**params.get("full", {}))
         return {
-            **judge.profile(params["plan"], blobs[0], params["key"], params["tier"], measurement),
+            **judge.profile(params["plan"], blobs[0], params["key"], params["tier"], measurement, full),
             "waited": judge.waited,
         }
 
@@ -139,6 +142,14 @@ class Worker:
         from .applied_checks.applied_timing import time_applied
 
         return time_applied(params, self._module)
+
+    def compile_ahead(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
+        """Run the module under torch.compile once, for inductor's cache folder alone. Closes the previous task."""
+        from .opening.compile_ahead import compile_ahead
+
+        self.close_task({}, ())
+        compile_ahead(params["task"], _device(params["task"]["target"], params["device"]))
+        return {}
 
     def import_file(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Import the file of a task whose `time_applied` will follow, and nothing else of it."""
@@ -273,6 +284,7 @@ def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
             "verify",
             "profile",
             "time_applied",
+            "compile_ahead",
             "import_file",
             "pick_binary",
             "open_applied",

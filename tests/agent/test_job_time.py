@@ -13,7 +13,7 @@ from concurrent.futures import ThreadPoolExecutor, wait
 import pytest
 
 from kernel_assistant.agent.budget import Budget
-from kernel_assistant.agent.loop import run_episode
+from kernel_assistant.agent.loop import NOT_COMPARED, run_episode
 from kernel_assistant.environment.job_clock import LATEST, JobClock, Stopping
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.environment.stage_messages import LEAST_SECONDS, opening_seconds
@@ -38,17 +38,30 @@ class Slow:
     limit. All candidates get the same time, which is that of the baselines.
     """
 
-    def __init__(self, environment: Environment, clock: JobClock, time: Moved, quick: float, *full: float) -> None:
+    def __init__(
+        self,
+        environment: Environment,
+        clock: JobClock,
+        time: Moved,
+        quick: float,
+        *full: float,
+        compiled_after: float = 0.0,
+    ) -> None:
         self._environment, self._clock, self._time, self._quick, self._full = environment, clock, time, quick, [*full]
+        self._compiled_after = compiled_after
         self.task, self.graph, self.device = environment.task, environment.graph, environment.device
 
     def baseline(self, *, compiled: bool) -> Baseline:
         return self._environment.baseline(compiled=compiled)
 
+    def wait_for_compile(self, seconds: float) -> bool:
+        self._time.seconds += min(seconds, max(self._compiled_after - self._time.seconds, 0.0))
+        return self._time.seconds >= self._compiled_after
+
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
         for candidate in candidates:
             self._pass(self._quick)
-            yield _alike(candidate, tier)
+            yield _alike(candidate, tier, self._quick)
 
     def confirm(self, candidate: Candidate, *, looks: int = 1, until: float = 0.0) -> Evaluation:
         self._pass(self._full.pop(0))
@@ -59,7 +72,7 @@ class Slow:
         self._clock.check()
 
 
-def _alike(candidate: Candidate, tier: Tier) -> Evaluation:
+def _alike(candidate: Candidate, tier: Tier, seconds: float = 0.0) -> Evaluation:
     timing = Timing(
         candidate_ms=1.0,
         eager_ms=1.0,
@@ -73,6 +86,7 @@ def _alike(candidate: Candidate, tier: Tier) -> Evaluation:
         outcome=Outcome.correct,
         stage=Stage.profile,
         message="",
+        seconds={"profile": seconds},
         accuracy=accuracy_of(),
         timing=timing,
     )
@@ -103,6 +117,39 @@ def test_a_job_ends_within_its_budget_and_a_fifth(norm, cancel, opening, quick, 
     assert time.seconds <= max(LATEST * BUDGET, opening)
     assert (trajectory.stop_reason, trajectory.best is not None) == (reason, confirmed)
     assert all(step.ended <= LATEST * BUDGET for step in trajectory.steps)
+
+
+@pytest.mark.parametrize(
+    ("compiled_after", "full", "evaluations", "told"),
+    [
+        (4.0, [10.0], 1, False),
+        (50.0, [10.0, 9.0], 2, False),
+        (50.0, [10.0, 90.0], 1, False),
+        (115.0, [10.0], 1, True),
+    ],
+)
+def test_a_result_is_confirmed_before_torch_compile_is_ready(norm, cancel, compiled_after, full, evaluations, told):
+    """Ready while the search runs, behind the first full evaluation, with too little time for another, and too late."""
+    time = Moved()
+    clock = JobClock(BUDGET, now=time)
+    slow = Slow(norm, clock, time, 5.0, *full, compiled_after=compiled_after)
+    events: list[AnyEvent] = []
+    budget = Budget(seconds=clock.search_seconds())
+    trajectory = run_episode(slow, ByHand(numbered(1)), budget, emit=events.append, cancel=cancel, clock=clock)
+    assert trajectory.best is not None and trajectory.final == trajectory.in_full[-1]
+    assert len(trajectory.in_full) == evaluations
+    assert (Warned(message=NOT_COMPARED) in events) == told
+
+
+def test_the_search_leaves_time_for_a_slow_confirmation(norm, cancel):
+    """A full evaluation takes eight times as long as the longest of the search, and may have half of the budget."""
+    time = Moved()
+    clock = JobClock(BUDGET, now=time)
+    slow = Slow(norm, clock, time, 6.0, 50.0)
+    policy = ByHand(*[[each] for each in numbered(40)])
+    budget = Budget(seconds=clock.search_seconds(), patience=40)
+    trajectory = run_episode(slow, policy, budget, emit=lambda event: None, cancel=cancel, clock=clock)
+    assert trajectory.best is not None and len(trajectory.steps) == 9
 
 
 def test_the_budget_is_shared_out() -> None:

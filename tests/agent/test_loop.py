@@ -75,6 +75,9 @@ class OnOtherMemory:
         measured = self._environment.baseline(compiled=compiled)
         return msgspec.structs.replace(measured, floor_ms=self._share(measured))
 
+    def wait_for_compile(self, seconds: float) -> bool:
+        return self._environment.wait_for_compile(seconds)
+
     def iterate(self, candidates: Sequence[Candidate], tier: Tier) -> Iterator[Evaluation]:
         return self._environment.iterate(candidates, tier)
 

@@ -4,15 +4,34 @@ machine.
 
 from __future__ import annotations
 
+import os
 import threading
 from pathlib import Path
 
 import msgspec
 import pytest
 
-from kernel_assistant.environment.ceilings import keep_ceilings, known_ceilings, measure_ceilings, with_ceilings
+from kernel_assistant.environment.ceilings import (
+    keep_ceilings,
+    known_ceilings,
+    measure_ceilings,
+    must_be_measured,
+    with_ceilings,
+)
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.targets import cpu
+
+
+class Busy:
+    """Stands in for the worker of a busy machine."""
+
+    asked = 0
+
+    def call(self, method: str, params: object, **limits: object) -> dict[str, object]:
+        assert method == "calibrate"
+        self.asked += 1
+        rates = {"copy_bandwidth": 1.0, "read_bandwidth": 1.0, "flops_fp32": 1.0}
+        return {**rates, "cache_bytes": 7, "quiet": False}
 
 
 @pytest.mark.timed
@@ -31,3 +50,16 @@ def test_what_a_quiet_machine_moves_is_measured_once(worker: WorkerClient, tmp_p
     keep_ceilings(msgspec.structs.replace(device, copy_bandwidth=3.0, read_bandwidth=4.0), tmp_path)
     again = with_ceilings(device, worker, tmp_path, cancel)
     assert (again.copy_bandwidth, again.read_bandwidth) == (3.0, 4.0)
+
+
+def test_a_busy_machine_is_not_measured_again_at_once(tmp_path: Path) -> None:
+    device, cancel, worker = cpu.facts(), threading.Event(), Busy()
+    found = with_ceilings(device, worker, tmp_path, cancel)
+    assert (found.copy_bandwidth, found.cache_bytes, worker.asked) == (0.0, 7, 1)
+    assert not must_be_measured(device, tmp_path)
+    assert with_ceilings(device, worker, tmp_path, cancel) == found and worker.asked == 1
+    busy = next(tmp_path.rglob("*.busy.json"))
+    os.utime(busy, (0, 0))
+    assert must_be_measured(device, tmp_path)
+    with_ceilings(device, worker, tmp_path, cancel)
+    assert worker.asked == 2

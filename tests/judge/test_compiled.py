@@ -92,3 +92,38 @@ def test_only_failures_of_the_compiler_are_called_that_and_only_a_cache_of_ours_
         assert isinstance(found.value, NotCompiledError) == (wanted is NotCompiledError)
         assert len(tries) == tried and kept.exists() == (tried == 1 and "empty" not in name)
         assert not list(tmp_path.glob("*.damaged-*"))
+
+
+def test_what_was_compiled_ahead_is_not_compiled_again(tmp_path):
+    """The judge's own compilation finds everything in the cache, and adds nothing."""
+    worker = started(tmp_path)
+
+    def cached():
+        return sorted(path for path in (tmp_path / f"inductor{SUFFIX}" / "fxgraph").rglob("*") if path.is_file())
+
+    with environment(worker, tmp_path, nominal=False) as opened:
+        opened.compile_ahead()
+        while not opened.wait_for_compile(60.0):
+            pass
+        ahead = cached()
+        assert ahead and opened.baseline(compiled=True).compile_ms is not None
+        assert cached() == ahead
+    worker.close()
+
+
+def test_while_it_compiles_ahead_the_comparison_is_with_eager_alone(norm, monkeypatch):
+    candidate = numbered(1)[0]
+    with monkeypatch.context() as patched:
+        patched.setattr(norm, "wait_for_compile", lambda seconds: False)
+        alone = norm.confirm(candidate, looks=1).timing
+    beside = norm.confirm(candidate, looks=1).timing
+    assert alone is not None and beside is not None and alone.speedup_vs_eager_ci is not None
+    assert (alone.compile_ms, alone.vs_compile) == (None, Gain.unknown)
+    assert beside.compile_ms is not None and beside.speedup_vs_compile_ci is not None
+
+
+def test_a_large_module_is_not_compiled_ahead(norm, monkeypatch):
+    monkeypatch.setattr(norm, "_nominal", False)
+    monkeypatch.setitem(norm.facts, "parameter_bytes", norm.device.memory_bytes // 4)
+    norm.compile_ahead()
+    assert norm.wait_for_compile(0.0) and norm.pausing == []

@@ -7,7 +7,6 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
-from contextlib import nullcontext
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -107,7 +106,7 @@ def test_nothing_is_imported_ahead_where_the_search_has_less_time_than_that_take
         worker=SimpleNamespace(python=sys.executable),
         facts={"import_seconds": slow},
         clock=JobClock(budget),
-        quiet=nullcontext,
+        pausing=[],
     )
     (tmp_path / "go").touch()
     subject = task(tmp_path, COUNTS.format(folder=str(tmp_path)))
@@ -116,4 +115,4 @@ def test_nothing_is_imported_ahead_where_the_search_has_less_time_than_that_take
         assert (worker is not None) == begun
         if worker is not None:
             worker.close()
-    assert opened.quiet is nullcontext
+    assert opened.pausing == []

@@ -148,7 +148,8 @@ def disassembler(python: str = "") -> str:
     paths = [os.path.join(folder, "nvdisasm") for folder in (*folders, *own)]
     for path in [*paths, shutil.which("nvdisasm") or ""]:
         if path and os.access(path, os.X_OK):
-            return path
+            # The sandbox does not see a link that leads to a virtual environment.
+            return os.path.realpath(path)
     raise MissingError("nvdisasm was not found", "install the CUDA toolkit's, or pip install nvidia-cuda-nvdisasm")
 
 

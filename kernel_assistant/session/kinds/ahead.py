@@ -6,13 +6,12 @@ imported again when it is timed.
 
 from __future__ import annotations
 
-import os
-import signal
 import threading
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager, suppress
 
+from kernel_assistant.environment.pausing import paused
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.environment.stage_messages import OPEN_SECONDS
 from kernel_assistant.environment.worker_client import WorkerClient
@@ -50,11 +49,8 @@ class Ahead:
         if worker is None or self._importing is None or self._importing.done():
             yield
             return
-        _signal(worker, signal.SIGSTOP)
-        try:
+        with paused(worker):
             yield
-        finally:
-            _signal(worker, signal.SIGCONT)
 
     def take(self, seconds: float) -> WorkerClient | None:
         """Returns the process, which the caller then owns; None if it does not import the file within `seconds`."""
@@ -83,16 +79,11 @@ def imported_ahead(environment: Environment, task: KernelTask, cancel: threading
     try:
         seconds = environment.clock.search_seconds()
         if SLOW_SECONDS <= environment.facts.get("import_seconds", 0.0) < seconds:
-            environment.quiet = ahead.quiet
+            environment.pausing.append(ahead.quiet)
             with suppress(MissingError, WorkerError):
                 ahead.begin(task, seconds)
         yield ahead
     finally:
-        environment.quiet = nullcontext
+        if ahead.quiet in environment.pausing:
+            environment.pausing.remove(ahead.quiet)
         ahead.end()
-
-
-def _signal(worker: WorkerClient, number: signal.Signals) -> None:
-    """Sends a signal to all processes of a worker that still exist."""
-    with suppress(ProcessLookupError):
-        os.killpg(worker.process.pid, number)

@@ -175,6 +175,8 @@ class _Run:
         refuse_never_run(self._task.class_name, self._environment.facts, program)
         if warning := warning_of_script(self._task, program):
             self._emit(Warned(message=warning))
+        if self._options.candidate is None:
+            self._environment.compile_ahead()
         with imported_ahead(self._environment, self._task, self._cancel) as ahead:
             return self._optimize(program, ahead)
 

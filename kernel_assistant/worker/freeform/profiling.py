@@ -14,7 +14,14 @@ from typing import Any
 
 import torch
 
-from ..measuring.profiling import BLOCK_SECONDS, ONLY_MEASUREMENT, MeasurementNumber, Profiler
+from ..measuring.profiling import (
+    BLOCK_SECONDS,
+    FULL,
+    ONLY_MEASUREMENT,
+    FullComparison,
+    MeasurementNumber,
+    Profiler,
+)
 from ..measuring.timing import PlanSubject, TorchSubject
 from .outputs import tensors_in
 
@@ -39,10 +46,15 @@ class FreeformProfiler(Profiler):
         return super()._quick(HostClockSubject(subject, self._copy_seconds), after, plan)  # type: ignore[arg-type]
 
     def _full(
-        self, subject: PlanSubject, after: Callable[[], None], measurement: MeasurementNumber = ONLY_MEASUREMENT
+        self,
+        subject: PlanSubject,
+        after: Callable[[], None],
+        measurement: MeasurementNumber = ONLY_MEASUREMENT,
+        full: FullComparison = FULL,
     ) -> dict[str, Any]:
         self._private()
-        return super()._full(HostClockSubject(subject, self._copy_seconds), after, measurement)  # type: ignore[arg-type]
+        copied = HostClockSubject(subject, self._copy_seconds)
+        return super()._full(copied, after, measurement, full)  # type: ignore[arg-type]
 
     def close(self) -> None:
         self._ring = None

@@ -19,6 +19,8 @@ from .load import OtherLoad
 from .statistics import median
 
 REPEATS = 15
+#: Of large buffers fewer calls are timed: none begins after so many seconds, but for the first ones.
+MOST_SECONDS, LEAST_REPEATS = 0.5, 5
 #: A cache reads at least this many times as fast as memory. Smaller caches are not searched for, because sets take 128
 #: MiB in any case.
 CACHED, LEAST_CACHE = 1.5, 32 << 20
@@ -37,7 +39,7 @@ def calibrate(target: str, device: int, cache_bytes: int) -> dict[str, Any]:
     if target == "cpu":
         cache_bytes = usable_cache(cache_bytes)
     size = 4 << 30 if target == "cuda" else max(4 * cache_bytes, 1 << 27)
-    source = torch.randn(size // 4, device=torch_device)
+    source = torch.ones(size // 4, device=torch_device)
     sink = torch.empty_like(source)
     copies: list[Callable[[], object]] = [lambda: sink.copy_(source), lambda: torch.mul(source, 1.5, out=sink)]
     reads: list[Callable[[], object]] = [source.sum, source.amax]
@@ -89,14 +91,15 @@ def _read_rate(memory: torch.Tensor) -> float:
 
 
 def _fastest(call: Callable[[], object], device: torch.device) -> float:
-    times = []
-    for _ in range(REPEATS):
+    times: list[float] = []
+    until = time.perf_counter() + MOST_SECONDS
+    while len(times) < LEAST_REPEATS or (len(times) < REPEATS and time.perf_counter() < until):
         _wait(device)
         began = time.perf_counter()
         call()
         _wait(device)
         times.append(time.perf_counter() - began)
-    return median(sorted(times)[: REPEATS // 4 + 1])
+    return median(sorted(times)[: len(times) // 4 + 1])
 
 
 def _wait(device: torch.device) -> None:

@@ -7,7 +7,7 @@ import os
 import random
 import time
 from collections.abc import Callable, Iterable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -85,8 +85,9 @@ BASELINE_BLOCKS = 10
 MOST_SECONDS = 10.0
 #: Name of the declared inputs after their values have been changed and moved.
 VARIED = "declared inputs with changed values"
-#: Seconds for making other inputs of the task, for the integers of one block.
-SAMPLE_SECONDS = 0.3
+#: Seconds for making other inputs of the task, for the integers of one block; in the full tier at most this share of
+#: the time that it has.
+SAMPLE_SECONDS, SAMPLE_SHARE = 0.1, 0.01
 WINDOW = 1 << 20
 #: Largest share of differing values, and their largest number in an output of enough values, that may be at a tie or a
 #: jump, where two correct roundings differ. A candidate gains nothing by computing these wrongly.
@@ -94,6 +95,18 @@ FEW_SHARE, FEW_PLACES, ENOUGH = 1e-4, 8, 16
 #: Number of a measurement, from 1, and the most that there are.
 MeasurementNumber = tuple[int, int]
 ONLY_MEASUREMENT: MeasurementNumber = (1, 1)
+
+
+@dataclass(frozen=True)
+class FullComparison:
+    """How the full tier compares: beside torch.compile as well as eager, and for how many seconds at most, once it has
+    the least number of rounds."""
+
+    compiled: bool = True
+    most_seconds: float = MOST_SECONDS
+
+
+FULL = FullComparison()
 
 
 class Profiler:
@@ -122,6 +135,7 @@ class Profiler:
         self._block_seconds = (QUICK_BLOCK_SECONDS if quick_only else BLOCK_SECONDS)[target]
         self._blocks = QUICK_ROUNDS[target] if quick_only else BASELINE_BLOCKS
         self._baseline: dict[str, float] = {}
+        self._sample_seconds = SAMPLE_SECONDS
         self._earlier: Series | None = None
         self._marks: Marks | None = None
         self._unfinished = False
@@ -185,11 +199,11 @@ class Profiler:
         return all_finite(list(outputs)) or not all_finite(usual)
 
     def _others(self, count: int) -> list[list[torch.Tensor]]:
-        """Up to `count` other inputs of the task, as many as are made in `SAMPLE_SECONDS`; none where they do not bring
-        other integers."""
+        """Up to `count` other inputs of the task, as many as are made in `_sample_seconds`; none where they do not
+        bring other integers."""
         found: list[list[torch.Tensor]] = []
-        began = time.monotonic()
-        while self._integers_vary and len(found) < count and (time.monotonic() < began + SAMPLE_SECONDS or not found):
+        until = time.monotonic() + self._sample_seconds
+        while self._integers_vary and len(found) < count and (time.monotonic() < until or not found):
             found.append(self.task.flatten(*self.task.inputs(0, fresh_seed())))
         return found
 
@@ -261,6 +275,7 @@ class Profiler:
         timeout: float,
         most_threads: int,
         measurement: MeasurementNumber = ONLY_MEASUREMENT,
+        full: FullComparison = FULL,
     ) -> dict[str, Any]:
         """Timing of a verified candidate. Raises IncorrectOutput with outcome `cheating`, or CandidateFailure.
 
@@ -283,7 +298,9 @@ class Profiler:
             if self.target == "cuda" and plan.get("residual"):
                 # PyTorch may start threads there at any time, and no code of a candidate runs on the host.
                 after = _nothing
-            timing = self._quick(subject, after, plan) if tier == "quick" else self._full(subject, after, measurement)
+            timing = (
+                self._quick(subject, after, plan) if tier == "quick" else self._full(subject, after, measurement, full)
+            )
             timing["warning"] = others.warning() if self.target == "cpu" else ""
             seconds = timing["candidate_ms"] * 1e-3
             self._require_possible(min(seconds, (timing.get("graph_ms") or math.inf) * 1e-3))
@@ -341,6 +358,7 @@ class Profiler:
     @pinned()
     def _quick(self, subject: PlanSubject, after: Callable[[], None], plan: dict[str, Any]) -> dict[str, Any]:
         self.baseline("eager")
+        self._sample_seconds = SAMPLE_SECONDS
         timed, block_seconds = self._on_clock(subject), QUICK_BLOCK_SECONDS[self.target]
         with self.lock.exclusive():
             subject.wake()
@@ -408,11 +426,17 @@ class Profiler:
         return times
 
     def _full(
-        self, subject: PlanSubject, after: Callable[[], None], measurement: MeasurementNumber = ONLY_MEASUREMENT
+        self,
+        subject: PlanSubject,
+        after: Callable[[], None],
+        measurement: MeasurementNumber = ONLY_MEASUREMENT,
+        full: FullComparison = FULL,
     ) -> dict[str, Any]:
         self.baseline("eager")
-        self.baseline("compile")
-        known = [which for which in ("compile", "eager") if which in self._callables]
+        if full.compiled:
+            self.baseline("compile")
+        self._sample_seconds = min(SAMPLE_SECONDS, SAMPLE_SHARE * full.most_seconds)
+        known = ["compile", "eager"] if full.compiled and not self.uncompiled else ["eager"]
         baselines = [self._subject(which) for which in known]
 
         def check(first: int, count: int) -> None:
@@ -422,7 +446,10 @@ class Profiler:
             self._check(subject, {last, other})
 
         series = until_plausible(
-            lambda repeat: self.compare(subject, baselines[0], list(baselines[1:]), check, repeat=repeat), odd_growth
+            lambda repeat: self.compare(
+                subject, baselines[0], list(baselines[1:]), check, repeat=repeat, most_seconds=full.most_seconds
+            ),
+            odd_growth,
         )
         series = self._with_earlier_rounds(series, measurement)
         for baseline in baselines:
@@ -440,13 +467,11 @@ class Profiler:
             "speedup_vs_eager_ci": [eager_low, eager_high],
             "noise": relative_spread(series.seconds("candidate")),
             "samples": series.calls,
-            **self._over_compile(series, measurement),
+            **(self._over_compile(series, measurement) if "compile" in known else {}),
         }
 
     def _over_compile(self, series: Series, measurement: MeasurementNumber) -> dict[str, Any]:
-        """The figures over torch.compile; empty where it cannot compile the module."""
-        if self.uncompiled:
-            return {}
+        """The figures over torch.compile."""
         theirs = median(series.seconds("compile"))
         speedup, low, high = interval_at(series.ratios("compile", "candidate"), *measurement)
         self._baseline["compile"] = theirs
@@ -467,10 +492,12 @@ class Profiler:
         check: Callable[[int, int], None],
         *,
         repeat: int = 0,
+        most_seconds: float = MOST_SECONDS,
     ) -> Series:
         """The rounds of the full protocol; `check(first, count)` checks the outputs of the block that was just timed.
 
-        A `repeat` of an implausible series has shorter blocks.
+        A `repeat` of an implausible series has shorter blocks. After `most_seconds` the least number of rounds is
+        enough.
         """
 
         unseen = False
@@ -500,7 +527,7 @@ class Profiler:
             [self._on_clock(other) for other in others],
             sets=self.sets.count,
             rounds=ROUNDS[self.target],
-            most_seconds=MOST_SECONDS,
+            most_seconds=min(most_seconds, MOST_SECONDS),
             block_seconds=BLOCK_SECONDS[self.target] / SHORTER[self.target] ** repeat,
             gap_seconds=SPIN_SECONDS if self.target == "cpu" else 0.0,
             lock=self.lock,

@@ -38,9 +38,9 @@ SWITCH_SECONDS = 0.0005
 MOST_LATE = 4
 
 #: A runner on the CPU counts as idle while it is woken if it uses at most `IDLE_SECONDS` of processor time, or
-#: `IDLE_TIMES` what it used before it loaded a candidate (0.07 to 0.5 ms in all, two busy cores). After `WAKES`
-#: attempts its block starts unwoken.
-IDLE_SECONDS, IDLE_TIMES, WAKES = 0.0005, 3, 4
+#: `IDLE_TIMES` what it used before it loaded a candidate (0.07 to 0.5 ms in all, two busy cores), or `COLD_TIMES` what
+#: it used then with an empty cache (0.5 ms, Intel Xeon). After `WAKES` attempts its block starts unwoken.
+IDLE_SECONDS, IDLE_TIMES, COLD_TIMES, WAKES = 0.0005, 3, 1.5, 4
 
 Arguments = tuple[tuple[Any, ...], dict[str, Any]]
 
@@ -149,7 +149,11 @@ class PlanSubject:
             # No code of a plan's candidate runs on the host side.
             return True
         used = self._runner.processor_seconds() - began
-        return used <= max(IDLE_SECONDS, IDLE_TIMES * self._runner.empty_processor_seconds)
+        return used <= max(
+            IDLE_SECONDS,
+            IDLE_TIMES * self._runner.empty_processor_seconds,
+            COLD_TIMES * self._runner.cold_processor_seconds,
+        )
 
     def rest(self) -> None:
         """Let idle threads of the candidate's pool fall asleep: their spinning would look like work."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import os
 import secrets
 import select
@@ -23,6 +24,9 @@ DESCRIPTOR_TOKEN = "{fd}"
 START_SECONDS = 60.0
 EMPTY_SECONDS = 10.0
 EMPTY_BLOCKS = 15
+#: Bytes that are written to empty the cache, and messages after that.
+COLD_BYTES, COLD_MESSAGES = 128 << 20, 3
+_cold_times: list[float] = []
 #: A request of a runner that waits for a processor may take this many times its timeout at most.
 MOST_PATIENCE = 10
 TICKET_BYTES = 8
@@ -97,7 +101,7 @@ class RunnerClient:
         self.socket = ours
         self.ready = False
         self.empty_seconds = 0.0
-        self.empty_processor_seconds = 0.0
+        self.empty_processor_seconds = self.cold_processor_seconds = 0.0
         self._frozen: list[int] = []
         self._known: list[int] = []
         assert self.process.stderr is not None
@@ -123,6 +127,20 @@ class RunnerClient:
         began = self.processor_seconds()
         self.empty_seconds = min(self.timed_run(0, 0, EMPTY_SECONDS)[0] for _ in range(EMPTY_BLOCKS))
         self.empty_processor_seconds = (self.processor_seconds() - began) / EMPTY_BLOCKS
+        if self.command.target == "cpu":
+            self.cold_processor_seconds = self._cold_processor_seconds()
+
+    def _cold_processor_seconds(self) -> float:
+        """Processor time of an empty message whose code is not in the cache, of a runner without a candidate: the
+        median of three, taken once in a worker."""
+        if not _cold_times:
+            memory = bytearray(COLD_BYTES)
+            for value in range(COLD_MESSAGES):
+                ctypes.memset((ctypes.c_char * COLD_BYTES).from_buffer(memory), value, COLD_BYTES)
+                began = self.processor_seconds()
+                self.timed_run(0, 0, EMPTY_SECONDS)
+                _cold_times.append(self.processor_seconds() - began)
+        return sorted(_cold_times)[COLD_MESSAGES // 2]
 
     def empty_run(self, timeout: float) -> None:
         """Send an empty message. `empty_seconds` stays the shortest time of all: other load only makes them longer, and
