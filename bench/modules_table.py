@@ -83,9 +83,18 @@ def row_of(file: Path, target: str, budget: float, environment: dict[str, str]) 
     if done is None:
         return row | {"outcome": "hangs"}
     try:
-        return row | {"exit": done.returncode} | told(json.loads(done.stdout))
+        return row | {"exit": done.returncode, "steps": steps(environment)} | told(json.loads(done.stdout))
     except ValueError:
         return row | {"outcome": f"exit {done.returncode}", "why": " ".join(done.stderr.split())[-300:]}
+
+
+def steps(environment: dict[str, str]) -> list[tuple[float, str]]:
+    """What the last job told of its progress, each with the seconds since it started."""
+    jobs = Path(environment["XDG_STATE_HOME"]).glob("kernel-assistant/jobs/*/events.jsonl")
+    last = max(jobs, key=lambda path: int(path.parent.name))
+    events = [json.loads(line) for line in last.read_text().splitlines()]
+    told = [(event["time"] - events[0]["time"], event.get("message", "")) for event in events]
+    return [(round(seconds, 2), message) for seconds, message in told if message]
 
 
 def _flags(target: str, budget: float) -> tuple[str, ...]:

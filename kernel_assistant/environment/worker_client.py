@@ -288,18 +288,22 @@ def _execute(
 
 
 def _read(process: Process, answers: Answers, ended: threading.Event) -> None:
-    if isinstance(process, StartingWorker):
-        process.settle()
     stream = process.stdout
     assert stream is not None
     try:
+        if isinstance(process, StartingWorker):
+            process.settle()
+            if process.poll() == NOT_STARTED:
+                # A template that still imports torch holds the other end of the pipe: reading would wait for it, and
+                # closing the stream for the reader.
+                return
         while (frame := read_frame(stream)) is not None:
             answers.put(frame)
     except (FrameError, OSError, ValueError):
         pass  # the end of the stream is reported below, with the exit status of the process
     finally:
         ended.set()
-    answers.put(None)
+        answers.put(None)
 
 
 class DeviceLost(WorkerError):

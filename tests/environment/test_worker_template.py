@@ -18,7 +18,7 @@ import pytest
 
 from kernel_assistant.environment import worker_template
 from kernel_assistant.environment.template_key import VARIABLE
-from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.environment.worker_client import WorkerClient, WorkerTimeout
 from kernel_assistant.errors import MissingError, WorkerError
 from kernel_assistant.session.hosting.workers import WorkerPool
 from kernel_assistant.targets.detect import detect
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.lost
 CLIENT = """
 import json, os, sys
 from pathlib import Path
-from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.environment.worker_client import WorkerClient, WorkerTimeout
 worker = WorkerClient(sys.executable)
 pid = worker.start()["pid"]
 parent = next(line for line in open(f"/proc/{pid}/status") if line.startswith("PPid:")).split()[1]
@@ -236,6 +236,19 @@ def test_a_template_that_does_not_answer_is_not_waited_for(start: Starts, monkey
         assert answers(worker) and is_own_program(worker)
         monkeypatch.setattr(worker_template, "ANSWER_SECONDS", 60.0)
         assert template_of(start(SILENT="yes")) != template
+    finally:
+        template.kill()
+
+
+def test_who_stops_waiting_for_a_template_does_not_wait_for_it_after_all(start: Starts, tmp_path: Path) -> None:
+    """The template holds the worker's pipes; a job waited for it 38 s behind its limit."""
+    template = template_of(start(STOPPED="yes"))
+    template.suspend()
+    try:
+        worker = WorkerClient(sys.executable, log=tmp_path / "log", env={"STOPPED": "yes"}, template_seconds=0.0)
+        with pytest.raises(WorkerTimeout):
+            worker.start(seconds=0.2)
+        assert template.status() == psutil.STATUS_STOPPED and worker.process.wait() == -signal.SIGKILL
     finally:
         template.kill()
 
