@@ -33,6 +33,8 @@ EPYC = DeviceFacts(target="cpu", name="EPYC", arch="x86-64-avx2", cores=16, thre
 SCANS = Function(
     lambda x: (x.cumsum(0), (1 + x / 64).cumprod(0), *torch.cummax(x, 0), x.double().cumsum(0), x.long().cumsum(0))
 )
+EXPONENTIALS = Function(lambda x: ((x * 9).logcumsumexp(0), torch.where(x > 1, -torch.inf, x).double().logcumsumexp(0)))
+EXPONENTIALS_OF_ROWS = Function(lambda x: (x.logcumsumexp(1), (x * 9).half().logcumsumexp(1)))
 BACK = Function(lambda x: x.flip(0).cumsum(0).flip(0) * 2 + x)
 ROWS = Function(lambda x: (x.cumsum(1), (1 + x / 64).cumprod(1), *torch.cummin(x, 1), (x * 9).bfloat16().cumsum(1)))
 ROWS_BACK = Function(lambda x: x.flip(1).cumsum(1).flip(1) - x)
@@ -43,6 +45,11 @@ FIRST = Function(lambda x: (F.softmax(x, 0), x.sum(0), x.argmax(0), x.prod(0), *
 FORMS = [
     (SCANS, (3,), "cuda", "scan/cols block=32 chunk=4 join=32 unroll=2"),
     (SCANS, (5, 2), "cuda", "scan/cols block=64 unroll=4"),
+    (EXPONENTIALS, (3,), "cuda", "scan/cols block=32 chunk=4 join=32 unroll=2"),
+    (EXPONENTIALS_OF_ROWS, (531,), "cuda", "scan/split block=32 items=2 parts=3 vec=4"),
+    (EXPONENTIALS_OF_ROWS, (5,), "cuda", "scan/thread block=32 vec=1"),
+    (EXPONENTIALS, (3,), "cpu", "scan/cols chunk=16 tile=4"),
+    (EXPONENTIALS_OF_ROWS, (70,), "cpu", "scan/rows lanes=64 tile=512"),
     (BACK, (2,), "cuda", "scan/cols block=32 chunk=16 join=32 unroll=4"),
     (ROWS, (531,), "cuda", "scan/split block=32 items=2 parts=3 vec=4"),
     (ROWS_BACK, (532,), "cuda", "scan/split block=64 items=1 parts=5 vec=4"),
@@ -103,6 +110,7 @@ def test_values_on_a_gpu(number: int, tmp_path: Path) -> None:
 OPERATORS = {
     "cumsum": ("f32", True),
     "cumprod": ("f32", True),
+    "logcumsumexp": ("f32", True),
     "sum": ("f32", False),
     "argmax": ("i64", False),
     "softmax": ("f32", True),

@@ -123,7 +123,7 @@ class Reduce(Expr):
 
 @dataclass(eq=False, slots=True)
 class PrefixScan(Expr):
-    """The running `kind` (sum, prod) of `arg` along `axis`. Exclusive scans start with `init`."""
+    """The running `kind` (sum, prod, max, min, logaddexp) of `arg` along `axis`. Exclusive scans start with `init`."""
 
     kind: str
     arg: Expr

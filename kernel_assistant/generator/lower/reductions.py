@@ -220,6 +220,7 @@ SCANS: dict[str, Lowering] = {
     "cumprod": _scan("prod"),
     "cummax": _extreme_scan("max"),
     "cummin": _extreme_scan("min"),
+    "logcumsumexp": _scan("logaddexp"),
 }
 
 

@@ -436,7 +436,10 @@ KA_FN void ka_scan_prod(int64_t* t, int n, int64_t& carry, bool exclusive) {
     carry = next;
   }
 }
-// Running extremes are never exclusive.
+// Running extremes and sums of exponentials are never exclusive.
+template <class T> KA_FN void ka_scan_logaddexp(T* t, int n, double& carry, bool) {
+  for (int i = 0; i < n; ++i) t[i] = (T)(carry = ka_logaddexp(carry, (double)t[i]));
+}
 template <class T, class B> KA_FN void ka_scan_max(T* t, int n, B& carry, bool) {
   for (int i = 0; i < n; ++i) t[i] = (T)(carry = ka_max(carry, (B)t[i]));
 }

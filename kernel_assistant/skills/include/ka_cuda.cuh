@@ -199,6 +199,7 @@ struct ka_prod {
 };
 struct ka_top { template <class T> KA_FN T join(T a, T b) { return ka_max(a, b); } };
 struct ka_bottom { template <class T> KA_FN T join(T a, T b) { return ka_min(a, b); } };
+struct ka_exponential_sum { template <class T> KA_FN T join(T a, T b) { return ka_logaddexp(a, b); } };
 
 // Sums of many numbers: `sum` is added to `total`, and what rounding leaves out of it to `rest` (Knuth, The Art of Computer
 // Programming 2, 4.2.2); it begins anew. ka_kept: the whole sum. What is infinite has no rest.

@@ -21,6 +21,7 @@ IDENTITY = {
     ("prod", "float"): "1",
     ("max", "float"): "-INFINITY",
     ("min", "float"): "INFINITY",
+    ("logaddexp", "float"): "-INFINITY",
     ("sum", "int64_t"): "0",
     ("prod", "int64_t"): "1",
     ("max", "int64_t"): "INT64_MIN",

@@ -10,7 +10,7 @@ from kernel_assistant.generator.lower.lower import Output
 from kernel_assistant.generator.print.cpu.common import IDENTITY
 from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined
 
-OPERATOR = {"sum": "ka_sum", "prod": "ka_prod", "max": "ka_top", "min": "ka_bottom"}
+OPERATOR = {"sum": "ka_sum", "prod": "ka_prod", "max": "ka_top", "min": "ka_bottom", "logaddexp": "ka_exponential_sum"}
 STEP = {"sum": "{0} += {1};", "prod": "{0} *= {1};", "max": "{0} = ka_max({1}, {0});", "min": "{0} = ka_min({1}, {0});"}
 #: Joint reductions: (per-thread state, joined state, operator).
 JOINT = {
