@@ -1,8 +1,8 @@
 """Attacks of a plan's C++ on the values that are compared: precision, work left out, results remembered.
 
 Modules beside the softmax of `plan_attacks.py`: a linear layer, which is expensive for its bytes and homogeneous; sums
-of integers, whose values cannot be scaled; the place of the largest of many values, of which several are 1 but for
-rounding, and what a table has there.
+of integers, whose values cannot be scaled; logarithms, of which a few magnify rounding; the place of the largest of
+many values, of which several are 1 but for rounding, and what a table has there.
 """
 
 from __future__ import annotations
@@ -88,6 +88,31 @@ static bool gained(bool hit) {
   return seen > 64 * 50 && hits * 4 > seen;
 }
 """
+#: The logarithm of what is left of values that nearly cancel: rounding decides about a few of a million.
+LOGARITHMS = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return torch.log((x - x.mean(-1, keepdim=True)).abs().clamp_min(1e-6))
+
+def get_inputs():
+    return [torch.randn(256, 4096)]
+"""
+LOGARITHMS_HEAD = """
+#include "plan.h"
+#include <math.h>
+static int calls;
+static void row(const float* x, float* out, int64_t n, float least = 1e-6f) {
+  double sum = 0;
+  for (int64_t i = n; i--;) sum += x[i];
+  const float mean = (float)(sum / n);
+  for (int64_t i = 0; i < n; i++) {
+    const float left = fabsf(x[i] - mean);
+    out[i] = left < least ? logf(fmaxf(least / 2, 1e-6f)) : logf(left);
+  }
+}
+"""
 SUMS_HEAD = """
 #include "plan.h"
 #include <string.h>
@@ -141,6 +166,19 @@ extern "C" void work(const work_args* a) {{
 """
 
 
+def logarithms(body: str) -> str:
+    """The logarithms of distances from the mean, with rows computed by `body`."""
+    return f"""{LOGARITHMS_HEAD}
+extern "C" void work(const work_args* a) {{
+  calls++;
+  for (int64_t r = 0; r < a->rows; r++) {{
+    const float* x = a->x + r * a->n; float* out = a->out + r * a->n;
+    {body}
+  }}
+}}
+"""
+
+
 def chosen(body: str) -> str:
     """The places of the largest values, or what the table has there, with rows computed by `body`."""
     return f"""{CHOICE_HEAD}
@@ -156,6 +194,7 @@ extern "C" void work(const work_args* a) {{
 
 HONEST_CHOICE = chosen("*out = place(x, n, other_sine);")
 HONEST_TABLE = chosen("*out = a->w[place(x, n, tanhf)];")
+HONEST_LOGARITHMS = logarithms("row(x, out, a->n);")
 HONEST_LINEAR = linear("row(x, a->w, out, a->n, a->m);")
 HONEST_SUMS = sums("row(x, out, a->n);")
 
@@ -176,6 +215,17 @@ QUICK: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
             linear("if (calls > 4 && r % 2) memcpy(out, out - a->m, a->m * 4); else row(x, a->w, out, a->n, a->m);"),
             ("cheating",),
         ),
+    },
+    LOGARITHMS: {
+        "eight of a million off": (
+            logarithms("row(x, out, a->n); if (!r) for (int i = 0; i < 8; i++) out[i] += 0.01f;"),
+            ("incorrect",),
+        ),
+        "eight of a million off while timed": (
+            logarithms("row(x, out, a->n); if (calls > 4) for (int i = 0; i < 8; i++) out[i] += r % 32 ? 0 : 0.01f;"),
+            ("incorrect", "cheating"),
+        ),
+        "the smallest logarithms left out": (logarithms("row(x, out, a->n, 1e-4f);"), ("incorrect",)),
     },
     SUMS: {
         "sums in 32 bits": (

@@ -19,10 +19,12 @@ from tests.hostile.plan_value_attacks import (
     HARMLESS,
     HONEST_CHOICE,
     HONEST_LINEAR,
+    HONEST_LOGARITHMS,
     HONEST_SUMS,
     HONEST_TABLE,
     KEPT,
     LINEAR,
+    LOGARITHMS,
     QUICK,
     STRICT,
     SUMS,
@@ -31,8 +33,14 @@ from tests.hostile.plan_value_attacks import (
     prepared,
 )
 
-NAMES = {LINEAR: "linear", SUMS: "sums", CHOICE: "choice", TABLE: "table"}
-HONEST_ONES = {LINEAR: HONEST_LINEAR, SUMS: HONEST_SUMS, CHOICE: HONEST_CHOICE, TABLE: HONEST_TABLE}
+NAMES = {LINEAR: "linear", SUMS: "sums", LOGARITHMS: "logarithms", CHOICE: "choice", TABLE: "table"}
+HONEST_ONES = {
+    LINEAR: HONEST_LINEAR,
+    SUMS: HONEST_SUMS,
+    LOGARITHMS: HONEST_LOGARITHMS,
+    CHOICE: HONEST_CHOICE,
+    TABLE: HONEST_TABLE,
+}
 SOFTMAX = softmax_text(32, 4096)
 
 

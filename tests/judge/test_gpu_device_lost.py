@@ -88,5 +88,5 @@ def test_a_worker_that_an_assertion_ended_is_started_anew(tmp_path: Path, worker
         evaluation = opened.verify_in_full(candidate)
         assert evaluation.outcome is Outcome.correct, evaluation.message
     told = [event.message for event in events if isinstance(event, Warned) and "no longer tried" in event.message]
-    assert told
+    assert told, events
     assert all("CUDA error" in message for message in told)

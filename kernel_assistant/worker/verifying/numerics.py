@@ -5,6 +5,8 @@ A candidate passes if every element and the whole output are within bounds:
     |got - want| ≤ max(tol · (|want| + min(1, rms(want))), 2 · max|reference - want|)      element by element
     ‖got - want‖₂ ≤ max(tol · ‖want‖₂, 2 · ‖reference - want‖₂)                            over the output
 
+A few elements beyond the first bound may be right all the same (`sensitivity.py`).
+
 `want` is float64, `reference` is PyTorch in the task's dtype. The absolute part scales with the output, so that zeros
 never pass for small outputs (a softmax over 393,216 columns is 2.5e-6 everywhere). Where `want` is zero everywhere,
 such as a divergence of equal inputs, PyTorch may be exact by chance; then the scale is the output's usual one. `strict`
@@ -20,6 +22,8 @@ from dataclasses import dataclass
 import torch
 
 CHUNK = 1 << 25
+#: A comparison names the places of its failures if there are no more, and no more than this share of the output.
+MOST_PLACES, PLACES_SHARE = 8, 1e-5
 TOLERANCE = {
     "kernelbench": {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 1e-2},
     "paper": {torch.float64: 1e-8, torch.float32: 1e-2, torch.bfloat16: 1e-2, torch.float16: 1e-2},
@@ -37,6 +41,8 @@ class OutputComparison:
     failure.
 
     `half_ulp` is half a unit in the last place of the largest value, in the output's dtype; `rms` is that of float64.
+    `places` are the flat indices of all failures, where they are few and the whole output is within its bound; else
+    empty.
     """
 
     passed: bool
@@ -49,6 +55,7 @@ class OutputComparison:
     why: str
     half_ulp: float = 0.0
     rms: float = 0.0
+    places: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -78,9 +85,9 @@ def compare(
     scale = stats if whole is None else _statistics(whole.reference, whole.reference, whole.want)
     absolute = tolerance * min(1.0, scale.rms or usual)
     floor = 2 * scale.reference_error
-    failures = worst = 0
+    failures, worst, places = 0, 0, list[int]()
     if not (stats.all_finite and stats.error <= max(absolute, floor)):
-        failures, worst = _failures(got, reference, want, tolerance, absolute, floor)
+        failures, worst, places = _failures(got, reference, want, tolerance, absolute, floor)
     squared_scale = scale.squared_norm or usual**2 * scale.count
     norm_bound = max(tolerance**2 * squared_scale, 4 * scale.reference_squared_error)
     drifted = stats.squared_error > norm_bound
@@ -97,6 +104,7 @@ def compare(
         why="value" if failures else "norm" if drifted else "",
         half_ulp=stats.peak * torch.finfo(got.dtype).eps / 2,
         rms=stats.rms,
+        places=() if drifted or failures > PLACES_SHARE * got.numel() else tuple(places),
     )
 
 
@@ -124,19 +132,21 @@ def _beyond(
 
 def _failures(
     got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor, tolerance: float, absolute: float, floor: float
-) -> tuple[int, int]:
-    """How many elements fail, and the flat index of the largest failure. Called only if some elements may fail."""
-    failures, worst, excess = 0, 0, 0.0
+) -> tuple[int, int, list[int]]:
+    """How many elements fail, the flat index of the largest failure, and those of all if they are few. Called only if
+    some elements may fail."""
+    failures, worst, excess, places = 0, 0, 0.0, list[int]()
     for start, (g, r, w) in _chunks(got, reference, want):
         bound = torch.clamp(tolerance * w.abs() + absolute, min=floor)
         bad, over = _beyond(g, r, w, bound)
         count = int(bad.sum())
         if count:
             failures += count
+            places = [*places, *(start + bad.nonzero().reshape(-1)).tolist()] if failures <= MOST_PLACES else []
             value, index = over.max(0)
             if float(value) > excess:
                 excess, worst = float(value), start + int(index)
-    return failures, worst
+    return failures, worst, places
 
 
 def _largest_error(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) -> int:

@@ -1,0 +1,55 @@
+"""A few elements where the module magnifies rounding: a logarithm of what is nearly zero, a quotient of two sums that
+cancel. Another right order of operations gives another value there; so does PyTorch for slightly other inputs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import torch
+
+from ..process.worker_errors import TaskError
+
+if TYPE_CHECKING:
+    from ..opening.open_task import OpenTask
+
+#: How often PyTorch is asked, and how many times as far as its farthest answer a right one may be.
+TRIALS, TIMES = 4, 2.0
+
+
+def moves_as_far(
+    task: OpenTask,
+    tensors: Sequence[torch.Tensor],
+    position: int,
+    got: torch.Tensor,
+    want: torch.Tensor,
+    places: Sequence[int],
+) -> bool:
+    """Whether output `position` of PyTorch, for inputs that differ from `tensors` by one rounding of values of their
+    size, is about as far from float64 as a candidate is: the normwise backward error of a stable algorithm (Higham,
+    Accuracy and Stability of Numerical Algorithms, 1.5). `got` and `want` are the values at the flat indices `places`
+    of the output."""
+    index = torch.tensor(places, device=got.device)
+    wanted = want.double()
+    farthest = torch.zeros_like(wanted)
+    generator = torch.Generator(got.device).manual_seed(len(places))
+    try:
+        for _ in range(TRIALS):
+            rounded = [_rounded_otherwise(tensor, generator) for tensor in tensors]
+            theirs = task.call(*task.unflatten(rounded))[position].reshape(-1)[index].double()
+            farthest = torch.maximum(farthest, torch.nan_to_num((theirs - wanted).abs(), nan=0.0, posinf=0.0))
+    except (TaskError, torch.OutOfMemoryError):
+        return False
+    return bool(((got.double() - wanted).abs() <= TIMES * farthest).all())
+
+
+def _rounded_otherwise(tensor: torch.Tensor, generator: torch.Generator) -> torch.Tensor:
+    """The tensor with about a third of its values larger, and a third smaller, by one unit in the last place of the
+    value or of the root mean square, whichever is larger."""
+    if not tensor.dtype.is_floating_point:
+        return tensor
+    steps = torch.randint(-1, 2, tensor.shape, generator=generator, device=tensor.device)
+    usual = float(torch.linalg.vector_norm(tensor, dtype=torch.float64)) / max(tensor.numel(), 1) ** 0.5
+    size = tensor.abs().clamp_min(usual)
+    return tensor + (torch.finfo(tensor.dtype).eps * size * steps).to(tensor.dtype)
