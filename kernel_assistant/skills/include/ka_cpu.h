@@ -237,12 +237,18 @@ KA_FN double ka_lgamma(double x) {
 // a - n·b exact. The division does not depend on a: that of a number that all share is done once. Of doubles, through fma:
 // the rounded quotient is n or, from below the next whole number, n + 1; then what is left has the wrong sign. Both fma
 // are exact where the quotient is below 2^53.
-#if defined(__GNUC__) && !defined(__clang__)
-#define KA_RARE static __attribute__((simd("notinbranch"), noinline, unused))
+#define KA_SIMD(text) _Pragma(#text)
+#if !defined(__GNUC__) || defined(__clang__)
+#define KA_RARE(lanes, most) KA_FN
+#elif defined(__AVX512F__)
+// Where g++ prefers vectors of 256 bits, it finds no use for a variant of 512.
+#define KA_RARE(lanes, most) \
+  KA_SIMD(omp declare simd notinbranch simdlen(lanes)) KA_SIMD(omp declare simd notinbranch simdlen(most)) \
+  static __attribute__((noinline, unused))
 #else
-#define KA_RARE KA_FN
+#define KA_RARE(lanes, most) static __attribute__((simd("notinbranch"), noinline, unused))
 #endif
-KA_RARE float ka_fmod_far(float a, float b, float near) {
+KA_RARE(8, 16) float ka_fmod_far(float a, float b, float near) {
   const float x = __builtin_fabsf(a), y = __builtin_fabsf(b);
   return (x >= 33554432.0f * y) & (y > 0.0f) & (x < INFINITY) ? fmodf(a, b) : near;
 }
@@ -257,7 +263,7 @@ KA_FN float ka_left(float a, float b) {
   return ka_abs(a) < 33554432.0f * ka_abs(b) ? ka_fmod_near(a, b) : far;
 }
 #if defined(__FMA__) || defined(__aarch64__)
-KA_RARE double ka_fmod_far(double a, double b, double near) {
+KA_RARE(4, 8) double ka_fmod_far(double a, double b, double near) {
   const double x = __builtin_fabs(a), y = __builtin_fabs(b);
   return (x >= 9007199254740992.0 * y) & (y > 0.0) & (x < INFINITY) ? fmod(a, b) : near;
 }

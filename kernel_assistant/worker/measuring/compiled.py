@@ -37,24 +37,17 @@ def compiled_call(compile_and_call: Callable[[], None]) -> None:
     folder = os.environ.get(VARIABLE, "")
     # Never the user's own.
     had_cache = folder.endswith(SUFFIX) and any(Path(folder).glob("*"))
-    try:
-        compile_and_call()
-    except Exception as error:
-        if not _is_compilers(error):
-            raise
-        if not had_cache:
-            raise NotCompiledError(_line(error)) from error
+    while True:
+        try:
+            compile_and_call()
+            return
+        except Exception as error:
+            if not _is_compilers(error):
+                raise
+            if not had_cache:
+                raise NotCompiledError(_line(error)) from error
         _empty_cache()
-        _again(compile_and_call)
-
-
-def _again(compile_and_call: Callable[[], None]) -> None:
-    try:
-        compile_and_call()
-    except Exception as error:
-        if not _is_compilers(error):
-            raise
-        raise NotCompiledError(_line(error)) from error
+        had_cache = False
 
 
 def _empty_cache() -> None:
