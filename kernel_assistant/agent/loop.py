@@ -166,7 +166,7 @@ class Episode:
         if winner.correct and winner.timing:
             self.final = winner
             tell_best(self.emit, tried.candidates[winner.candidate], winner, confirmed=True)
-            if not beside_compile:
+            if not beside_compile and winner.timing.compile_ms is None:
                 self._compare_with_compile(tried.candidates[winner.candidate], clock.longest)
         elif winner.outcome is Outcome.inconclusive:
             self.final = winner

@@ -409,8 +409,8 @@ class Environment:
                     )
                 else:
                     # A confirmation on few cores is not slowed down by what the job does beside it.
-                    busy = tier is Tier.full and self.device.target == "cpu"
-                    with self._others_paused() if busy else nullcontext():
+                    alone = tier is Tier.full and self.device.target == "cpu"
+                    with self._others_paused() if alone else nullcontext():
                         latest = self._call(stage.value, params, (built.content,), timeout=STAGE_SECONDS)
             except WorkerError as error:
                 return {"outcome": "crashed", "message": f"the judge was lost and started anew: {error.cause}"}, stage

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import signal
 import threading
 import time
@@ -85,6 +86,17 @@ def call_naming_stages(
         if worker.stage not in STAGES:
             raise
         raise UsageError(f"{name} was still being {STAGES[worker.stage]} after {seconds:.0f} s", HANGS) from error
+
+
+def of_slow_opening(clock: JobClock, operators: int) -> str:
+    """Returns a warning if opening the module has taken more than half of the budget, "" otherwise."""
+    spent = clock.budget - clock.left()
+    if not math.isfinite(spent) or spent <= clock.budget / 2:
+        return ""
+    return (
+        f"loading and tracing the module took {spent:.0f} s of the budget of {clock.budget:.0f} s "
+        f"({operators} operators): little time is left to search"
+    )
 
 
 def of_side_effects(class_name: str, facts: dict[str, Any]) -> str:

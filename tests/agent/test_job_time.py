@@ -16,7 +16,7 @@ from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.loop import NOT_COMPARED, run_episode
 from kernel_assistant.environment.job_clock import LATEST, JobClock, Stopping
 from kernel_assistant.environment.session import Environment
-from kernel_assistant.environment.stage_messages import LEAST_SECONDS, opening_seconds
+from kernel_assistant.environment.stage_messages import LEAST_SECONDS, of_slow_opening, opening_seconds
 from kernel_assistant.errors import Cancelled, OutOfTime
 from kernel_assistant.events import AnyEvent, Warned
 from kernel_assistant.records import Baseline, Candidate, Evaluation, Outcome, Stage, StopReason, Tier, Timing
@@ -165,6 +165,15 @@ def test_the_budget_is_shared_out() -> None:
     time.seconds += 100.0
     assert clock.search_seconds() == 0.0
     assert JobClock(now=time).search_seconds() == float("inf")
+
+
+def test_an_opening_that_leaves_no_time_for_the_search_is_told() -> None:
+    time = Moved()
+    clock = JobClock(BUDGET, now=time)
+    time.seconds = 50.0
+    assert of_slow_opening(clock, 770) == of_slow_opening(JobClock(now=time), 770) == ""
+    time.seconds = 72.4
+    assert "took 72 s of the budget of 100 s (770 operators)" in of_slow_opening(clock, 770)
 
 
 def test_nothing_is_asked_of_the_worker_behind_the_limit(norm):

@@ -17,6 +17,7 @@ from kernel_assistant.agent.search import tell, tell_best
 from kernel_assistant.apply import export_model_new
 from kernel_assistant.environment.job_clock import JobClock
 from kernel_assistant.environment.session import Environment, open_environment
+from kernel_assistant.environment.stage_messages import of_slow_opening
 from kernel_assistant.errors import (
     Cancelled,
     DeviceError,
@@ -177,6 +178,8 @@ class _Run:
             self._emit(Warned(message=warning))
         if self._options.candidate is None:
             self._environment.compile_ahead()
+            if slow := of_slow_opening(self._environment.clock, len(self._environment.graph.nodes)):
+                self._emit(Warned(message=slow))
         with imported_ahead(self._environment, self._task, self._cancel) as ahead:
             return self._optimize(program, ahead)
 
