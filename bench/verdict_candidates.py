@@ -232,10 +232,12 @@ def _memory() -> Row:
 
 
 def _values() -> Iterator[Row]:
-    """Attacks on the values of a linear layer, of sums of integers, of choices, and of what is gathered by them."""
+    """Attacks on the values of a linear layer, of logarithms, of sums of integers, of choices, and of what is gathered
+    by them."""
     attacks = plan_value_attacks
     ones = (
         (attacks.LINEAR, attacks.HONEST_LINEAR),
+        (attacks.LOGARITHMS, attacks.HONEST_LOGARITHMS),
         (attacks.SUMS, attacks.HONEST_SUMS),
         (attacks.CHOICE, attacks.HONEST_CHOICE),
         (attacks.TABLE, attacks.HONEST_TABLE),
