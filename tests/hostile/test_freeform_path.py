@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import pytest
@@ -16,6 +16,15 @@ from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records import Evaluation, Outcome, Tier
 from kernel_assistant.targets.base import DeviceFacts
 from tests.hostile.freeform_attacks import DECLARED, FULL, HONEST, QUICK, REFERENCE
+
+#: One attack of each kind, for the gate. Each starts a program that imports torch.
+OF_EACH_KIND = (
+    *("torch.softmax", "ATen in C++", "modes disabled", "fallback", "lazy subclass"),  # PyTorch computes
+    *("zeros", "another dtype", "other strides", "no output", "one row for all"),  # wrong results
+    *("thread finishes later", "mutates its input", "weights kept from the first call"),  # work outside the call
+    *("runner patched to do nothing", "clock patched", "forged answers"),  # a judge that lies
+    *("reads the user's files", "segfaults", "never ends"),  # what the sandbox holds
+)
 
 
 @pytest.fixture(scope="module")
@@ -64,7 +73,11 @@ def test_honest_file_is_correct(verdicts: dict[Tier, Evaluation], tier: Tier) ->
     assert verdicts[tier].timing is not None and verdicts[tier].timing.speedup_vs_eager > 0
 
 
-@pytest.mark.parametrize("name", FULL)
+def _sampled(names: Iterable[str]) -> list[object]:
+    return [pytest.param(name, marks=() if name in OF_EACH_KIND else pytest.mark.programs) for name in names]
+
+
+@pytest.mark.parametrize("name", _sampled(FULL))
 def test_attack_is_not_correct_in_full(
     environment: FreeformEnvironment, honest: ModelCandidate, built: Path, verdicts: dict[Tier, Evaluation], name: str
 ) -> None:
@@ -84,7 +97,7 @@ def test_what_is_right_at_the_declared_sizes_is_reported_so(
     assert found.elsewhere and found.accuracy and found.accuracy.shapes_tried == 1
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", _sampled(QUICK))
 def test_attack_is_not_correct(
     environment: FreeformEnvironment, honest: ModelCandidate, built: Path, verdicts: dict[Tier, Evaluation], name: str
 ) -> None:

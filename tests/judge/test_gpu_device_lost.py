@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from kernel_assistant.environment.worker_client import WorkerClient
@@ -33,6 +34,21 @@ def get_inputs():
 
 def get_init_inputs():
     return []
+"""
+#: An operator of another library.
+ROWS = """import torch
+
+
+@torch.library.custom_op("library_of_rows::rows", mutates_args=())
+def rows(x: torch.Tensor, i: torch.Tensor) -> torch.Tensor:
+    return x[i]
+
+
+@rows.register_fake
+def _(x, i):
+    return x.new_empty(i.shape[0], x.shape[1])
+
+
 """
 #: What the body of forward returns, and the smallest index.
 INDEXING = [
@@ -80,9 +96,12 @@ def test_an_index_that_the_module_refuses_is_named(tmp_path: Path, worker: Worke
 
 
 def test_a_worker_that_an_assertion_ended_is_started_anew(tmp_path: Path, worker: WorkerClient, cache: Path) -> None:
-    """The guard does not know this operator, whose classes come from values: ten times as large ones do not exist."""
+    """The guard does not see inside operators of other libraries. Here values index: of ten times as large ones there
+    are no rows.
+    """
     events: list[object] = []
-    task = _task(tmp_path, "return x * 2 + F.multilabel_margin_loss(x, (x * 7.9).long()) * i[0]")
+    task = _task(tmp_path, "return rows(x, (x[:, 0] * 63).long()) * i[0] * 2")
+    task = msgspec.structs.replace(task, content=ROWS + task.content)
     with kernels.environment(worker, cache, task, events=events) as opened:
         candidate = emit(opened.graph, initial(opened.graph, "cuda", opened.device)[0])
         evaluation = opened.verify_in_full(candidate)

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Iterator
 from pathlib import Path
+from types import ModuleType
 
 import msgspec
 import pytest
@@ -13,6 +15,7 @@ from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import Evaluation, KernelTask, Outcome, Tier
+from kernel_assistant.worker.user_module.registering import registering
 from tests.judge import kernels
 
 #: Beside the user's file, which imports it.
@@ -136,3 +139,19 @@ def test_what_another_process_lacks_is_named(worker: WorkerClient, tmp_path: Pat
     assert "late_library::twice: no such operator is registered" in found.message
     with pytest.raises(KernelAssistantError, match="changing_library::double changes an operand"):
         _verified(worker, tmp_path, CHANGES, "Changes")
+
+
+def test_what_torch_compile_wrote_is_not_sent(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file of its own in inductor's cache, loaded as a part of torch."""
+    user, helper, written = (
+        ModuleType(name) for name in ("of_ours", "helpers_of_ours", "torch._inductor.runtime.compile_tasks.c1")
+    )
+    for module in (user, helper, written):
+        path = tmp_path / f"{module.__name__.rpartition('.')[2]}.py"
+        path.write_text(module.__name__)
+        module.__file__ = str(path)
+        monkeypatch.setitem(sys.modules, module.__name__, module)
+    sent = registering(["of_ours::operator"], user, "text")["sources"]
+    assert sent["of_ours"] == (user.__file__, "text")
+    assert sent["helpers_of_ours"] == (helper.__file__, "helpers_of_ours")
+    assert not [name for name in sent if name.startswith("torch")]

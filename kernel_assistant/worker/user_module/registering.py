@@ -59,12 +59,19 @@ def _sources(module: ModuleType, content: str) -> dict[str, tuple[str, str]]:
         path = getattr(one, "__file__", None) or ""
         if not path.endswith(".py") or name == "__main__" or name.partition(".")[0] == __name__.partition(".")[0]:
             continue
-        text = None if _is_installed(one) else content if one is module else _text(path)
+        text = None if _is_installed(one) or _in_a_package(name) else content if one is module else _text(path)
         if text is not None and len(text) <= left:
             sources[name] = (path, text)
             left -= len(text)
     # The file need not end in .py.
     return {**sources, module.__name__: (str(module.__file__), content)}
+
+
+def _in_a_package(name: str) -> bool:
+    """Whether a module belongs to an installed package, wherever its own file lies: torch.compile loads what it writes
+    as a part of `torch._inductor`. Sent, it would have the runner look for all of torch among what was sent."""
+    package = sys.modules.get(name.partition(".")[0])
+    return bool(getattr(package, "__file__", None)) and _is_installed(package)
 
 
 def _text(path: str) -> str | None:
@@ -75,7 +82,7 @@ def _text(path: str) -> str | None:
         return None
 
 
-def _is_installed(module: ModuleType) -> bool:
+def _is_installed(module: ModuleType | None) -> bool:
     """Whether a module is part of the interpreter's installation, which every sandbox shows."""
     path = getattr(module, "__file__", None)
     return not path or any(path.startswith(prefix + os.sep) for prefix in {sys.prefix, sys.base_prefix})
