@@ -67,18 +67,18 @@ def one_after_another(files: queue.SimpleQueue[Path], target: str, budget: float
     with tempfile.TemporaryDirectory() as home:
         environment = {**os.environ, "XDG_STATE_HOME": home, "XDG_RUNTIME_DIR": ""}
         try:
-            _run(("optimize", f"{FIRST}:GatedRMSNorm", *_flags(target, budget)), environment, budget)
+            command(("optimize", f"{FIRST}:GatedRMSNorm", *flags(target, budget)), environment, budget)
             while not files.empty():
                 with contextlib.suppress(queue.Empty):
                     keep(row_of(files.get_nowait(), target, budget, environment))
         finally:
-            _run(("host", "stop"), environment, budget)
+            command(("host", "stop"), environment, budget)
 
 
 def row_of(file: Path, target: str, budget: float, environment: dict[str, str]) -> dict[str, Any]:
     """The row of one file."""
     began = time.monotonic()
-    done = _run(("optimize", f"{file}:Model", *_flags(target, budget)), environment, budget)
+    done = command(("optimize", f"{file}:Model", *flags(target, budget)), environment, budget)
     row = {"folder": file.parent.name, "module": file.stem, "seconds": round(time.monotonic() - began, 1)}
     if done is None:
         return row | {"outcome": "hangs"}
@@ -91,18 +91,23 @@ def row_of(file: Path, target: str, budget: float, environment: dict[str, str]) 
 def steps(environment: dict[str, str]) -> list[tuple[float, str]]:
     """What the last job told of its progress, each with the seconds since it started."""
     jobs = Path(environment["XDG_STATE_HOME"]).glob("kernel-assistant/jobs/*/events.jsonl")
-    last = max(jobs, key=lambda path: int(path.parent.name))
+    last = max(jobs, key=lambda path: int(path.parent.name), default=None)
+    if last is None:
+        return []
     events = [json.loads(line) for line in last.read_text().splitlines()]
     told = [(event["time"] - events[0]["time"], event.get("message", "")) for event in events]
     return [(round(seconds, 2), message) for seconds, message in told if message]
 
 
-def _flags(target: str, budget: float) -> tuple[str, ...]:
+def flags(target: str, budget: float) -> tuple[str, ...]:
+    """What `optimize` is asked with."""
     return ("--policy", "generator", "--budget", f"{budget:g}s", "--target", target, "--no-free-wins", "--json")
 
 
-def _run(words: tuple[str, ...], environment: dict[str, str], budget: float) -> subprocess.CompletedProcess[str] | None:
-    """None if it hangs."""
+def command(
+    words: tuple[str, ...], environment: dict[str, str], budget: float
+) -> subprocess.CompletedProcess[str] | None:
+    """Runs `kernel-assistant`; None if it hangs behind `budget` seconds."""
     argv = (sys.executable, "-m", "kernel_assistant", *words)
     try:
         return subprocess.run(
