@@ -62,7 +62,8 @@ def main() -> int:
         measure_rows(ROWS, arguments.target, arguments.most)
         return 0
     began = time.monotonic()
-    document: dict[str, Any] = {"command": " ".join(sys.argv), "target": arguments.target, **_machine(arguments.target)}
+    command = " ".join((Path(__file__).name, *sys.argv[1:]))
+    document: dict[str, Any] = {"command": command, "target": arguments.target, **_machine(arguments.target)}
     document["rows"] = rows = _supervised(arguments, began + arguments.seconds)
     document["seconds"] = round(time.monotonic() - began, 1)
     arguments.out.mkdir(parents=True, exist_ok=True)

@@ -139,8 +139,7 @@ class Environment:
             self._baseline = Baseline(eager_ms=eager["ms"], compile_ms=None, floor_ms=eager["floor_ms"])
         if compiled and self._baseline.compile_ms is None and not self._uncompiled:
             self.emit(Progress(phase="baseline", message="measuring torch.compile"))
-            while not self.wait_for_compile(POLL_SECONDS):
-                pass
+            self.wait_for_compile(math.inf)
             answer = self._time("compile")
             self._baseline = msgspec.structs.replace(self._baseline, compile_ms=answer.get("ms"))
             if failure := answer.get("failure", ""):
