@@ -11,14 +11,10 @@ soon as it is there.
 from __future__ import annotations
 
 import json
-import os
-import queue
 import random
 import subprocess
 import sys
-import tempfile
 import time
-from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +22,7 @@ import click
 
 from bench.library_models import build, names
 from bench.machine import describe
-from bench.modules_table import FIRST, command, flags, over_the_better, page, steps, told
+from bench.modules_table import Row, command, flags, over_the_better, page, rows_of, steps, told
 from kernel_assistant.targets.detect import detect
 
 PROGRAM = Path(__file__).with_name("library_models.py")
@@ -105,40 +101,26 @@ def called(name: str) -> None:
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
 def run(drawn: Path, target: str, budget: float, jobs: int, only: str, out: Path) -> None:
     """Scan and optimize each class."""
-    waiting = queue.SimpleQueue[dict[str, str]]()
-    for one in json.loads(drawn.read_text())["classes"]:
-        if not only or one["class"] in only.split(","):
-            waiting.put(one)
-    rows: list[dict[str, Any]] = []
+    classes = [one for one in json.loads(drawn.read_text())["classes"] if not only or one["class"] in only.split(",")]
     asked = {"machine": describe(detect(target)), "libraries": _versions(), "budget": budget, "jobs": jobs}
 
-    def work() -> None:
-        with tempfile.TemporaryDirectory() as home:
-            environment = {**os.environ, "XDG_STATE_HOME": home, "XDG_RUNTIME_DIR": ""}
-            # Starts the session host and its worker, and does not count.
-            command(("optimize", f"{FIRST}:GatedRMSNorm", *flags(target, budget)), environment, budget)
-            while not waiting.empty():
-                try:
-                    one = waiting.get_nowait()
-                except queue.Empty:
-                    break
-                rows.append(row_of(one, target, budget, environment))
-                rows.sort(key=lambda row: row["module"])
-                out.write_text(json.dumps({**asked, "rows": rows}, indent=1))
-            command(("host", "stop"), environment, 0)
+    def row(one: dict[str, str], environment: dict[str, str]) -> Row:
+        return row_of(one, target, budget, environment)
 
-    with ThreadPoolExecutor(jobs) as pool:
-        for done in [pool.submit(work) for _ in range(jobs)]:
-            done.result()
+    rows: list[Row] = []
+    for found in rows_of(classes, row, target, budget, jobs):
+        rows.append(found)
+        rows.sort(key=lambda row: row["module"])
+        out.write_text(json.dumps({**asked, "rows": rows}, indent=1))
     click.echo(page(rows))
     known = [better for row in rows if (better := over_the_better(row)) is not None]
     click.echo(f"{len(known)} of {len(rows)} measured; {sum(one >= 0.9 for one in known)} at 0.9 or more")
 
 
-def row_of(one: dict[str, str], target: str, budget: float, environment: dict[str, str]) -> dict[str, Any]:
+def row_of(one: dict[str, str], target: str, budget: float, environment: dict[str, str]) -> Row:
     """The row of a class: its model's scan, and a job for it."""
     began = time.monotonic()
-    row: dict[str, Any] = {"model": one["model"], "module": f"{one['model']} {one['class']}"}
+    row: Row = {"model": one["model"], "module": f"{one['model']} {one['class']}"}
     program = (sys.executable, str(PROGRAM), one["model"], target)
     scanned = command(("scan", "--json", "--top", "500", "--keep", "500", "--", *program), environment, 0)
     row["scan_seconds"] = round(time.monotonic() - began, 1)

@@ -14,10 +14,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import click
 
@@ -31,7 +31,8 @@ FIRST = Path(__file__).resolve().parent.parent / "examples" / "gated_rms_norm.py
 COLUMNS = ("module", "outcome", "× compile", "× eager", "over the better", "seconds", "what stood in the way")
 
 
-Keep = Callable[[dict[str, Any]], None]
+Row = dict[str, Any]
+One = TypeVar("One")
 
 
 @click.command()
@@ -42,40 +43,57 @@ Keep = Callable[[dict[str, Any]], None]
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
 def main(folders: tuple[Path, ...], target: str, budget: float, jobs: int, out: Path) -> None:
     """Prints the table and writes the rows."""
-    files = queue.SimpleQueue[Path]()
-    for folder in folders:
-        for file in sorted(folder.glob("[0-9]*.py")):
-            files.put(file)
-    rows: list[dict[str, Any]] = []
+    files = [file for folder in folders for file in sorted(folder.glob("[0-9]*.py"))]
     asked = {"machine": describe(detect(target)), "budget": budget, "jobs": jobs}
 
-    def keep(row: dict[str, Any]) -> None:
-        rows.append(row)
+    def row(file: Path, environment: dict[str, str]) -> Row:
+        return row_of(file, target, budget, environment)
+
+    rows: list[Row] = []
+    for one in rows_of(files, row, target, budget, jobs):
+        rows.append(one)
         rows.sort(key=lambda one: (one["folder"], one["module"]))
         out.write_text(json.dumps({**asked, "rows": rows}, indent=1))
-
-    with ThreadPoolExecutor(jobs) as pool:
-        for done in [pool.submit(one_after_another, files, target, budget, keep) for _ in range(jobs)]:
-            done.result()
     click.echo(page(rows))
 
 
-def one_after_another(files: queue.SimpleQueue[Path], target: str, budget: float, keep: Keep) -> None:
-    """Takes files until there are none, and keeps each row at once. A session host of its own keeps its worker warm, as
-    a user's does; a first job that does not count starts both.
+def rows_of(
+    items: Iterable[One], row_of: Callable[[One, dict[str, str]], Row], target: str, budget: float, jobs: int
+) -> Iterator[Row]:
+    """A row for each item as soon as it is there. `row_of` gets the item and the environment of commands: each of
+    `jobs` threads has a session host of its own, which keeps its worker warm as a user's does. A first job that does
+    not count starts both.
     """
-    with tempfile.TemporaryDirectory() as home:
-        environment = {**os.environ, "XDG_STATE_HOME": home, "XDG_RUNTIME_DIR": ""}
-        try:
-            command(("optimize", f"{FIRST}:GatedRMSNorm", *flags(target, budget)), environment, budget)
-            while not files.empty():
+    waiting, found = queue.SimpleQueue[One](), queue.SimpleQueue[Row]()
+    for item in items:
+        waiting.put(item)
+    count = waiting.qsize()
+
+    def work() -> None:
+        with tempfile.TemporaryDirectory() as home:
+            environment = {**os.environ, "XDG_STATE_HOME": home, "XDG_RUNTIME_DIR": ""}
+            try:
+                command(("optimize", f"{FIRST}:GatedRMSNorm", *flags(target, budget)), environment, budget)
                 with contextlib.suppress(queue.Empty):
-                    keep(row_of(files.get_nowait(), target, budget, environment))
-        finally:
-            command(("host", "stop"), environment, budget)
+                    while True:
+                        found.put(row_of(waiting.get_nowait(), environment))
+            finally:
+                command(("host", "stop"), environment, budget)
+
+    with ThreadPoolExecutor(jobs) as pool:
+        working = [pool.submit(work) for _ in range(jobs)]
+        while count:
+            try:
+                yield found.get(timeout=1)
+                count -= 1
+            except queue.Empty:
+                if all(one.done() for one in working) and found.empty():
+                    break
+        for one in working:
+            one.result()
 
 
-def row_of(file: Path, target: str, budget: float, environment: dict[str, str]) -> dict[str, Any]:
+def row_of(file: Path, target: str, budget: float, environment: dict[str, str]) -> Row:
     """The row of one file."""
     began = time.monotonic()
     done = command(("optimize", f"{file}:Model", *flags(target, budget)), environment, budget)
@@ -117,7 +135,7 @@ def command(
         return None
 
 
-def told(document: dict[str, Any]) -> dict[str, Any]:
+def told(document: dict[str, Any]) -> Row:
     """What a row keeps of the document that `--json` prints."""
     best = document.get("best") or {}
     figures = ("candidate_ms", "eager_ms", "compile_ms", "speedup_vs_compile", "speedup_vs_compile_ci")
@@ -125,13 +143,13 @@ def told(document: dict[str, Any]) -> dict[str, Any]:
     return {**kept, **{name: document.get(name) for name in ("outcome", "offer", "why", "evaluations", "obstacles")}}
 
 
-def over_the_better(row: dict[str, Any]) -> float | None:
+def over_the_better(row: Row) -> float | None:
     """Speed-up over the faster of eager and torch.compile."""
     known = [row[name] for name in ("speedup_vs_compile", "speedup_vs_eager") if row.get(name)]
     return min(known, default=None)
 
 
-def page(rows: list[dict[str, Any]]) -> str:
+def page(rows: list[Row]) -> str:
     """The table as Markdown."""
     lines = ["| " + " | ".join(COLUMNS) + " |", "|" + "---|" * len(COLUMNS)]
     for row in rows:
@@ -143,7 +161,7 @@ def page(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines)
 
 
-def _figure(row: dict[str, Any], over: str) -> str:
+def _figure(row: Row, over: str) -> str:
     speedup, interval = row.get(f"speedup_vs_{over}"), row.get(f"speedup_vs_{over}_ci")
     if not speedup:
         return ""

@@ -163,6 +163,15 @@ def test_attention_alone_on_the_cpu(name: str, tmp_path: Path) -> None:
         check(model, resized(args, 5), built)
 
 
+@pytest.mark.parametrize("between", [False, True], ids=["alone", "between products"])
+def test_on_the_cpu_attention_that_is_not_tiny_is_refused_by_name(between: bool) -> None:
+    heads = tuple(_spread(2, 3, 12, 16) for _ in range(3))
+    graph = export(Between(False), _spread(2, 12, 32)) if between else export(_attention(), *heads)
+    name = "linear" if between else "scaled_dot_product_attention"
+    assert classify(graph, "cpu") == f"operator {name}: nothing is left for a kernel beside PyTorch's own calls"
+    assert classify(graph, "cuda") == "parts"
+
+
 class Between(nn.Module):
     """Attention between products with biases, as models have it; `keywords` go to the attention."""
 

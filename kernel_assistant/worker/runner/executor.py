@@ -220,11 +220,12 @@ class BoundPlan:
     def _changeable(self, pointers: Sequence[int], tensors: list[Any] | None) -> tuple[list[int], list[Any]]:
         """Copies of pointers and tensors that residual calls may change."""
         if tensors is None:
-            from .pytorch.residual import tensor_at
+            from .pytorch.residual import tensors_at
 
             tensors = [None] * len(self.names)
-            for index, (spec, sizes) in self.tensors_of.items():
-                tensors[index] = tensor_at(pointers[index], spec, sizes, self.device)
+            made = tensors_at([(pointers[index], *held) for index, held in self.tensors_of.items()], self.device)
+            for index, tensor in zip(self.tensors_of, made, strict=True):
+                tensors[index] = tensor
         return list(pointers), tensors
 
     def _step_through(

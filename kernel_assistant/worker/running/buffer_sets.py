@@ -19,6 +19,7 @@ import torch
 from ..applied.strided import copy_as_it_lies, writable
 from .arena import Arena, padded, span_bytes
 from .runner_client import RunnerClient
+from .storages import offsets
 
 MAP_SECONDS = 60.0
 MARK_BYTES = 4
@@ -60,9 +61,9 @@ class BufferSets:
     ) -> None:
         self.dims, self.count = dims, count
         self._constant_names, self._names, self._output_names = list(constants), names, output_names
-        constant_offsets, base = _layout(list(constants.values()), 0)
-        input_offsets, input_size = _layout(first, 0)
-        output_offsets, output_size = _layout(outputs, 0)
+        constant_offsets, base = offsets(list(constants.values()))
+        input_offsets, input_size = _layout(first)
+        output_offsets, output_size = _layout(outputs)
         self.bytes_per_set = sum(map(span_bytes, first)) + sum(map(span_bytes, outputs))
         self.readable = Arena("inputs", base + count * input_size, device, writable=False)
         try:
@@ -285,12 +286,12 @@ class BufferSets:
         self.writable.close()
 
 
-def _layout(tensors: list[torch.Tensor], start: int) -> tuple[list[int], int]:
-    offsets, end = [], start
+def _layout(tensors: list[torch.Tensor]) -> tuple[list[int], int]:
+    begins, end = [], 0
     for tensor in tensors:
-        offsets.append(end)
+        begins.append(end)
         end += padded(span_bytes(tensor))
-    return offsets, end
+    return begins, end
 
 
 def _is_dense(tensor: torch.Tensor) -> bool:

@@ -15,6 +15,7 @@ from ..device_lock import DeviceLock
 from ..process.worker_errors import TaskError, with_inputs
 from ..running.buffer_sets import BufferSets
 from ..running.runner_client import CandidateFailure, RunnerClient
+from ..running.storages import copies
 from .cases import Case
 from .choice_bounds import compare_choice
 from .choices import Choice, paired, watched
@@ -104,7 +105,7 @@ def expect(task: OpenTask, case: Case) -> ExpectedOutputs | None:
         with reweighted(task, case.seed, case.reweighted), with_inputs(case.name if case.optional else ""):
             reference, picked = watched(task.graph, lambda: task.call(args, kwargs))
             want, exact = watched(task.graph, lambda: task.call64(args, kwargs))
-            constants = {name: copied(value) for name, value in task.constants().items()}
+            constants = copies(task.constants())
             task.settle()
         tensors = task.flatten(args, kwargs)
     except (TaskError, torch.OutOfMemoryError):

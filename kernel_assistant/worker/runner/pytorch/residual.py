@@ -59,16 +59,31 @@ class PyTorchCall:
             pointers[value.buffer] = result.data_ptr()
 
 
-def tensor_at(address: int, spec: dict[str, Any], sizes: tuple[Sequence[int], Sequence[int], int], device: str) -> Any:
-    """A tensor over existing memory: `sizes` are shape, strides and bytes."""
+#: An address, a buffer's spec, and its shape, strides and bytes.
+Held = tuple[int, dict[str, Any], tuple[Sequence[int], Sequence[int], int]]
+
+
+def tensors_at(held: Sequence[Held], device: str) -> list[torch.Tensor]:
+    """Tensors over existing memory. The storage of one reaches to the end of those that lie right behind it: cuDNN
+    takes the weights of an LSTM as one piece."""
+    reach: dict[int, int] = {}
+    for address, _, (_, _, size) in sorted(held, key=lambda one: one[0], reverse=True):
+        reach[address] = max(reach.get(address, 0), size + reach.get(address + size, 0) if size else 0)
+    return [_tensor_at(address, reach[address], spec, sizes, device) for address, spec, sizes in held]
+
+
+def _tensor_at(
+    address: int, reach: int, spec: dict[str, Any], sizes: tuple[Sequence[int], Sequence[int], int], device: str
+) -> torch.Tensor:
     shape, strides, size = sizes
     dtype = DTYPES[spec["dtype"]]
     if not size:
         return torch.empty_strided(shape, strides, dtype=dtype, device=device)
+    reach -= reach % dtype.itemsize
     if device == "cpu":
-        flat = torch.frombuffer((ctypes.c_ubyte * size).from_address(address), dtype=torch.uint8)
+        flat = torch.frombuffer((ctypes.c_ubyte * reach).from_address(address), dtype=torch.uint8)
     else:
-        flat = torch.as_tensor(CudaArrayInterface(address, size), device=device)
+        flat = torch.as_tensor(CudaArrayInterface(address, reach), device=device)
     return flat.view(dtype).as_strided(shape, strides)
 
 
