@@ -73,6 +73,7 @@ class Episode:
             unsupported=tuple(search.unsupported for search in self.searches if search.unsupported),
             in_full=tuple(self._in_full),
             broken=self._broken or next((search.broken for search in self.searches if search.broken), ""),
+            mend=next((search.mend for search in self.searches if search.mend), ""),
         )
 
     def _search(self) -> StopReason:

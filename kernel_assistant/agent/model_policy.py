@@ -6,17 +6,18 @@ it yields a `PolicyAction` for each evaluation that it needs, and reads the resu
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Callable, Generator, Iterator, Sequence
 from dataclasses import dataclass
 
 import msgspec
 
-from kernel_assistant.agent.calls import ParsedCall
 from kernel_assistant.agent.conversation import ContextWindow, Conversation, event_of
 from kernel_assistant.agent.directives import DirectiveError
 from kernel_assistant.agent.evaluated import EvaluatedCandidates
 from kernel_assistant.agent.profiles import ToolProfile
+from kernel_assistant.agent.replies.parsed import ParsedCall
 from kernel_assistant.agent.stops import Stop
 from kernel_assistant.agent.tools import ALL, ToolContext, ToolError
 from kernel_assistant.agent.tools.task import EvaluateArguments, FinishArguments
@@ -28,8 +29,11 @@ from kernel_assistant.policy.client import ModelClient, PolicyError, Request
 from kernel_assistant.records import Candidate, Evaluation, OpGraph, StopReason, Tier
 from kernel_assistant.records.transcript import Message, Transcript
 
-#: After so many replies in a row without a call the conversation ends.
-MOST_IDLE = 3
+#: The problem of a reply without a call.
+NO_CALL = "nothing was called"
+#: Characters of the last reply that are shown if a conversation gets nowhere.
+MOST_SHOWN = 200
+_NUMBER = re.compile(r"\d+")
 #: Characters of a reply that are kept with the step.
 MOST_SAID = 2000
 
@@ -66,7 +70,8 @@ class ModelPolicy:
         self._conversation = Conversation(self._room, profile.schemas, compacts=profile.compacts)
         self._view: EpisodeView
         self._deadline = 0.0
-        self._generated = self._idle = 0
+        self._generated = self._stuck = 0
+        self._problem, self._problems = "", list[str]()
         self._reported = ""
         self._actions = self._converse()
 
@@ -102,7 +107,9 @@ class ModelPolicy:
             self._conversation.add_reply(reply)
             self._tell(reply)
             self._generated += reply.usage.completion_tokens
-            self._check_idle(reply, calls)
+            self._problems = [] if calls else [NO_CALL]
+            if not calls:
+                self._check_progress(reply)
             for call in calls:
                 self._emit(
                     Progress(phase="model", message=f"model, turn {self._conversation.turn - 1}: {call.name or '?'}")
@@ -110,6 +117,9 @@ class ModelPolicy:
                 self._reported = ""
                 observation = self._profile.observation(call, (yield from self._done(call, reply)))
                 self._add(msgspec.structs.replace(observation, candidate=self._reported))
+            if calls:
+                self._problems = self._problems if len(self._problems) == len(calls) else []
+                self._check_progress(reply)
 
     def _add(self, message: Message) -> None:
         self._conversation.add(message)
@@ -167,18 +177,28 @@ class ModelPolicy:
         if self._generated >= self._limits.tokens or not self._conversation.fits():
             raise Stop(StopReason.tokens)
 
-    def _check_idle(self, reply: Message, calls: list[ParsedCall]) -> None:
-        """Answer a reply without calls with a nudge; stop after several in a row."""
-        self._idle = 0 if calls else self._idle + 1
-        if self._idle == MOST_IDLE:
-            raise Stop(StopReason.no_progress)
-        if not calls:
-            cut = " The reply was cut off: it was too long." if reply.finish_reason == "length" else ""
-            self._add(Message(role="user", content=self._profile.nudge + cut))
+    def _check_progress(self, reply: Message) -> None:
+        """Sends the worked example where the same problem comes again and again, and ends the conversation if it comes
+        once more. `_problems` are those of the reply, empty if one of its calls had none."""
+        problem = _NUMBER.sub("#", self._problems[0]) if self._problems else ""
+        again = problem == self._problem
+        self._stuck = (self._stuck + 1 if again else 1) if problem else 0
+        self._problem = problem
+        if self._stuck >= self._profile.patience + bool(self._profile.example):
+            last = " ".join((reply.content or reply.reasoning).split())[:MOST_SHOWN]
+            raise Stop(
+                StopReason.no_progress, f"{self._problems[0]}, {self._stuck} times in a row; last reply: {last!r}"
+            )
+        words = [self._profile.nudge] if problem == NO_CALL else []
+        words += ["The reply was cut off: it was too long."] if words and reply.finish_reason == "length" else []
+        words += [self._profile.example] if self._stuck == self._profile.patience else []
+        if words:
+            self._add(Message(role="user", content=" ".join(words)))
 
     def _done(self, call: ParsedCall, reply: Message) -> Generator[PolicyAction, None, str]:
         """Run one call and return its observation; an error in the call is an observation too."""
         if call.problem:
+            self._problems.append(call.problem)
             return call.problem
         tool = ALL[call.name]
         try:
@@ -189,6 +209,7 @@ class ModelPolicy:
                 yield PolicyAction(message=arguments.summary, finished=True)
             return tool.run(arguments, self._context) if tool.run is not None else ""
         except (ToolError, PathRefused) as error:
+            self._problems.append(str(error))
             return f"error: {error}"
 
     def _evaluated(self, reply: Message, tier: Tier, *, counters: bool) -> Generator[PolicyAction, None, str]:

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any, Protocol
 
-from kernel_assistant.agent.calls import ParsedCall, calls_of, code_of, plan_of, with_calls
+from kernel_assistant.agent.calls import calls_of, code_of, plan_of, source_of, with_calls
 from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from, read_constants, with_constants
 from kernel_assistant.agent.guidance import Guidance
 from kernel_assistant.agent.prompts import compact_system, compact_task, full_system, full_task
+from kernel_assistant.agent.replies.parsed import ParsedCall
 from kernel_assistant.agent.report import compact, report
 from kernel_assistant.agent.tools import ALL
 from kernel_assistant.agent.tools.workspace import PathRefused, Workspace
@@ -15,19 +17,24 @@ from kernel_assistant.policy.base import EpisodeView
 from kernel_assistant.records import Candidate, Evaluation, KernelTask
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.template import write_call
 
 PROFILES = ("full", "compact")
+EXAMPLE = "That was the same problem again. This is a whole call of a tool, as text; nothing else is needed:"
 MAX_COMPACT = 240  # characters of an observation, 80 tokens at three a token
 
 
 class ToolProfile(Protocol):
     """`schemas` go to the server; `compacts` says whether old messages may be sent shortened; `nudge` answers a
-    reply without calls."""
+    reply without calls. After `patience` replies in a row with the same problem an `example` is sent, if there is one;
+    the next such reply ends the conversation."""
 
     name: str
     schemas: tuple[dict[str, Any], ...]
     compacts: bool
     nudge: str
+    patience: int
+    example: str
 
     def opening(self, view: EpisodeView) -> tuple[Message, ...]:
         """The first messages of a conversation."""
@@ -50,11 +57,14 @@ class FullProfile:
 
     name, compacts = "full", True
     nudge = "Nothing was called. Call a tool; finish ends the work."
+    patience = 3
 
     def __init__(self, task: KernelTask, guidance: Guidance) -> None:
         self._task, self._guidance = task, guidance
         self._tools = guidance.allowed(tuple(ALL))
         self.schemas = tuple(ALL[name].schema for name in self._tools)
+        self._file = "kernel" + UNITS[task.target][0]
+        self.example = f"{EXAMPLE}\n{write_call('list', '{}')}"
 
     def opening(self, view: EpisodeView) -> tuple[Message, ...]:
         system = full_system(view.target, self._guidance.text)
@@ -62,7 +72,16 @@ class FullProfile:
 
     def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
         kept = with_calls(reply)
-        return kept, calls_of(kept, self._tools)
+        calls = calls_of(kept, self._tools)
+        source = source_of(kept.content)
+        if source is None or not all(call.problem for call in calls) or not {"write", "evaluate"} <= {*self._tools}:
+            return kept, calls
+        # Small models answer with the kernel itself.
+        written = json.dumps({"path": self._file, "text": source})
+        return kept, [
+            ParsedCall("", name, arguments, answerable=False)
+            for name, arguments in (("write", written), ("evaluate", "{}"))
+        ]
 
     def candidate(self, files: dict[str, str], view: EpisodeView) -> Candidate:
         return candidate_from(files, view.graph, view.target)
@@ -87,6 +106,7 @@ class CompactProfile:
 
     name, compacts = "compact", False
     nudge = "no code"
+    patience, example = 3, ""
     schemas: tuple[dict[str, Any], ...] = ()
 
     def __init__(self, workspace: Workspace, target: str) -> None:

@@ -66,8 +66,8 @@ class Search:
         self._on_device = self._longest = 0.0
         #: Why the policy cannot write the graph, "" where it can.
         self.unsupported = ""
-        #: The cause that ended the policy, "" where it ended by itself.
-        self.broken = ""
+        #: The cause that ended the policy, "" where it ended by itself, and what to do if its endpoint refused us.
+        self.broken = self.mend = ""
 
     def run(self) -> StopReason:
         """Search until there is a reason to stop. Raises Cancelled, OutOfTime, WorkerError and DeviceError."""
@@ -133,9 +133,15 @@ class Search:
             return self.policy.step(view)
         except PolicyError as error:
             self.broken = f"policy {self.policy.name} ended ({error.kind}): {error.cause}"
+            self.mend = error.next_step if error.kind == "refused" else ""
             self.emit(Warned(message=self.broken))
             raise Stop(StopReason.policy_broken) from error
-        except (KernelAssistantError, Stop):
+        except Stop as stop:
+            if stop.why:
+                self.broken = f"policy {self.policy.name}: {stop.why}"
+                self.emit(Warned(message=self.broken))
+            raise
+        except KernelAssistantError:
             raise
         except Exception as error:
             self.broken = f"policy {self.policy.name} failed: {type(error).__name__}: {error}"

@@ -15,11 +15,11 @@ TURNS_WHILE_SLOWER = 4
 
 
 class Stop(Exception):
-    """Ends an episode, with the reason."""
+    """Ends an episode, with the reason; `why` is what the user hears beyond it."""
 
-    def __init__(self, reason: StopReason) -> None:
+    def __init__(self, reason: StopReason, why: str = "") -> None:
         super().__init__(reason.value)
-        self.reason = reason
+        self.reason, self.why = reason, why
 
 
 def reason_to_stop(

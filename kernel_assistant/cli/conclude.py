@@ -11,12 +11,13 @@ from kernel_assistant.errors import (
     EXIT_CANCELLED,
     EXIT_GATE,
     EXIT_INTERNAL,
+    EXIT_MISSING,
     EXIT_OK,
     Cancelled,
     KernelAssistantError,
 )
 from kernel_assistant.records import JobOutcome, OptimizeResult, encode, to_builtins
-from kernel_assistant.session.kinds.obstacles import of_error
+from kernel_assistant.session.kinds.obstacles import REFUSED, of_error
 
 
 def conclude(
@@ -34,7 +35,8 @@ def conclude(
     if result.outcome is JobOutcome.cancelled:
         return EXIT_CANCELLED
     if result.outcome is JobOutcome.failed:
-        return EXIT_INTERNAL
+        refused = any(one.check == "policy" and one.outcome == REFUSED for one in result.obstacles)
+        return EXIT_MISSING if refused else EXIT_INTERNAL
     return EXIT_GATE if fail_under is not None and confirmed_speedup(result) < fail_under else EXIT_OK
 
 

@@ -8,6 +8,7 @@ while they wait.
 from __future__ import annotations
 
 import asyncio
+import json
 import random
 import time
 from collections.abc import Awaitable, Callable
@@ -16,9 +17,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from kernel_assistant.errors import Cancelled, MissingError
-from kernel_assistant.policy.chat_failures import failure_of, is_worth_retrying, refuses_words
+from kernel_assistant.policy.chat_failures import failure_of, is_worth_retrying, refuses_tools, refuses_words
 from kernel_assistant.policy.chat_stream import StreamedReply
 from kernel_assistant.policy.client import PolicyError, Request
+from kernel_assistant.policy.tools_as_text import as_text
 from kernel_assistant.records.transcript import Message
 
 if TYPE_CHECKING:
@@ -35,7 +37,8 @@ class ChatSettings:
     """`silence` is the longest time without data (connecting, first token, between tokens), in seconds.
 
     `seed` makes sampling repeatable where the server can; best of N gives each conversation its own. A server of ours
-    is restarted when it ends: while `comes_back()` is true, failed attempts do not count.
+    is restarted when it ends: while `comes_back()` is true, failed attempts do not count. Nor do those of a server that
+    is busy: it is asked again, when it says to or after a pause, until the request is cancelled.
     """
 
     url: str
@@ -59,7 +62,7 @@ class ChatClient:
         self.name, self.context_tokens = settings.model, settings.context_tokens
         self._runner = asyncio.Runner()
         self._client = _connect(settings)
-        self._with_extras = True
+        self._with_extras = self._with_tools = True
         self._bound = "max_tokens"
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
@@ -78,9 +81,11 @@ class ChatClient:
             except PolicyError as error:
                 if not is_worth_retrying(error):
                     raise
-                if attempt >= self._settings.attempts and not self._settings.comes_back():
+                last = attempt >= self._settings.attempts and error.kind != "busy"
+                if last and not self._settings.comes_back():
                     raise PolicyError(error.kind, f"{error.cause} ({attempt} attempts)", error.next_step) from error
-            await asyncio.sleep(self._pause(attempt))
+                pause = error.after or self._pause(attempt)
+            await asyncio.sleep(pause)
 
     async def _attempt(self, request: Request) -> Message:
         import httpx2
@@ -90,6 +95,9 @@ class ChatClient:
             return await self._stream(request)
         except (openai.OpenAIError, httpx2.HTTPError, ValueError, TimeoutError) as error:
             # ValueError: what came is not JSON, or not the fields that the protocol has.
+            if request.tools and self._with_tools and refuses_tools(error):
+                self._with_tools = False
+                return await self._attempt(request)
             if self._speaks_plainer(error):
                 return await self._attempt(request)
             raise failure_of(error, self._settings.url) from error
@@ -112,6 +120,10 @@ class ChatClient:
         async with asyncio.timeout(wait):
             stream, collected = await self._begin(request)
         async with stream:
+            if "json" in stream.response.headers.get("content-type", ""):
+                # Some servers do not stream, although they are asked to.
+                async with asyncio.timeout(wait):
+                    return collected.whole(json.loads(await stream.response.aread()), time.monotonic() - began)
             chunks = aiter(stream)
             while True:
                 async with asyncio.timeout(wait):
@@ -125,6 +137,7 @@ class ChatClient:
         return await self._client.chat.completions.create(**self._body(request)), StreamedReply()
 
     def _body(self, request: Request) -> dict[str, Any]:
+        request = request if self._with_tools else as_text(request)
         body: dict[str, Any] = {
             "model": self._settings.model,
             "messages": [message.openai() for message in request.messages],

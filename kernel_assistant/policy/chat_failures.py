@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
+import re
+
 from kernel_assistant.policy.client import PolicyError
 
 #: Failures that usually pass. `refused` and `context` do not: the same request would be refused again.
-_PASSING = ("unreachable", "timeout", "server", "truncated", "nonsense")
+_PASSING = ("unreachable", "timeout", "busy", "server", "truncated", "nonsense")
 _TOO_LONG = ("context length", "context_length", "maximum context", "too long", "too many tokens", "exceeds the")
-#: 4xx status codes that mean "try later".
-_LATER = (408, 409, 425, 429)
+#: 4xx status codes that mean "try later", and those of a server that has too much to do.
+_LATER = (408, 409, 425)
+_BUSY = (429, 529)
+#: Words of a 429 that waiting does not change: the account has no credit.
+_NO_CREDIT = ("insufficient_quota", "insufficient quota", "billing", "credit")
+#: What to do about a status code.
+_STEPS = {
+    401: "the key is wrong or missing: models add --key-variable names its variable (KERNEL_ASSISTANT_API_KEY)",
+    402: "the account has no credit: add some, or use another model (kernel-assistant models list)",
+    403: "the key may not use this model: use another key, or another model (kernel-assistant models list)",
+    404: "there is no such model or address: check --model and the URL, which ends in /v1",
+}
+#: Keys as servers repeat them, perhaps with their middle left out.
+_KEY = re.compile(r"\b(?:sk|pk|key|hf|gsk|xai)[-_][\w*.-]{6,}|(?<=Bearer )\S+")
 
 
 def is_worth_retrying(error: PolicyError) -> bool:
     return error.kind in _PASSING
+
+
+def refuses_tools(error: Exception) -> bool:
+    """Whether the endpoint refused the request because it had tools: the model has none, or the server no parser for
+    its calls."""
+    import openai
+
+    return isinstance(error, openai.APIStatusError) and "tool" in str(error).lower()
 
 
 def refuses_words(error: Exception) -> bool:
@@ -54,12 +76,33 @@ def _broken_off(url: str, error: BaseException) -> PolicyError:
 
 def _of_status(error: object, url: str) -> PolicyError:
     status = int(getattr(error, "status_code", 0))
-    text = str(getattr(error, "message", "")).strip()[:300]
+    body = getattr(error, "body", None)
+    said = (body.get("message") if isinstance(body, dict) else None) or getattr(error, "message", "")
+    text = masked(str(said).strip())[:300]
+    cause = f"{url} answered {status}: {text}"
+    if status in _BUSY and not any(words in text.lower() for words in _NO_CREDIT):
+        return PolicyError("busy", cause, "it is overloaded, or allows fewer requests", after=_seconds_to_wait(error))
+    if status in _BUSY:
+        return PolicyError("refused", cause, _STEPS[402])
     if status >= 500 or status in _LATER:
-        return PolicyError("server", f"{url} answered {status}: {text}", "see its log")
+        return PolicyError("server", cause, "see its log", after=_seconds_to_wait(error))
     if _is_too_long(text.lower()):
         return PolicyError("context", f"{url}: {text}", "name a smaller context, or a model with a longer one")
-    return PolicyError("refused", f"{url} answered {status}: {text}", "check the address, the model's name and the key")
+    return PolicyError("refused", cause, _STEPS.get(status, "check the address, the model's name and the key"))
+
+
+def masked(text: str) -> str:
+    """The text without keys, which some servers repeat."""
+    return _KEY.sub("…", text)
+
+
+def _seconds_to_wait(error: object) -> float:
+    """What `Retry-After` says, in seconds; 0 where it is missing or a date."""
+    said = getattr(getattr(error, "response", None), "headers", {}).get("retry-after", "")
+    try:
+        return max(0.0, float(said))
+    except ValueError:
+        return 0.0
 
 
 def _is_too_long(text: str) -> bool:

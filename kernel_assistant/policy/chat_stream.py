@@ -38,6 +38,20 @@ class StreamedReply:
             self._finish = choice.finish_reason or self._finish
             self._ids += getattr(choice, "token_ids", None) or ()
 
+    def whole(self, document: Any, seconds: float) -> Message:
+        """The reply of a server that sent it as one JSON document. Raises PolicyError for anything else."""
+        if not isinstance(document, dict) or not document.get("choices"):
+            error = document.get("error") if isinstance(document, dict) else None
+            raise _nonsense(str(error or document)[:200])
+        for choice in document["choices"]:
+            # A delta is a message of which the calls have their numbers.
+            delta = choice.pop("message", None) or {}
+            for index, call in enumerate(delta.get("tool_calls") or ()):
+                call["index"] = index
+            choice["delta"] = delta
+        self.add(_Fields(document))
+        return self.message(seconds)
+
     def message(self, seconds: float) -> Message:
         """The whole reply. Raises PolicyError where the stream ended before the reply did."""
         if not self._chunks:
@@ -70,6 +84,22 @@ class StreamedReply:
             if part.function is not None:
                 call["name"] += part.function.name or ""
                 call["arguments"] += part.function.arguments or ""
+
+
+class _Fields:
+    """A JSON object whose fields are attributes, as those of the client's chunks; a missing one is None."""
+
+    def __init__(self, values: dict[str, Any]) -> None:
+        self._values = values
+
+    def __getattr__(self, name: str) -> Any:
+        return _attributes(self._values.get(name))
+
+
+def _attributes(value: Any) -> Any:
+    if isinstance(value, dict):
+        return _Fields(value)
+    return [_attributes(one) for one in value] if isinstance(value, list) else value
 
 
 class StreamedText(StreamedReply):

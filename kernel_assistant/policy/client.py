@@ -13,13 +13,14 @@ from kernel_assistant.records.transcript import Message
 class PolicyError(KernelAssistantError):
     """A policy that cannot continue. `kind` names how it failed:
 
-    `unreachable`, `timeout`, `refused` (4xx), `server` (5xx, or an error in the stream), `truncated` (the stream ended
-    in the middle), `nonsense` (not the protocol), `context` (the conversation is too long), `engine` (our own process).
+    `unreachable`, `timeout`, `refused` (4xx), `busy` (429, 529), `server` (5xx, or an error in the stream), `truncated`
+    (the stream ended in the middle), `nonsense` (not the protocol), `context` (the conversation is too long), `engine`
+    (our own process). `after` is how many seconds a server asks to wait, 0 if it does not say.
     """
 
-    def __init__(self, kind: str, cause: str, next_step: str = "") -> None:
+    def __init__(self, kind: str, cause: str, next_step: str = "", *, after: float = 0.0) -> None:
         super().__init__(cause, next_step)
-        self.kind = kind
+        self.kind, self.after = kind, after
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ def pieces(messages: Sequence[Message], *, tools: Sequence[Any] = (), answer: bo
             yield PromptPiece("assistant\n")
             yield PromptPiece(_sampled_text(message), ids=_own_tokens(message))
         else:
-            schemas, tools = (_schemas(tools), ()) if tools and message.role == "system" else ("", tools)
+            schemas, tools = (tools_text(tools), ()) if tools and message.role == "system" else ("", tools)
             yield PromptPiece(f"{message.role}\n{message.content}{schemas}")
         yield PromptPiece(TURN_END, special=True)
         yield PromptPiece("\n")
@@ -104,7 +104,8 @@ def _own_tokens(message: Message) -> tuple[int, ...] | None:
     return None if message.token_ids is None else tuple(message.token_ids)
 
 
-def _schemas(tools: Sequence[Any]) -> str:
+def tools_text(tools: Sequence[Any]) -> str:
+    """The schemas of tools for the end of the system's text, and how to call one."""
     lines = "".join("\n" + json.dumps(tool, ensure_ascii=False) for tool in tools)
     how = f'Call a tool with {CALL_START}\n{{"name": NAME, "arguments": OBJECT}}\n{CALL_END}'
     return f"\n\n<tools>{lines}\n</tools>\n{how}"

@@ -160,9 +160,48 @@ def test_hermes_calls_in_the_text_are_calls(play):
 
 
 def test_replies_that_ask_for_nothing_end_without_progress(play):
-    trajectory, policy = play(["hello", "let me think", Message(role="assistant", content="", finish_reason="length")])
+    cut = Message(role="assistant", content="", finish_reason="length")
+    trajectory, policy = play(["hello", cut, "let me think", "hm, let me think", calls(FINISH)])
     assert trajectory.stop_reason is StopReason.no_progress
-    assert observations(policy) == ["Nothing was called. Call a tool; finish ends the work."] * 2
+    nudge = "Nothing was called. Call a tool; finish ends the work."
+    first, second, third = observations(policy)
+    assert (first, second) == (nudge, f"{nudge} The reply was cut off: it was too long.")
+    assert third.startswith(nudge) and hermes("list", {}) in third
+    assert trajectory.broken == ("policy model: nothing was called, 4 times in a row; last reply: 'hm, let me think'")
+
+
+@pytest.mark.parametrize(
+    ("reply", "problem"),
+    [
+        (
+            calls(("write", {"file": "a.cpp"})),
+            "unknown field `file`; the arguments are one JSON object with the fields: path, text",
+        ),
+        (calls(("compile", {})), "there is no tool 'compile'"),
+        ("<tool_call>{oh no</tool_call>", "not JSON"),
+    ],
+)
+def test_the_same_problem_again_and_again_ends_without_progress(play, reply, problem):
+    trajectory, policy = play([reply] * 3 + [calls(("list", {}))] + [reply] * 5)
+    assert trajectory.stop_reason is StopReason.no_progress
+    assert problem in trajectory.broken and "4 times in a row" in trajectory.broken
+    assert len(policy.transcript().replies) == 8
+    examples = [text for text in observations(policy) if hermes("list", {}) in text]
+    assert len(examples) == 2
+
+
+def test_other_problems_are_no_standstill(play):
+    lines = [calls(("edit", {"path": f"{name}.cpp", "old": name, "new": ""})) for name in "abcdef"]
+    assert play([*lines, calls(FINISH)])[0].stop_reason is StopReason.finished
+
+
+@pytest.mark.slow
+def test_a_kernel_in_a_fence_is_written_and_evaluated(play):
+    small = "Sure! First the idea:\n```\nrows in parallel\n```\nand here it is:\n```cpp\n" + NORM + "```\nDone."
+    trajectory, policy = play([small, calls(FINISH)])
+    assert (trajectory.stop_reason, outcomes(trajectory)) == (StopReason.finished, [Outcome.correct])
+    wrote, report = observations(policy)
+    assert wrote.startswith("wrote kernel.cpp") and "correct" in report
 
 
 def test_an_endpoint_that_goes_leaves_what_was_found(play):

@@ -78,8 +78,9 @@ if __name__ == "__main__":
     from pathlib import Path
     import msgspec
     from kernel_assistant.errors import UsageError
-    from kernel_assistant.records import JobOutcome
-    assert "no gain was confirmed" in refused(outcome=JobOutcome.no_measurable_gain, gain_over="")
+    from kernel_assistant.records import JobOutcome, Offer
+    none = {"outcome": JobOutcome.no_measurable_gain, "gain_over": "", "offer": Offer.none}
+    assert "no gain was confirmed" in refused(**none)
     assert "no candidate to run: why" in refused(artifacts={}, why="why")
     path = Path("chain.py")
     text = path.read_text()

@@ -44,9 +44,10 @@ class Handler(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:  # noqa: A002 - the name of the base class
         """Writes nothing to stderr."""
 
-    def begin(self, status: int = 200, kind: str = "text/event-stream") -> None:
+    def begin(self, status: int = 200, kind: str = "text/event-stream", **headers: str) -> None:
         self.send_response(status)
-        self.send_header("content-type", kind)
+        for name, value in {"content-type": kind, **headers}.items():
+            self.send_header(name.replace("_", "-"), value)
         self.end_headers()
 
     def event(self, document: dict[str, Any] | str) -> None:
@@ -147,9 +148,22 @@ def text(words: str) -> Answer:
     return says(*({"content": word} for word in words.split(" ")))
 
 
-def fails(status: int, message: str = "no") -> Answer:
+def whole(message: dict[str, Any], finish: str = "stop") -> Answer:
+    """A reply as one JSON document, of a server that does not stream."""
+
     def answer(request: Handler) -> None:
-        request.begin(status, "application/json")
+        request.begin(kind="application/json; charset=utf-8")
+        choice = {"index": 0, "message": {"role": "assistant", **message}, "finish_reason": finish}
+        counted = {"prompt_tokens": 120, "completion_tokens": 7, "total_tokens": 127}
+        document = {"id": "c", "object": "chat.completion", "model": "m", "choices": [choice], "usage": counted}
+        request.wfile.write(json.dumps(document).encode())
+
+    return answer
+
+
+def fails(status: int, message: str = "no", **headers: str) -> Answer:
+    def answer(request: Handler) -> None:
+        request.begin(status, "application/json", **headers)
         request.wfile.write(json.dumps({"error": {"message": message, "code": status}}).encode())
 
     return answer

@@ -14,7 +14,7 @@ from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
 from kernel_assistant.policy.client import PolicyError, Request
 from kernel_assistant.records.transcript import Message, ToolCall
-from tests.policy.endpoint import Endpoint, Handler, chunk, fails, says, text, usage
+from tests.policy.endpoint import Endpoint, Handler, chunk, fails, says, text, usage, whole
 
 ASK = Request((Message(role="user", content="hello"),), ({"type": "function", "function": {"name": "list"}},), 100)
 
@@ -145,7 +145,6 @@ def _error_in_the_stream(request: Handler) -> None:
     ("bad", "kind"),
     [
         (fails(500), "server"),
-        (fails(429, "slow down"), "server"),
         (_broken_off, "truncated"),
         (_killed, "truncated"),
         (_not_a_stream, "nonsense"),
@@ -165,18 +164,82 @@ def test_what_may_pass_is_tried_again_and_has_a_name(client, endpoint, bad, kind
 
 
 @pytest.mark.parametrize(
-    ("status", "message", "kind"),
+    ("status", "message", "kind", "step"),
     [
-        (401, "bad key", "refused"),
-        (404, "no model m", "refused"),
-        (400, "maximum context length is 4096 tokens", "context"),
+        (401, "bad key", "refused", "the key is wrong"),
+        (402, "pay first", "refused", "credit"),
+        (403, "not for you", "refused", "another key"),
+        (404, "no model m", "refused", "--model"),
+        (429, "insufficient_quota: check your plan", "refused", "credit"),
+        (400, "maximum context length is 4096 tokens", "context", "smaller context"),
     ],
 )
-def test_what_will_not_pass_is_not_tried_again(client, endpoint, status, message, kind):
+def test_what_will_not_pass_is_not_tried_again(client, endpoint, status, message, kind, step):
     endpoint.answers.append(fails(status, message))
     with pytest.raises(PolicyError, match=message) as caught:
         complete(client)
     assert (caught.value.kind, len(endpoint.bodies)) == (kind, 1)
+    assert step in caught.value.next_step
+
+
+@pytest.mark.parametrize("status", [429, 529])
+def test_a_busy_server_is_asked_again_when_it_says_to(endpoint, status):
+    client = ChatClient(ChatSettings(url=endpoint.url, model="m", first_pause=3600, longest_pause=3600))
+    endpoint.answers += [fails(status, "slow down", retry_after="0.01")] * 6 + [text("fine")]
+    assert complete(client).content == "fine"
+    client.close()
+
+
+@pytest.mark.parametrize("key", ["sk-proj-abcdef1234567890", "sk-ab***************xyz"])
+def test_a_key_that_a_server_repeats_is_masked(client, endpoint, key):
+    endpoint.answers.append(fails(401, f"Incorrect API key provided: {key}. Bearer {key}"))
+    with pytest.raises(PolicyError) as caught:
+        complete(client)
+    assert "…" in caught.value.cause and key not in caught.value.cause and key[:8] not in caught.value.cause
+
+
+def test_an_answer_that_is_not_streamed_is_an_answer(client, endpoint):
+    called = {"id": "id7", "type": "function", "function": {"name": "list", "arguments": "{}"}}
+    endpoint.answers += [
+        whole({"content": "hello", "reasoning_content": "hm"}),
+        whole({"content": None, "tool_calls": [called]}, "tool_calls"),
+    ]
+    reply = complete(client)
+    assert (reply.content, reply.reasoning, reply.finish_reason) == ("hello", "hm", "stop")
+    assert (reply.usage.prompt_tokens, reply.usage.completion_tokens) == (120, 7)
+    assert complete(client).tool_calls == (ToolCall(id="id7", name="list", arguments="{}"),)
+
+
+@pytest.mark.parametrize(
+    ("status", "message"),
+    [
+        (400, '"auto" tool choice requires --enable-auto-tool-choice and --tool-call-parser to be set'),
+        (400, "registry/library/gemma does not support tools"),
+        (404, "No endpoints found that support tool use"),
+        (500, "tools param requires --jinja flag"),
+    ],
+)
+def test_a_server_that_takes_no_tools_gets_them_as_text(client, endpoint, status, message):
+    schema = {"type": "function", "function": {"name": "list"}}
+    asked = Message(role="assistant", content="I look.", tool_calls=(ToolCall(id="a", name="list", arguments="{}"),))
+    messages = (
+        Message(role="system", content="Be good."),
+        Message(role="user", content="hello"),
+        asked,
+        Message(role="tool", content="two files", tool_call_id="a"),
+        Message(role="user", content="hurry"),
+    )
+    endpoint.answers += [fails(status, message), text("fine"), text("again")]
+    assert complete(client, Request(messages, (schema,), 100)).content == "fine"
+    complete(client)
+    refused, plain, later = endpoint.bodies
+    assert "tools" in refused and "tools" not in plain and "tools" not in later
+    system, user, reply, result = plain["messages"]
+    assert system["content"].startswith("Be good.") and json.dumps(schema) in system["content"]
+    assert user["content"] == "hello"
+    called = '<tool_call>\n{"name": "list", "arguments": {}}\n</tool_call>'
+    assert reply == {"role": "assistant", "content": f"I look.\n{called}"}
+    assert result == {"role": "user", "content": "Result of list:\ntwo files\n\nhurry"}
 
 
 def test_a_dead_endpoint_is_unreachable():

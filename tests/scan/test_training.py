@@ -8,8 +8,6 @@ import sys
 
 import pytest
 
-from kernel_assistant.records import OptimizeResult, decode
-
 pytestmark = [pytest.mark.timed, pytest.mark.slow]
 
 MODULE = """
@@ -56,8 +54,8 @@ def test_running_statistics_move_on(write, run, scan, home, monkeypatch):
 
     done = run("optimize", "--scan", "last:Tail", "--json", "--budget", "60s", "--no-free-wins")
     assert done.returncode == 0, done.stderr
-    result = decode(done.stdout, OptimizeResult)
-    assert result.best is not None and "plan.json" in result.artifacts, done.stderr
+    result = json.loads(done.stdout)
+    assert result["best"] and "plan.json" in result["artifacts"], done.stderr
 
     applied = run("apply", "last", "--force")
     assert applied.returncode == 0, applied.stderr

@@ -77,7 +77,6 @@ async def test_from_the_class_to_its_kernels_and_back(project, tmp_path):
         assert path.read_text() == MODEL and not (project / "model_kernels").exists()
 
 
-@pytest.mark.timed
 async def test_a_look_at_the_diff_changes_nothing(project):
     async with opened(project, WIDE) as pilot:
         await until(pilot, "Gate")
@@ -90,7 +89,6 @@ async def test_a_look_at_the_diff_changes_nothing(project):
     assert (project / "model.py").read_text() == MODEL
 
 
-@pytest.mark.timed
 async def test_history_has_it_after_a_restart(project):
     Client(resolve()[0]).shutdown()
     async with opened(project, WIDE) as pilot:

@@ -4,6 +4,7 @@ observation.
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -77,10 +78,12 @@ class Tool:
         return {"type": "function", "function": function}
 
     def read(self, arguments: str) -> Record:
-        """The record behind a call's JSON; fields with a default may be left out. Raises ToolError."""
+        """The record behind a call's JSON; fields with a default may be left out. Numbers and booleans may be strings,
+        and strings may contain line ends. Raises ToolError."""
         try:
-            return msgspec.json.decode(arguments or "{}", type=self.arguments)
-        except (msgspec.DecodeError, UnicodeEncodeError) as error:
+            values = json.loads(arguments or "{}", strict=False)
+            return msgspec.convert(values, type=self.arguments, strict=False)
+        except (ValueError, msgspec.ValidationError) as error:
             fields = ", ".join(self.arguments.__struct_fields__) or "none"
             raise ToolError(
                 f"{self.name}: {error}; the arguments are one JSON object with the fields: {fields}"

@@ -22,6 +22,8 @@ from kernel_assistant.session.kinds.outcome import best_candidate, confirmed, is
 
 #: Name of the check that a correct candidate of the search did not come to or get through.
 CONFIRMATION = "confirmation"
+#: Outcome of a policy whose endpoint refused us: the key, the credit or the model's name is at fault.
+REFUSED = "refused"
 #: Kinds of failures that are told; the rest is in `show --all`.
 MOST_KINDS = 3
 _REPORT = "kernel-assistant show {job} --all --source has the texts: report them, the module is not at fault"
@@ -105,8 +107,12 @@ def _endings(trajectory: Trajectory, job: str) -> list[Obstacle]:
         for words in trajectory.unsupported
     ]
     if reason is StopReason.policy_broken:
-        step = "kernel-assistant models list; --policy generator needs no model"
-        found.append(Obstacle(check="policy", outcome="broken", message=trajectory.broken, next_step=step))
+        step = trajectory.mend or "kernel-assistant models list; --policy generator needs no model"
+        outcome = REFUSED if trajectory.mend else "broken"
+        found.append(Obstacle(check="policy", outcome=outcome, message=trajectory.broken, next_step=step))
+    if reason is StopReason.no_progress and trajectory.broken:
+        step = "try another model (kernel-assistant models list); --policy generator needs none"
+        found.append(Obstacle(check="policy", outcome="no progress", message=trajectory.broken, next_step=step))
     if reason is StopReason.environment_broken:
         found.append(Obstacle(check="environment", outcome="broken", message=trajectory.broken, next_step=DOCTOR))
     candidate, evaluation = best_candidate(trajectory)

@@ -20,12 +20,15 @@ MOST = 16
 
 @dataclass
 class OutermostCalls:
-    """The calls of one instance outside of all modules. `looped_from` is the phase of the second one, 0 without."""
+    """The calls of one instance outside of all modules. `looped_from` is the phase of the second one, 0 without;
+    `second` and `last` are the moments at which that one and the last one came."""
 
     name: str
     calls: int = 0
     seconds: float = 0.0
     looped_from: int = 0
+    second: float = 0.0
+    last: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -54,9 +57,13 @@ class Rounds:
 
     @property
     def loop(self) -> OutermostCalls | None:
-        """The instance whose outermost calls took most time, if they are enough for a loop."""
+        """The instance whose outermost calls took most time, if they are enough for a loop. A program that runs one
+        model behind another has none: its other loops would be left out as a warm-up."""
         longest = max(self._instances, key=lambda one: one.seconds, default=None)
-        return longest if longest is not None and longest.calls >= LOOP else None
+        if longest is None or longest.calls < LOOP:
+            return None
+        over = (one for one in self._instances if one.calls >= LOOP and one.last < longest.second)
+        return None if any(over) else longest
 
     def enter(self, module: Any, moment: float, overhead: float, *, cuda: bool) -> OutermostCalls:
         """Count an outermost call that came at `moment`; it is in the current `phase`. `overhead` is the recorder's own
@@ -67,10 +74,11 @@ class Rounds:
             self._known.put(module, calls)
             self._instances.append(calls)
         calls.calls += 1
+        calls.last = moment
         if not self.starts or (calls.calls == 2 and len(self.starts) < MOST):
             self.starts.append(PhaseStart(moment, overhead, self._clock.mark(cuda)))
         if calls.calls == 2:
-            calls.looped_from = self.phase
+            calls.looped_from, calls.second = self.phase, moment
         return calls
 
     def leave(self, moment: float, overhead: float) -> None:

@@ -10,11 +10,12 @@ from itertools import takewhile
 from pathlib import Path
 from random import Random
 
-from kernel_assistant.agent.calls import ParsedCall, calls_of, code_of, plan_of
+from kernel_assistant.agent.calls import calls_of, code_of, plan_of
 from kernel_assistant.agent.evaluated import NEVER, EvaluatedCandidates
 from kernel_assistant.agent.guidance import Guidance
 from kernel_assistant.agent.model_policy import ConversationLimits, ModelPolicy
 from kernel_assistant.agent.profiles import PROFILES, CompactProfile, FullProfile, ToolProfile
+from kernel_assistant.agent.replies.parsed import ParsedCall
 from kernel_assistant.agent.stops import Stop
 from kernel_assistant.agent.tools import ToolContext
 from kernel_assistant.agent.tools.workspace import Workspace

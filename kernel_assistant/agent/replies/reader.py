@@ -1,0 +1,48 @@
+"""Reads a reply as its model wrote it: reasoning, text, and tool calls in any of the forms that are known. Pure."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from kernel_assistant.agent.replies import harmony, tagged
+from kernel_assistant.agent.replies.parsed import ParsedCall
+from kernel_assistant.agent.replies.pythonic import pythonic
+from kernel_assistant.agent.replies.reasoning import without_reasoning
+
+
+@dataclass(frozen=True)
+class ReadReply:
+    """`text` is what stands before the calls, without the reasoning."""
+
+    reasoning: str
+    text: str
+    calls: tuple[ParsedCall, ...] = ()
+
+
+def read(content: str) -> ReadReply:
+    """The parts of a reply's text. A call that cannot be read has a problem, unless others can be read: text may speak
+    of the tags."""
+    if harmony.MESSAGE in content:
+        reasoning, text, calls = harmony.harmony(content)
+        return ReadReply(reasoning, text, _numbered(calls))
+    reasoning, text = without_reasoning(content)
+    tags = {text.index(tag): tag for tag in tagged.FORMS if tag in text}
+    if tags:
+        first = tags[min(tags)]
+        calls = tagged.FORMS[first](text)
+        readable = [call for call in calls if not call.problem]
+        return ReadReply(reasoning, _before(text, first), _numbered(readable or calls))
+    calls = tagged.objects(text) if text.lstrip().startswith(("{", "[")) else []
+    calls = calls or pythonic(text)
+    return ReadReply(reasoning, "" if calls else text, _numbered(calls))
+
+
+def _before(text: str, tag: str) -> str:
+    before = text.partition(tag)[0]
+    for around in tagged.AROUND:
+        before = before.partition(around)[0]
+    return before.rstrip()
+
+
+def _numbered(calls: list[ParsedCall]) -> tuple[ParsedCall, ...]:
+    return tuple(replace(call, id=f"call_{index}") for index, call in enumerate(calls))
