@@ -18,6 +18,7 @@ from kernel_assistant.agent.directives import DirectiveError
 from kernel_assistant.agent.evaluated import EvaluatedCandidates
 from kernel_assistant.agent.profiles import ToolProfile
 from kernel_assistant.agent.replies.parsed import ParsedCall
+from kernel_assistant.agent.reply_watch import ReplyWatch
 from kernel_assistant.agent.stops import Stop
 from kernel_assistant.agent.tools import ALL, ToolContext, ToolError
 from kernel_assistant.agent.tools.task import EvaluateArguments, FinishArguments
@@ -25,12 +26,19 @@ from kernel_assistant.agent.tools.workspace import PathRefused
 from kernel_assistant.errors import Cancelled, MissingError
 from kernel_assistant.events import AnyEvent, Progress
 from kernel_assistant.policy.base import EpisodeView, PolicyAction
-from kernel_assistant.policy.client import ModelClient, PolicyError, Request
+from kernel_assistant.policy.client import STOPPED, ModelClient, PolicyError, Request
 from kernel_assistant.records import Candidate, Evaluation, OpGraph, StopReason, Tier
 from kernel_assistant.records.transcript import Message, Transcript
 
 #: The problem of a reply without a call.
 NO_CALL = "nothing was called"
+#: What is said about a reply that did not end by itself, by its finish reason.
+UNFINISHED = {
+    "length": "The reply was cut off: it was too long.",
+    STOPPED: "The reply was cut off: it repeated itself.",
+}
+#: Finish reason of what came of a reply before a limit, a cancel or the end of its server.
+CUT = "cut"
 #: Characters of the last reply that are shown if a conversation gets nowhere.
 MOST_SHOWN = 200
 _NUMBER = re.compile(r"\d+")
@@ -156,13 +164,28 @@ class ModelPolicy:
                     raise
 
     def _complete(self) -> Message:
-        request = Request(self._conversation.prompt(), self._profile.schemas, self._room.reply)
+        watch = ReplyWatch(self._emit, self._conversation.turn)
+
+        def is_over() -> bool:
+            watch.waiting()
+            return self._is_over()
+
+        request = Request(self._conversation.prompt(), self._profile.schemas, self._room.reply, watch=watch.seen)
         try:
-            return self._client.complete(request, self._is_over)
+            return self._client.complete(request, is_over)
+        except PolicyError:
+            self._keep(watch.text)
+            raise
         except Cancelled:
+            self._keep(watch.text)
             if self._context.cancel.is_set():
                 raise
             raise Stop(StopReason.wall_time) from None
+
+    def _keep(self, text: str) -> None:
+        """Keeps in the transcript what came of a reply that did not end."""
+        if text:
+            self._add(Message(role="assistant", content=text, finish_reason=CUT))
 
     def _is_over(self) -> bool:
         return self._context.cancel.is_set() or time.monotonic() > self._deadline
@@ -190,7 +213,7 @@ class ModelPolicy:
                 StopReason.no_progress, f"{self._problems[0]}, {self._stuck} times in a row; last reply: {last!r}"
             )
         words = [self._profile.nudge] if problem == NO_CALL else []
-        words += ["The reply was cut off: it was too long."] if words and reply.finish_reason == "length" else []
+        words += [UNFINISHED[reply.finish_reason]] if words and reply.finish_reason in UNFINISHED else []
         words += [self._profile.example] if self._stuck == self._profile.patience else []
         if words:
             self._add(Message(role="user", content=" ".join(words)))

@@ -124,13 +124,18 @@ class ChatClient:
                 # Some servers do not stream, although they are asked to.
                 async with asyncio.timeout(wait):
                     return collected.whole(json.loads(await stream.response.aread()), time.monotonic() - began)
-            chunks = aiter(stream)
+            chunks, looked = aiter(stream), began
             while True:
                 async with asyncio.timeout(wait):
                     chunk = await anext(chunks, None)
                 if chunk is None:
                     return collected.message(time.monotonic() - began)
                 collected.add(chunk)
+                if time.monotonic() - looked >= _POLL_SECONDS:
+                    looked = time.monotonic()
+                    if request.watch(collected.partial(looked)):
+                        collected.stop()
+                        return collected.message(looked - began)
 
     async def _begin(self, request: Request) -> tuple[AsyncStream[Any], StreamedReply]:
         """The stream of a reply, and the object that assembles it."""

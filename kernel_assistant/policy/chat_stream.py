@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import time
 from typing import Any
 
-from kernel_assistant.policy.client import PolicyError
+from kernel_assistant.policy.client import STOPPED, PartialReply, PolicyError
 from kernel_assistant.records.transcript import Message, ToolCall, Usage
 
 
@@ -21,10 +22,12 @@ class StreamedReply:
         self._finish = ""
         self._usage = (0, 0)
         self._chunks = 0
+        self._began = 0.0
 
     def add(self, chunk: Any) -> None:
         """One `ChatCompletionChunk`; the last may hold the usage only. Raises PolicyError for anything else."""
         self._chunks += 1
+        self._began = self._began or time.monotonic()
         try:
             self._add(chunk)
         except (AttributeError, TypeError) as error:
@@ -37,6 +40,17 @@ class StreamedReply:
             self._add_choice(choice)
             self._finish = choice.finish_reason or self._finish
             self._ids += getattr(choice, "token_ids", None) or ()
+
+    def partial(self, now: float) -> PartialReply:
+        """What has come until `now`, a time of the monotonic clock; arguments of calls count as text."""
+        written = [part for call in self._calls.values() for part in (call["name"], call["arguments"])]
+        return PartialReply("".join([*self._reasoning, *self._text, *written]), self._chunks, now - self._began)
+
+    def stop(self) -> None:
+        """Ends the reply here. Its last call is left out: it may be cut."""
+        self._finish = STOPPED
+        if self._calls:
+            self._calls.pop(max(self._calls))
 
     def whole(self, document: Any, seconds: float) -> Message:
         """The reply of a server that sent it as one JSON document. Raises PolicyError for anything else."""

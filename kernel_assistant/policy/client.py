@@ -9,6 +9,9 @@ from typing import Any, Protocol
 from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.records.transcript import Message
 
+#: Finish reason of a reply that its watcher ended.
+STOPPED = "stopped"
+
 
 class PolicyError(KernelAssistantError):
     """A policy that cannot continue. `kind` names how it failed:
@@ -24,15 +27,37 @@ class PolicyError(KernelAssistantError):
 
 
 @dataclass(frozen=True)
+class PartialReply:
+    """What has come of a reply: its text, reasoning included, the number of its tokens or parts, and the seconds since
+    the first of them."""
+
+    text: str
+    tokens: int
+    seconds: float
+
+    @property
+    def rate(self) -> float:
+        """Tokens a second."""
+        return self.tokens / self.seconds if self.seconds > 0 else 0.0
+
+
+def unwatched(partial: PartialReply) -> bool:
+    """Lets a reply go on."""
+    return False
+
+
+@dataclass(frozen=True)
 class Request:
     """One turn. `messages` as they are to be sent, `tools` as OpenAI schemas; `max_tokens` bounds the reply. Without a
-    `temperature` the client uses its own default.
+    `temperature` the client uses its own default. A client that streams calls `watch` several times a second; True
+    ends the reply there, with the finish reason `STOPPED`.
     """
 
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()
     max_tokens: int = 4096
     temperature: float | None = None
+    watch: Callable[[PartialReply], bool] = unwatched
 
 
 class ModelClient(Protocol):

@@ -11,7 +11,8 @@ from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.guidance import Guidance
 from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.agent.model_policy import ConversationLimits
-from kernel_assistant.policy.client import PolicyError
+from kernel_assistant.errors import Cancelled
+from kernel_assistant.policy.client import PartialReply, PolicyError
 from kernel_assistant.policy.scripted import ScriptedClient
 from kernel_assistant.records import Outcome, Stage, StopReason, Timing, decode, encode
 from kernel_assistant.records.transcript import Message, ToolCall, Transcript, Usage
@@ -228,6 +229,23 @@ def test_wall_time_and_device_time(play):
     assert play([slow, slow], Budget(seconds=0.1))[0].stop_reason is StopReason.wall_time
     trajectory, _ = play([calls(write(WRONG), EVALUATE), calls(FINISH)], Budget(seconds=600, device_seconds=1e-6))
     assert (trajectory.stop_reason, len(trajectory.steps)) == (StopReason.device_time, 1)
+
+
+@pytest.mark.parametrize("end", ["cancel", "time", "dead"])
+def test_what_came_of_a_reply_is_in_the_transcript(play, cancel, end):
+    def write(request):
+        request.watch(PartialReply("I think about", 3, 1.0))
+        if end == "dead":
+            raise PolicyError("truncated", "the endpoint broke off")
+        if end == "cancel":
+            cancel.set()
+        raise Cancelled("cancelled while the model was writing")
+
+    trajectory, policy = play([write])
+    reasons = {"cancel": StopReason.cancelled, "time": StopReason.wall_time, "dead": StopReason.policy_broken}
+    assert trajectory.stop_reason is reasons[end]
+    (reply,) = policy.transcript().replies
+    assert (reply.content, reply.finish_reason) == ("I think about", "cut")
 
 
 def test_cancelled_before_a_reply(play, cancel):

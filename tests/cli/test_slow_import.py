@@ -1,4 +1,5 @@
-"""Tests that a job imports a slow file at most twice, the second time while it searches."""
+"""Tests that a job waits for one import of a slow file: torch.compile's process and the one that times the edited file
+import it while the search goes on."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ from tests.cli.test_end_to_end import MODULE
 
 pytestmark = [pytest.mark.programs, pytest.mark.slow]
 
-#: Waits at the second import until a candidate has been judged, which is never where the search waits for the import.
+#: Waits at every later import until a candidate has been judged, which is never where the search waits for the import.
 HEAD = """
 import time
 from pathlib import Path
@@ -38,7 +39,7 @@ note(f"over, judged: {{judged()}}")
 """
 
 
-def test_a_slow_file_is_imported_twice_and_the_second_time_beside_the_search(run, home, settings, scripted):
+def test_a_slow_file_is_imported_once_before_the_search_and_twice_beside_it(run, home, settings, scripted):
     path = home / "chain.py"
     head = HEAD.format(state=str(settings.state_dir))
     # On so many rows the kernel is much faster than eager, so that the edited file is timed.
@@ -46,9 +47,6 @@ def test_a_slow_file_is_imported_twice_and_the_second_time_beside_the_search(run
     path.write_text(text.replace("import torch\n", f"import torch\n{head}", 1))
     done = run("optimize", path, "--json", "--budget", "240s", "--no-free-wins", "--python", sys.executable)
     assert done.returncode == 0, done.stderr
-    assert (home / "imports.txt").read_text().splitlines() == [
-        "begun, judged: False",
-        "over, judged: False",
-        "begun, judged: False",
-        "over, judged: True",
-    ]
+    first, over, *beside = (home / "imports.txt").read_text().splitlines()
+    assert (first, over) == ("begun, judged: False", "over, judged: False")
+    assert sorted(beside) == ["begun, judged: False"] * 2 + ["over, judged: True"] * 2

@@ -6,13 +6,14 @@ import json
 import socket
 import threading
 import time
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
-from kernel_assistant.policy.client import PolicyError, Request
+from kernel_assistant.policy.client import STOPPED, PartialReply, PolicyError, Request
 from kernel_assistant.records.transcript import Message, ToolCall
 from tests.policy.endpoint import Endpoint, Handler, chunk, fails, says, text, usage, whole
 
@@ -302,6 +303,36 @@ def test_cancelling_ends_a_pause_between_attempts(endpoint: Endpoint):
     with pytest.raises(Cancelled):
         client.complete(ASK, lambda: bool(endpoint.bodies))
     client.close()
+
+
+def test_a_reply_is_watched_while_it_is_written_and_may_be_ended(client, endpoint):
+    """The server goes on until its connection is closed. The call that was being written is left out."""
+    seen, gone = list[PartialReply](), threading.Event()
+
+    def endless(request: Handler) -> None:
+        request.begin()
+        request.event(chunk({"reasoning_content": "hm ", "content": "I write. "}))
+        for index, arguments in ((0, "{}"), (1, '{"text": "')):
+            function = {"name": "write", "arguments": arguments}
+            request.event(chunk({"tool_calls": [{"index": index, "id": f"id{index}", "function": function}]}))
+        while True:
+            try:
+                request.event(chunk({"tool_calls": [{"index": 1, "function": {"arguments": "again "}}]}))
+            except OSError:
+                gone.set()
+                return
+            time.sleep(0.01)
+
+    def watch(partial: PartialReply) -> bool:
+        seen.append(partial)
+        return "again again" in partial.text
+
+    endpoint.answers.append(endless)
+    reply = client.complete(replace(ASK, watch=watch), lambda: False)
+    assert (reply.content, reply.reasoning, reply.finish_reason) == ("I write. ", "hm ", STOPPED)
+    assert reply.tool_calls == (ToolCall(id="id0", name="write", arguments="{}"),)
+    assert seen[-1].text.startswith("hm I write. write{}write") and seen[-1].tokens > 3 and seen[-1].rate > 0
+    assert gone.wait(60)
 
 
 def test_usage_may_come_without_choices(client, endpoint):
