@@ -70,7 +70,11 @@ class Conversation:
 
     def tokens(self) -> int:
         """Estimated number of tokens of `prompt()`."""
-        return int(self._characters(self.prompt()) / self._ratio)
+        return self.tokens_of(self.prompt())
+
+    def tokens_of(self, messages: tuple[Message, ...]) -> int:
+        """Estimated number of tokens of these messages alone, with the schemas of the tools."""
+        return int(self._characters(messages) / self._ratio)
 
     def fits(self) -> bool:
         """Whether the prompt fits into its room; compacts it first where that is needed and allowed."""

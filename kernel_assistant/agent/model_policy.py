@@ -13,12 +13,12 @@ from dataclasses import dataclass
 
 import msgspec
 
-from kernel_assistant.agent.conversation import ContextWindow, Conversation, event_of
+from kernel_assistant.agent.conversation import CHARACTERS_PER_TOKEN, ContextWindow, Conversation, event_of
 from kernel_assistant.agent.directives import DirectiveError
 from kernel_assistant.agent.evaluated import EvaluatedCandidates
 from kernel_assistant.agent.profiles import ToolProfile
 from kernel_assistant.agent.replies.parsed import ParsedCall
-from kernel_assistant.agent.reply_watch import ReplyWatch
+from kernel_assistant.agent.replies.watch import ReplyWatch
 from kernel_assistant.agent.stops import Stop
 from kernel_assistant.agent.tools import ALL, ToolContext, ToolError
 from kernel_assistant.agent.tools.task import EvaluateArguments, FinishArguments
@@ -30,6 +30,8 @@ from kernel_assistant.policy.client import STOPPED, ModelClient, PolicyError, Re
 from kernel_assistant.records import Candidate, Evaluation, OpGraph, StopReason, Tier
 from kernel_assistant.records.transcript import Message, Transcript
 
+#: Most characters of a token, in the mean of a prompt.
+MOST_CHARACTERS = 4.0
 #: The problem of a reply without a call.
 NO_CALL = "nothing was called"
 #: What is said about a reply that did not end by itself, by its finish reason.
@@ -106,7 +108,7 @@ class ModelPolicy:
         self._client.close()
 
     def _converse(self) -> Iterator[PolicyAction]:
-        for message in self._profile.opening(self._view):
+        for message in self._opening():
             self._add(message)
         self._go_on_with(self._view)
         while True:
@@ -128,6 +130,20 @@ class ModelPolicy:
             if calls:
                 self._problems = self._problems if len(self._problems) == len(calls) else []
                 self._check_progress(reply)
+
+    def _opening(self) -> tuple[Message, ...]:
+        """The first messages, shorter where they would fill the model's context. Raises PolicyError if not even those
+        fit."""
+        whole = self._profile.opening(self._view)
+        if not self._profile.compacts or self._conversation.tokens_of(whole) <= self._room.prompt:
+            return whole
+        short = self._profile.opening(self._view, short=True)
+        # The estimate is high: what is refused would not fit with the fewest tokens that such a text may have.
+        fewest = int(self._conversation.tokens_of(short) * CHARACTERS_PER_TOKEN / MOST_CHARACTERS)
+        if fewest > self._room.prompt:
+            cause = f"the first prompt has over {fewest} tokens, the model's context has room for {self._room.prompt}"
+            raise PolicyError("refused", cause, "serve --context N, or a model with a longer context")
+        return short
 
     def _add(self, message: Message) -> None:
         self._conversation.add(message)

@@ -36,8 +36,8 @@ class ToolProfile(Protocol):
     patience: int
     example: str
 
-    def opening(self, view: EpisodeView) -> tuple[Message, ...]:
-        """The first messages of a conversation."""
+    def opening(self, view: EpisodeView, *, short: bool = False) -> tuple[Message, ...]:
+        """The first messages of a conversation; `short` without what can be read on demand."""
 
     def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
         """The reply in the form in which it is kept, and its tool calls."""
@@ -66,8 +66,8 @@ class FullProfile:
         self._file = "kernel" + UNITS[task.target][0]
         self.example = f"{EXAMPLE}\n{write_call('list', '{}')}"
 
-    def opening(self, view: EpisodeView) -> tuple[Message, ...]:
-        system = full_system(view.target, self._guidance.text)
+    def opening(self, view: EpisodeView, *, short: bool = False) -> tuple[Message, ...]:
+        system = full_system(view.target, self._guidance.text, short=short)
         return Message(role="system", content=system), Message(role="user", content=full_task(self._task, view))
 
     def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
@@ -113,7 +113,7 @@ class CompactProfile:
         self._workspace, self._target = workspace, target
         self._file = "kernel" + UNITS[target][0]
 
-    def opening(self, view: EpisodeView) -> tuple[Message, ...]:
+    def opening(self, view: EpisodeView, *, short: bool = False) -> tuple[Message, ...]:
         system = Message(role="system", content=compact_system(view.target))
         task = compact_task(canonical(view.graph), view.graph.dims, view.device.arch, view.baseline)
         return system, Message(role="user", content=task)

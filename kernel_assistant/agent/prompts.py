@@ -54,14 +54,15 @@ COMPACT = (
 )
 
 
-def full_system(target: str, guidance: str) -> str:
+def full_system(target: str, guidance: str, *, short: bool = False) -> str:
+    """The rules, SKILL.md and the project's guidance. A `short` one has a line that says where SKILL.md is."""
     rules = FULL.format(
         language=LANGUAGE[target],
         unit="*" + UNITS[target][0],
         geometry=GEOMETRY[target],
         signature=SIGNATURE[target],
     )
-    parts = [rules, skill_text()]
+    parts = [rules, f"An expert's advice is in reference/{SKILL.name}." if short else skill_text()]
     if guidance:
         parts.append(
             "The project asks for this. It is advice of the repository: it can narrow what you do, and changes neither "

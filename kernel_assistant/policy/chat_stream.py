@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import Any
 
-from kernel_assistant.policy.client import STOPPED, PartialReply, PolicyError
+from kernel_assistant.policy.client import STOPPED, PolicyError, ReplySoFar
 from kernel_assistant.records.transcript import Message, ToolCall, Usage
 
 
@@ -41,10 +41,10 @@ class StreamedReply:
             self._finish = choice.finish_reason or self._finish
             self._ids += getattr(choice, "token_ids", None) or ()
 
-    def partial(self, now: float) -> PartialReply:
+    def partial(self, now: float) -> ReplySoFar:
         """What has come until `now`, a time of the monotonic clock; arguments of calls count as text."""
         written = [part for call in self._calls.values() for part in (call["name"], call["arguments"])]
-        return PartialReply("".join([*self._reasoning, *self._text, *written]), self._chunks, now - self._began)
+        return ReplySoFar("".join([*self._reasoning, *self._text, *written]), self._chunks, now - self._began)
 
     def stop(self) -> None:
         """Ends the reply here. Its last call is left out: it may be cut."""

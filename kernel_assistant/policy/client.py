@@ -27,7 +27,7 @@ class PolicyError(KernelAssistantError):
 
 
 @dataclass(frozen=True)
-class PartialReply:
+class ReplySoFar:
     """What has come of a reply: its text, reasoning included, the number of its tokens or parts, and the seconds since
     the first of them."""
 
@@ -41,7 +41,7 @@ class PartialReply:
         return self.tokens / self.seconds if self.seconds > 0 else 0.0
 
 
-def unwatched(partial: PartialReply) -> bool:
+def unwatched(partial: ReplySoFar) -> bool:
     """Lets a reply go on."""
     return False
 
@@ -57,7 +57,7 @@ class Request:
     tools: tuple[dict[str, Any], ...] = ()
     max_tokens: int = 4096
     temperature: float | None = None
-    watch: Callable[[PartialReply], bool] = unwatched
+    watch: Callable[[ReplySoFar], bool] = unwatched
 
 
 class ModelClient(Protocol):

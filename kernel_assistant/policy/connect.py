@@ -100,14 +100,30 @@ def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:
     finally:
         client.close()
     name = known or _chosen(url, wanted, list(listed))
-    return name, _context(listed.get(name))
+    return name, _context(listed.get(name), url, key)
 
 
-def _context(model: Any) -> int:
+def _context(model: Any, url: str, key: str) -> int:
     """Context in tokens as vLLM or llama.cpp reports it, else the default."""
     meta = getattr(model, "meta", None)
-    length = getattr(model, "max_model_len", None) or (meta.get("n_ctx_train") if isinstance(meta, dict) else None)
+    made_for = meta.get("n_ctx_train") if isinstance(meta, dict) else None
+    length = getattr(model, "max_model_len", None) or (made_for and (_given_context(url, key) or made_for))
     return length if isinstance(length, int) and length > 0 else CONTEXT_TOKENS
+
+
+def _given_context(url: str, key: str) -> int:
+    """The tokens that llama.cpp's server gives to a conversation, which may be fewer than the model was made for; 0 if
+    it does not say."""
+    client = library().OpenAI(base_url=url, api_key=key or "none", timeout=ASK_SECONDS, max_retries=1)
+    try:
+        answer = client.get(f"{url.rstrip('/').removesuffix('/v1')}/props", cast_to=object)
+    except (library().OpenAIError, ValueError):
+        return 0
+    finally:
+        client.close()
+    settings = answer.get("default_generation_settings") if isinstance(answer, dict) else None
+    given = settings.get("n_ctx") if isinstance(settings, dict) else None
+    return given if isinstance(given, int) else 0
 
 
 def _chosen(url: str, wanted: str, listed: list[str]) -> str:

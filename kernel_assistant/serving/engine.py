@@ -26,7 +26,8 @@ _LEASH = Path(__file__).parent / "leash.py"
 
 @dataclass(frozen=True)
 class EngineSpec:
-    """The engine to start. `model` is the name under which it is served, `source` the user's name for it."""
+    """The engine to start. `model` is the name under which it is served, `source` the user's name for it, `context` the
+    tokens of a conversation, 0 if the engine decides."""
 
     engine: str
     command: tuple[str, ...]
@@ -38,6 +39,7 @@ class EngineSpec:
     source: str
     log: Path
     ready_seconds: float
+    context: int = 0
 
     @property
     def url(self) -> str:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import msgspec
+import psutil
 
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import MissingError, UsageError
@@ -95,8 +96,11 @@ def _vllm(entry: ModelEntry, request: ServeRequest, settings: Settings, gpu: Gpu
 def _llama(entry: ModelEntry, request: ServeRequest, settings: Settings) -> EngineSpec:
     llama.check_installed()
     key = new_key()
-    command = llama.command(Path(entry.where), request, name=entry.name)
-    return _spec("llama.cpp", command, llama.environment(key), entry, request, key, settings, llama.READY_SECONDS)
+    model = Path(entry.where)
+    context, slots = llama.context_and_slots(model, request.context, psutil.virtual_memory().available)
+    command = llama.command(model, request, name=entry.name, context=context, slots=slots)
+    spec = _spec("llama.cpp", command, llama.environment(key), entry, request, key, settings, llama.READY_SECONDS)
+    return replace(spec, context=context)
 
 
 def _spec(

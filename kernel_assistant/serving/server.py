@@ -106,6 +106,7 @@ def _announce(spec: EngineSpec, report: ServerChange, settings: Settings, tell: 
         cause=error.cause if error else "",
         next_step=error.next_step if error else "",
         exit_code=error.exit_code if error else 0,
+        context=spec.context,
     )
     write_state(settings, state)
     tell(state)

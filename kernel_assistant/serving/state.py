@@ -20,7 +20,8 @@ from kernel_assistant.serving.supervisor import ServerStatus
 
 
 class ServerState(Record, frozen=True, kw_only=True):
-    """`source` is the user's name for the model, `model` the name to send. Times in seconds (`started` since 1970)."""
+    """`source` is the user's name for the model, `model` the name to send, `context` the tokens of a conversation, 0 if
+    only the engine knows. Times in seconds (`started` since 1970)."""
 
     pid: int
     engine: str
@@ -37,6 +38,7 @@ class ServerState(Record, frozen=True, kw_only=True):
     cause: str = ""
     next_step: str = ""
     exit_code: int = 0
+    context: int = 0
 
 
 def folder(settings: Settings) -> Path:

@@ -12,7 +12,7 @@ from kernel_assistant.agent.guidance import Guidance
 from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.agent.model_policy import ConversationLimits
 from kernel_assistant.errors import Cancelled
-from kernel_assistant.policy.client import PartialReply, PolicyError
+from kernel_assistant.policy.client import PolicyError, ReplySoFar
 from kernel_assistant.policy.scripted import ScriptedClient
 from kernel_assistant.records import Outcome, Stage, StopReason, Timing, decode, encode
 from kernel_assistant.records.transcript import Message, ToolCall, Transcript, Usage
@@ -231,10 +231,27 @@ def test_wall_time_and_device_time(play):
     assert (trajectory.stop_reason, len(trajectory.steps)) == (StopReason.device_time, 1)
 
 
+@pytest.mark.parametrize("context", [5000, 600])
+def test_a_first_prompt_that_does_not_fit_is_made_shorter_or_refused(play, context):
+    asked = []
+
+    def answer(request):
+        asked.append(request.messages[0].content)
+        return calls(FINISH)
+
+    trajectory, _ = play(ScriptedClient([answer], context_tokens=context))
+    if context == 600:
+        assert trajectory.stop_reason is StopReason.policy_broken and not asked
+        assert "the model's context has room for 375" in trajectory.broken and "--context N" in trajectory.mend
+    else:
+        assert trajectory.stop_reason is StopReason.finished
+        assert asked[0].rstrip().endswith("An expert's advice is in reference/SKILL.md.") and len(asked[0]) < 4000
+
+
 @pytest.mark.parametrize("end", ["cancel", "time", "dead"])
 def test_what_came_of_a_reply_is_in_the_transcript(play, cancel, end):
     def write(request):
-        request.watch(PartialReply("I think about", 3, 1.0))
+        request.watch(ReplySoFar("I think about", 3, 1.0))
         if end == "dead":
             raise PolicyError("truncated", "the endpoint broke off")
         if end == "cancel":

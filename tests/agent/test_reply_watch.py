@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_assistant.agent.reply_watch import EVERY_SECONDS, REPEATED_CHARACTERS, ReplyWatch, repeats_itself
+from kernel_assistant.agent.replies.watch import EVERY_SECONDS, REPEATED_CHARACTERS, ReplyWatch, repeats_itself
 from kernel_assistant.events import AnyEvent, Progress
-from kernel_assistant.policy.client import PartialReply
+from kernel_assistant.policy.client import ReplySoFar
 from tests.agent.models import NORM
 
 PASSAGE = "The kernel should read each row once and keep it in registers. "
@@ -45,14 +45,14 @@ def test_signs_of_life() -> None:
     clock[0] += EVERY_SECONDS + 1
     watch.waiting()
     watch.waiting()
-    assert not watch.seen(PartialReply("first", 1, 0.0))
+    assert not watch.seen(ReplySoFar("first", 1, 0.0))
     clock[0] += EVERY_SECONDS + 1
     watch.waiting()
-    assert not watch.seen(PartialReply("<think>\nfirst line\n  second line\n", 120, 4.0))
-    assert not watch.seen(PartialReply("<think>\nfirst line\n  second line\nthird", 121, 4.1))
+    assert not watch.seen(ReplySoFar("<think>\nfirst line\n  second line\n", 120, 4.0))
+    assert not watch.seen(ReplySoFar("<think>\nfirst line\n  second line\nthird", 121, 4.1))
     assert [event.message for event in events if isinstance(event, Progress)] == [
         "model, turn 3: nothing yet, 6 s",
         "model, turn 3: 120 tokens, 30 a second: second line",
     ]
     assert watch.text.endswith("third")
-    assert watch.seen(PartialReply(PASSAGE * 60, 900, 30.0))
+    assert watch.seen(ReplySoFar(PASSAGE * 60, 900, 30.0))

@@ -13,7 +13,7 @@ import pytest
 
 from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.chat import ChatClient, ChatSettings
-from kernel_assistant.policy.client import STOPPED, PartialReply, PolicyError, Request
+from kernel_assistant.policy.client import STOPPED, PolicyError, ReplySoFar, Request
 from kernel_assistant.records.transcript import Message, ToolCall
 from tests.policy.endpoint import Endpoint, Handler, chunk, fails, says, text, usage, whole
 
@@ -307,7 +307,7 @@ def test_cancelling_ends_a_pause_between_attempts(endpoint: Endpoint):
 
 def test_a_reply_is_watched_while_it_is_written_and_may_be_ended(client, endpoint):
     """The server goes on until its connection is closed. The call that was being written is left out."""
-    seen, gone = list[PartialReply](), threading.Event()
+    seen, gone = list[ReplySoFar](), threading.Event()
 
     def endless(request: Handler) -> None:
         request.begin()
@@ -323,7 +323,7 @@ def test_a_reply_is_watched_while_it_is_written_and_may_be_ended(client, endpoin
                 return
             time.sleep(0.01)
 
-    def watch(partial: PartialReply) -> bool:
+    def watch(partial: ReplySoFar) -> bool:
         seen.append(partial)
         return "again again" in partial.text
 

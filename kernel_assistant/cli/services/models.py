@@ -12,10 +12,11 @@ import msgspec
 from kernel_assistant.apply.files import write_atomically
 from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.machine.config import set_user_value
-from kernel_assistant.cli.text import table
+from kernel_assistant.cli.text import say_warning, table
 from kernel_assistant.config import did_you_mean
 from kernel_assistant.errors import EXIT_OK, MissingError, UsageError
 from kernel_assistant.serving.card import card_of
+from kernel_assistant.serving.llama.gguf_header import read_header
 from kernel_assistant.serving.registry import (
     SHIPPED_NAME,
     ModelEntry,
@@ -84,6 +85,9 @@ def add_command(name: str, where: str, remote_name: str, key_variable: str, comp
     entry = entry_for(where, name, remote_name=remote_name, key_variable=key_variable, compact=compact)
     _write({**known, name: entry})
     print(f"{name}: {entry.kind.value} {entry.where}")
+    header = read_header(Path(entry.where)) if entry.kind is ModelKind.gguf else None
+    if header is not None and not header.chat_template:
+        say_warning(f"{name} has no chat template: it is no chat model, and will hardly write kernels")
     return EXIT_OK
 
 

@@ -108,7 +108,9 @@ def _say(state: ServerState) -> None:
 
 
 def _described(state: ServerState) -> str:
-    where = f" at {state.url} (ready after {state.ready_seconds:g} s)" if state.status is ServerStatus.ready else ""
+    context = f", context of {state.context} tokens" if state.context else ""
+    ready = f" at {state.url} (ready after {state.ready_seconds:g} s{context})"
+    where = ready if state.status is ServerStatus.ready else ""
     return f"{state.source} on {state.engine}: {state.status.value}{where}"
 
 

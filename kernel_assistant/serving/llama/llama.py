@@ -8,11 +8,15 @@ import sys
 from pathlib import Path
 
 from kernel_assistant.errors import MissingError
+from kernel_assistant.serving.llama.gguf_header import read_header
 from kernel_assistant.serving.request import ServeRequest
 
-#: The number of simultaneous conversations; each has `context` tokens.
+#: The most simultaneous conversations; each has the whole context.
 SLOTS = 4
+#: Tokens of a context where the file does not say what it was made for, and the least that a model gets.
 DEFAULT_CONTEXT = 4096
+#: Share of the free memory that keys and values may take.
+SHARE_OF_MEMORY = 0.25
 READY_SECONDS = 300.0
 
 
@@ -22,9 +26,19 @@ def check_installed() -> None:
         raise MissingError("llama.cpp is not installed", "pip install xllamacpp")
 
 
-def command(model: Path, request: ServeRequest, *, name: str) -> tuple[str, ...]:
+def context_and_slots(model: Path, wanted: int, free: int) -> tuple[int, int]:
+    """Returns tokens of a context and the number of conversations at a time: what was `wanted`, or what the model was
+    made for, as far as a share of `free` bytes has room for it."""
+    header = read_header(model)
+    if header is None or not header.context or not header.token_bytes:
+        return wanted or DEFAULT_CONTEXT, SLOTS
+    room = int(SHARE_OF_MEMORY * free) // header.token_bytes
+    context = wanted or min(header.context, max(room, DEFAULT_CONTEXT))
+    return context, max(1, min(SLOTS, room // context))
+
+
+def command(model: Path, request: ServeRequest, *, name: str, context: int, slots: int) -> tuple[str, ...]:
     """Returns the child's command line. The key is in its environment."""
-    context = request.context or DEFAULT_CONTEXT
     child = str(Path(__file__).parent / "llama_child.py")
     words = [
         sys.executable,
@@ -38,7 +52,7 @@ def command(model: Path, request: ServeRequest, *, name: str) -> tuple[str, ...]
         "--port",
         str(request.port),
     ]
-    return (*words, "--context", str(context), "--slots", str(SLOTS), "--threads", str(threads()))
+    return (*words, "--context", str(context), "--slots", str(slots), "--threads", str(threads()))
 
 
 def environment(key: str) -> dict[str, str]:

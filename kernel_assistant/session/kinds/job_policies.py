@@ -11,6 +11,7 @@ from kernel_assistant.agent.evaluator import Evaluator
 from kernel_assistant.agent.guidance import Guidance, guidance_for
 from kernel_assistant.agent.model_policy import ConversationLimits, ModelPolicy
 from kernel_assistant.agent.profiles import CompactProfile, FullProfile
+from kernel_assistant.agent.prompts import SKILL, skill_text
 from kernel_assistant.agent.shared import SharedEnvironment
 from kernel_assistant.agent.tools import ToolContext
 from kernel_assistant.agent.tools.workspace import Workspace
@@ -124,6 +125,7 @@ class JobPolicies:
         target = self._environment.device.target
         workspace.add_reference("module.py", self._task.content)
         workspace.add_reference("graph.txt", self._environment.graph.text())
+        workspace.add_reference(SKILL.name, skill_text())
         for name, text in shipped().items():
             workspace.add_reference(f"include/{name}", text)
         world = ToolContext(

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 
 from kernel_assistant.events import AnyEvent, Progress
-from kernel_assistant.policy.client import PartialReply
+from kernel_assistant.policy.client import ReplySoFar
 
 #: Seconds between two signs of life, and characters of the last line that are shown.
 EVERY_SECONDS, MOST_LINE = 5.0, 80
@@ -30,7 +30,7 @@ class ReplyWatch:
         if not self.text:
             self._tell(lambda: f"nothing yet, {self._now() - self._began:.0f} s")
 
-    def seen(self, partial: PartialReply) -> bool:
+    def seen(self, partial: ReplySoFar) -> bool:
         """Shows tokens, their rate and the last line. Returns whether the reply should end here."""
         self.text = partial.text
         self._tell(lambda: f"{partial.tokens} tokens, {partial.rate:.0f} a second: {_last_line(partial.text)}")
