@@ -8,6 +8,7 @@ import signal
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -193,7 +194,8 @@ def test_actor_without_workers_gets_another_process(cluster, fleet, jobs, tmp_pa
             before.append(actor_of(cluster.head_node))
             python.rename(away)
             for process in before[0].children(recursive=True):
-                process.kill()
+                with suppress(psutil.NoSuchProcess):  # it ended with its parent
+                    process.kill()
         elif isinstance(event, WorkerLost):
             away.rename(python)
 
