@@ -62,9 +62,10 @@ def test_running_statistics_move_on(write, run, scan, home, monkeypatch):
     write("program.py", PROGRAM + COUNTERS)
     after, counted = _output(home)
     counts = counted["Tail"]
-    # Who serves the compiled call was measured, and may be either on a machine that does other things.
-    served = {"attributes": 1} if counts["kernel"] > TRAINED else {"attributes": 1, "compiled: not served": 1}
-    assert counts["kernel"] >= TRAINED and counts["fallbacks"] == served, (counts, applied.stdout)
+    # Training and evaluation have kernels each. Who serves the compiled call was measured, and may be either on a
+    # machine that does other things.
+    served = {} if counts["kernel"] > TRAINED + 1 else {"compiled: not served": 1}
+    assert counts["kernel"] > TRAINED and counts["fallbacks"] == served, (counts, applied.stdout)
     (want,) = before
     assert after["held"]["norm.num_batches_tracked"] == want["held"]["norm.num_batches_tracked"] == TRAINED + 1
     for name in ("norm.running_mean", "norm.running_var"):

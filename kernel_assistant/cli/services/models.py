@@ -1,4 +1,4 @@
-"""The commands `kernel-assistant models list|use|add|remove|info`."""
+"""The commands `kernel-assistant models list|use|add|remove|info|test`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from kernel_assistant.cli.common import json_option, settings_for
 from kernel_assistant.cli.machine.config import set_user_value
 from kernel_assistant.cli.text import say_warning, table
 from kernel_assistant.config import did_you_mean
-from kernel_assistant.errors import EXIT_OK, MissingError, UsageError
+from kernel_assistant.errors import EXIT_GATE, EXIT_OK, MissingError, UsageError
 from kernel_assistant.serving.card import card_of
 from kernel_assistant.serving.llama.gguf_header import read_header
 from kernel_assistant.serving.registry import (
@@ -120,6 +120,26 @@ def info_command(model: str, as_json: bool) -> int:
     lines = [f"{name}: {_shown(value)}" for name, value in facts.items() if value not in ("", None)]
     print("\n".join(lines + (card.lines() if card else [])))
     return EXIT_OK
+
+
+@models_command.command("test")
+@click.argument("model", default="")
+def test_command(model: str) -> int:
+    """Ask MODEL (default: the one in use) five small questions, which takes a minute.
+
+    Reachable, context, speed, whether its tool calls can be read, whether a kernel for a small module comes out right.
+    Exit code 1 if an answer will not do, 3 if the model cannot be reached.
+    """
+    from kernel_assistant.cli.services.model_questions import answers
+
+    settings = settings_for(None)
+    word = model or settings.model or SHIPPED_NAME
+    passed = True
+    for answer in answers(settings, word):
+        passed = passed and answer.passed
+        step = f" ({answer.next_step})" if answer.next_step and not answer.passed else ""
+        print(f"{'ok ' if answer.passed else 'NOT'}  {answer.question:10} {answer.found}{step}", flush=True)
+    return EXIT_OK if passed else EXIT_GATE
 
 
 def _facts(entry: ModelEntry) -> dict[str, Any]:

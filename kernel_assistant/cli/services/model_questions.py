@@ -1,0 +1,111 @@
+"""The questions of `kernel-assistant models test`: whether a model can be reached, read, and writes a right kernel."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Iterator
+from contextlib import closing
+from dataclasses import dataclass
+from pathlib import Path
+
+from kernel_assistant.agent.calls import source_of, with_calls
+from kernel_assistant.agent.tools import ALL
+from kernel_assistant.config import Settings
+from kernel_assistant.errors import Cancelled
+from kernel_assistant.policy.client import ModelClient, PolicyError, Request
+from kernel_assistant.policy.connect import ModelConnection, connect
+from kernel_assistant.records.transcript import Message
+
+#: Seconds that a reply may take, and the budget of the job with the small module.
+REPLY_SECONDS, JOB_SECONDS = 60.0, 45
+#: Tokens that the first prompt of a small module has, SKILL.md left out, with room for the reply.
+LEAST_CONTEXT = 4_000
+ASKED = "Call the tool list with the folder '.', and say nothing else."
+MODULE = """import torch
+from torch import nn
+
+
+class Small(nn.Module):
+    def forward(self, x):
+        return torch.relu(x * 0.5 + 1)
+
+
+def get_inputs():
+    return [torch.randn(256, 1024)]
+"""
+
+
+@dataclass(frozen=True)
+class Answer:
+    """One line: a question, what was found, whether that will do, and what to do if not."""
+
+    question: str
+    found: str
+    passed: bool
+    next_step: str = ""
+
+
+def answers(settings: Settings, model: str) -> Iterator[Answer]:
+    """One answer after another; the first that does not pass may be the last. Raises MissingError and UsageError for a
+    model that cannot be reached."""
+    connection = connect(settings, model if "://" in model else "", "" if "://" in model else model)
+    where = connection.endpoint.url if connection.endpoint else "a process of ours"
+    yield Answer("reachable", f"{connection.name} at {where}", True)
+    with closing(connection.client(0)) as client:
+        enough = connection.compact or client.context_tokens >= LEAST_CONTEXT
+        more = f"at least {LEAST_CONTEXT} are needed: serve --context N, or the option of its server"
+        yield Answer("context", f"{client.context_tokens} tokens", enough, "" if enough else more)
+        if not connection.compact:
+            yield from _asked(client)
+    yield _job(model, connection)
+
+
+def _asked(client: ModelClient) -> Iterator[Answer]:
+    """Which form a call of a tool has, and how fast it came."""
+    request = Request((Message(role="user", content=ASKED),), (ALL["list"].schema,), max_tokens=512)
+    until = time.monotonic() + REPLY_SECONDS
+    try:
+        reply = client.complete(request, lambda: time.monotonic() > until)
+    except Cancelled:
+        yield Answer("reply", f"none in {REPLY_SECONDS:.0f} s", False, "a smaller model, or a faster machine")
+        return
+    except PolicyError as error:
+        yield Answer("reply", f"{error.kind}: {error.cause}", False, error.next_step)
+        return
+    tokens, seconds = reply.usage.completion_tokens, reply.usage.seconds
+    if tokens and seconds:
+        yield Answer("speed", f"{tokens / seconds:.0f} tokens a second, {seconds:.1f} s for {tokens}", True)
+    read = with_calls(reply)
+    called = [call.name for call in read.tool_calls]
+    form = "as OpenAI has it" if reply.tool_calls else "in its text"
+    if called == ["list"]:
+        yield Answer("tool call", f"read, {form}" + (", behind its reasoning" if read.reasoning else ""), True)
+        return
+    said = " ".join((read.content or read.reasoning).split())[:120] or "nothing"
+    step = "kernels are taken from fenced blocks, too; a larger model calls tools"
+    yield Answer("tool call", f"none in: {said}", source_of(read.content) is not None, step)
+
+
+def _job(model: str, connection: ModelConnection) -> Answer:
+    """A job for a small module: whether one of its kernels is right."""
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder) / "small.py"
+        path.write_text(MODULE, encoding="utf-8")
+        argv = [sys.executable, "-m", "kernel_assistant", "optimize", str(path), "--policy", "model", "--json"]
+        argv += ["--endpoint" if "://" in model else "--model", model, "--budget", f"{JOB_SECONDS}s", "--no-free-wins"]
+        done = subprocess.run(argv, capture_output=True, text=True, check=False)
+    try:
+        document = json.loads(done.stdout)
+    except ValueError:
+        cause, _, next_step = done.stderr.strip().partition("\n")
+        return Answer("kernel", cause or f"exit code {done.returncode}", False, next_step)
+    obstacles = document.get("obstacles") or [{}]
+    if document.get("best") or obstacles[0].get("check") == "confirmation":
+        return Answer("kernel", f"right, in {document['seconds']:.0f} s", True)
+    tried = f"{document.get('evaluations', 0)} candidates in {document.get('seconds', 0.0):.0f} s"
+    why = obstacles[0].get("message") or document.get("why") or "none was right"
+    return Answer("kernel", f"none that is right, {tried}: {why}", False, obstacles[0].get("next_step", ""))
