@@ -73,7 +73,7 @@ class Episode:
             unsupported=tuple(search.unsupported for search in self.searches if search.unsupported),
             in_full=tuple(self._in_full),
             broken=self._broken or next((search.broken for search in self.searches if search.broken), ""),
-            mend=next((search.mend for search in self.searches if search.mend), ""),
+            next_step=next((search.next_step for search in self.searches if search.next_step), ""),
         )
 
     def _search(self) -> StopReason:

@@ -67,7 +67,7 @@ class Search:
         #: Why the policy cannot write the graph, "" where it can.
         self.unsupported = ""
         #: The cause that ended the policy, "" where it ended by itself, and what to do if its endpoint refused us.
-        self.broken = self.mend = ""
+        self.broken = self.next_step = ""
 
     def run(self) -> StopReason:
         """Search until there is a reason to stop. Raises Cancelled, OutOfTime, WorkerError and DeviceError."""
@@ -133,7 +133,7 @@ class Search:
             return self.policy.step(view)
         except PolicyError as error:
             self.broken = f"policy {self.policy.name} ended ({error.kind}): {error.cause}"
-            self.mend = error.next_step if error.kind == "refused" else ""
+            self.next_step = error.next_step if error.kind == "refused" else ""
             self.emit(Warned(message=self.broken))
             raise Stop(StopReason.policy_broken) from error
         except Stop as stop:

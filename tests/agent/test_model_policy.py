@@ -242,7 +242,7 @@ def test_a_first_prompt_that_does_not_fit_is_made_shorter_or_refused(play, conte
     trajectory, _ = play(ScriptedClient([answer], context_tokens=context))
     if context == 600:
         assert trajectory.stop_reason is StopReason.policy_broken and not asked
-        assert "the model's context has room for 375" in trajectory.broken and "--context N" in trajectory.mend
+        assert "the model's context has room for 375" in trajectory.broken and "--context N" in trajectory.next_step
     else:
         assert trajectory.stop_reason is StopReason.finished
         assert asked[0].rstrip().endswith("An expert's advice is in reference/SKILL.md.") and len(asked[0]) < 4000

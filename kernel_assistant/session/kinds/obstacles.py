@@ -107,8 +107,8 @@ def _endings(trajectory: Trajectory, job: str) -> list[Obstacle]:
         for words in trajectory.unsupported
     ]
     if reason is StopReason.policy_broken:
-        step = trajectory.mend or "kernel-assistant models list; --policy generator needs no model"
-        outcome = REFUSED if trajectory.mend else "broken"
+        step = trajectory.next_step or "kernel-assistant models list; --policy generator needs no model"
+        outcome = REFUSED if trajectory.next_step else "broken"
         found.append(Obstacle(check="policy", outcome=outcome, message=trajectory.broken, next_step=step))
     if reason is StopReason.no_progress and trajectory.broken:
         step = "try another model (kernel-assistant models list); --policy generator needs none"
