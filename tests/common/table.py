@@ -13,6 +13,7 @@ PAGE = Path(__file__).resolve().parent.parent.parent / "docs" / "test_suite.md"
 BEGIN, END = "<!-- table of .ci/full -->\n", "<!-- end -->"
 #: The last line of pytest, and lines of Node's test runner.
 PYTEST = re.compile(r"^=*\s*((?:\d+ \w+(?:, )?)+) in [\d.]+s", re.MULTILINE)
+TOLD = re.compile(r"\d+ (?:passed|failed|skipped|errors?)")
 NODE = re.compile(r"^\S+ (pass|fail) (\d+)$", re.MULTILINE)
 
 
@@ -20,10 +21,10 @@ def row(folder: Path, kind: str) -> str:
     """One line of the table: the kind, its tests, minutes, outcome."""
     text = (folder / f"{kind}.log").read_text(errors="replace")
     seconds, code = map(int, (folder / f"{kind}.took").read_text().split())
-    counts = [match[1].strip(", ") for match in PYTEST.finditer(text)]
+    counts = [", ".join(TOLD.findall(match[1])) for match in PYTEST.finditer(text)]
     node = sum(int(match[2]) for match in NODE.finditer(text) if match[1] == "pass")
     tests = "; ".join([*counts, *([f"{node} passed in Node"] if node else [])])
-    return f"| `{kind}` | {tests} | {seconds // 60} min {seconds % 60} s | {'passed' if code == 0 else 'FAILED'} |\n"
+    return f"| `{kind}` | {tests} | {seconds // 60}:{seconds % 60:02} | {'passed' if code == 0 else 'FAILED'} |\n"
 
 
 def main(folder: Path, kinds: list[str]) -> None:
@@ -31,7 +32,7 @@ def main(folder: Path, kinds: list[str]) -> None:
     before, _, rest = text.partition(BEGIN)
     today = dt.datetime.now(tz=dt.UTC)
     head = f"{today:%d %B %Y}, {os.cpu_count()} cores ({_processor()}):\n\n"
-    table = head + "| kind | tests | time | outcome |\n|---|---|---|---|\n" + "".join(row(folder, one) for one in kinds)
+    table = head + "| kind | tests | min:s | outcome |\n|---|---|---|---|\n" + "".join(row(folder, one) for one in kinds)
     PAGE.write_text(before + BEGIN + table + END + rest.partition(END)[2], encoding="utf-8")
 
 
