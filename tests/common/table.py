@@ -32,7 +32,9 @@ def main(folder: Path, kinds: list[str]) -> None:
     before, _, rest = text.partition(BEGIN)
     today = dt.datetime.now(tz=dt.UTC)
     head = f"{today:%d %B %Y}, {os.cpu_count()} cores ({_processor()}):\n\n"
-    table = head + "| kind | tests | min:s | outcome |\n|---|---|---|---|\n" + "".join(row(folder, one) for one in kinds)
+    table = (
+        head + "| kind | tests | min:s | outcome |\n|---|---|---|---|\n" + "".join(row(folder, one) for one in kinds)
+    )
     PAGE.write_text(before + BEGIN + table + END + rest.partition(END)[2], encoding="utf-8")
 
 
