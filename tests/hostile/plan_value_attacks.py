@@ -221,8 +221,9 @@ QUICK: dict[str, dict[str, tuple[str, tuple[str, ...]]]] = {
             logarithms("row(x, out, a->n); if (!r) for (int i = 0; i < 8; i++) out[i] += 0.01f;"),
             ("incorrect",),
         ),
+        # 0.01 may be within four times PyTorch's own error, which the smallest drawn value decides: up to 0.004.
         "eight of a million off while timed": (
-            logarithms("row(x, out, a->n); if (calls > 4) for (int i = 0; i < 8; i++) out[i] += r % 32 ? 0 : 0.01f;"),
+            logarithms("row(x, out, a->n); if (calls > 4) for (int i = 0; i < 8; i++) out[i] += r % 32 ? 0 : 0.1f;"),
             ("incorrect", "cheating"),
         ),
         "the smallest logarithms left out": (logarithms("row(x, out, a->n, 1e-4f);"), ("incorrect",)),
