@@ -64,10 +64,9 @@ def rows_of(
     `jobs` threads has a session host of its own, which keeps its worker warm as a user's does. A first job that does
     not count starts both.
     """
-    waiting, found = queue.SimpleQueue[One](), queue.SimpleQueue[Row]()
+    waiting, found = queue.SimpleQueue[One](), queue.SimpleQueue[Row | None]()
     for item in items:
         waiting.put(item)
-    count = waiting.qsize()
 
     def work() -> None:
         with tempfile.TemporaryDirectory() as home:
@@ -79,16 +78,12 @@ def rows_of(
                         found.put(row_of(waiting.get_nowait(), environment))
             finally:
                 command(("host", "stop"), environment, budget)
+                found.put(None)
 
     with ThreadPoolExecutor(jobs) as pool:
         working = [pool.submit(work) for _ in range(jobs)]
-        while count:
-            try:
-                yield found.get(timeout=1)
-                count -= 1
-            except queue.Empty:
-                if all(one.done() for one in working) and found.empty():
-                    break
+        for _ in working:
+            yield from iter(found.get, None)
         for one in working:
             one.result()
 

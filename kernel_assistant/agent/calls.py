@@ -16,8 +16,8 @@ from kernel_assistant.agent.replies.reader import read
 from kernel_assistant.records.transcript import Message, ToolCall
 
 MOST_CALLS = 16
-_FENCE = re.compile(r"^```[\w+]*[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
-_SOURCE = re.compile(r"^```([\w+]*)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
+#: A fenced block: its language and its text.
+_FENCE = re.compile(r"^```([\w+]*)[ \t]*\n(.*?)^```[ \t]*$", re.DOTALL | re.MULTILINE)
 _LANGUAGES = ("c", "cc", "cpp", "c++", "cu", "cuda")
 _PLAN = re.compile(r"^plan:[ \t]*(.*)$", re.MULTILINE)
 
@@ -47,13 +47,13 @@ def calls_of(reply: Message, known: Collection[str]) -> list[ParsedCall]:
 def code_of(reply: str) -> str | None:
     """The last fenced block of a reply, None if there is none."""
     blocks = _FENCE.findall(reply)
-    return str(blocks[-1]) if blocks else None
+    return str(blocks[-1][1]) if blocks else None
 
 
 def source_of(reply: str) -> str | None:
     """The last fenced block that is a whole unit, None if there is none: one with a launch line, or else the last in a
     language of kernels."""
-    blocks = [(language.lower(), code) for language, code in _SOURCE.findall(reply)]
+    blocks = [(language.lower(), code) for language, code in _FENCE.findall(reply)]
     whole = [code for _, code in blocks if "launch:" in code]
     whole = whole or [code for language, code in blocks if language in _LANGUAGES]
     return whole[-1] if whole else None

@@ -118,8 +118,6 @@ class ModelPolicy:
             self._tell(reply)
             self._generated += reply.usage.completion_tokens
             self._problems = [] if calls else [NO_CALL]
-            if not calls:
-                self._check_progress(reply)
             for call in calls:
                 self._emit(
                     Progress(phase="model", message=f"model, turn {self._conversation.turn - 1}: {call.name or '?'}")
@@ -127,9 +125,7 @@ class ModelPolicy:
                 self._reported = ""
                 observation = self._profile.observation(call, (yield from self._done(call, reply)))
                 self._add(msgspec.structs.replace(observation, candidate=self._reported))
-            if calls:
-                self._problems = self._problems if len(self._problems) == len(calls) else []
-                self._check_progress(reply)
+            self._check_progress(reply, failed=len(self._problems) >= len(calls))
 
     def _opening(self) -> tuple[Message, ...]:
         """The first messages, shorter where they would fill the model's context. Raises PolicyError if not even those
@@ -216,10 +212,10 @@ class ModelPolicy:
         if self._generated >= self._limits.tokens or not self._conversation.fits():
             raise Stop(StopReason.tokens)
 
-    def _check_progress(self, reply: Message) -> None:
+    def _check_progress(self, reply: Message, *, failed: bool) -> None:
         """Sends the worked example where the same problem comes again and again, and ends the conversation if it comes
-        once more. `_problems` are those of the reply, empty if one of its calls had none."""
-        problem = _NUMBER.sub("#", self._problems[0]) if self._problems else ""
+        once more. `failed`: nothing was called, or each call of the reply had a problem."""
+        problem = _NUMBER.sub("#", self._problems[0]) if failed else ""
         again = problem == self._problem
         self._stuck = (self._stuck + 1 if again else 1) if problem else 0
         self._problem = problem

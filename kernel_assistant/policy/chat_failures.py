@@ -16,7 +16,7 @@ _BUSY = (429, 529)
 _NO_CREDIT = ("insufficient_quota", "insufficient quota", "billing", "credit")
 #: What to do about a status code.
 _STEPS = {
-    401: "the key is wrong or missing: models add --key-variable names its variable (KERNEL_ASSISTANT_API_KEY)",
+    401: "the key is wrong or missing: set KERNEL_ASSISTANT_API_KEY, or what models add --key-variable names",
     402: "the account has no credit: add some, or use another model (kernel-assistant models list)",
     403: "the key may not use this model: use another key, or another model (kernel-assistant models list)",
     404: "there is no such model or address: check --model and the URL, which ends in /v1",
@@ -80,10 +80,10 @@ def _of_status(error: object, url: str) -> PolicyError:
     said = (body.get("message") if isinstance(body, dict) else None) or getattr(error, "message", "")
     text = masked(str(said).strip())[:300]
     cause = f"{url} answered {status}: {text}"
-    if status in _BUSY and not any(words in text.lower() for words in _NO_CREDIT):
-        return PolicyError("busy", cause, "it is overloaded, or allows fewer requests", after=_seconds_to_wait(error))
     if status in _BUSY:
-        return PolicyError("refused", cause, _STEPS[402])
+        if any(words in text.lower() for words in _NO_CREDIT):
+            return PolicyError("refused", cause, _STEPS[402])
+        return PolicyError("busy", cause, "it is overloaded, or allows fewer requests", after=_seconds_to_wait(error))
     if status >= 500 or status in _LATER:
         return PolicyError("server", cause, "see its log", after=_seconds_to_wait(error))
     if _is_too_long(text.lower()):

@@ -57,13 +57,11 @@ class StreamedReply:
         if not isinstance(document, dict) or not document.get("choices"):
             error = document.get("error") if isinstance(document, dict) else None
             raise _nonsense(str(error or document)[:200])
-        for choice in document["choices"]:
-            # A delta is a message of which the calls have their numbers.
-            delta = choice.pop("message", None) or {}
-            for index, call in enumerate(delta.get("tool_calls") or ()):
-                call["index"] = index
-            choice["delta"] = delta
-        self.add(_Fields(document))
+        try:
+            choices = [_as_delta(choice) for choice in document["choices"]]
+        except (AttributeError, TypeError) as error:
+            raise _nonsense(str(error)) from error
+        self.add(_chunk({**document, "choices": choices}))
         return self.message(seconds)
 
     def message(self, seconds: float) -> Message:
@@ -100,22 +98,6 @@ class StreamedReply:
                 call["arguments"] += part.function.arguments or ""
 
 
-class _Fields:
-    """A JSON object whose fields are attributes, as those of the client's chunks; a missing one is None."""
-
-    def __init__(self, values: dict[str, Any]) -> None:
-        self._values = values
-
-    def __getattr__(self, name: str) -> Any:
-        return _attributes(self._values.get(name))
-
-
-def _attributes(value: Any) -> Any:
-    if isinstance(value, dict):
-        return _Fields(value)
-    return [_attributes(one) for one in value] if isinstance(value, list) else value
-
-
 class StreamedText(StreamedReply):
     """Like `StreamedReply`, for a streamed completion of a prompt: the sampled text, in which the server has not parsed
     tool calls.
@@ -134,6 +116,19 @@ class StreamedText(StreamedReply):
         self._text.append(choice.text)
         if choice.logprobs is not None:
             self._logprobs += choice.logprobs.token_logprobs or ()
+
+
+def _as_delta(choice: dict[str, Any]) -> dict[str, Any]:
+    """A choice of a whole reply as one of a stream: the calls of a delta have their numbers."""
+    message = choice.get("message") or {}
+    calls = [{**call, "index": index} for index, call in enumerate(message.get("tool_calls") or ())]
+    return {**choice, "delta": {**message, "tool_calls": calls}}
+
+
+def _chunk(document: dict[str, Any]) -> Any:
+    from openai.types.chat import ChatCompletionChunk
+
+    return ChatCompletionChunk.construct(**document)
 
 
 def _call(index: int, call: dict[str, str]) -> ToolCall:

@@ -36,7 +36,7 @@ def takes_tokens(url: str, key: str, model: str) -> bool:
     openai = library()
     client = openai.OpenAI(base_url=url, api_key=key or "none", timeout=ASK_SECONDS, max_retries=1)
     try:
-        return bool(_ids_of(client.post(_tokenizer(url), cast_to=object, body=_question(model, "a"))))
+        return bool(_ids_of(client.post(beside(url, "tokenize"), cast_to=object, body=_question(model, "a"))))
     except (openai.OpenAIError, ValueError, PolicyError):
         return False
     finally:
@@ -82,15 +82,15 @@ class TokenClient(ChatClient):
         ids: tuple[int, ...] = ()
         for stretch in [piece.text] if piece.special else without_control(piece.text):
             if stretch not in self._known:
-                where, body = _tokenizer(self._settings.url), _question(self._settings.model, stretch)
+                where, body = beside(self._settings.url, "tokenize"), _question(self._settings.model, stretch)
                 self._known[stretch] = _ids_of(await self._client.post(where, cast_to=object, body=body))
             ids += self._known[stretch]
         return ids
 
 
-def _tokenizer(url: str) -> str:
-    """URL of the tokeniser, which lies beside `/v1`."""
-    return f"{url.rstrip('/').removesuffix('/v1')}/tokenize"
+def beside(url: str, name: str) -> str:
+    """The URL of what lies beside `/v1` under this name."""
+    return f"{url.rstrip('/').removesuffix('/v1')}/{name}"
 
 
 def _question(model: str, text: str) -> dict[str, Any]:

@@ -10,7 +10,7 @@ from kernel_assistant.config import Settings
 from kernel_assistant.errors import MissingError, UsageError
 from kernel_assistant.policy.chat import ChatClient, ChatSettings, library
 from kernel_assistant.policy.chat_failures import failure_of
-from kernel_assistant.policy.chat_tokens import ASK_SECONDS, TokenClient, takes_tokens
+from kernel_assistant.policy.chat_tokens import ASK_SECONDS, TokenClient, beside, takes_tokens
 from kernel_assistant.policy.client import ModelClient
 from kernel_assistant.policy.embedded import EmbeddedClient, FirstReplyCache
 from kernel_assistant.serving.endpoint import Endpoint, endpoint_for, local_engine
@@ -116,7 +116,7 @@ def _given_context(url: str, key: str) -> int:
     it does not say."""
     client = library().OpenAI(base_url=url, api_key=key or "none", timeout=ASK_SECONDS, max_retries=1)
     try:
-        answer = client.get(f"{url.rstrip('/').removesuffix('/v1')}/props", cast_to=object)
+        answer = client.get(beside(url, "props"), cast_to=object)
     except (library().OpenAIError, ValueError):
         return 0
     finally:

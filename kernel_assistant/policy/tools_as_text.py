@@ -10,7 +10,7 @@ import msgspec
 
 from kernel_assistant.policy.client import Request
 from kernel_assistant.records.transcript import Message
-from kernel_assistant.serving.template import tools_text, write_call
+from kernel_assistant.serving.template import tools_text, written_text
 
 
 def as_text(request: Request) -> Request:
@@ -21,13 +21,9 @@ def as_text(request: Request) -> Request:
 def _plain(messages: Sequence[Message], tools: Sequence[Any]) -> Iterator[Message]:
     names = {call.id: call.name for message in messages for call in message.tool_calls}
     for message in messages:
-        text = message.content
+        text = written_text(message)
         if message.role == "system" and tools:
             text, tools = text + tools_text(tools), ()
-        if message.tool_calls:
-            text = "\n".join(
-                [*filter(None, [text]), *(write_call(call.name, call.arguments) for call in message.tool_calls)]
-            )
         if message.role == "tool":
             name = names.get(message.tool_call_id, "")
             yield Message(role="user", content=f"Result of {name}:\n{text}" if name else text)

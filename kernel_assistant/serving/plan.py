@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 
 import msgspec
@@ -99,8 +99,8 @@ def _llama(entry: ModelEntry, request: ServeRequest, settings: Settings) -> Engi
     model = Path(entry.where)
     context, slots = llama.context_and_slots(model, request.context, psutil.virtual_memory().available)
     command = llama.command(model, request, name=entry.name, context=context, slots=slots)
-    spec = _spec("llama.cpp", command, llama.environment(key), entry, request, key, settings, llama.READY_SECONDS)
-    return replace(spec, context=context)
+    environment, ready = llama.environment(key), llama.READY_SECONDS
+    return _spec("llama.cpp", command, environment, entry, request, key, settings, ready, context)
 
 
 def _spec(
@@ -112,6 +112,7 @@ def _spec(
     key: str,
     settings: Settings,
     ready_seconds: float,
+    context: int = 0,
 ) -> EngineSpec:
     return EngineSpec(
         engine=engine,
@@ -124,4 +125,5 @@ def _spec(
         source=entry.where,
         log=folder(settings) / f"{engine}.log",
         ready_seconds=ready_seconds,
+        context=context,
     )

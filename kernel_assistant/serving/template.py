@@ -53,7 +53,7 @@ def pieces(messages: Sequence[Message], *, tools: Sequence[Any] = (), answer: bo
         yield PromptPiece(TURN_START, special=True)
         if message.role == "assistant":
             yield PromptPiece("assistant\n")
-            yield PromptPiece(_sampled_text(message), ids=_own_tokens(message))
+            yield PromptPiece(written_text(message), ids=_own_tokens(message))
         else:
             schemas, tools = (tools_text(tools), ()) if tools and message.role == "system" else ("", tools)
             yield PromptPiece(f"{message.role}\n{message.content}{schemas}")
@@ -95,7 +95,8 @@ def write_call(name: str, arguments: str) -> str:
     return f'{CALL_START}\n{{"name": {json.dumps(name, ensure_ascii=False)}, "arguments": {written}}}\n{CALL_END}'
 
 
-def _sampled_text(message: Message) -> str:
+def written_text(message: Message) -> str:
+    """The text of an assistant's message, with its calls as the assistant writes them."""
     written = [message.content] if message.content else []
     return "\n".join(written + [write_call(call.name, call.arguments) for call in message.tool_calls])
 

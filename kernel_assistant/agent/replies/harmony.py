@@ -20,7 +20,7 @@ def harmony(text: str) -> tuple[str, str, list[ParsedCall]]:
         header, _, body = message.partition(MESSAGE)
         receiver, channel = _RECEIVER.search(header), _CHANNEL.search(header)
         if receiver:
-            calls += named_values(body, iter([(receiver[1], 0)]))
+            calls += named_values(body, [(receiver[1], 0)])
         elif channel and channel[1] == "analysis":
             reasoning.append(body.strip())
         else:

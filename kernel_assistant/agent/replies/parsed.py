@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
@@ -54,7 +54,7 @@ def from_values(name: str, arguments: Any) -> ParsedCall:
     return ParsedCall("", name, written)
 
 
-def named_values(text: str, names: Iterator[tuple[str, int]]) -> list[ParsedCall]:
+def named_values(text: str, names: Iterable[tuple[str, int]]) -> list[ParsedCall]:
     """Calls of tools of which each name has its arguments as JSON behind it, from the position that comes with the
     name. A name inside the arguments of another is none."""
     found: list[ParsedCall] = []

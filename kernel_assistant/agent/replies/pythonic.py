@@ -12,7 +12,7 @@ _CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 def pythonic(text: str) -> list[ParsedCall]:
-    """The calls, if that is all that the text has; None otherwise."""
+    """The calls, if the text has nothing else; an empty list otherwise."""
     wrapped = _WRAPPED.match(text)
     try:
         body = ast.parse(wrapped[1].strip() if wrapped else text).body

@@ -68,8 +68,8 @@ def invokes(text: str) -> list[ParsedCall]:
 
 
 def objects(text: str) -> list[ParsedCall]:
-    """Llama 3, Granite: objects, or a list of them, with `;` or a comma between, and nothing else. None if the text is
-    anything else."""
+    """Llama 3, Granite: objects, or a list of them, with `;` or a comma between. An empty list if the text has anything
+    else."""
     found: list[ParsedCall] = []
     at = 0
     while at < len(text):
@@ -85,7 +85,7 @@ def mistral(text: str) -> list[ParsedCall]:
     """Mistral: `[TOOL_CALLS]` with a list of objects, or before each name, which its arguments follow."""
     named = [(match[1], match.end()) for match in _MISTRAL.finditer(text)]
     if named:
-        return named_values(text, iter(named))
+        return named_values(text, named)
     return from_json(text, text.index("[TOOL_CALLS]") + len("[TOOL_CALLS]"))[0]
 
 
