@@ -144,7 +144,7 @@ class Bench:
         plain, other = self._subject(0, 0), self._subject(1, extra)
         plain.name = "twin"
         with self.lock.exclusive() if self.target == "cpu" else nullcontext():
-            return self.profiler.compare(other, plain, [], lambda first, count: None)
+            return self.profiler.compare(other, plain, [], lambda *_: None)
 
     def different(self, comparisons: int) -> int:
         """How often the kernel is called different from itself."""

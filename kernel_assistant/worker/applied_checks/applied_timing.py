@@ -18,10 +18,11 @@ import torch
 from ..applied.strided import copied, copy_as_it_lies, span
 from ..device_lock import DeviceLock
 from ..measuring.compiled import NotCompiledError, compiled_call
-from ..measuring.profiling import BLOCK_SECONDS, LEAST_FOOTPRINT, MOST_SECONDS, ROUNDS
+from ..measuring.passes import beside
+from ..measuring.profiling import LEAST_FOOTPRINT, MOST_SECONDS, ROUNDS
 from ..measuring.repeated_measurement import LEAST_EFFECT, until_clear
 from ..measuring.statistics import median
-from ..measuring.timing import LEAST_ROUNDS, SPIN_SECONDS, Series, TorchSubject, alternate
+from ..measuring.timing import LEAST_ROUNDS, Series, TorchSubject
 from ..opening.open_task import OpenTask, open_task
 from ..user_module.containers import known_to_pytree
 from ..user_module.inputs import Args, Kwargs
@@ -127,16 +128,8 @@ def _row(
     before, after = TorchSubject("original", original, calls, target), TorchSubject("applied", applied, calls, target)
 
     def measure() -> Series:
-        return alternate(
-            after,
-            before,
-            [],
-            sets=len(calls),
-            rounds=rounds,
-            most_seconds=MOST_SECONDS,
-            block_seconds=BLOCK_SECONDS[target],
-            gap_seconds=SPIN_SECONDS if target == "cpu" else 0.0,
-            lock=DeviceLock(),
+        return beside(
+            target, after, [before], sets=len(calls), rounds=rounds, most_seconds=MOST_SECONDS, lock=DeviceLock()
         )
 
     series, (speedup, low, high) = until_clear(measure, "original", "applied", until)

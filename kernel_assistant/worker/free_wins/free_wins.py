@@ -13,9 +13,10 @@ import torch
 from torch._dynamo.utils import counters
 
 from ..measuring.load import OtherLoad
-from ..measuring.profiling import BLOCK_SECONDS, Profiler
+from ..measuring.passes import beside, expected_seconds
+from ..measuring.profiling import Profiler
 from ..measuring.statistics import judged_interval, median
-from ..measuring.timing import LEAST_ROUNDS, SPIN_SECONDS, TimedSubject, TorchSubject, alternate
+from ..measuring.timing import TimedSubject, TorchSubject
 from ..opening.open_steps import tensors_of
 from ..opening.open_task import OpenTask
 from ..process.worker_errors import first_line, is_out_of_memory
@@ -126,19 +127,17 @@ class FreeWins:
         mine = ScopedSubject(TorchSubject("change", call, calls, target), lambda: scopes(chosen)) if chosen else plain
         others: list[TimedSubject] = [plain, eager] if chosen else [eager]
         left = deadline - time.monotonic()
-        if left < _expected_seconds([mine, *others], BLOCK_SECONDS[target]):
+        if left < expected_seconds(target, [mine, *others]):
             row["note"] = _joined(row["note"], NO_TIME)
             return
         load = OtherLoad([os.getpid()])
-        series = alternate(
+        series = beside(
+            target,
             mine,
-            others[0],
-            others[1:],
+            others,
             sets=len(calls),
             rounds=ROUNDS,
             most_seconds=min(MOST_SECONDS, left),
-            block_seconds=BLOCK_SECONDS[target],
-            gap_seconds=SPIN_SECONDS if target == "cpu" else 0.0,
             lock=self._profiler.lock,
         )
         row["note"] = _joined(row["note"], load.warning() if target == "cpu" else "")
@@ -202,12 +201,3 @@ def _alike(outputs: list[torch.Tensor], references: list[torch.Tensor]) -> list[
         if (got.dtype, got.shape) != (reference.dtype, reference.shape):
             raise ValueError(f"an output is {got.dtype} {list(got.shape)}, not {reference.dtype}")
     return outputs
-
-
-def _expected_seconds(subjects: list[TimedSubject], block_seconds: float) -> float:
-    """Seconds that a measurement with the fewest rounds takes: a block has at least two calls; the first two subjects
-    run one and a half blocks each.
-    """
-    calls = [subject.run(0, 2) / 2 for subject in subjects]
-    blocks = [max(block_seconds, 2 * seconds) for seconds in calls]
-    return LEAST_ROUNDS * (sum(blocks) + sum(blocks[:2]) / 2) + 10 * sum(calls)

@@ -41,13 +41,14 @@ from .compiled import NotCompiledError, compiled_call
 from .kernel_share import share_of_kernels
 from .load import OtherLoad
 from .nominal import NominalSubject
+from .passes import BLOCK_SECONDS as PASS_SECONDS
+from .passes import Block, Passes, interleave
 from .repeated_measurement import interval_at
 from .roofline import Roofline, floor_seconds, impossible
-from .statistics import median, relative_spread
+from .statistics import bootstrapped, faster_half, median, relative_spread
 from .suspicion import MOST_AGAIN, odd_clocks, odd_growth, until_plausible
 from .timing import (
     MOST_LATE,
-    SPIN_SECONDS,
     PlanSubject,
     Series,
     TimedSubject,
@@ -68,27 +69,33 @@ SHARE_OF_MEMORY = {"cpu": 0.05, "cuda": 0.25}
 VALUES_INSIDE = 4
 LEAST_FOOTPRINT = 128 << 20
 BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.004}
-#: Divisor of the block length for each repeat of an implausible series: on a busy CPU a block longer than a time slice
-#: of the kernel's scheduler (about 3 ms) always contains other work, a shorter one not always.
-SHORTER = {"cpu": 2, "cuda": 1}
+#: Divisor of the block length on a CPU for each repeat of an implausible series: a block of several time slices of the
+#: kernel's scheduler always contains other work on a busy machine, a shorter one not always.
+SHORTER = 2
 #: Many short rounds: on a shared machine one block in ten is disturbed, which affects its round only.
 ROUNDS = {"cpu": 28, "cuda": 18}
-QUICK_ROUNDS = {"cpu": 5, "cuda": 3}
+QUICK_ROUNDS = 3
 QUICK_BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.002}
+#: Passes of the quick tier on a CPU. After the fewest of them a candidate that takes `FAR_BEHIND` times as long as the
+#: task's best one is let go. A baseline that takes longer than `MOST_BESIDE_SECONDS` is not timed beside it.
+QUICK_PASSES, FEWEST_PASSES, FAR_BEHIND, MOST_BESIDE_SECONDS = 10, 4, 1.3, 0.05
+#: Bytes that are written between new values and a pass on a CPU, so that none is in the nearest caches. All of the last
+#: one would take 40 ms, and make the first block behind it 10% slower (docs/experiments.md, 125).
+NEAR_BYTES = 16 << 20
 #: CUDA graphs of a candidate in the quick tier, each over other sets, and replays of each.
 GRAPHS, REPLAYS = 2, 2
 #: Seconds that the host needs at most to launch a kernel, and to have a library launch its own. A call that takes ten
 #: times as long is not bound by the host, and its time in a graph would say no more.
 KERNEL_SECONDS, LIBRARY_SECONDS, HOST_TIMES = 5e-6, 12e-6, 10
 #: Blocks of a baseline that is timed alone.
-BASELINE_BLOCKS = 10
+BASELINE_BLOCKS, QUICK_BASELINE_BLOCKS = 10, {"cpu": 5, "cuda": 3}
 #: Seconds after which a series ends early, with the twelve rounds that the interval of a first measurement needs.
 MOST_SECONDS = 10.0
 #: Name of the declared inputs after their values have been changed and moved.
 VARIED = "declared inputs with changed values"
 #: Seconds for making other inputs of the task, for the integers of one block; in the full tier at most this share of
 #: the time that it has.
-SAMPLE_SECONDS, SAMPLE_SHARE = 0.1, 0.01
+SAMPLE_SECONDS, SAMPLE_SHARE = {"cpu": 0.02, "cuda": 0.1}, 0.01
 WINDOW = 1 << 20
 #: Largest share of differing values, and their largest number in an output of enough values, that may be at a tie or a
 #: jump, where two correct roundings differ. A candidate gains nothing by computing these wrongly.
@@ -134,9 +141,10 @@ class Profiler:
         self.task, self.ceilings, self.target, self._nominal = task, ceilings, target, nominal
         self.lock, self._by_launch = lock or DeviceLock(), by_launch
         self._block_seconds = (QUICK_BLOCK_SECONDS if quick_only else BLOCK_SECONDS)[target]
-        self._blocks = QUICK_ROUNDS[target] if quick_only else BASELINE_BLOCKS
+        self._blocks = QUICK_BASELINE_BLOCKS[target] if quick_only else BASELINE_BLOCKS
         self._baseline: dict[str, float] = {}
-        self._sample_seconds = SAMPLE_SECONDS
+        self._best = math.inf
+        self._sample_seconds = SAMPLE_SECONDS[target]
         self._earlier: Series | None = None
         self._marks: Marks | None = None
         self._unfinished = False
@@ -157,7 +165,8 @@ class Profiler:
         self._policy = "strict while timed" if numerics == "strict" else numerics
         self._usual = [_rms(want) for want in base.want]
         self._own_errors = [_own_error(*pair) for pair in zip(base.reference, base.want, strict=True)]
-        self._evictor = torch.zeros(2 * ceilings.cache_bytes, dtype=torch.uint8, device=task.device)
+        most = NEAR_BYTES if target == "cpu" else 2 * ceilings.cache_bytes
+        self._evictor = torch.zeros(min(2 * ceilings.cache_bytes, most), dtype=torch.uint8, device=task.device)
         self._integers_vary = self._vary_integers(base.tensors)
         self.sets = self._make_sets(base)
 
@@ -359,14 +368,37 @@ class Profiler:
     @pinned()
     def _quick(self, subject: PlanSubject, after: Callable[[], None], plan: dict[str, Any]) -> dict[str, Any]:
         self.baseline("eager")
-        self._sample_seconds = SAMPLE_SECONDS
+        self._sample_seconds = SAMPLE_SECONDS[self.target]
+        self.sets.poison(0xFF)
+        if self.target == "cpu":
+            seconds, noise, samples = self._quick_passes(subject, after)
+            return self._quick_figures(seconds, [], noise, samples)
+        times, length = self._quick_blocks(subject, after)
+        seconds = median(times)
+        bound_by_host = seconds < HOST_TIMES * _host_seconds(plan)
+        graphs = self._graphs(subject, length, after) if bound_by_host and not self._nominal else []
+        return self._quick_figures(seconds, graphs, relative_spread(graphs or times), len(times))
+
+    def _quick_figures(self, seconds: float, graphs: list[float], noise: float, samples: int) -> dict[str, Any]:
+        return {
+            "candidate_ms": seconds * 1e3,
+            "graph_ms": median(graphs) * 1e3 if graphs else None,
+            "eager_ms": self._baseline["eager"] * 1e3,
+            "compile_ms": self._baseline["compile"] * 1e3 if "compile" in self._baseline else None,
+            "speedup_vs_eager": self._baseline["eager"] / seconds,
+            "speedup_vs_compile": self._baseline["compile"] / seconds if "compile" in self._baseline else None,
+            "noise": noise,
+            "samples": samples,
+        }
+
+    def _quick_blocks(self, subject: PlanSubject, after: Callable[[], None]) -> tuple[list[float], int]:
+        """Seconds a call of some blocks, and the length of the last one."""
         timed, block_seconds = self._on_clock(subject), QUICK_BLOCK_SECONDS[self.target]
         with self.lock.exclusive():
             subject.wake()
             length = block_length(timed, self.sets.count, block_seconds)
-        self.sets.poison(0xFF)
         times = []
-        for index in range(QUICK_ROUNDS[self.target]):
+        for index in range(QUICK_ROUNDS):
             first = (index * length) % self.sets.count
             # The candidate sees these sets before their values change: if it remembers results by address, or computes
             # ahead outside of the timed region, its outputs are wrong then.
@@ -376,20 +408,36 @@ class Profiler:
             times.append(spent / length)
             if spent < block_seconds / 2:
                 length = longer(spent, length, self.sets.count, block_seconds)
-        seconds = median(times)
-        bound_by_host = seconds < HOST_TIMES * _host_seconds(plan)
-        measured = self.target == "cuda" and bound_by_host and not self._nominal
-        graphs = self._graphs(subject, length, after) if measured else []
-        return {
-            "candidate_ms": seconds * 1e3,
-            "graph_ms": median(graphs) * 1e3 if graphs else None,
-            "eager_ms": self._baseline["eager"] * 1e3,
-            "compile_ms": self._baseline["compile"] * 1e3 if "compile" in self._baseline else None,
-            "speedup_vs_eager": self._baseline["eager"] / seconds,
-            "speedup_vs_compile": self._baseline["compile"] / seconds if "compile" in self._baseline else None,
-            "noise": relative_spread(graphs or times),
-            "samples": len(times),
-        }
+        return times, length
+
+    def _quick_passes(self, subject: PlanSubject, after: Callable[[], None]) -> tuple[float, float, int]:
+        """Seconds a call, its noise and the number of passes: the ratio to eager, which runs beside it, times eager's
+        time when the task was opened. So candidates that are timed minutes apart are compared by what the machine did
+        meanwhile, too. A baseline that takes long is not repeated."""
+        eager = self._subject("eager")
+        subjects: list[TimedSubject] = [subject, eager] if self._baseline["eager"] <= MOST_BESIDE_SECONDS else [subject]
+        with self.lock.exclusive():
+            subject.wake()
+            renew = partial(self._prepare_pass, subject)
+            passes = Passes([self._on_clock(one) for one in subjects], self.sets.count, prepare=renew)
+            # The candidate sees the first sets before their values change: if it remembers results by address, its
+            # outputs are wrong then.
+            subject.run(0, passes.lengths[subject.name])
+        unit = self._baseline["eager"] if len(subjects) == 2 else 1.0
+        found: list[dict[str, float]] = []
+        while len(found) < QUICK_PASSES:
+            if len(found) >= FEWEST_PASSES and unit * _ratio(found) > FAR_BEHIND * self._best:
+                break
+            with self.lock.exclusive():
+                per_call, mine = passes.one()
+            found.append(per_call)
+            after()
+            self._require_written()
+            self._check(subject, {(mine.first + random.SystemRandom().randrange(mine.calls)) % self.sets.count})
+        eager.release()
+        seconds = unit * _ratio(found)
+        self._best = min(self._best, seconds)
+        return seconds, bootstrapped(found, _ratio), len(found)
 
     def _timed(
         self,
@@ -436,12 +484,14 @@ class Profiler:
         self.baseline("eager")
         if full.compiled:
             self.baseline("compile")
-        self._sample_seconds = min(SAMPLE_SECONDS, SAMPLE_SHARE * full.most_seconds)
+        self._sample_seconds = min(SAMPLE_SECONDS[self.target], SAMPLE_SHARE * full.most_seconds)
         known = ["compile", "eager"] if full.compiled and not self.uncompiled else ["eager"]
         baselines = [self._subject(which) for which in known]
 
-        def check(first: int, count: int) -> None:
+        def check(first: int, count: int, compared: bool) -> None:
             after()
+            if not compared:
+                return
             last = (first + count - 1) % self.sets.count
             other = (first + random.SystemRandom().randrange(count)) % self.sets.count
             self._check(subject, {last, other})
@@ -490,17 +540,35 @@ class Profiler:
         subject: PlanSubject,
         baseline: TimedSubject,
         others: list[TimedSubject],
-        check: Callable[[int, int], None],
+        check: Callable[[int, int, bool], None],
         *,
         repeat: int = 0,
         most_seconds: float = MOST_SECONDS,
     ) -> Series:
-        """The rounds of the full protocol; `check(first, count)` checks the outputs of the block that was just timed.
+        """The rounds of the full protocol; `check(first, count, compared)` checks the block that was just timed,
+        and compares its values if the flag says so.
 
         A `repeat` of an implausible series has shorter blocks. After `most_seconds` the least number of rounds is
         enough.
         """
+        clocked, clocks = self._on_clock(subject), [self._on_clock(other) for other in (baseline, *others)]
 
+        def check_pass(mine: Block, compared: bool) -> None:
+            self._require_written()
+            check(mine.first, mine.calls, compared)
+
+        if self.target == "cpu":
+            return interleave(
+                clocked,
+                clocks,
+                sets=self.sets.count,
+                rounds=ROUNDS["cpu"],
+                most_seconds=min(most_seconds, MOST_SECONDS),
+                block_seconds=PASS_SECONDS / SHORTER**repeat,
+                lock=self.lock,
+                prepare=partial(self._prepare_pass, subject),
+                checked=check_pass,
+            )
         unseen = False
 
         def renew_all(first: int) -> None:
@@ -520,17 +588,15 @@ class Profiler:
 
         def checked(first: int, count: int) -> None:
             self._require_written()
-            check(first, count)
+            check(first, count, True)
 
         return alternate(
-            self._on_clock(subject),
-            self._on_clock(baseline),
-            [self._on_clock(other) for other in others],
+            clocked,
+            clocks[0],
+            clocks[1:],
             sets=self.sets.count,
             rounds=ROUNDS[self.target],
             most_seconds=min(most_seconds, MOST_SECONDS),
-            block_seconds=BLOCK_SECONDS[self.target] / SHORTER[self.target] ** repeat,
-            gap_seconds=SPIN_SECONDS if self.target == "cpu" else 0.0,
             lock=self.lock,
             before_round=renew_all,
             before_candidate=prepare,
@@ -554,6 +620,12 @@ class Profiler:
         if indices:
             self.sets.change(indices, self._generator, self._free, self._others(len(indices)))
             self._evictor.add_(1)
+
+    def _prepare_pass(self, subject: PlanSubject, whole: Block, mine: Block) -> None:
+        """New values for all blocks of a pass, behind the candidate's last moment of work, and marks in its outputs."""
+        subject.rest()
+        self._renew(self._around(*whole))
+        self._renew_and_mark(self._around(*mine), renew=False)
 
     def _renew_and_mark(self, block: list[int], renew: bool = True) -> None:
         """Prepare the sets of a block for the candidate: new values, unless it cannot know them, and new marks."""
@@ -655,6 +727,12 @@ def few_places(failures: int, size: int) -> bool:
     """Whether so few of `size` values differ that different rounding may explain them. False for outputs of few
     values."""
     return failures <= max(FEW_SHARE * size, min(FEW_PLACES, size // ENOUGH))
+
+
+def _ratio(found: list[dict[str, float]]) -> float:
+    """The candidate's time over eager's, each by the faster half of its passes; its time, where it ran alone."""
+    mine, plain = (faster_half([one[name] for one in found if name in one] or [1.0]) for name in ("candidate", "eager"))
+    return mine / plain
 
 
 def _host_seconds(plan: dict[str, Any]) -> float:

@@ -1,4 +1,4 @@
-"""Timing by the judge's own clock: alternating blocks over sets that are not in the cache.
+"""Timing by the judge's own clock: alternating blocks over sets that are not in the cache (on a CPU: passes.py).
 
 A block runs `count` calls, each on its own set, and ends with a device-wide wait. Blocks of the candidate and of a
 baseline alternate (A B B A); the second block of each is half as long, and a time that does not grow with the number of
@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import random
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -24,6 +24,7 @@ from ..running.runner_client import RunnerClient
 #: OpenMP threads spin for up to 1.2 ms after a parallel region (GOMP_SPINCOUNT=10000; up to 9 ms by libgomp's default):
 #: a block of the other process waits.
 SPIN_SECONDS = 0.0015
+BLOCK_SECONDS = 0.004
 #: With fewer rounds the first of three measurements (99.95%) has no interval.
 LEAST_ROUNDS = 12
 #: Longest random pause before each block: other work that uses the machine periodically could otherwise synchronise
@@ -225,13 +226,12 @@ class Series:
 def alternate(
     candidate: TimedSubject,
     baseline: TimedSubject,
-    others: list[TimedSubject],
+    others: Sequence[TimedSubject],
     *,
     sets: int,
     rounds: int,
     most_seconds: float,
-    block_seconds: float,
-    gap_seconds: float,
+    block_seconds: float = BLOCK_SECONDS,
     lock: DeviceLock,
     before_round: Callable[[int], None] = lambda first: None,
     before_candidate: Callable[[int, int], None] = lambda first, count: None,
@@ -251,7 +251,7 @@ def alternate(
         lengths = {
             subject.name: block_length(subject, sets, block_seconds) for subject in (candidate, baseline, *others)
         }
-    ring = _Ring(sets, gap_seconds)
+    ring = Ring(sets)
     series = Series()
     began = time.monotonic() - lock.waited
     for index in range(rounds):
@@ -278,11 +278,11 @@ def alternate(
 
 
 @dataclass
-class _Ring:
+class Ring:
     """The ring of sets. The blocks of all subjects use the sets in turn."""
 
     sets: int
-    gap_seconds: float
+    gap_seconds: float = 0.0
     cursor: int = 0
 
     def block(self, subject: TimedSubject, count: int, renew: Callable[[], None] = lambda: None) -> tuple[float, int]:

@@ -1,0 +1,173 @@
+"""Timing on a CPU: short blocks of all sides in passes of random order, the faster half of a round's passes.
+
+Other work disturbs single blocks, on either side, and a machine's speed drifts within a tenth of a second: on two
+shared cores a ratio of sums over 20 ms spreads by 6%, that of the means of the faster halves of five blocks of 2 ms by
+2% (docs/experiments.md, 125). Leaving out the slower half is fair because every pass has values that are new to the
+candidate: what it computes for another pass is of no use there.
+"""
+
+from __future__ import annotations
+
+import random
+import time
+from collections.abc import Callable, Sequence
+from functools import partial
+from typing import NamedTuple
+
+from ..device_lock import DeviceLock
+from ..process.pinning import pinned
+from . import timing
+from .statistics import faster_half
+from .timing import LEAST_ROUNDS, SPIN_SECONDS, Ring, Round, Series, TimedSubject, alternate, block_length
+
+BLOCK_SECONDS = 0.002
+#: Passes of a round: as many as fit into `ROUND_SECONDS`, so that what takes long is not repeated too often.
+MOST_PASSES, ROUND_SECONDS = 6, 0.15
+#: Blocks of a round whose outputs are compared, in the mean.
+COMPARED = 2.0
+
+
+class Block(NamedTuple):
+    """`calls` sets from `first` on, around the ring."""
+
+    first: int
+    calls: int
+
+
+#: Gives new values to the sets of a pass, and marks the second block, which is the candidate's.
+Prepare = Callable[[Block, Block], None]
+#: Checks the candidate's block that was just timed; the flag says whether its values are compared.
+Checked = Callable[[Block, bool], None]
+
+
+def _as_they_are(whole: Block, mine: Block) -> None:
+    pass
+
+
+def _unchecked(mine: Block, compared: bool) -> None:
+    pass
+
+
+class Passes:
+    """Passes of one comparison. `subjects` begin with the candidate."""
+
+    def __init__(
+        self,
+        subjects: Sequence[TimedSubject],
+        sets: int,
+        block_seconds: float = BLOCK_SECONDS,
+        prepare: Prepare = _as_they_are,
+    ) -> None:
+        self.subjects, self._prepare = list(subjects), prepare
+        self._ring = Ring(sets, SPIN_SECONDS)
+        self._sets = sets
+        self.lengths = {subject.name: block_length(subject, sets, block_seconds) for subject in subjects}
+
+    @property
+    def candidate(self) -> str:
+        return self.subjects[0].name
+
+    def one(self) -> tuple[dict[str, float], Block]:
+        """Seconds per call of each subject in a pass, and the candidate's block, whose outputs are still there."""
+        order = random.sample(self.subjects, len(self.subjects))
+        cursor = first = self._ring.cursor
+        for subject in order:
+            if subject is self.subjects[0]:
+                mine = Block(cursor, self.lengths[subject.name])
+            cursor = (cursor + self.lengths[subject.name]) % self._sets
+        whole = Block(first, min(sum(self.lengths.values()), self._sets))
+        self._prepare(whole, mine)
+        return {subject.name: self._timed(subject, self.lengths[subject.name]) for subject in order}, mine
+
+    def half(self) -> tuple[float, Block]:
+        """Seconds per call of the candidate in a block of half the length, and the block."""
+        mine = Block(self._ring.cursor, max(self.lengths[self.candidate] // 2, 1))
+        self._prepare(mine, mine)
+        return self._timed(self.subjects[0], mine.calls), mine
+
+    def _timed(self, subject: TimedSubject, count: int) -> float:
+        mine = Block(self._ring.cursor, count)
+        renew = partial(self._prepare, mine, mine) if subject is self.subjects[0] else _nothing
+        seconds, calls = self._ring.block(subject, count, renew)
+        return seconds / calls
+
+
+def _nothing() -> None:
+    pass
+
+
+@pinned()
+def interleave(
+    candidate: TimedSubject,
+    others: Sequence[TimedSubject],
+    *,
+    sets: int,
+    rounds: int,
+    most_seconds: float,
+    block_seconds: float = BLOCK_SECONDS,
+    lock: DeviceLock,
+    prepare: Prepare = _as_they_are,
+    checked: Checked = _unchecked,
+) -> Series:
+    """Rounds of passes. `checked` is called after each pass; which blocks are compared is drawn behind them. After
+    `most_seconds`, without the time spent waiting for the device, the series ends early, with at least twelve rounds.
+    """
+    drawn = random.SystemRandom()
+    with lock.exclusive():
+        passes = Passes([candidate, *others], sets, block_seconds, prepare)
+    count, series = MOST_PASSES, Series()
+    began = time.monotonic() - lock.waited
+    for index in range(rounds):
+        if index >= LEAST_ROUNDS and time.monotonic() - lock.waited - began > most_seconds:
+            break
+        found: list[dict[str, float]] = []
+        with lock.exclusive():
+            while len(found) < count:
+                pass_began = time.monotonic()
+                per_call, mine = passes.one()
+                count = passes_of(time.monotonic() - pass_began)
+                checked(mine, drawn.random() < COMPARED / (count + 1))
+                found.append(per_call)
+            short, mine = passes.half()
+            checked(mine, drawn.random() < COMPARED / (count + 1))
+        series.rounds.append(Round({name: faster_half([one[name] for one in found]) for name in found[0]}))
+        if passes.lengths[candidate.name] >= 2 * mine.calls:
+            series.growth.append((series.rounds[-1].per_call[candidate.name], short))
+        series.calls += len(found) * passes.lengths[candidate.name] + mine.calls
+    return series
+
+
+def passes_of(seconds: float) -> int:
+    """Passes of a round if one takes `seconds`, new values included."""
+    return max(1, min(MOST_PASSES, int(ROUND_SECONDS / max(seconds, 1e-9))))
+
+
+def expected_seconds(target: str, subjects: Sequence[TimedSubject]) -> float:
+    """Seconds that `beside` takes with the fewest rounds: a block has at least two calls."""
+    calls = [subject.run(0, 2) / 2 for subject in subjects]
+    least = BLOCK_SECONDS if target == "cpu" else timing.BLOCK_SECONDS
+    blocks = [max(least, 2 * seconds) for seconds in calls]
+    if target == "cpu":
+        a_round = passes_of(sum(blocks)) * (sum(blocks) + len(blocks) * SPIN_SECONDS) + blocks[0] / 2
+    else:
+        # A B B A with second blocks of half the length.
+        a_round = sum(blocks) + sum(blocks[:2]) / 2
+    return LEAST_ROUNDS * a_round + 10 * sum(calls)
+
+
+def beside(
+    target: str,
+    candidate: TimedSubject,
+    baselines: Sequence[TimedSubject],
+    *,
+    sets: int,
+    rounds: int,
+    most_seconds: float,
+    lock: DeviceLock,
+) -> Series:
+    """Times trusted code against its baselines by the target's protocol."""
+    if target == "cpu":
+        return interleave(candidate, baselines, sets=sets, rounds=rounds, most_seconds=most_seconds, lock=lock)
+    return alternate(
+        candidate, baselines[0], baselines[1:], sets=sets, rounds=rounds, most_seconds=most_seconds, lock=lock
+    )
