@@ -15,9 +15,10 @@ import torch
 from kernel_assistant.records import Numerics
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.source import build_task
-from kernel_assistant.worker.measuring import profiling
-from kernel_assistant.worker.measuring.profiling import Profiler, few_places
+from kernel_assistant.worker.measuring import timed_outputs
+from kernel_assistant.worker.measuring.profiling import Profiler
 from kernel_assistant.worker.measuring.roofline import Roofline
+from kernel_assistant.worker.measuring.timed_outputs import few_places
 from kernel_assistant.worker.opening.open_task import OpenTask, open_task
 from kernel_assistant.worker.verifying.verification import (
     Case,
@@ -115,11 +116,11 @@ def test_small_values_are_held_against_the_whole_output(tmp_path: Path, monkeypa
         got[1, -100:] += 1e-6
         _verified(expected, got)
         profiler.sets.outputs[0][0].copy_(got)
-        monkeypatch.setattr(profiling, "_window", lambda output: (output.numel() - 100, output.numel()))
-        profiler._check(SAME, [0])
+        monkeypatch.setattr(timed_outputs, "_window", lambda output: (output.numel() - 100, output.numel()))
+        profiler.outputs.check(SAME, [0])
         profiler.sets.outputs[0][0][1, -100:] += 1e-3
         with pytest.raises(IncorrectOutput, match="other values while timed"):
-            profiler._check(SAME, [0])
+            profiler.outputs.check(SAME, [0])
 
 
 def test_a_jump_is_excused_by_those_that_pytorch_makes_elsewhere(
@@ -129,14 +130,14 @@ def test_a_jump_is_excused_by_those_that_pytorch_makes_elsewhere(
         reference, want = expected.reference[0], expected.want[0]
         assert ((reference - want).abs() > 0.5).sum() > 1
         # On the declared inputs there were none by luck.
-        profiler._own_errors = [0.0]
+        profiler.outputs.own_errors = [0.0]
         got = reference.clone().reshape(-1)
         place = int(torch.where((reference - want).abs() > 0.5, 0.5, want).reshape(-1)[1000:-1000].argmax()) + 1000
         got[place] -= 1
         _verified(expected, got.reshape(reference.shape))
         profiler.sets.outputs[0][0].copy_(got.reshape(reference.shape))
-        monkeypatch.setattr(profiling, "_window", lambda _: (place - 4, place + 4))
-        profiler._check(SAME, [0])
+        monkeypatch.setattr(timed_outputs, "_window", lambda _: (place - 4, place + 4))
+        profiler.outputs.check(SAME, [0])
 
 
 @pytest.mark.parametrize("numerics", [one.value for one in Numerics])
@@ -146,10 +147,10 @@ def test_the_tolerance_is_the_task_s_and_not_less(numerics: str, tmp_path: Path)
         got = expected.reference[0] * (1 + off)
         _verified(expected, got, numerics)
         profiler.sets.outputs[0][0].copy_(got)
-        profiler._check(SAME, [0])
+        profiler.outputs.check(SAME, [0])
         profiler.sets.outputs[0][0].mul_(1.05)
         with pytest.raises(IncorrectOutput, match="other values while timed"):
-            profiler._check(SAME, [0])
+            profiler.outputs.check(SAME, [0])
 
 
 def test_few_places_are_few_of_many() -> None:
@@ -166,7 +167,7 @@ def test_another_value_at_a_jump_is_wrong_and_no_cheating(tmp_path: Path) -> Non
             got[1, :count] += 5.0
             profiler.sets.outputs[0][0].copy_(got)
             with pytest.raises(IncorrectOutput, match=said) as caught:
-                profiler._check(SAME, [0])
+                profiler.outputs.check(SAME, [0])
             assert caught.value.outcome == outcome
 
 
@@ -177,7 +178,7 @@ def test_a_value_that_is_another_one_when_asked_again_is_cheating(tmp_path: Path
         profiler.sets.outputs[0][0].copy_(got)
         again: Any = AskedAgain(profiler, expected.reference[0])
         with pytest.raises(IncorrectOutput, match="than when asked again") as caught:
-            profiler._check(again, [0])
+            profiler.outputs.check(again, [0])
         assert caught.value.outcome == "cheating"
 
 
@@ -188,7 +189,7 @@ def test_rounding_that_adds_up_is_wrong_and_no_cheating(tmp_path: Path) -> None:
         got += 0.9e-4 * (got.square().mean().sqrt() + got.abs()) * torch.sign(got)
         profiler.sets.outputs[0][0].copy_(got)
         with pytest.raises(IncorrectOutput, match="more rounding than where it was verified") as caught:
-            profiler._check(SAME, [0])
+            profiler.outputs.check(SAME, [0])
         assert caught.value.outcome == "incorrect"
 
 
@@ -196,14 +197,14 @@ def test_another_place_at_a_tie_is_wrong_and_no_cheating(tmp_path: Path) -> None
     with _timed(tmp_path, PLACES) as (_, profiler, expected):
         got = expected.reference[0].clone()
         profiler.sets.outputs[0][0].copy_(got)
-        profiler._check(SAME, [0])
+        profiler.outputs.check(SAME, [0])
         got[7] += 1
         profiler.sets.outputs[0][0].copy_(got)
         with pytest.raises(IncorrectOutput, match="at a tie, perhaps") as caught:
-            profiler._check(SAME, [0])
+            profiler.outputs.check(SAME, [0])
         assert caught.value.outcome == "incorrect"
         got[:100] += 1
         profiler.sets.outputs[0][0].copy_(got)
         with pytest.raises(IncorrectOutput, match="other values while timed") as caught:
-            profiler._check(SAME, [0])
+            profiler.outputs.check(SAME, [0])
         assert caught.value.outcome == "cheating"

@@ -21,7 +21,7 @@ from .statistics import faster_half
 from .timing import LEAST_ROUNDS, SPIN_SECONDS, Ring, Round, Series, TimedSubject, alternate, block_length
 
 BLOCK_SECONDS = 0.002
-#: Passes of a round: as many as fit into `ROUND_SECONDS`, so that what takes long is not repeated too often.
+#: TimedPasses of a round: as many as fit into `ROUND_SECONDS`, so that what takes long is not repeated too often.
 MOST_PASSES, ROUND_SECONDS = 6, 0.15
 #: Blocks of a round whose outputs are compared, in the mean.
 COMPARED = 2.0
@@ -48,8 +48,8 @@ def _unchecked(mine: Block, compared: bool) -> None:
     pass
 
 
-class Passes:
-    """Passes of one comparison. `subjects` begin with the candidate."""
+class TimedPasses:
+    """TimedPasses of one comparison. `subjects` begin with the candidate."""
 
     def __init__(
         self,
@@ -114,7 +114,7 @@ def interleave(
     """
     drawn = random.SystemRandom()
     with lock.exclusive():
-        passes = Passes([candidate, *others], sets, block_seconds, prepare)
+        passes = TimedPasses([candidate, *others], sets, block_seconds, prepare)
     count, series = MOST_PASSES, Series()
     began = time.monotonic() - lock.waited
     for index in range(rounds):
@@ -138,7 +138,7 @@ def interleave(
 
 
 def passes_of(seconds: float) -> int:
-    """Passes of a round if one takes `seconds`, new values included."""
+    """TimedPasses of a round if one takes `seconds`, new values included."""
     return max(1, min(MOST_PASSES, int(ROUND_SECONDS / max(seconds, 1e-9))))
 
 

@@ -6,7 +6,7 @@ import math
 import os
 import random
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -22,17 +22,11 @@ from ..process.worker_errors import TaskError, with_inputs
 from ..running.buffer_sets import BufferSets, Marks
 from ..running.runner_client import EMPTY_BLOCKS, RunnerClient, descendants
 from ..verifying.cases import fresh_seed
-from ..verifying.choice_bounds import part_chosen
-from ..verifying.numerics import OutputComparison, WholeOutput, compare
-from ..verifying.sensitivity import moves_as_far
 from ..verifying.verification import (
     ExpectedOutputs,
     IncorrectOutput,
     all_finite,
     bind,
-    describe,
-    message_of,
-    same_bits,
 )
 from .arithmetic import counted
 from .by_launch import times_by_launch
@@ -42,11 +36,12 @@ from .kernel_share import share_of_kernels
 from .load import OtherLoad
 from .nominal import NominalSubject
 from .passes import BLOCK_SECONDS as PASS_SECONDS
-from .passes import Block, Passes, interleave
+from .passes import Block, TimedPasses, interleave
 from .repeated_measurement import interval_at
 from .roofline import Roofline, floor_seconds, impossible
-from .statistics import bootstrapped, faster_half, median, relative_spread
+from .statistics import bootstrapped, faster_half, median, relative_spread, spread
 from .suspicion import MOST_AGAIN, odd_clocks, odd_growth, until_plausible
+from .timed_outputs import TimedOutputs
 from .timing import (
     MOST_LATE,
     PlanSubject,
@@ -76,7 +71,7 @@ SHORTER = 2
 ROUNDS = {"cpu": 28, "cuda": 18}
 QUICK_ROUNDS = 3
 QUICK_BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.002}
-#: Passes of the quick tier on a CPU. After the fewest of them a candidate that takes `FAR_BEHIND` times as long as the
+#: TimedPasses of the quick tier on a CPU. After the fewest of them a candidate that takes `FAR_BEHIND` times as long as the
 #: task's best one is let go. A baseline that takes longer than `MOST_BESIDE_SECONDS` is not timed beside it.
 QUICK_PASSES, FEWEST_PASSES, FAR_BEHIND, MOST_BESIDE_SECONDS = 10, 4, 1.3, 0.05
 #: Bytes that are written between new values and a pass on a CPU, so that none is in the nearest caches. All of the last
@@ -88,7 +83,7 @@ GRAPHS, REPLAYS = 2, 2
 #: times as long is not bound by the host, and its time in a graph would say no more.
 KERNEL_SECONDS, LIBRARY_SECONDS, HOST_TIMES = 5e-6, 12e-6, 10
 #: Blocks of a baseline that is timed alone.
-BASELINE_BLOCKS, QUICK_BASELINE_BLOCKS = 10, {"cpu": 5, "cuda": 3}
+BASELINE_BLOCKS, QUICK_BASELINE_BLOCKS = 10, {"cpu": 10, "cuda": 3}
 #: Seconds after which a series ends early, with the twelve rounds that the interval of a first measurement needs.
 MOST_SECONDS = 10.0
 #: Name of the declared inputs after their values have been changed and moved.
@@ -96,10 +91,6 @@ VARIED = "declared inputs with changed values"
 #: Seconds for making other inputs of the task, for the integers of one block; in the full tier at most this share of
 #: the time that it has.
 SAMPLE_SECONDS, SAMPLE_SHARE = {"cpu": 0.02, "cuda": 0.1}, 0.01
-WINDOW = 1 << 20
-#: Largest share of differing values, and their largest number in an output of enough values, that may be at a tie or a
-#: jump, where two correct roundings differ. A candidate gains nothing by computing these wrongly.
-FEW_SHARE, FEW_PLACES, ENOUGH = 1e-4, 8, 16
 #: Number of a measurement, from 1, and the most that there are.
 MeasurementNumber = tuple[int, int]
 ONLY_MEASUREMENT: MeasurementNumber = (1, 1)
@@ -162,13 +153,11 @@ class Profiler:
         self.written_bytes = _bytes(base.reference)
         self._flops = counted(lambda: task.call(*task.unflatten(base.tensors))) if ceilings.flops else 0
         self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings, self._flops)
-        self._policy = "strict while timed" if numerics == "strict" else numerics
-        self._usual = [_rms(want) for want in base.want]
-        self._own_errors = [_own_error(*pair) for pair in zip(base.reference, base.want, strict=True)]
         most = NEAR_BYTES if target == "cpu" else 2 * ceilings.cache_bytes
         self._evictor = torch.zeros(min(2 * ceilings.cache_bytes, most), dtype=torch.uint8, device=task.device)
         self._integers_vary = self._vary_integers(base.tensors)
         self.sets = self._make_sets(base)
+        self.outputs = TimedOutputs(task, self.sets, base, numerics)
 
     def _make_sets(self, base: ExpectedOutputs) -> BufferSets:
         """Enough sets to exceed the cache four times, filled with the declared inputs and then varied."""
@@ -258,7 +247,7 @@ class Profiler:
             subject = self._subject(which)
             with torch.no_grad():
                 subject.run(0, 1)
-                self._baseline[which] = self._short(subject)
+                self._baseline[which] = self._short_passes(subject) if self.target == "cpu" else self._short(subject)
             subject.release()
         return {"ms": self._baseline[which] * 1e3, "floor_ms": self.floor_seconds * 1e3}
 
@@ -276,6 +265,22 @@ class Profiler:
                 subject.wake()
                 times.append(subject.run((index * length) % count, length) / length)
         return median(times)
+
+    @pinned()
+    def _short_passes(self, subject: TimedSubject) -> float:
+        """Seconds a call over a few passes: eager's own, another baseline's by the ratio to eager, which runs beside
+        it."""
+        known = self._baseline.get("eager", math.inf)
+        beside = [self._subject("eager")] if known <= MOST_BESIDE_SECONDS else []
+        with self.lock.exclusive():
+            passes = TimedPasses([self._on_clock(one) for one in (subject, *beside)], self.sets.count)
+        found: list[dict[str, float]] = []
+        for _ in range(self._blocks):
+            with self.lock.exclusive():
+                found.append(passes.one()[0])
+        for one in beside:
+            one.release()
+        return _ratio(found, subject.name) * (known if beside else 1.0)
 
     def candidate(
         self,
@@ -377,7 +382,7 @@ class Profiler:
         seconds = median(times)
         bound_by_host = seconds < HOST_TIMES * _host_seconds(plan)
         graphs = self._graphs(subject, length, after) if bound_by_host and not self._nominal else []
-        return self._quick_figures(seconds, graphs, relative_spread(graphs or times), len(times))
+        return self._quick_figures(seconds, graphs, spread(graphs or times), len(times))
 
     def _quick_figures(self, seconds: float, graphs: list[float], noise: float, samples: int) -> dict[str, Any]:
         return {
@@ -419,7 +424,7 @@ class Profiler:
         with self.lock.exclusive():
             subject.wake()
             renew = partial(self._prepare_pass, subject)
-            passes = Passes([self._on_clock(one) for one in subjects], self.sets.count, prepare=renew)
+            passes = TimedPasses([self._on_clock(one) for one in subjects], self.sets.count, prepare=renew)
             # The candidate sees the first sets before their values change: if it remembers results by address, its
             # outputs are wrong then.
             subject.run(0, passes.lengths[subject.name])
@@ -433,7 +438,7 @@ class Profiler:
             found.append(per_call)
             after()
             self._require_written()
-            self._check(subject, {(mine.first + random.SystemRandom().randrange(mine.calls)) % self.sets.count})
+            self.outputs.check(subject, {(mine.first + random.SystemRandom().randrange(mine.calls)) % self.sets.count})
         eager.release()
         seconds = unit * _ratio(found)
         self._best = min(self._best, seconds)
@@ -461,7 +466,7 @@ class Profiler:
             if not subject.late:
                 break
         used = sorted(set(indices))
-        self._check(subject, random.SystemRandom().sample(used, min(2, len(used))))
+        self.outputs.check(subject, random.SystemRandom().sample(used, min(2, len(used))))
         return seconds
 
     def _graphs(self, subject: PlanSubject, length: int, after: Callable[[], None]) -> list[float]:
@@ -494,7 +499,7 @@ class Profiler:
                 return
             last = (first + count - 1) % self.sets.count
             other = (first + random.SystemRandom().randrange(count)) % self.sets.count
-            self._check(subject, {last, other})
+            self.outputs.check(subject, {last, other})
 
         series = until_plausible(
             lambda repeat: self.compare(
@@ -645,64 +650,6 @@ class Profiler:
         runner's process may have replaced what waits for the device."""
         self._unfinished = self._marks is not None and self.sets.marked_now(self._marks)
 
-    def _check(self, subject: PlanSubject, chosen: Iterable[int]) -> None:
-        """Compare windows of the outputs of some timed sets, chosen after the timing."""
-        for index in chosen:
-            windows = [_window(output) for output in self.sets.outputs[index]]
-            held = [
-                output.reshape(-1)[start:end].clone()
-                for output, (start, end) in zip(self.sets.outputs[index], windows, strict=True)
-            ]
-            args, kwargs = self.task.unflatten(self.sets.inputs[index])
-            for position, reference in enumerate(self.task.call(args, kwargs)):
-                start, end = windows[position]
-                part = reference.reshape(-1)[start:end]
-                want = part.double() if part.dtype.is_floating_point else part
-                result = compare(held[position], part, want, self._policy)
-                if result.passed or self._excused(result.error, position):
-                    continue
-                # PyTorch's own rounding error may be the larger one, here or elsewhere in the output: compare with
-                # float64, which takes longer. The bounds are those of the whole output, as in verification.
-                if part.dtype.is_floating_point:
-                    exact = self.task.exact(args, kwargs)
-                    whole = reference if exact is None else exact[position]
-                    want = whole.reshape(-1)[start:end].double()
-                    bounds = WholeOutput(reference, whole)
-                    result = compare(held[position], part, want, self._policy, self._usual[position], bounds)
-                    if result.passed or self._moves(index, position, held[position], want, start, result.places):
-                        continue
-                elif part_chosen(self.task, (args, kwargs), position, reference, held[position], start):
-                    continue
-                mismatch = describe(f"out{position}", held[position], want, result, "while timed")
-                outcome, words = _verdict(result, part.dtype.is_floating_point, part.numel())
-                if outcome == "incorrect" and self._differs_again(subject, index, position, held[position], start):
-                    outcome, words = "cheating", "other values while timed than when asked again"
-                raise IncorrectOutput(outcome, f"{words}: {message_of(mismatch)}", mismatch)
-
-    def _moves(
-        self, index: int, position: int, got: torch.Tensor, want: torch.Tensor, start: int, places: tuple[int, ...]
-    ) -> bool:
-        """Whether PyTorch is as far from float64 as the candidate at a few places of a window that begins at `start`,
-        if its inputs are rounded otherwise."""
-        if not places:
-            return False
-        mine, exact, whole = got[list(places)], want[list(places)], [start + place for place in places]
-        return moves_as_far(self.task, self.sets.inputs[index], position, mine, exact, whole)
-
-    def _differs_again(self, subject: PlanSubject, index: int, position: int, timed: torch.Tensor, start: int) -> bool:
-        """Whether the candidate, run twice more on a set, gives the same bits both times but gave others while timed:
-        then neither rounding nor the order of additions explains the difference."""
-        answers = []
-        for _ in range(2):
-            subject.both(index, 1)
-            answers.append(self.sets.outputs[index][position].reshape(-1)[start : start + timed.numel()].clone())
-        return same_bits(*answers) and not same_bits(answers[0], timed)
-
-    def _excused(self, error: float, position: int) -> bool:
-        """Whether an error is within PyTorch's own error on the declared inputs, for both sides; this needs no float64
-        run."""
-        return error <= 4 * self._own_errors[position]
-
     def _count(self, size: int) -> int:
         """Number of sets that exceed the cache four times and fill a block without a repeat, as far as memory
         allows."""
@@ -714,25 +661,10 @@ class Profiler:
         return max(2, min(max(beyond_cache, min(a_block, room)), MOST_SETS[self.target]))
 
 
-def _verdict(result: OutputComparison, floating: bool, size: int) -> tuple[str, str]:
-    """Outcome and message for a mismatch that occurs only while timed."""
-    if result.why == "norm":
-        return "incorrect", "more rounding than where it was verified"
-    if few_places(result.failures, size):
-        return "incorrect", f"another answer at a {'jump' if floating else 'tie'}, perhaps"
-    return "cheating", "other values while timed"
-
-
-def few_places(failures: int, size: int) -> bool:
-    """Whether so few of `size` values differ that different rounding may explain them. False for outputs of few
-    values."""
-    return failures <= max(FEW_SHARE * size, min(FEW_PLACES, size // ENOUGH))
-
-
-def _ratio(found: list[dict[str, float]]) -> float:
-    """The candidate's time over eager's, each by the faster half of its passes; its time, where it ran alone."""
-    mine, plain = (faster_half([one[name] for one in found if name in one] or [1.0]) for name in ("candidate", "eager"))
-    return mine / plain
+def _ratio(found: list[dict[str, float]], name: str = "candidate") -> float:
+    """The time of a subject over eager's, each by the faster half of its passes; its time, where it ran alone."""
+    times = faster_half([one[name] for one in found])
+    return times / faster_half([one["eager"] for one in found]) if name != "eager" and "eager" in found[0] else times
 
 
 def _host_seconds(plan: dict[str, Any]) -> float:
@@ -775,12 +707,6 @@ def summary(timing: dict[str, Any]) -> str:
     return ", ".join(parts)
 
 
-def _window(output: torch.Tensor) -> tuple[int, int]:
-    size = output.numel()
-    start = random.SystemRandom().randrange(max(size - WINDOW, 0) + 1)
-    return start, min(start + WINDOW, size)
-
-
 def _leads_with_free(graph: dict[str, Any], name: str) -> bool:
     for value in graph["inputs"]:
         if value["name"] == name:
@@ -791,15 +717,3 @@ def _leads_with_free(graph: dict[str, Any], name: str) -> bool:
 
 def _bytes(tensors: list[torch.Tensor]) -> int:
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)
-
-
-def _rms(want: torch.Tensor) -> float:
-    """Root mean square of the finite float64 values; 0 for other dtypes."""
-    if not want.dtype.is_floating_point:
-        return 0.0
-    return compare(want, want, want, "paper").rms
-
-
-def _own_error(reference: torch.Tensor, want: torch.Tensor) -> float:
-    """PyTorch's largest error on the declared inputs."""
-    return compare(reference, reference, want, "paper").error if reference.dtype.is_floating_point else 0.0

@@ -83,6 +83,11 @@ def bootstrapped(rows: list[Row], estimate: Callable[[list[Row]], float]) -> flo
     return statistics.stdev(logs)
 
 
+def spread(values: list[float]) -> float:
+    """Standard deviation over the mean, of few values without outliers; 0 for one."""
+    return statistics.stdev(values) / statistics.fmean(values) if len(values) > 1 else 0.0
+
+
 def relative_spread(values: list[float]) -> float:
     """Median absolute deviation over the median, scaled to a standard deviation of a normal distribution."""
     centre = median(values)

@@ -1,0 +1,124 @@
+"""Compares outputs of timed calls with the reference's: a candidate has to compute while timed what it computed while
+verified."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterable
+
+import torch
+
+from ..opening.open_task import OpenTask
+from ..running.buffer_sets import BufferSets
+from ..verifying.choice_bounds import part_chosen
+from ..verifying.numerics import OutputComparison, WholeOutput, compare
+from ..verifying.sensitivity import moves_as_far
+from ..verifying.verification import ExpectedOutputs, IncorrectOutput, describe, message_of, same_bits
+from .timing import PlanSubject
+
+WINDOW = 1 << 20
+#: Largest share of differing values, and their largest number in an output of enough values, that may be at a tie or a
+#: jump, where two correct roundings differ. A candidate gains nothing by computing these wrongly.
+FEW_SHARE, FEW_PLACES, ENOUGH = 1e-4, 8, 16
+
+
+class TimedOutputs:
+    """The outputs of one task's sets. `numerics` is the error policy, `base` the declared inputs with their expected
+    outputs."""
+
+    def __init__(self, task: OpenTask, sets: BufferSets, base: ExpectedOutputs, numerics: str) -> None:
+        self.task, self.sets = task, sets
+        self._policy = "strict while timed" if numerics == "strict" else numerics
+        self._usual = [_rms(want) for want in base.want]
+        self.own_errors = [_own_error(*pair) for pair in zip(base.reference, base.want, strict=True)]
+
+    def check(self, subject: PlanSubject, chosen: Iterable[int]) -> None:
+        """Compare windows of the outputs of some timed sets, chosen after the timing."""
+        for index in chosen:
+            windows = [_window(output) for output in self.sets.outputs[index]]
+            held = [
+                output.reshape(-1)[start:end].clone()
+                for output, (start, end) in zip(self.sets.outputs[index], windows, strict=True)
+            ]
+            args, kwargs = self.task.unflatten(self.sets.inputs[index])
+            for position, reference in enumerate(self.task.call(args, kwargs)):
+                start, end = windows[position]
+                part = reference.reshape(-1)[start:end]
+                want = part.double() if part.dtype.is_floating_point else part
+                result = compare(held[position], part, want, self._policy)
+                if result.passed or self._excused(result.error, position):
+                    continue
+                # PyTorch's own rounding error may be the larger one, here or elsewhere in the output: compare with
+                # float64, which takes longer. The bounds are those of the whole output, as in verification.
+                if part.dtype.is_floating_point:
+                    exact = self.task.exact(args, kwargs)
+                    whole = reference if exact is None else exact[position]
+                    want = whole.reshape(-1)[start:end].double()
+                    bounds = WholeOutput(reference, whole)
+                    result = compare(held[position], part, want, self._policy, self._usual[position], bounds)
+                    if result.passed or self._moves(index, position, held[position], want, start, result.places):
+                        continue
+                elif part_chosen(self.task, (args, kwargs), position, reference, held[position], start):
+                    continue
+                mismatch = describe(f"out{position}", held[position], want, result, "while timed")
+                outcome, words = _verdict(result, part.dtype.is_floating_point, part.numel())
+                if outcome == "incorrect" and self._differs_again(subject, index, position, held[position], start):
+                    outcome, words = "cheating", "other values while timed than when asked again"
+                raise IncorrectOutput(outcome, f"{words}: {message_of(mismatch)}", mismatch)
+
+    def _moves(
+        self, index: int, position: int, got: torch.Tensor, want: torch.Tensor, start: int, places: tuple[int, ...]
+    ) -> bool:
+        """Whether PyTorch is as far from float64 as the candidate at a few places of a window that begins at `start`,
+        if its inputs are rounded otherwise."""
+        if not places:
+            return False
+        mine, exact, whole = got[list(places)], want[list(places)], [start + place for place in places]
+        return moves_as_far(self.task, self.sets.inputs[index], position, mine, exact, whole)
+
+    def _differs_again(self, subject: PlanSubject, index: int, position: int, timed: torch.Tensor, start: int) -> bool:
+        """Whether the candidate, run twice more on a set, gives the same bits both times but gave others while timed:
+        then neither rounding nor the order of additions explains the difference."""
+        answers = []
+        for _ in range(2):
+            subject.both(index, 1)
+            answers.append(self.sets.outputs[index][position].reshape(-1)[start : start + timed.numel()].clone())
+        return same_bits(*answers) and not same_bits(answers[0], timed)
+
+    def _excused(self, error: float, position: int) -> bool:
+        """Whether an error is within PyTorch's own error on the declared inputs, for both sides; this needs no float64
+        run."""
+        return error <= 4 * self.own_errors[position]
+
+
+def _verdict(result: OutputComparison, floating: bool, size: int) -> tuple[str, str]:
+    """Outcome and message for a mismatch that occurs only while timed."""
+    if result.why == "norm":
+        return "incorrect", "more rounding than where it was verified"
+    if few_places(result.failures, size):
+        return "incorrect", f"another answer at a {'jump' if floating else 'tie'}, perhaps"
+    return "cheating", "other values while timed"
+
+
+def few_places(failures: int, size: int) -> bool:
+    """Whether so few of `size` values differ that different rounding may explain them. False for outputs of few
+    values."""
+    return failures <= max(FEW_SHARE * size, min(FEW_PLACES, size // ENOUGH))
+
+
+def _window(output: torch.Tensor) -> tuple[int, int]:
+    size = output.numel()
+    start = random.SystemRandom().randrange(max(size - WINDOW, 0) + 1)
+    return start, min(start + WINDOW, size)
+
+
+def _rms(want: torch.Tensor) -> float:
+    """Root mean square of the finite float64 values; 0 for other dtypes."""
+    if not want.dtype.is_floating_point:
+        return 0.0
+    return compare(want, want, want, "paper").rms
+
+
+def _own_error(reference: torch.Tensor, want: torch.Tensor) -> float:
+    """PyTorch's largest error on the declared inputs."""
+    return compare(reference, reference, want, "paper").error if reference.dtype.is_floating_point else 0.0
