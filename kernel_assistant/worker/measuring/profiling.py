@@ -71,7 +71,7 @@ SHORTER = 2
 ROUNDS = {"cpu": 28, "cuda": 18}
 QUICK_ROUNDS = 3
 QUICK_BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.002}
-#: TimedPasses of the quick tier on a CPU. After the fewest of them a candidate that takes `FAR_BEHIND` times as long as the
+#: Passes of the quick tier on a CPU. After the fewest of them a candidate that takes `FAR_BEHIND` times as long as the
 #: task's best one is let go. A baseline that takes longer than `MOST_BESIDE_SECONDS` is not timed beside it.
 QUICK_PASSES, FEWEST_PASSES, FAR_BEHIND, MOST_BESIDE_SECONDS = 10, 4, 1.3, 0.05
 #: Bytes that are written between new values and a pass on a CPU, so that none is in the nearest caches. All of the last
