@@ -7,7 +7,8 @@ from click.testing import CliRunner
 
 from kernel_assistant.cli.app import cli
 from kernel_assistant.cli.progress import choose_progress
-from kernel_assistant.events import JobQueued, JobStarted, ModelReplied, Progress, RequestedTool
+from kernel_assistant.events import BestImproved, JobQueued, JobStarted, ModelReplied, Progress, RequestedTool
+from kernel_assistant.session.reporting import words
 from tests.tui.parts.events import GENERATOR, events_of
 
 REPLY = ModelReplied(
@@ -77,3 +78,17 @@ def test_a_job_in_lines(capsys):
 @pytest.mark.parametrize("command", ["optimize", "attach"])
 def test_the_commands_take_it(command):
     assert "--verbose" in CliRunner().invoke(cli, [command, "--help"]).output
+
+
+def test_many_parts_and_calls_are_counted():
+    best = BestImproved(
+        candidate="c",
+        candidate_ms=1.0,
+        speedup_vs_eager=2.0,
+        speedup_vs_compile=None,
+        schedule="; ".join(f"part{number}: residual" for number in range(9)),
+        time=1.0,
+    )
+    assert words.of_best(best) == "1 ms, 2× eager, not yet confirmed (9 parts)"
+    share = words._calls([*(f"linear (n{number})" for number in range(4)), "max_pool2d (n9)"])
+    assert share == "linear (4 calls), max_pool2d (n9)"

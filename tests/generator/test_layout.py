@@ -45,7 +45,7 @@ def test_schedules_come_back(name: str) -> None:
 @pytest.mark.slow
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 @pytest.mark.parametrize(
-    "name", ["cat", "cat even", "stack last", "pad reflect", "laplace", "bilinear size", "transposed"]
+    "name", ["cat", "cat even", "stack last", "stack of steps", "pad reflect", "laplace", "bilinear size", "transposed"]
 )
 def test_cuda_compiles(name: str, tmp_path: Path) -> None:
     model, args = LAYOUT[name]

@@ -33,6 +33,15 @@ def _mixed(x: torch.Tensor) -> Any:
     return left, F.avg_pool2d(x, **options), F.avg_pool2d(x, **options, divisor_override=7) * F.max_pool2d(x, **options)
 
 
+def _steps(x: torch.Tensor) -> torch.Tensor:
+    """A recurrence along the second dimension."""
+    state, states = torch.zeros_like(x[:, 0]), []
+    for step in range(x.shape[1]):
+        state = torch.sigmoid(x[:, step]) * state + x[:, step]
+        states.append(state)
+    return torch.stack(states, 1)
+
+
 def _written(x: torch.Tensor) -> torch.Tensor:
     found = x.clone()
     found[:, 0] = x[:, 1] * 2
@@ -147,6 +156,10 @@ LAYOUT: dict[str, Case] = {
     "cat even": case(lambda a, b: torch.cat([a, b], 1) * 2, spread(3, 4, 32), spread(3, 2, 32)),
     "hstack": case(lambda a, b: torch.hstack([a, b]), ROW, ROW),
     "stack": case(lambda a, b: torch.stack([a, b.exp()], 1), IMAGE, IMAGE),
+    "stack of steps": case(_steps, spread(3, 6, 40)),
+    "stack of steps behind": case(lambda x: _steps(x).transpose(1, 2), spread(3, 6, 40)),
+    "stack of steps and the last": case(lambda x: (_steps(x), _steps(x)[:, -1] * 2), spread(3, 6, 40)),
+    "stack of steps that a sum follows": case(lambda x: _steps(x).sum(1), spread(3, 6, 40)),
     "stack last": case(lambda a, b: torch.stack([a, b], -1), IMAGE, IMAGE),
     **{
         f"pad {mode}": case(lambda x, mode=mode: F.pad(x, (1, 2, 3, 1), mode=mode), IMAGE)

@@ -100,7 +100,17 @@ class LoopNest:
 
 def build_nest(graph: OpGraph) -> LoopNest:
     """Builds the loop nest of a graph. Raises Unsupported with a one-line reason."""
-    program = settle(lower(graph))
+    program = lower(graph)
+    if not program.apart:
+        return _built(program)
+    try:
+        return _built(program)
+    except Unsupported:
+        return _built(lower(graph, apart=False))
+
+
+def _built(program: LoopProgram) -> LoopNest:
+    program = settle(program)
     loops = _reduced_axes(program)
     spine = _spine(program, loops)
     last = max((place for place, axis in enumerate(spine) if axis in loops), default=-1)
@@ -211,10 +221,10 @@ def _add_accesses(nest: LoopNest) -> None:
                 seen[key] = Access(expr.buffer, expr.dtype, index, expr.offset, "", expr.terms, expr.guard)
             nest.loads[id(expr)] = seen[key]
     for output in nest.program.outputs:
-        access = Access(output.name, output.spec.dtype, resolve_index(output.index), 0, output.name)
+        access = Access(output.name, output.spec.dtype, resolve_index(output.index), output.offset)
         nest.stores.append((access, output))
     used: dict[str, int] = {}
-    for access in seen.values():
+    for access in (*seen.values(), *(access for access, _ in nest.stores)):
         number = used[access.buffer] = used.get(access.buffer, -1) + 1
         access.name = f"{access.buffer}_{number}" if number else access.buffer
 

@@ -4,6 +4,8 @@ share.
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import (
     COMPUTE,
@@ -20,14 +22,27 @@ from kernel_assistant.generator.ir.expr import (
 from kernel_assistant.generator.ir.literals import decoded
 from kernel_assistant.generator.ir.sizes import Size, divide, mul, parse_size, product
 from kernel_assistant.records import Node, OpGraph, TensorSpec
-from kernel_assistant.records.graph import Operand
+from kernel_assistant.records.graph import Operand, references
+
+
+@dataclass(frozen=True, slots=True)
+class Pieces:
+    """An output that is a stack of values with the same loops `dims` along dimension `place`."""
+
+    exprs: tuple[Expr, ...]
+    dims: tuple[Axes, ...]
+    place: int
 
 
 class Context:
-    """Lowering state of one graph. Values are found by name; `node` is the one being lowered."""
+    """Lowering state of one graph. Values are found by name; `node` is the one being lowered. With `apart`, a stack
+    that is nothing but an output may be written piece by piece."""
 
-    def __init__(self, graph: OpGraph) -> None:
+    def __init__(self, graph: OpGraph, apart: bool = False) -> None:
         self.graph = graph
+        read = {name for node in graph.nodes for name in references(node)}
+        self.may_be_apart = {name for name in graph.outputs if name not in read} if apart else set[str]()
+        self.pieces: dict[str, Pieces] = {}
         self.values: dict[str, TensorExpr | tuple[TensorExpr, ...]] = {}
         self.sliced: dict[int, tuple[TensorExpr, int]] = {}
         self.shapes: list[tuple[Axes, ...]] = []

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import Axes, Axis, Expr, Index, PrefixScan, Reduce, TensorExpr, ordered, resolve
-from kernel_assistant.generator.ir.sizes import mul, parse_size
+from kernel_assistant.generator.ir.sizes import Size, mul, parse_size
 from kernel_assistant.generator.lower.context import Context, contiguous, source, unify
 from kernel_assistant.generator.lower.depthwise import DEPTHWISE
 from kernel_assistant.generator.lower.expand import expand
@@ -34,27 +35,31 @@ IGNORED = ("_assert_tensor_metadata", "sym_size", "_assert_scalar", "sym_constra
 
 @dataclass(eq=False, slots=True)
 class Output:
-    """One result: `expr` and the buffer to which its value is written."""
+    """One result, or a piece of one: `expr` and the buffer to which its value is written, from `offset` on."""
 
     name: str
     spec: TensorSpec
     expr: Expr
     index: Index
+    offset: Size = 0
 
 
 @dataclass(slots=True)
 class LoopProgram:
-    """Outputs, every expression below them (arguments first), and the shapes that were met, as resolved axes."""
+    """Outputs, every expression below them (arguments first), and the shapes that were met, as resolved axes. `apart`:
+    whether an output is written piece by piece."""
 
     outputs: list[Output]
     exprs: list[Expr]
     shapes: list[Axes]
+    apart: bool = False
 
 
-def lower(graph: OpGraph) -> LoopProgram:
-    """Lowers a graph to expressions. Raises Unsupported with a one-line reason."""
+def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
+    """Lowers a graph to expressions. Raises Unsupported with a one-line reason. With `apart`, stacked outputs whose
+    pieces share their work are several."""
     graph = expand(graph)
-    context = Context(graph)
+    context = Context(graph, apart)
     for value in graph.inputs:
         context.values[value.name] = source(value.name, value.spec)
         context.shapes.append(context.value(f"%{value.name}").dims)
@@ -66,10 +71,10 @@ def lower(graph: OpGraph) -> LoopProgram:
         if isinstance(found, TensorExpr) and not found.expr.node:
             found.expr.node = node.name
     _join_outputs(context)
-    outputs = [_output(context, number, name) for number, name in enumerate(graph.outputs)]
+    outputs = [output for number, name in enumerate(graph.outputs) for output in _outputs(context, number, name)]
     exprs = ordered([output.expr for output in outputs])
     _join_reductions(context, exprs)
-    return LoopProgram(outputs, exprs, _shapes(context))
+    return LoopProgram(outputs, exprs, _shapes(context), bool(context.pieces))
 
 
 def _lower_node(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
@@ -94,19 +99,28 @@ def _filled(context: Context, value: TensorExpr) -> TensorExpr:
     return context.result(value.expr, dims, value.dtype)
 
 
-def _output(context: Context, number: int, name: str) -> Output:
+def _outputs(context: Context, number: int, name: str) -> list[Output]:
     value, spec = context.values[name], context.graph.spec(name)
     if isinstance(value, tuple):
         raise Unsupported(f"output {name} is several tensors")
     sizes = [parse_size(size) for size in spec.shape]
     strides = [parse_size(stride) for stride in spec.strides] if spec.strides is not None else contiguous(sizes)
+    pieces = context.pieces.get(name)
+    if pieces is None:
+        return [Output(f"out{number}", spec, value.expr, _index(value.dims, strides))]
+    step = strides.pop(pieces.place)
+    index = _index(pieces.dims, strides)
+    return [Output(f"out{number}", spec, expr, dict(index), mul(step, at)) for at, expr in enumerate(pieces.exprs)]
+
+
+def _index(dims: Sequence[Axes], strides: Sequence[Size]) -> Index:
     index: Index = {}
-    for axes, stride in zip(value.dims, strides, strict=True):
+    for axes, stride in zip(dims, strides, strict=True):
         step = stride
         for axis in reversed(axes):
             index[axis] = step
             step = mul(step, axis.size)
-    return Output(f"out{number}", spec, value.expr, index)
+    return index
 
 
 def _shapes(context: Context) -> list[Axes]:

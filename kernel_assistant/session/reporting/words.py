@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Sequence
 
 from kernel_assistant.events import BaselineMeasured, BestImproved
 from kernel_assistant.records import Accuracy, Evaluation, FreeWin, OptimizeResult, Timing
 from kernel_assistant.records.free_win import COMPILE, best_free_win
 
+#: Schedules of more parts, and calls of one operator beyond this number, are counted instead of listed.
+MOST_PARTS, MOST_CALLS = 6, 3
 #: Note for figures from a search that are not confirmed.
 NOT_CONFIRMED = "figures of the search, not confirmed on fresh samples"
 
@@ -64,8 +67,9 @@ def of_best(event: BestImproved) -> str:
         else f"{times(event.speedup_vs_compile)} torch.compile"
     )
     state = "confirmed" if event.confirmed else "not yet confirmed"
-    schedule = f" ({event.schedule})" if event.schedule else ""
-    return f"{milliseconds(event.candidate_ms)}, {against}, {state}{schedule}"
+    parts = event.schedule.split("; ")
+    schedule = event.schedule if len(parts) <= MOST_PARTS else f"{len(parts)} parts"
+    return f"{milliseconds(event.candidate_ms)}, {against}, {state}" + (f" ({schedule})" if schedule else "")
 
 
 def of_error(relative: float | None, largest: float) -> str:
@@ -101,9 +105,19 @@ def of_share(evaluation: Evaluation) -> str:
     """Describes how much of the time is in our kernels, and what takes the rest of the time."""
     share = evaluation.share_in_our_kernels
     if evaluation.residual:
-        calls = ", ".join(evaluation.residual)
-        return f"{share:.1%} of the time (partial); PyTorch's own calls: {calls}"
+        return f"{share:.1%} of the time (partial); PyTorch's own calls: {_calls(evaluation.residual)}"
     return "all of the time" if share >= 0.9995 else f"{share:.1%} of the time; the rest is in libraries (partial)"
+
+
+def _calls(residual: Sequence[str]) -> str:
+    """The calls by name, as `linear (n2)`; those of an operator that is called often as `linear (64 calls)`."""
+    by_operator: dict[str, list[str]] = {}
+    for call in residual:
+        by_operator.setdefault(call.partition(" (")[0], []).append(call)
+    return ", ".join(
+        f"{operator} ({len(calls)} calls)" if len(calls) > MOST_CALLS else ", ".join(calls)
+        for operator, calls in by_operator.items()
+    )
 
 
 def of_roofline(timing: Timing) -> str:

@@ -5,9 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 
 from kernel_assistant.generator.ir.errors import Unsupported
-from kernel_assistant.generator.ir.expr import COMPUTE, Axes, Axis, Expr, TensorExpr, resolve
+from kernel_assistant.generator.ir.expr import (
+    COMPUTE,
+    Axes,
+    Axis,
+    Expr,
+    PrefixScan,
+    Reduce,
+    TensorExpr,
+    Window,
+    ordered,
+    resolve,
+)
 from kernel_assistant.generator.ir.sizes import Size, add, mul, parse_size
-from kernel_assistant.generator.lower.context import Context, broadcast, cast, dim_size, regroup
+from kernel_assistant.generator.lower.context import Context, Pieces, broadcast, cast, dim_size, regroup
 from kernel_assistant.generator.lower.movement.views import dimension, exclusive_scan
 from kernel_assistant.generator.lower.moving import behind, move
 from kernel_assistant.generator.lower.positions import (
@@ -22,6 +33,10 @@ from kernel_assistant.generator.lower.positions import (
     within,
 )
 from kernel_assistant.records.graph import Operand
+
+#: Most pieces of an output that is written piece by piece, each by statements of its own, and how many times the work
+#: of all pieces it has to be to compute them one by one.
+MOST_PIECES, LEAST_SHARED = 128, 2
 
 Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
 
@@ -107,6 +122,11 @@ def _stack(context: Context) -> TensorExpr:
     place = dimension(context, context.argument(1, "dim", 0), len(context.node.spec.shape))
     values, dims = _aligned(context, tensors(context), None)
     axes = new_axes(len(values))
+    if _share_work(context, values):
+        ctype = COMPUTE[context.node.spec.dtype]
+        pieces = Pieces(tuple(cast(value.expr, ctype) for value in values), dims, place)
+        context.pieces[context.node.name] = pieces
+        return context.result(pieces.exprs[0], (*dims[:place], axes, *dims[place:]))
     guards = [condition("({0} == {1})", along(axes), whole(number)) for number in range(len(values))]
     ctype = COMPUTE[context.node.spec.dtype]
     parts = [
@@ -114,6 +134,17 @@ def _stack(context: Context) -> TensorExpr:
         for guard, value in zip(guards, values, strict=True)
     ]
     return context.result(_choice(parts), (*dims[:place], axes, *dims[place:]))
+
+
+def _share_work(context: Context, values: list[TensorExpr]) -> bool:
+    """Whether a stack is better written piece by piece: as one value it would compute all of them for each element,
+    which for the steps of a recurrence is quadratic."""
+    if context.node.name not in context.may_be_apart or not 2 < len(values) <= MOST_PIECES:
+        return False
+    together = ordered([value.expr for value in values])
+    if any(isinstance(expr, Reduce | PrefixScan | Window) for expr in together):
+        return False
+    return sum(len(ordered([value.expr])) for value in values) >= LEAST_SHARED * len(together)
 
 
 def _pad(context: Context) -> TensorExpr:
