@@ -89,6 +89,6 @@ def test_many_parts_and_calls_are_counted():
         schedule="; ".join(f"part{number}: residual" for number in range(9)),
         time=1.0,
     )
-    assert words.of_best(best) == "1 ms, 2× eager, not yet confirmed (9 parts)"
+    assert words.of_best(best) == "1 ms, 2.00× eager, not yet confirmed (9 parts)"
     share = words._calls([*(f"linear (n{number})" for number in range(4)), "max_pool2d (n9)"])
     assert share == "linear (4 calls), max_pool2d (n9)"
