@@ -12,6 +12,7 @@ from pathlib import Path
 
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import MissingError
+from kernel_assistant.serving.families import parsers, template_of
 from kernel_assistant.serving.request import ServeRequest
 
 #: The requirement that `serve --install` installs.
@@ -67,7 +68,7 @@ def command(python: Path, model: str, request: ServeRequest, *, name: str, deriv
     """Returns the server's command line. `derived`: the folder was made from a GGUF, so its weights are float32."""
     words = [str(python), "-m", "vllm.entrypoints.openai.api_server", "--model", model, "--served-model-name", name]
     words += ["--host", request.host, "--port", str(request.port)]
-    words += ["--enable-prefix-caching", "--enable-auto-tool-choice", "--tool-call-parser", "hermes"]
+    words += ["--enable-prefix-caching", "--enable-auto-tool-choice", *parsers(template_of(model))]
     words += ["--structured-outputs-config", json.dumps(_STRUCTURED, separators=(",", ":"))]
     if gpu:
         words += ["--gpu-memory-utilization", str(request.gpu_memory_share or DEFAULT_SHARE)]
