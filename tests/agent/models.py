@@ -47,6 +47,12 @@ def hermes(name: str, arguments: object) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
+def qwen(name: str, arguments: dict[str, object]) -> str:
+    """A call as Qwen3-Coder writes it into its text."""
+    values = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in arguments.items())
+    return f"<tool_call>\n<function={name}>\n{values}</function>\n</tool_call>"
+
+
 def world_of(environment: Environment, folder: Path) -> ToolContext:
     workspace = Workspace(folder)
     workspace.add_reference("graph.txt", environment.graph.text())
