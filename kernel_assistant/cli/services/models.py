@@ -135,7 +135,7 @@ def test_command(model: str) -> int:
     from kernel_assistant.cli.services.model_questions import answers
 
     settings = settings_for(None)
-    word = model or settings.model or SHIPPED_NAME
+    word = model or settings.endpoint or settings.model or SHIPPED_NAME
     passed = True
     for answer in answers(settings, word):
         passed = passed and answer.passed
