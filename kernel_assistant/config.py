@@ -55,12 +55,20 @@ def _switch(value: object) -> bool:
     return word in ("true", "yes", "on", "1")
 
 
-def _gate(value: object) -> float:
-    """Reads a speed-up. Raises ValueError unless it is positive and finite."""
-    factor = float(str(value))
-    if not 0.0 < factor < float("inf"):
+def _positive(value: object) -> float:
+    """Reads a speed-up or an amount. Raises ValueError unless it is positive and finite."""
+    number = float(str(value))
+    if not 0.0 < number < float("inf"):
         raise ValueError("want a positive number such as 1.05")
-    return factor
+    return number
+
+
+def _price(value: object) -> float:
+    """Reads a price. Raises ValueError unless it is finite and not negative."""
+    price = float(str(value))
+    if not 0.0 <= price < float("inf"):
+        raise ValueError("want a number such as 0.25")
+    return price
 
 
 def _count(most: int) -> Callable[[object], int]:
@@ -124,7 +132,7 @@ class Settings:
     budget: float = _setting(120.0, "wall time of a job, in seconds or as 2m", parse_seconds, project=True)
     numerics: str = _setting("kernelbench", "error policy: " + "|".join(NUMERICS), _one_of(*NUMERICS), project=True)
     inputs: str = _setting("auto", "inputs of a module: " + "|".join(SOURCES), _one_of(*SOURCES), project=True)
-    fail_under: float | None = _setting(None, "optimize ends with 1 below this speed-up", _gate, project=True)
+    fail_under: float | None = _setting(None, "optimize ends with 1 below this speed-up", _positive, project=True)
     free_wins: bool = _setting(True, "measure what gains without a kernel", _switch, project=True)
     model: str = _setting("", "model in use: a name of `models list`, a file, a folder, OWNER/NAME or a URL", str)
     endpoint: str = _setting("", "OpenAI-compatible URL, or a registered one's name; goes before `model`", str)
@@ -132,6 +140,9 @@ class Settings:
     episodes: int = _setting(1, "conversations with a model at once, best of all counts: 1 to 16", _count(16))
     turns: int = _setting(200, "replies of a model in one conversation, turns of the generator: 1 to 200", _count(200))
     tokens: int = _setting(1_000_000, "tokens that a model may write in one conversation", _count(1_000_000_000))
+    money: float | None = _setting(None, "money for the requests of a job, in the currency of the price", _positive)
+    price_in: float | None = _setting(None, "price of a million tokens in, of a model without its own", _price)
+    price_out: float | None = _setting(None, "price of a million tokens out, of a model without its own", _price)
     device_time: float | None = _setting(None, "time on the device for a model's tries, such as 60s", parse_seconds)
     vllm_python: str = _setting("", "interpreter with vllm; empty: that of serve --install", str)
     detach: bool = _setting(False, "leave a job to the session host at once", _switch)

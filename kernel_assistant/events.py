@@ -9,6 +9,7 @@ import msgspec
 from kernel_assistant.records.evaluation import Evaluation
 from kernel_assistant.records.free_win import FreeWin
 from kernel_assistant.records.result import OptimizeResult
+from kernel_assistant.records.spending import Spending
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
@@ -98,7 +99,7 @@ class ModelReplied(Event, frozen=True, kw_only=True, tag="model_said"):
     `conversation` is the number of the conversation in the job, from 1, `turn` that of the model's reply, from 1 (0:
     before the first). The model is the assistant; `tool` answers a call, `user` is the task, a nudge or a user's
     message. `candidate` is the hash of the candidate that an answer reports on. `tokens` and `seconds` are those of a
-    reply, 0 where the server does not say.
+    reply, 0 where the server does not say; `spent` is what the job's replies have cost by then, None for other roles.
     """
 
     conversation: int
@@ -109,6 +110,7 @@ class ModelReplied(Event, frozen=True, kw_only=True, tag="model_said"):
     candidate: str = ""
     tokens: int = 0
     seconds: float = 0.0
+    spent: Spending | None = None
 
 
 class Warned(Event, frozen=True, kw_only=True, tag="warned"):

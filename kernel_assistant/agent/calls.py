@@ -6,7 +6,7 @@ All give the same `ParsedCall`. An error in a call becomes its `problem`, for th
 from __future__ import annotations
 
 import re
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from dataclasses import replace
 
 import msgspec
@@ -22,26 +22,24 @@ _LANGUAGES = ("c", "cc", "cpp", "c++", "cu", "cuda")
 _PLAN = re.compile(r"^plan:[ \t]*(.*)$", re.MULTILINE)
 
 
-def with_calls(reply: Message) -> Message:
-    """The reply without reasoning in its text, and with the calls of its text as tool calls. Those stay in the text if
-    one of them cannot be read.
+def with_calls(reply: Message, known: Collection[str]) -> tuple[Message, list[ParsedCall]]:
+    """The reply without reasoning in its text and with the calls of its text as tool calls, and these calls, as
+    `calls_of` gives them. They stay in the text if one of them cannot be read.
     """
     found = read(reply.content)
     reasoning = "\n".join(part for part in (reply.reasoning, found.reasoning) if part)
     if reply.tool_calls or not found.calls or any(call.problem for call in found.calls):
         text = found.text if found.reasoning and not found.calls else reply.content
-        return msgspec.structs.replace(reply, content=text, reasoning=reasoning)
-    calls = tuple(ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in found.calls)
-    return msgspec.structs.replace(reply, content=found.text, reasoning=reasoning, tool_calls=calls)
+        kept = msgspec.structs.replace(reply, content=text, reasoning=reasoning)
+    else:
+        moved = tuple(ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in found.calls)
+        kept = msgspec.structs.replace(reply, content=found.text, reasoning=reasoning, tool_calls=moved)
+    return kept, _calls(kept, found.calls, known)
 
 
 def calls_of(reply: Message, known: Collection[str]) -> list[ParsedCall]:
     """The calls of a reply, in order; those after the first 16 get a problem. `known` are the names of tools."""
-    calls = [ParsedCall(call.id, call.name, call.arguments) for call in reply.tool_calls]
-    if not calls:
-        # One of the calls cannot be parsed, so all stay in the text, where none has an id to answer.
-        calls = [replace(call, answerable=False) for call in read(reply.content).calls]
-    return [_checked(call, index, known) for index, call in enumerate(calls)]
+    return _calls(reply, () if reply.tool_calls else read(reply.content).calls, known)
 
 
 def code_of(reply: str) -> str | None:
@@ -63,6 +61,13 @@ def plan_of(reply: str) -> str | None:
     """The text after `plan:`, None if there is none."""
     match = _PLAN.search(reply)
     return match[1] if match else None
+
+
+def _calls(reply: Message, in_text: Iterable[ParsedCall], known: Collection[str]) -> list[ParsedCall]:
+    calls = [ParsedCall(call.id, call.name, call.arguments) for call in reply.tool_calls]
+    # Calls that stay in the text have no id to answer.
+    calls = calls or [replace(call, answerable=False) for call in in_text]
+    return [_checked(call, index, known) for index, call in enumerate(calls)]
 
 
 def _checked(call: ParsedCall, index: int, known: Collection[str]) -> ParsedCall:

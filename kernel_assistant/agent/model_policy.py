@@ -26,9 +26,10 @@ from kernel_assistant.agent.tools.workspace import PathRefused
 from kernel_assistant.errors import Cancelled, MissingError
 from kernel_assistant.events import AnyEvent, Progress
 from kernel_assistant.policy.base import EpisodeView, PolicyAction
+from kernel_assistant.policy.bill import Bill
 from kernel_assistant.policy.client import STOPPED, ModelClient, PolicyError, Request
 from kernel_assistant.records import Candidate, Evaluation, OpGraph, StopReason, Tier
-from kernel_assistant.records.transcript import Message, Transcript
+from kernel_assistant.records.transcript import Message, Transcript, Usage
 
 #: Most characters of a token, in the mean of a prompt.
 MOST_CHARACTERS = 4.0
@@ -43,6 +44,8 @@ UNFINISHED = {
 CUT = "cut"
 #: Characters of the last reply that are shown if a conversation gets nowhere.
 MOST_SHOWN = 200
+#: Fewest tokens for which a reply is worth its prompt.
+LEAST_REPLY = 256
 _NUMBER = re.compile(r"\d+")
 #: Characters of a reply that are kept with the step.
 MOST_SAID = 2000
@@ -59,7 +62,8 @@ class ConversationLimits:
 
 
 class ModelPolicy:
-    """Talks with the model until it finishes or a limit is met. `steering` grows by the user's messages meanwhile."""
+    """Talks with the model until it finishes or a limit is met. `steering` grows by the user's messages meanwhile; the
+    conversations of a job share the `bill`."""
 
     name = "model"
 
@@ -72,10 +76,11 @@ class ModelPolicy:
         emit: Callable[[AnyEvent], None],
         steering: Sequence[str] = (),
         conversation: int = 1,
+        bill: Bill | None = None,
     ) -> None:
         self._client, self._profile, self._context, self._limits = client, profile, context, limits
         self._emit, self._steering, self._steering_read = emit, steering, 0
-        self._number = conversation
+        self._number, self._bill = conversation, bill or Bill()
         self._room = ContextWindow(client.context_tokens, min(limits.reply, client.context_tokens * 3 // 8))
         self._conversation = Conversation(self._room, profile.schemas, compacts=profile.compacts)
         self._view: EpisodeView
@@ -116,7 +121,6 @@ class ModelPolicy:
             reply, calls = self._profile.read(self._ask())
             self._conversation.add_reply(reply)
             self._tell(reply)
-            self._generated += reply.usage.completion_tokens
             self._problems = [] if calls else [NO_CALL]
             for call in calls:
                 self._emit(
@@ -148,7 +152,8 @@ class ModelPolicy:
     def _tell(self, message: Message) -> None:
         event = event_of(message, self._number, self._conversation.turn - 1)
         if event is not None:
-            self._emit(event)
+            spent = self._bill.spent if message.role == "assistant" else None
+            self._emit(msgspec.structs.replace(event, spent=spent))
 
     def _go_on_with(self, view: EpisodeView) -> None:
         """After a crash, puts the best earlier candidate into the workspace and tells the model."""
@@ -182,9 +187,11 @@ class ModelPolicy:
             watch.waiting()
             return self._is_over()
 
-        request = Request(self._conversation.prompt(), self._profile.schemas, self._room.reply, watch=watch.seen)
+        request = Request(self._conversation.prompt(), self._profile.schemas, self._most_tokens(), watch=watch.seen)
         try:
-            return self._client.complete(request, is_over)
+            reply = self._client.complete(request, is_over)
+            self._charge(reply.usage, watch.text or reply.content)
+            return reply
         except PolicyError:
             self._keep(watch.text)
             raise
@@ -197,7 +204,22 @@ class ModelPolicy:
     def _keep(self, text: str) -> None:
         """Keeps in the transcript what came of a reply that did not end."""
         if text:
+            self._charge(Usage(), text)
             self._add(Message(role="assistant", content=text, finish_reason=CUT))
+
+    def _charge(self, usage: Usage, text: str) -> None:
+        """Counts a request and its reply. What the server does not say is estimated, rather too high."""
+        written = usage.completion_tokens or int(len(text) / CHARACTERS_PER_TOKEN)
+        self._generated += written
+        counted = bool(usage.prompt_tokens and usage.completion_tokens)
+        self._bill.add(usage.prompt_tokens or self._conversation.tokens(), written, estimated=not counted)
+
+    def _most_tokens(self) -> int:
+        """Returns the tokens that the next reply may have. Raises Stop if the money left does not pay one."""
+        paid = self._bill.room(self._conversation.tokens())
+        if paid < LEAST_REPLY:
+            raise Stop(StopReason.money)
+        return int(min(self._room.reply, self._limits.tokens - self._generated, paid))
 
     def _is_over(self) -> bool:
         return self._context.cancel.is_set() or time.monotonic() > self._deadline

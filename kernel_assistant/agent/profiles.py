@@ -71,8 +71,7 @@ class FullProfile:
         return Message(role="system", content=system), Message(role="user", content=full_task(self._task, view))
 
     def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
-        kept = with_calls(reply)
-        calls = calls_of(kept, self._tools)
+        kept, calls = with_calls(reply, self._tools)
         source = source_of(kept.content)
         if source is None or not all(call.problem for call in calls) or not {"write", "evaluate"} <= {*self._tools}:
             return kept, calls

@@ -22,7 +22,7 @@ from kernel_assistant.events import (
 )
 from kernel_assistant.events import Progress as Phase
 from kernel_assistant.session.reporting.job_view import JobView, fold
-from kernel_assistant.session.reporting.words import of_baseline, of_best, of_free_win, time_left
+from kernel_assistant.session.reporting.words import of_baseline, of_best, of_free_win, of_spending, time_left
 
 if TYPE_CHECKING:
     from rich.live import Live
@@ -107,7 +107,8 @@ class LineProgress(ProgressDisplay):
             ):
                 # Several conversations do the same thing one after another.
                 self._last_phase = self.phase
-                self._say(self.phase)
+                spent = of_spending(self.view.spent) if isinstance(event, Phase) and event.phase == "model" else ""
+                self._say(f"{self.phase} ({spent})" if spent else self.phase)
             case BaselineMeasured() if self.reference != self._last_reference:
                 self._last_reference = self.reference
                 self._say(self.reference)
@@ -177,6 +178,8 @@ class LiveProgress(ProgressDisplay):
             rows.add_row("budget", time_left(view.ends, time.time()))
         if self.reference:
             rows.add_row("reference", _plain(self.reference))
+        if spent := of_spending(view.spent):
+            rows.add_row("model", spent)
         if view.judged:
             rows.add_row("candidates", view.counts)
         if self.best:

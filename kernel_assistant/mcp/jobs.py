@@ -89,6 +89,8 @@ def brief(result: OptimizeResult, job: str) -> dict[str, Any]:
         "obstacles": to_builtins(result.obstacles),
         "artifacts": result.artifacts,
     }
+    if result.spent is not None:
+        document["spent"] = to_builtins(result.spent)
     if best is not None:
         document["best"] = {
             "speedup_vs_compile": best.speedup_vs_compile,

@@ -23,6 +23,7 @@ from kernel_assistant.records.graph import Node, OpGraph, TensorSpec
 from kernel_assistant.records.obstacle import Obstacle
 from kernel_assistant.records.offer import Offer, ProgramMode
 from kernel_assistant.records.result import Best, JobOutcome, OptimizeResult
+from kernel_assistant.records.spending import Price, Spending
 from kernel_assistant.records.task import InputSource, KernelTask, Numerics, Workload
 from kernel_assistant.records.trajectory import Step, StopReason, Trajectory
 
@@ -51,7 +52,9 @@ __all__ = [
     "OptimizeResult",
     "Outcome",
     "Plan",
+    "Price",
     "ProgramMode",
+    "Spending",
     "Stage",
     "Step",
     "StopReason",

@@ -9,6 +9,7 @@ from kernel_assistant.records.evaluation import Gain
 from kernel_assistant.records.free_win import FreeWin, fastest_mode, over_change
 from kernel_assistant.records.obstacle import Obstacle
 from kernel_assistant.records.offer import OVER_COMPILE, OVER_EAGER, Offer, ProgramMode, verdicts_of
+from kernel_assistant.records.spending import Spending
 
 SCHEMA = "kernel-assistant/optimize/1"
 
@@ -55,7 +56,7 @@ class OptimizeResult(Record, frozen=True, kw_only=True):
     gains, "" where it does not; both also depend on the timing of the edited file. `why` says in one line why there is
     no candidate, "" where there is one; `obstacles` are the checks that stood in the way. `job` is the number on this
     machine, None where it is not known; `session` is the task's: the notebook or session of a class that is in no file.
-    Older documents leave these out.
+    `spent` is what models cost, None where none was to be asked. Older documents leave these out.
     """
 
     task: str
@@ -77,6 +78,7 @@ class OptimizeResult(Record, frozen=True, kw_only=True):
     session: str = ""
     offer: Offer | None = None
     obstacles: tuple[Obstacle, ...] = ()
+    spent: Spending | None = None
     schema: str = SCHEMA
 
     def __post_init__(self) -> None:

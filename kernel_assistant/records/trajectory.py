@@ -18,6 +18,7 @@ class StopReason(str, Enum):
     at_limit = "at_limit"  # the reference is already that fast, so nothing was tried
     turns = "turns"
     tokens = "tokens"  # a model used all tokens that it may use, or its conversation no longer fits into the context
+    money = "money"  # what the job may spend is spent, or does not pay another request
     wall_time = "wall_time"
     unverified = "unverified"  # the budget ended before the best candidate was verified and measured in full
     device_time = "device_time"

@@ -18,6 +18,7 @@ import msgspec
 from kernel_assistant.config import Settings, did_you_mean, user_file
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.codec import Record
+from kernel_assistant.records.spending import Price
 from kernel_assistant.serving.card import card_of
 from kernel_assistant.serving.errors import ModelNotFoundError, NoModelError
 
@@ -38,7 +39,8 @@ class ModelKind(str, Enum):
 class ModelEntry(Record, frozen=True, kw_only=True):
     """`where`: path, hub name or URL. For an endpoint, `remote_name` is the model to request and `key_variable` the
     environment variable with the key. `compact`: use the compact prompt profile. `turns`: the number of replies that
-    the model can give in one conversation, 0 for any number."""
+    the model can give in one conversation, 0 for any number. `price_in` and `price_out`: money for a million tokens,
+    None where it is not known."""
 
     name: str
     kind: ModelKind
@@ -47,12 +49,23 @@ class ModelEntry(Record, frozen=True, kw_only=True):
     key_variable: str = ""
     compact: bool = False
     turns: int = 0
+    price_in: float | None = None
+    price_out: float | None = None
 
     def __post_init__(self) -> None:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", self.name):
             raise ValueError("a name has letters, digits, dots, hyphens and underscores")
         if self.kind is not ModelKind.endpoint and (self.remote_name or self.key_variable):
             raise ValueError("only an endpoint has a model name and a key of its own")
+        prices = [price for price in (self.price_in, self.price_out) if price is not None]
+        if len(prices) == 1 or not all(0 <= price < float("inf") for price in prices):
+            raise ValueError("a price is two numbers that are not negative, of tokens in and of tokens out")
+
+    @property
+    def price(self) -> Price | None:
+        if self.price_in is None or self.price_out is None:
+            return None
+        return Price(tokens_in=self.price_in, tokens_out=self.price_out)
 
     @property
     def is_there(self) -> bool:
@@ -92,7 +105,7 @@ def as_text(models: Mapping[str, ModelEntry]) -> str:
         if entry.name == SHIPPED_NAME:
             continue
         fields = msgspec.to_builtins(entry)
-        lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items() if value]
+        lines = [f"{key} = {json.dumps(value, ensure_ascii=False)}" for key, value in fields.items() if _is_set(value)]
         parts.append(
             "\n".join([f'["{entry.name}"]', *(line for line in lines if not line.startswith("name ="))]) + "\n"
         )
@@ -130,6 +143,18 @@ def find(word: str, settings: Settings) -> ModelEntry:
         raise ModelNotFoundError(error.cause + did_you_mean(word, known), error.next_step) from error
 
 
+def price_of(entry: ModelEntry, otherwise: Price | None, money: float | None) -> Price | None:
+    """Returns a model's price: its own, or else `otherwise`. Raises UsageError if `money` is limited and none is
+    known."""
+    price = entry.price or otherwise
+    if money is not None and price is None:
+        raise UsageError(
+            f"--money needs the price of {entry.name} ({entry.where}), which is not known",
+            "kernel-assistant models add NAME WHERE --price-in X --price-out Y, or the settings price_in and price_out",
+        )
+    return price
+
+
 def key_of(entry: ModelEntry) -> str:
     """Returns an endpoint's key, "" if it needs none. Raises UsageError if its variable is not set."""
     if not entry.key_variable:
@@ -140,6 +165,11 @@ def key_of(entry: ModelEntry) -> str:
             f"{entry.key_variable} is not set, and {entry.name} needs it", f"export {entry.key_variable}=…"
         )
     return key
+
+
+def _is_set(value: object) -> bool:
+    """Whether a field has another value than none. A price may be 0."""
+    return bool(value) or isinstance(value, float)
 
 
 def _kind(where: str) -> tuple[ModelKind, str]:

@@ -10,7 +10,7 @@ import msgspec
 from kernel_assistant.apply import is_installed
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import Candidate, KernelTask
+from kernel_assistant.records import Candidate, KernelTask, Price
 from kernel_assistant.session.scanning.recorded import from_file, from_scan
 from kernel_assistant.store import JobKind, JobOptions
 
@@ -98,16 +98,33 @@ def options(settings: Settings, python: str, *, kind: JobKind, candidate: Candid
         episodes=settings.episodes,
         turns=settings.turns,
         tokens=settings.tokens,
+        money=settings.money,
+        price=_price(settings),
         device_time=settings.device_time,
     )
 
 
 def check_policy(settings: Settings) -> None:
-    """Raises NoModelError if the policy is a model but no setting names one."""
-    if settings.policy == "model":
-        from kernel_assistant.serving.registry import find
+    """Raises NoModelError if the policy is a model but no setting names one, and UsageError if money is limited and the
+    model has no price."""
+    limited = settings.money is not None and settings.policy != "generator"
+    if settings.policy != "model" and not limited:
+        return
+    from kernel_assistant.serving.errors import NoModelError
+    from kernel_assistant.serving.registry import find, price_of
 
-        find(settings.endpoint or settings.model, settings)
+    try:
+        price_of(find(settings.endpoint or settings.model, settings), _price(settings), settings.money)
+    except NoModelError:
+        if settings.policy == "model":
+            raise
+
+
+def _price(settings: Settings) -> Price | None:
+    """Returns the price of models that have none of their own."""
+    if settings.price_in is None or settings.price_out is None:
+        return None
+    return Price(tokens_in=settings.price_in, tokens_out=settings.price_out)
 
 
 def resolve_target(target: str) -> str:

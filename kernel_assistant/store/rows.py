@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from enum import Enum
 
-from kernel_assistant.records import Candidate, KernelTask, OptimizeResult
+from kernel_assistant.records import Candidate, KernelTask, OptimizeResult, Price
 from kernel_assistant.records.codec import Record, content_hash, to_builtins
 
 
@@ -61,6 +61,7 @@ class JobOptions(Record, frozen=True, kw_only=True):
 
     `endpoint` and `model` say which model writes kernels ("" for the one in use); `episodes` is the number of
     conversations at once; `turns`, `tokens` and `device_time` (seconds, None for no limit) are the limits of each.
+    `money` limits all of them together (None: no limit); `price` is for a model that has none of its own.
     `source_path` is the file that `apply` edits where it is not the task's own (the Python call's tasks).
     """
 
@@ -79,6 +80,8 @@ class JobOptions(Record, frozen=True, kw_only=True):
     episodes: int = 1
     turns: int = 200
     tokens: int = 1_000_000
+    money: float | None = None
+    price: Price | None = None
     device_time: float | None = None
 
 

@@ -19,6 +19,7 @@ _NAMES = {
     "budget.episodes": "episodes",
     "budget.turns": "turns",
     "budget.tokens": "tokens",
+    "budget.money": "money",
     "budget.deviceTime": "device_time",
 }
 #: Features that the user can switch off.

@@ -14,6 +14,7 @@ from kernel_assistant.agent.tools import ToolContext
 from kernel_assistant.agent.tools.workspace import Workspace
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.events import AnyEvent
+from kernel_assistant.policy.bill import Bill
 from kernel_assistant.policy.client import ModelClient
 from kernel_assistant.policy.scripted import Line, ScriptedClient
 from kernel_assistant.records.transcript import Message, ToolCall, Usage
@@ -46,6 +47,12 @@ def hermes(name: str, arguments: object) -> str:
     return f"<tool_call>\n{json.dumps({'name': name, 'arguments': arguments})}\n</tool_call>"
 
 
+def qwen(name: str, arguments: dict[str, object]) -> str:
+    """A call as Qwen3-Coder writes it into its text."""
+    values = "".join(f"<parameter={key}>\n{value}\n</parameter>\n" for key, value in arguments.items())
+    return f"<tool_call>\n<function={name}>\n{values}</function>\n</tool_call>"
+
+
 def world_of(environment: Environment, folder: Path) -> ToolContext:
     workspace = Workspace(folder)
     workspace.add_reference("graph.txt", environment.graph.text())
@@ -71,13 +78,14 @@ def model(
     guidance: Guidance | None = None,
     steering: Sequence[str] = (),
     emit: Callable[[AnyEvent], None] = lambda event: None,
+    bill: Bill | None = None,
 ) -> ModelPolicy:
     """A policy whose model replies with `lines`, or with the replies of another client."""
     world = world_of(environment, folder)
     full = FullProfile(environment.task, guidance or Guidance())
     profile = CompactProfile(world.workspace, environment.device.target) if compact else full
     client = lines if hasattr(lines, "complete") else ScriptedClient(lines)
-    return ModelPolicy(client, profile, world, limits or ConversationLimits(), emit, steering)
+    return ModelPolicy(client, profile, world, limits or ConversationLimits(), emit, steering, bill=bill)
 
 
 def observations(policy: ModelPolicy) -> list[str]:

@@ -26,7 +26,7 @@ def said(content: str) -> Message:
     ],
 )
 def test_hermes_calls(body, problem):
-    (call,) = calls_of(with_calls(said(f"text <tool_call>{body}</tool_call>")), ("list",))
+    _, (call,) = with_calls(said(f"text <tool_call>{body}</tool_call>"), ("list",))
     assert call.problem.find(problem) >= 0 if problem else not call.problem
 
 
@@ -38,7 +38,8 @@ def test_a_call_that_is_cut_off_is_still_one():
 
 def test_readable_calls_move_out_of_the_text():
     both = said('I look.\n<tool_call>{"name": "list"}</tool_call>\n<tool_call>{"name": "evaluate"}</tool_call>')
-    moved = with_calls(both)
+    moved, calls = with_calls(both, ALL)
+    assert calls == calls_of(moved, ALL) and all(call.answerable for call in calls)
     assert (moved.content, [call.name for call in moved.tool_calls]) == ("I look.", ["list", "evaluate"])
     assert len({call.id for call in moved.tool_calls}) == 2
 

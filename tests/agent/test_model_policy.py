@@ -12,10 +12,12 @@ from kernel_assistant.agent.guidance import Guidance
 from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.agent.model_policy import ConversationLimits
 from kernel_assistant.errors import Cancelled
+from kernel_assistant.policy.bill import Bill
 from kernel_assistant.policy.client import PolicyError, ReplySoFar
 from kernel_assistant.policy.scripted import ScriptedClient
-from kernel_assistant.records import Outcome, Stage, StopReason, Timing, decode, encode
+from kernel_assistant.records import Outcome, Price, Stage, StopReason, Timing, decode, encode
 from kernel_assistant.records.transcript import Message, ToolCall, Transcript, Usage
+from kernel_assistant.session.kinds.obstacles import obstacles_of
 from kernel_assistant.store import Store
 from tests.agent.models import (
     BROKEN,
@@ -219,6 +221,43 @@ def test_turns_and_tokens(play, limits, reason):
     trajectory, policy = play((calls(("list", {})) for _ in range(10)), limits=limits)
     assert trajectory.stop_reason is reason
     assert len(policy.transcript().replies) == 3
+
+
+def test_what_a_server_does_not_count_is_estimated(play):
+    bill = Bill(Price(tokens_in=1.0, tokens_out=1.0))
+    silent = replace(calls(FINISH, text="x" * 250), usage=Usage())
+    play([calls(("list", {})), silent], bill=bill)
+    spent = bill.spent
+    assert spent.requests == 2 and spent.estimated and spent.tokens_out == 10 + 100
+    assert spent.tokens_in > 2 * 1000 and spent.money == pytest.approx((spent.tokens_in + spent.tokens_out) / 1e6)
+
+
+def test_what_came_of_a_reply_that_broke_off_counts(play):
+    def broken(request):
+        request.watch(ReplySoFar("x" * 500, 100, 1.0))
+        raise PolicyError("truncated", "the stream ended")
+
+    bill = Bill()
+    assert play([broken], bill=bill)[0].stop_reason is StopReason.policy_broken
+    assert (bill.spent.requests, bill.spent.tokens_out) == (1, 200)
+
+
+def test_too_little_money_for_the_first_prompt(play):
+    trajectory, policy = play([calls(FINISH)], bill=Bill(Price(tokens_in=10.0, tokens_out=10.0), limit=0.001))
+    assert (trajectory.stop_reason, policy.transcript().replies) == (StopReason.money, ())
+    (obstacle,) = obstacles_of(trajectory, "1")
+    assert (obstacle.outcome, obstacle.next_step) == ("used up", "give it more --money")
+
+
+def test_the_last_reply_has_the_tokens_that_are_left(play):
+    asked = []
+
+    def answer(request):
+        asked.append(request.max_tokens)
+        return calls(("list", {}))
+
+    trajectory, _ = play([answer] * 3, limits=ConversationLimits(tokens=15))
+    assert (trajectory.stop_reason, asked) == (StopReason.tokens, [15, 5])
 
 
 def test_wall_time_and_device_time(play):

@@ -12,9 +12,9 @@ from kernel_assistant.agent.guidance import Guidance, read_guidance
 from kernel_assistant.agent.loop import Episode
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import MissingError, UsageError
-from kernel_assistant.events import Progress, Warned
+from kernel_assistant.events import ModelReplied, Progress, Warned
 from kernel_assistant.policy.base import PolicyAction
-from kernel_assistant.records import StopReason
+from kernel_assistant.records import Price, StopReason
 from kernel_assistant.serving import registry
 from kernel_assistant.session.hosting.jobs import JobServices
 from kernel_assistant.session.kinds import job_policies
@@ -71,6 +71,7 @@ def job(norm, cancel, tmp_path, monkeypatch):
             chosen.keep(trajectory)
         finally:
             chosen.close()
+        play.spent = chosen.spent
         return trajectory
 
     play.store, play.events = store, events
@@ -162,6 +163,44 @@ def test_limits_of_a_job_and_of_the_project(job, endpoint, norm, monkeypatch):
     assert len(endpoint.bodies) == 3
     endpoint.answers[:] = [calling(write(WRONG), EVALUATE), calling(FINISH)]
     assert job(policy="model", endpoint=endpoint.url, device_time=1e-6).stop_reason is StopReason.device_time
+
+
+#: A reply of the scripted endpoint has 120 tokens in and one out for each of its parts.
+PRICE = Price(tokens_in=0.0, tokens_out=1000.0)
+
+
+def test_a_job_ends_when_its_money_is_spent_and_keeps_what_it_found(job, endpoint):
+    endpoint.answers += [calling(write(NORM), EVALUATE), calling(("list", {"folder": "."}))] + [calling(FINISH)] * 3
+    trajectory = job(policy="model", endpoint=endpoint.url, money=0.2575, price=PRICE)
+    assert (trajectory.stop_reason, trajectory.final.correct) == (StopReason.money, True)
+    # The reply may have as many tokens as the money pays, and no reply below 256 is asked for.
+    assert [body["max_tokens"] for body in endpoint.bodies] == [257, 256]
+    (transcript,) = job.store.transcripts.of("1")
+    assert (transcript.ending, len(transcript.replies)) == ("money", 2)
+    assert (job.spent.requests, job.spent.tokens_in, job.spent.tokens_out) == (2, 240, 2)
+    assert job.spent.money == pytest.approx(0.002) and not job.spent.estimated
+    told = [event.spent for event in job.events if isinstance(event, ModelReplied)]
+    assert [spent.requests for spent in told if spent] == [1, 2]
+    # After a crash the job goes on with what it has spent.
+    assert job(policy="model", endpoint=endpoint.url, money=0.2575, price=PRICE).stop_reason is StopReason.money
+    assert (len(endpoint.bodies), job.spent.requests) == (2, 2)
+
+
+def test_conversations_share_the_money_of_their_job(job, endpoint):
+    endpoint.answers += [calling(("list", {"folder": "."}))] * 4
+    trajectory = job(policy="model", endpoint=endpoint.url, money=0.2575, price=PRICE, episodes=2)
+    assert trajectory.stop_reason is StopReason.money
+    assert 2 <= len(endpoint.bodies) == job.spent.requests <= 3
+
+
+def test_a_job_without_a_price_knows_its_tokens_and_refuses_a_limit_of_money(job, endpoint):
+    endpoint.answers += [calling(FINISH)]
+    job(policy="model", endpoint=endpoint.url)
+    assert (job.spent.requests, job.spent.tokens_in, job.spent.money) == (1, 120, None)
+    with pytest.raises(UsageError, match="needs the price"):
+        job(policy="model", endpoint=endpoint.url, money=1.0)
+    job(policy="generator")
+    assert job.spent is None
 
 
 GUIDANCE = '+++\nwithout_tools = ["shell"]\nturns = 5\n+++\nNo shared memory, please.\n'

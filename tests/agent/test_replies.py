@@ -108,9 +108,17 @@ def test_reasoning(text: str, reasoning: str, rest: str) -> None:
     assert without_reasoning(text) == (reasoning, rest)
 
 
+@pytest.mark.parametrize("name", SAMPLES)
+def test_a_reply_and_what_is_kept_of_it_have_the_same_calls(name: str) -> None:
+    for text in (SAMPLES[name], SAMPLES[name][: len(SAMPLES[name]) // 2]):
+        kept, calls = with_calls(Message(role="assistant", content=text), ("write_file",))
+        assert calls == calls_of(kept, ("write_file",))
+
+
 def test_reasoning_leaves_the_text_of_a_reply_whose_calls_came_apart() -> None:
     said = Message(role="assistant", content="<think>hm, <tool_call>?</think>I look.", reasoning="first")
-    kept = with_calls(said)
+    kept, calls = with_calls(said, ())
+    assert not calls
     assert (kept.content, kept.reasoning, kept.tool_calls) == ("I look.", "first\nhm, <tool_call>?", ())
 
 

@@ -13,31 +13,11 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.records import Evaluation, JobOutcome, OptimizeResult, decode
+from tests.common.modules import CHAIN
 from tests.common.vendor import LAYERS, PROGRAM, installed
 
 pytestmark = pytest.mark.slow
 
-MODULE = '''"""A chain of small operators."""
-
-from __future__ import annotations
-
-import torch
-
-
-class Chain(torch.nn.Module):
-    def __init__(self, steps=12, scale=1.25):
-        super().__init__()
-        self.steps, self.scale = steps, scale
-
-    def forward(self, x):
-        for _ in range(self.steps):
-            x = torch.relu(x * self.scale - 0.5) - 0.125
-        return x
-
-
-def get_inputs():
-    return [torch.randn(32, 512)]
-'''
 
 USE = """
 import torch
@@ -94,7 +74,7 @@ if __name__ == "__main__":
 
 def test_optimize_apply_undo_verify(run, home, scripted):
     path = home / "chain.py"
-    path.write_text(MODULE)
+    path.write_text(CHAIN)
     before = path.read_bytes()
 
     done = run("optimize", path, "--json", "--budget", "60s", "--python", sys.executable)
@@ -131,7 +111,7 @@ def test_optimize_apply_undo_verify(run, home, scripted):
 
 @pytest.mark.timed
 def test_the_python_call(run, home, scripted):
-    (home / "chain.py").write_text(MODULE)
+    (home / "chain.py").write_text(CHAIN)
     (home / "call.py").write_text(CALL)
     done = subprocess.run([sys.executable, "call.py"], cwd=home, capture_output=True, text=True, check=False)
     assert done.returncode == 0, done.stderr
@@ -175,7 +155,7 @@ def test_a_gain_over_eager_alone_is_told_as_such_and_can_be_applied(run, home, s
     PyTorch with its 48 passes over memory.
     """
     path = home / "chain.py"
-    path.write_text(MODULE.replace("torch.randn(32, 512)", "torch.randn(256, 512)"))
+    path.write_text(CHAIN.replace("torch.randn(32, 512)", "torch.randn(256, 512)"))
     done = run("optimize", path, "--json", "--budget", "60s", "--no-free-wins", "--python", sys.executable)
     assert done.returncode == 0, done.stderr
     result = json.loads(done.stdout)

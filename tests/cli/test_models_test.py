@@ -39,6 +39,19 @@ def test_a_model_that_writes_a_right_kernel_passes(run, endpoint):
 
 
 @pytest.mark.slow
+def test_a_registered_model_is_asked_whatever_else_is_in_use(run, endpoint):
+    """Both the questions and the job ask the model that is named; without a name, the endpoint in use."""
+    other = {"KERNEL_ASSISTANT_ENDPOINT": "http://127.0.0.1:9/v1", "KERNEL_ASSISTANT_MODEL": "nowhere"}
+    assert run("models", "add", "box", endpoint.url, "--remote-name", "small").returncode == 0
+    endpoint.answers += [calling(("list", {"folder": "."})), *[text("I would rather not.")] * 4]
+    done = run("models", "test", "box", **other)
+    assert done.returncode == 1, done.stdout + done.stderr
+    assert "nothing was called, 4 times in a row" in done.stdout and not endpoint.answers
+    assert {body["model"] for body in endpoint.bodies} == {"small"}
+    assert "127.0.0.1:9" in run("models", "test", **other).stderr
+
+
+@pytest.mark.slow
 def test_a_model_that_calls_nothing_is_told_what_to_do(run, endpoint):
     endpoint.answers += [text("I would rather not.")] * 8
     done = run("models", "test", endpoint.url)

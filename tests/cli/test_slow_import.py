@@ -7,7 +7,7 @@ import sys
 
 import pytest
 
-from tests.cli.test_end_to_end import MODULE
+from tests.common.modules import CHAIN
 
 pytestmark = [pytest.mark.programs, pytest.mark.slow]
 
@@ -43,7 +43,7 @@ def test_a_slow_file_is_imported_once_before_the_search_and_twice_beside_it(run,
     path = home / "chain.py"
     head = HEAD.format(state=str(settings.state_dir))
     # On so many rows the kernel is much faster than eager, so that the edited file is timed.
-    text = MODULE.replace("torch.randn(32, 512)", "torch.randn(256, 512)")
+    text = CHAIN.replace("torch.randn(32, 512)", "torch.randn(256, 512)")
     path.write_text(text.replace("import torch\n", f"import torch\n{head}", 1))
     done = run("optimize", path, "--json", "--budget", "240s", "--no-free-wins", "--python", sys.executable)
     assert done.returncode == 0, done.stderr

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import pytest
 from click.testing import CliRunner
+from msgspec.structs import replace
 
 from kernel_assistant.cli.app import cli
 from kernel_assistant.cli.progress import choose_progress
 from kernel_assistant.events import BestImproved, JobQueued, JobStarted, ModelReplied, Progress, RequestedTool
+from kernel_assistant.records import Spending
 from kernel_assistant.session.reporting import words
 from tests.tui.parts.events import GENERATOR, events_of
 
@@ -41,6 +43,20 @@ def test_words_come_line_by_line_with_their_conversation(capsys):
 
 def test_without_being_asked_for_they_are_left_out(capsys):
     assert said(capsys, words=False) == ["[  0.0 s] searching"]
+
+
+def test_a_sign_of_life_says_what_the_model_has_cost(capsys):
+    spent = Spending(requests=3, tokens_in=12_100, tokens_out=1_200, money=0.25)
+    with choose_progress("job", silent=False) as progress:
+        progress.show(Progress(phase="model", message="model, turn 1: nothing yet, 5 s", time=5.0))
+        progress.show(replace(REPLY, spent=spent))
+        progress.show(Progress(phase="model", message="model, turn 4: 90 tokens", time=9.0))
+        progress.show(Progress(phase="search", message="searching", time=9.0))
+    assert capsys.readouterr().err.splitlines() == [
+        "[  0.0 s] model, turn 1: nothing yet, 5 s",
+        "[  4.0 s] model, turn 4: 90 tokens (3 requests, 12.1k tokens in, 1.2k out, cost 0.25)",
+        "[  4.0 s] searching",
+    ]
 
 
 def test_the_time_that_is_left_stands_beside_the_time(capsys):

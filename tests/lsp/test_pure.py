@@ -21,11 +21,12 @@ from kernel_assistant.events import (
     JobFinished,
     JobQueued,
     JobStarted,
+    ModelReplied,
     Progress,
     TaskOpened,
     Warned,
 )
-from kernel_assistant.records import JobOutcome, Offer
+from kernel_assistant.records import JobOutcome, Offer, Spending
 from kernel_assistant.session.reporting.class_state import ClassState
 from kernel_assistant.session.reporting.job_view import fold
 from kernel_assistant.source.outline import outline
@@ -222,6 +223,10 @@ def test_a_view_follows_its_job():
     view = fold(view, Progress(phase="search", message="on", time=9999.0))
     assert view.percent == 79 and message(view).startswith("on · best 2.00× vs torch.compile, not confirmed · ")
     assert message(view).endswith("over its budget")
+    spent = Spending(requests=2, tokens_in=900, tokens_out=80)
+    asked = fold(view, ModelReplied(conversation=1, turn=1, role="assistant", text="", spent=spent))
+    assert message(asked).endswith(" · 2 requests, 900 tokens in, 80 out · over its budget")
+    assert (view.document()["spent"], asked.document()["spent"]) == ("", "2 requests, 900 tokens in, 80 out")
     view = fold(view, JobFailed(cause="no compiler", next_step="install one", exit_code=3))
     assert (view.state, view.message, view.next_step, view.percent) == ("failed", "no compiler", "install one", 100)
     assert at_its_end(view) == "Gate: no compiler; install one"
@@ -262,8 +267,14 @@ def test_ignoring_keeps_indentation_and_line_ends():
 
 
 def test_settings_of_the_editor_are_options():
-    section = {"target": "cpu", "interpreter": "/p", "budget": {"seconds": 9, "turns": None}, "host": "", "lens": False}
-    assert flags_of(section) == {"target": "cpu", "python": "/p", "budget": 9}
+    section = {
+        "target": "cpu",
+        "interpreter": "/p",
+        "budget": {"seconds": 9, "turns": None, "money": 0.5},
+        "host": "",
+        "lens": False,
+    }
+    assert flags_of(section) == {"target": "cpu", "python": "/p", "budget": 9, "money": 0.5}
     assert not switched_on(section, "lens") and switched_on(section, "inlay")
     assert section_of({"kernelAssistant": {"target": "cpu"}}) == section_of({"target": "cpu"}) == {"target": "cpu"}
     assert section_of(None) == section_of(5) == section_of({"kernelAssistant": 3}) == {}

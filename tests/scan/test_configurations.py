@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import json
 import sys
+from contextlib import closing
 
 import pytest
+
+from kernel_assistant.config import resolve
+from kernel_assistant.store import Store
 
 pytestmark = [pytest.mark.programs, pytest.mark.slow]
 
@@ -69,7 +73,12 @@ def test_one_configuration_can_be_named_and_a_file_means_all(write, run, scan, m
     scan(sys.executable, "net.py")
     one = json.loads(run("optimize", "--scan", "last:Norm#2", "--json", "--detach", "--no-free-wins").stdout)
     assert one.keys() == {"job"}
-    several = json.loads(run("optimize", f"{path}:Norm", "--json", "--detach", "--budget", "30s").stdout)
+    how = ("--json", "--detach", "--budget", "30s", "--money", "6")
+    several = json.loads(run("optimize", f"{path}:Norm", *how).stdout)
     assert len(several["jobs"]) == 3
+    with closing(Store(resolve()[0].state_dir)) as store:
+        limits = [store.job(job).options for job in several["jobs"]]
+    assert sum(one.budget for one in limits) == pytest.approx(30)
+    assert [one.money for one in limits] == pytest.approx([one.budget / 5 for one in limits])
     for job in (one["job"], *several["jobs"]):
         run("cancel", job)

@@ -13,10 +13,13 @@ from kernel_assistant.events import (
     JobFinished,
     JobQueued,
     JobStarted,
+    ModelReplied,
     Progress,
     Warned,
+    decode_event,
+    encode_event,
 )
-from kernel_assistant.records import FreeWin, JobOutcome, Tier
+from kernel_assistant.records import FreeWin, JobOutcome, Spending, Tier
 from kernel_assistant.session.reporting.job_view import JobView, fold, unseen
 from kernel_assistant.store import JobState
 from tests.common import results
@@ -107,3 +110,14 @@ def test_free_wins_and_conversations_are_collected():
     wins = [FreeWin(name=name, write="x", note="not checked") for name in ("tf32", "compile")]
     assert fold(JobView(), *(FreeWinMeasured(win=win) for win in wins)).free_wins == tuple(wins)
     assert fold(JobView(), *events_of(MODEL)).conversations == 8
+
+
+def test_what_models_have_cost_is_the_newest_sum():
+    """Replies of several conversations may come out of order; older logs say nothing of it."""
+    said = ModelReplied(conversation=1, turn=1, role="assistant", text="")
+    one, two = (replace(said, spent=Spending(requests=n, tokens_in=100 * n)) for n in (1, 2))
+    view = fold(JobView(), two, one, said)
+    assert view.spent == two.spent and fold(JobView(), said).spent == Spending()
+    assert decode_event(encode_event(two)) == two
+    older = b'{"type":"model_said","conversation":1,"turn":1,"role":"assistant","text":""}'
+    assert decode_event(older) == said

@@ -47,6 +47,8 @@ export interface JobView extends ClassRef {
     readonly percent: number;
     /** Seconds until its budget is used up. */
     readonly left: number | null;
+    /** Requests, tokens and money of its model, in words; "" without one, missing from an older server. */
+    readonly spent?: string;
     /** Of a job that has ended. */
     readonly outcome: string | null;
     readonly offer: Offer;

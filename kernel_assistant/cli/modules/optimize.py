@@ -30,6 +30,8 @@ from kernel_assistant.session.scanning.recorded import class_of_task
 @click.option("--endpoint", metavar="URL", help="OpenAI-compatible server whose model plays (or a registered name).")
 @click.option("--model", metavar="NAME", help="Model that plays: see `models list`; with --endpoint its name there.")
 @click.option("--episodes", type=int, metavar="N", help="Conversations at once; the best of all counts (default: 1).")
+@click.option("--tokens", type=int, metavar="N", help="Tokens that a model may write in one conversation.")
+@click.option("--money", metavar="AMOUNT", help="Money for the requests of a job, in the currency of the price.")
 @click.option(
     "--fail-under", type=float, metavar="X", help="Gate: exit code 1 unless X times as fast as torch.compile."
 )

@@ -50,9 +50,9 @@ class Answer:
 
 
 def answers(settings: Settings, model: str) -> Iterator[Answer]:
-    """One answer after another; the first that does not pass may be the last. Raises MissingError and UsageError for a
-    model that cannot be reached."""
-    connection = connect(settings, model if "://" in model else "", "" if "://" in model else model)
+    """One answer after another; the first that does not pass may be the last. `model` is any word for a model, also a
+    URL. Raises MissingError and UsageError for a model that cannot be reached."""
+    connection = connect(settings, model, "")
     where = connection.endpoint.url if connection.endpoint else "a process of ours"
     yield Answer("reachable", f"{connection.name} at {where}", True)
     with closing(connection.client(0)) as client:
@@ -79,8 +79,8 @@ def _asked(client: ModelClient) -> Iterator[Answer]:
     tokens, seconds = reply.usage.completion_tokens, reply.usage.seconds
     if tokens and seconds:
         yield Answer("speed", f"{tokens / seconds:.0f} tokens a second, {seconds:.1f} s for {tokens}", True)
-    read = with_calls(reply)
-    called = [call.name for call in read.tool_calls]
+    read, calls = with_calls(reply, ALL)
+    called = [call.name for call in calls if not call.problem]
     form = "as OpenAI has it" if reply.tool_calls else "in its text"
     if called == ["list"]:
         yield Answer("tool call", f"read, {form}" + (", behind its reasoning" if read.reasoning else ""), True)
@@ -96,7 +96,8 @@ def _job(model: str, connection: ModelConnection) -> Answer:
         path = Path(folder) / "small.py"
         path.write_text(MODULE, encoding="utf-8")
         argv = [sys.executable, "-m", "kernel_assistant", "optimize", str(path), "--policy", "model", "--json"]
-        argv += ["--endpoint" if "://" in model else "--model", model, "--budget", f"{JOB_SECONDS}s", "--no-free-wins"]
+        # An endpoint goes before any model, so that no setting chooses another one.
+        argv += ["--endpoint", model, "--model", "", "--budget", f"{JOB_SECONDS}s", "--no-free-wins"]
         done = subprocess.run(argv, capture_output=True, text=True, check=False)
     try:
         document = json.loads(done.stdout)

@@ -76,13 +76,15 @@ def use_command(model: str) -> int:
 @click.argument("where")
 @click.option("--remote-name", default="", help="Model to ask for at an endpoint.")
 @click.option("--key-variable", default="", help="Environment variable with the key of an endpoint.")
+@click.option("--price-in", type=float, metavar="X", help="Price of a million tokens that it reads.")
+@click.option("--price-out", type=float, metavar="Y", help="Price of a million tokens that it writes.")
 @click.option("--compact", is_flag=True, help="A small model, trained on the compact prompts.")
-def add_command(name: str, where: str, remote_name: str, key_variable: str, compact: bool) -> int:
+def add_command(name: str, where: str, **fields: object) -> int:
     """Register WHERE (a GGUF file, a folder, OWNER/NAME or a URL) as NAME."""
     known = entries()
     if name in known:
         raise UsageError(f"there is a model {name} already ({known[name].where})", f"models remove {name}")
-    entry = entry_for(where, name, remote_name=remote_name, key_variable=key_variable, compact=compact)
+    entry = entry_for(where, name, **fields)
     _write({**known, name: entry})
     print(f"{name}: {entry.kind.value} {entry.where}")
     header = read_header(Path(entry.where)) if entry.kind is ModelKind.gguf else None
@@ -133,7 +135,7 @@ def test_command(model: str) -> int:
     from kernel_assistant.cli.services.model_questions import answers
 
     settings = settings_for(None)
-    word = model or settings.model or SHIPPED_NAME
+    word = model or settings.endpoint or settings.model or SHIPPED_NAME
     passed = True
     for answer in answers(settings, word):
         passed = passed and answer.passed

@@ -38,6 +38,7 @@ from kernel_assistant.records import (
     KernelTask,
     OptimizeResult,
     ProgramMode,
+    Spending,
     StopReason,
     Trajectory,
 )
@@ -168,6 +169,7 @@ class _Run:
         self._cancel = cancel
         self._services = services
         self._started = started
+        self._spent: Spending | None = None
 
     def optimize(self) -> OptimizeResult:
         """Runs an episode with the chosen policy, or confirms a given candidate. Raises UsageError if kernels could
@@ -224,6 +226,7 @@ class _Run:
             phases = policies.phases(clock.search_seconds())
             trajectory = Episode(policies.judging, phases, self._emit, self._cancel, clock).run()
             policies.keep(trajectory)
+            self._spent = policies.spent
         return trajectory
 
     def _confirm(self, candidate: Candidate) -> Trajectory:
@@ -392,4 +395,5 @@ class _Run:
             offer=decision.offer,
             obstacles=decision.obstacles,
             session=self._task.session,
+            spent=self._spent,
         )

@@ -20,10 +20,11 @@ from kernel_assistant.environment.session import Environment
 from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.events import AnyEvent, Progress, Warned
 from kernel_assistant.policy.base import Policy
+from kernel_assistant.policy.bill import Bill
 from kernel_assistant.policy.connect import ModelConnection, connect
-from kernel_assistant.records import KernelTask, Step, Trajectory
+from kernel_assistant.records import KernelTask, Spending, Step, Trajectory
 from kernel_assistant.serving.errors import NoModelError
-from kernel_assistant.serving.registry import SHIPPED_NAME, find
+from kernel_assistant.serving.registry import SHIPPED_NAME, find, price_of
 from kernel_assistant.session.hosting.jobs import JobServices
 from kernel_assistant.session.kinds.policies import StoredConversation, StoredPolicy
 from kernel_assistant.store import JobOptions
@@ -53,10 +54,16 @@ class JobPolicies:
         self._emit, self._cancel = emit, cancel
         self._shared = SharedEnvironment(environment)
         self._open: list[StoredConversation] = []
+        self._bill: Bill | None = None
 
     @property
     def judging(self) -> Evaluator:
         return self._shared
+
+    @property
+    def spent(self) -> Spending | None:
+        """What the model has cost; None if only the generator is used."""
+        return None if self._bill is None else self._bill.spent
 
     def phases(self, seconds: float) -> list[Phase]:
         """Returns the phases in order. Raises MissingError and UsageError if a model is required but missing."""
@@ -98,12 +105,29 @@ class JobPolicies:
             self._emit(Progress(phase="search", message="no model is installed: the generator writes kernels alone"))
             return None
         try:
-            return connect(self._services.settings, self._options.endpoint, self._options.model)
+            connection = connect(self._services.settings, self._options.endpoint, self._options.model)
+            self._bill = self._opened_bill(connection)
+            return connection
         except KernelAssistantError as error:
             if self._options.policy == "model":
                 raise
             self._emit(Warned(message=f"the model cannot be used, the generator writes kernels alone: {error.cause}"))
             return None
+
+    def _opened_bill(self, connection: ModelConnection) -> Bill:
+        """The bill with what the job has cost before a crash. Raises UsageError if money is limited and no price is
+        known."""
+        options = self._options
+        price = price_of(find(connection.word, self._services.settings), options.price, options.money)
+        earlier = [
+            reply.usage for one in self._services.store.transcripts.of(self._services.job) for reply in one.replies
+        ]
+        before = Spending(
+            requests=len(earlier),
+            tokens_in=sum(usage.prompt_tokens for usage in earlier),
+            tokens_out=sum(usage.completion_tokens for usage in earlier),
+        )
+        return Bill(price, options.money, before)
 
     def _generators_budget(self, seconds: float) -> Budget:
         return Budget(seconds=seconds, turns=self._options.turns)
@@ -145,7 +169,7 @@ class JobPolicies:
         turns = min(most, guidance.turns or most, connection.turns or most)
         limits = ConversationLimits(turns=turns, tokens=self._options.tokens)
         client, user_messages = connection.client(number), self._services.said
-        return ModelPolicy(client, profile, world, limits, self._emit, user_messages, number + 1)
+        return ModelPolicy(client, profile, world, limits, self._emit, user_messages, number + 1, self._bill)
 
 
 def _says(name: str, attempts: int) -> str:

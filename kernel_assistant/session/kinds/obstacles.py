@@ -29,6 +29,11 @@ MOST_KINDS = 3
 _REPORT = "kernel-assistant show {job} --all --source has the texts: report them, the module is not at fault"
 DOCTOR = "kernel-assistant doctor checks the machine; the end of worker.log says what the worker said last"
 _MODEL = "--policy model lets a model write it"
+#: What a model may use up, and what to try then.
+USED_UP = {
+    StopReason.tokens: ("the tokens, or the context of the model, were", "give it more --tokens, or a longer context"),
+    StopReason.money: ("the money was", "give it more --money"),
+}
 #: What to try after each outcome of a candidate.
 NEXT_STEPS = {
     Outcome.refused: f"{_REPORT}; or {_MODEL}",
@@ -169,6 +174,10 @@ def _nothing_tried(trajectory: Trajectory) -> Obstacle:
     if trajectory.stop_reason in (StopReason.wall_time, StopReason.unverified):
         message = "the budget ended before a candidate was judged"
         return Obstacle(check="budget", outcome="used up", message=message, next_step="give it a longer --budget")
+    if trajectory.stop_reason in USED_UP:
+        what, next_step = USED_UP[trajectory.stop_reason]
+        message = f"{what} used up before a candidate was judged"
+        return Obstacle(check="budget", outcome="used up", message=message, next_step=next_step)
     reason = trajectory.stop_reason.value.replace("_", " ")
     message = f"no candidate was proposed ({reason})"
     return Obstacle(check="policy", outcome="no candidate", message=message, next_step=_MODEL)

@@ -20,7 +20,7 @@ from kernel_assistant.events import (
     ModelReplied,
     Progress,
 )
-from kernel_assistant.records import FreeWin, JobOutcome, OptimizeResult
+from kernel_assistant.records import FreeWin, JobOutcome, OptimizeResult, Spending
 from kernel_assistant.store import JobState
 
 #: Percentage at which each phase begins; within the search it grows with time.
@@ -37,7 +37,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     `searching` the time at which the search began; all in seconds since the epoch, 0 before. `percent_begun` is the
     percentage at which the furthest phase so far begins. `latest` has the newest event of each class, oldest first,
     `judged` whether the last evaluation of each candidate was correct, and `best_baseline` the baseline that was known
-    when the best candidate was found.
+    when the best candidate was found; `spent` is what models have cost so far.
     """
 
     job: str = ""
@@ -48,6 +48,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
     searching: float = 0.0
     percent_begun: int = 0
     conversations: int = 0
+    spent: Spending = Spending()
     latest: tuple[AnyEvent, ...] = ()
     judged: dict[str, bool] = {}
     best_baseline: BaselineMeasured | None = None
@@ -146,7 +147,9 @@ def _noted(view: _View, event: AnyEvent) -> _View:
         case FreeWinMeasured():
             return change(view, free_wins=(*view.free_wins, event.win))
         case ModelReplied():
-            return change(view, conversations=max(view.conversations, event.conversation))
+            # Replies of several conversations may arrive out of order.
+            spent = max(view.spent, event.spent or view.spent, key=lambda one: one.requests)
+            return change(view, conversations=max(view.conversations, event.conversation), spent=spent)
         case JobFinished():
             cancelled = event.result.outcome is JobOutcome.cancelled
             return change(view, result=event.result, state=JobState.cancelled if cancelled else JobState.done)

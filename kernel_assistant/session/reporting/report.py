@@ -9,7 +9,14 @@ from kernel_assistant.environment.stage_messages import of_side_effects
 from kernel_assistant.records import Evaluation, OptimizeResult, decode
 from kernel_assistant.session.kinds.applied_timing import APPLIED_FILE, read_applied
 from kernel_assistant.session.reporting.verdicts import obstacle_rows, verdicts
-from kernel_assistant.session.reporting.words import NOT_CONFIRMED, of_accuracy, of_ending, of_share, written_by
+from kernel_assistant.session.reporting.words import (
+    NOT_CONFIRMED,
+    of_accuracy,
+    of_ending,
+    of_share,
+    of_spending,
+    written_by,
+)
 
 
 def read_evaluation(result: OptimizeResult) -> Evaluation | None:
@@ -37,6 +44,8 @@ def facts(result: OptimizeResult, evaluation: Evaluation | None) -> list[tuple[s
     rows += _beside(result) + _applied(result)
     if result.best is not None:
         rows.append(("written by", written_by(result.best.policy)))
+    if spent := of_spending(result.spent):
+        rows.append(("model", spent))
     return [*rows, ("tried", of_ending(result))]
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Sequence
 
 from kernel_assistant.events import BaselineMeasured, BestImproved
-from kernel_assistant.records import Accuracy, Evaluation, FreeWin, OptimizeResult, Timing
+from kernel_assistant.records import Accuracy, Evaluation, FreeWin, OptimizeResult, Spending, Timing
 from kernel_assistant.records.free_win import COMPILE, best_free_win
 
 #: Schedules of more parts, and calls of one operator beyond this number, are counted instead of listed.
@@ -133,6 +133,30 @@ def of_ending(result: OptimizeResult) -> str:
     """Describes how many candidates were tried, for how long, and why the job stopped."""
     stop = result.stop_reason.replace("_", " ")
     return f"{counted(result.evaluations)} in {result.seconds:.0f} s; stopped: {stop}"
+
+
+def of_spending(spent: Spending | None) -> str:
+    """Describes what a model has cost, such as `3 requests, 12.1k tokens in, 1.2k out, cost 0.03`; "" before the first
+    reply. The currency is that of the price."""
+    if spent is None or not spent.requests:
+        return ""
+    requests = f"{spent.requests} request{'' if spent.requests == 1 else 's'}"
+    about = "about " if spent.estimated else ""
+    tokens = f"{about}{_short(spent.tokens_in)} tokens in, {_short(spent.tokens_out)} out"
+    money = "" if spent.money is None else f", cost {_money(spent.money)}"
+    return f"{requests}, {tokens}{money}"
+
+
+def _short(number: int) -> str:
+    """Formats a number of tokens with at most one decimal."""
+    if number < 1000:
+        return str(number)
+    return f"{number / 1e3:.1f}k" if number < 999_950 else f"{number / 1e6:.1f}M"
+
+
+def _money(amount: float) -> str:
+    """Formats money with two decimals, or with two digits below 0.1."""
+    return f"{amount:.2f}" if amount >= 0.1 or not amount else f"{amount:.2g}"
 
 
 def named(win: FreeWin) -> str:

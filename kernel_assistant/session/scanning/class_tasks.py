@@ -1,4 +1,4 @@
-"""The jobs of a scanned class: one for each of its configurations, each with its part of the budget."""
+"""The jobs of a scanned class: one for each of its configurations, each with its part of budget and money."""
 
 from __future__ import annotations
 
@@ -41,7 +41,8 @@ def class_tasks(scan: Scan, row: ScannedClass, settings: Settings) -> list[Confi
     tasks = []
     budgets = divided(settings.budget, [one.seconds for one in row.configurations])
     for number, (configuration, budget) in enumerate(zip(row.configurations, budgets, strict=True), start=1):
-        own = dataclasses.replace(settings, budget=budget)
+        money = None if settings.money is None else settings.money * budget / settings.budget
+        own = dataclasses.replace(settings, budget=budget, money=money)
         task, options = prepare_scanned(f"{scan.id}:{row.key}#{number}", own)
         options = msgspec.structs.replace(options, free_wins=settings.free_wins and number == 1)
         tasks.append(ConfigurationTask(number, configuration, task, options))

@@ -12,6 +12,7 @@ from kernel_assistant.session.edits import place_of
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.session.reporting.class_state import staleness_of
 from kernel_assistant.session.reporting.verdicts import apply_title, obstacle_rows, verdict, verdicts
+from kernel_assistant.session.reporting.words import of_spending
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobKind, JobRow
 from kernel_assistant_lsp.commands.diff import SOURCES, texts
@@ -40,6 +41,7 @@ async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
             "stale": _stale(context, row),
             "verdict": "" if row.result is None else verdict(row.result),
             "verdicts": [] if row.result is None else verdicts(row.result),
+            "spent": "" if row.result is None else of_spending(row.result.spent),
             "offer": (Offer.none if row.result is None else row.result.offered).value,
             "obstacles": [] if row.result is None else obstacle_rows(row.result),
             "applyTitle": "Apply" if row.result is None else apply_title(row.result.offered, row.result.gain_over),

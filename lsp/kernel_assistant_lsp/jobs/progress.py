@@ -9,7 +9,7 @@ from lsprotocol.types import WorkDoneProgressBegin, WorkDoneProgressEnd, WorkDon
 from pygls.exceptions import JsonRpcException
 from pygls.progress import Progress
 
-from kernel_assistant.session.reporting.words import time_left
+from kernel_assistant.session.reporting.words import of_spending, time_left
 from kernel_assistant_lsp.jobs.view import EditorJob, told
 
 _DOING = {"optimize": "Optimizing", "lines": "Profiling"}
@@ -67,10 +67,11 @@ class WorkDone:
 
 
 def message(view: EditorJob) -> str:
-    """Return the current message, the best candidate if the message does not name it, and the time left."""
+    """Return the current message, the best candidate if the message does not name it, what a model has cost, and the
+    time left."""
     best = "" if view.best is None or view.message.startswith("best so far") else f"best {told(view.best)}"
     left = time_left(view.ends, view.now) if view.active else ""
-    return " · ".join(filter(None, (view.message, best, left)))
+    return " · ".join(filter(None, (view.message, best, of_spending(view.spent), left)))
 
 
 def _token(job: str) -> str:

@@ -20,6 +20,7 @@ from kernel_assistant.records.offer import OVER_EAGER
 from kernel_assistant.session.kinds.outcome import is_unconfirmed
 from kernel_assistant.session.reporting.job_view import JobView
 from kernel_assistant.session.reporting.verdicts import not_confirmed, verdicts, why_nothing
+from kernel_assistant.session.reporting.words import of_spending
 from kernel_assistant.store import JobState
 
 
@@ -97,6 +98,7 @@ class EditorJob(JobView, frozen=True, kw_only=True):
             "best": self._best(),
             "percent": self.percent,
             "left": max(0.0, self.ends - self.now) if self.ends and self.active else None,
+            "spent": of_spending(self.spent),
             "outcome": self.result.outcome.value if self.result is not None else None,
             "offer": (Offer.none if self.result is None else self.result.offered).value,
             "unconfirmed": self.result is not None and is_unconfirmed(self.result),

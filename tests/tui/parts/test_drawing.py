@@ -9,8 +9,8 @@ import pytest
 from msgspec.structs import replace
 
 from kernel_assistant.cli.report import report
-from kernel_assistant.events import BaselineMeasured, BestImproved, JobFailed, JobFinished, Progress
-from kernel_assistant.records import JobOutcome, Tier
+from kernel_assistant.events import BaselineMeasured, BestImproved, JobFailed, JobFinished, ModelReplied, Progress
+from kernel_assistant.records import JobOutcome, Spending, Tier
 from kernel_assistant.session.reporting.report import facts
 from kernel_assistant.session.reporting.words import NOT_CONFIRMED
 from kernel_assistant_tui.view.folding import fold
@@ -111,6 +111,15 @@ def best(candidate, *, confirmed):
         speedup_vs_compile=2.0,
         confirmed=confirmed,
     )
+
+
+def test_what_a_model_has_cost_stands_beside_the_candidates():
+    spent = Spending(requests=2, tokens_in=900, tokens_out=80, money=0.5)
+    said = ModelReplied(conversation=1, turn=1, role="assistant", text="", spent=spent)
+    words = "model       2 requests, 900 tokens in, 80 out, cost 0.50"
+    assert words in plain(best_lines(folded([right("a", 1, 1.0), said]), [], 80))
+    assert words in plain(best_lines(folded([wrong("a", 1), said]), [], 80))
+    assert "requests" not in "".join(plain(best_lines(folded([wrong("a", 1)]), [], 80)))
 
 
 def test_figures_of_the_search_are_called_that():

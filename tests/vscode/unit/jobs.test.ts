@@ -37,6 +37,11 @@ test("the best so far comes first, then the turn and what is done", () => {
     assert.equal(line(now), "best 1.70 ms, 1.50× vs torch.compile, not confirmed · turn 3 · confirming");
 });
 
+test("what the model has cost comes last; an older server says nothing of it", () => {
+    const spent = "2 requests, 900 tokens in, 80 out";
+    assert.equal(line(view({ turn: 3, message: "confirming", spent })), `turn 3 · confirming · ${spent}`);
+});
+
 test("long paths are cut in front, what is no path is left alone", () => {
     assert.equal(line(view({ message: "starting /home/me/project/.venv/bin/python" })), "starting …/bin/python");
     assert.equal(line(view({ message: "loading block.py:Block, 3/4" })), "loading block.py:Block, 3/4");

@@ -120,6 +120,9 @@ test("both verdicts are told, a gain over eager alone can be applied, and a sear
         ["try", "--numerics paper"],
     ];
     assert.match(pageOf(reportOf({ ...answer, obstacles }, null)), /verify: incorrect at out0\[3\]/);
+    const spent = "3 requests, 12.1k tokens in, 1.2k out";
+    assert.match(pageOf(reportOf({ ...answer, spent }, null)), /model: 3 requests, 12\.1k tokens in/);
+    assert.doesNotMatch(pageOf(reportOf(answer, null)), /model: /);
     const cut = { ...row.result, outcome: "cancelled", best: null };
     const page = pageOf(reportOf({ ...answer, result: cut, offer: "none", unconfirmed: true }, null));
     assert.match(page, /Figures of the search, not confirmed/);

@@ -9,7 +9,7 @@ from textual.binding import Binding, BindingType
 from textual.containers import Vertical
 from textual.widgets import Input, Static
 
-from kernel_assistant.session.reporting.words import time_left
+from kernel_assistant.session.reporting.words import of_spending, time_left
 from kernel_assistant.store import JobState
 from kernel_assistant_tui.pane_keys import bindings_of
 from kernel_assistant_tui.view.lines import Line, LineKind
@@ -145,7 +145,7 @@ class Episode(Vertical):
             return
         best = f"best {plain_best(view.best)}" if view.best else ""
         left = time_left(view.ends, view.now) if view.state is JobState.running else ""
-        parts = [view.phase, left, view.counts if view.candidates else "", best]
+        parts = [view.phase, left, view.counts if view.candidates else "", best, of_spending(view.spent)]
         dot = glyph(" · ", " - ")
         self.query_one("#episode-head", Static).update(clean(dot.join(part for part in parts if part)))
         here, count = self.lines.matches

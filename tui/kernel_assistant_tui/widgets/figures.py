@@ -18,6 +18,7 @@ from kernel_assistant.session.reporting.words import (
     of_baseline,
     of_free_win,
     of_share,
+    of_spending,
     times,
 )
 from kernel_assistant.store import JobState
@@ -136,8 +137,13 @@ def _times(timing: Timing, width: int) -> list[Content]:
 def _of_best(view: SearchView) -> list[tuple[str, str]]:
     """Return rows about the best candidate while there is no result; later `facts` contains the same."""
     seen = view.shown
-    if view.result is not None or seen is None:
-        return [("candidates", view.counts)] if view.candidates and view.result is None else []
+    if view.result is not None:
+        return []
+    spent = of_spending(view.spent)
+    rest = [("candidates", view.counts)] if view.candidates else []
+    rest += [("model", spent)] if spent else []
+    if seen is None:
+        return rest
     evaluation = seen.evaluation
     rows = [("candidate", f"{seen.candidate[:8]} of turn {seen.turn} by the {seen.origin}")]
     rows += [("schedule", seen.schedule)] if seen.schedule else []
@@ -146,7 +152,7 @@ def _of_best(view: SearchView) -> list[tuple[str, str]]:
         rows.append(("in our kernels", of_share(evaluation)))
     if evaluation.timing is not None and evaluation.timing.warning:
         rows.append(("warning", evaluation.timing.warning))
-    return [*rows, ("candidates", view.counts)]
+    return [*rows, *rest]
 
 
 def _rows(rows: Sequence[tuple[str, str]], width: int) -> list[Content]:

@@ -163,7 +163,8 @@ class Result(Vertical, can_focus=True):
         match pane:
             case "best":
                 known = (view.state, view.best, view.baseline, view.turns, view.free_wins, len(view.candidates))
-                return *known, tuple(self._facts), shown and shown.evaluation.tier, self._lines("best").size.width
+                facts = (view.spent, *self._facts)
+                return *known, facts, shown and shown.evaluation.tier, self._lines("best").size.width
             case "candidates":
                 return view.candidates, view.best
             case "source":

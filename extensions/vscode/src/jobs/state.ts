@@ -8,7 +8,7 @@ export function line(view: JobView): string {
     const best = view.best ? bestText(view.best) : "";
     const message = best && view.message.startsWith("best so far") ? "" : shortPaths(view.message);
     const turn = view.turn && !message.startsWith("turn ") ? `turn ${view.turn}` : "";
-    return [best, turn, message].filter(Boolean).join(" · ");
+    return [best, turn, message, view.spent].filter(Boolean).join(" · ");
 }
 
 /** `…/bin/python`: a notification has no room for where everything lies. */

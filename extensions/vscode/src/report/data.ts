@@ -83,6 +83,8 @@ export interface Report {
     /** The figures were measured in full; those of a search are said to be such. */
     readonly confirmed: boolean;
     readonly stop: string;
+    /** Requests, tokens and money of its model, in words; "" without one. */
+    readonly spent: string;
     readonly error: string;
     /** That the class was edited since, "" where it is as the job ran it. */
     readonly stale: string;
@@ -147,6 +149,7 @@ export function reportOf(answer: unknown, assembly: Assembly | null): Report {
         unconfirmed: row["unconfirmed"] === true,
         confirmed: Object.keys(json(result["best"])).length > 0,
         stop: text(result["stop_reason"]).replaceAll("_", " "),
+        spent: text(row["spent"]),
         error: text(row["error"]),
         stale: text(row["stale"]),
         seconds: number(result["seconds"]),

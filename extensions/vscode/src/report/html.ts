@@ -36,6 +36,7 @@ function head(report: Report): string {
         `job ${report.job}`,
         report.seconds === null ? "" : `${report.seconds.toFixed(0)} s`,
         report.stop && `stopped: ${report.stop}`,
+        report.spent && `model: ${report.spent}`,
     ];
     return `<header><h1>${escaped(report.title)}</h1><p class="verdict ${good ? "good" : "plain"}">${escaped(verdict)}</p><p class="meta">${escaped(meta.filter(Boolean).join(" · "))}</p>${stale}<nav>${actions}${button("verify", "Verify Again")}</nav></header>`;
 }

@@ -1,0 +1,36 @@
+"""What conversations with models cost: requests, tokens, and money where the price is known."""
+
+from __future__ import annotations
+
+import math
+
+from kernel_assistant.records.codec import Record
+
+#: Prices are for this many tokens.
+PRICED_TOKENS = 1_000_000
+
+
+class Price(Record, frozen=True, kw_only=True):
+    """Money for a million tokens that a model reads (`tokens_in`) and writes (`tokens_out`), in any currency."""
+
+    tokens_in: float
+    tokens_out: float
+
+    def __post_init__(self) -> None:
+        if not all(math.isfinite(price) and price >= 0 for price in (self.tokens_in, self.tokens_out)):
+            raise ValueError("a price is a number that is not negative")
+
+    def of(self, tokens_in: float, tokens_out: float) -> float:
+        """The money for these numbers of tokens."""
+        return (self.tokens_in * tokens_in + self.tokens_out * tokens_out) / PRICED_TOKENS
+
+
+class Spending(Record, frozen=True, kw_only=True):
+    """Replies that came, also in part, and their tokens. `money` is None where no price is known; `estimated` says that
+    a server did not count all tokens."""
+
+    requests: int = 0
+    tokens_in: int = 0
+    tokens_out: int = 0
+    money: float | None = None
+    estimated: bool = False
