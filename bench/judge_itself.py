@@ -121,19 +121,19 @@ class Bench:
     def compare(self, extra: int) -> tuple[float, float, float]:
         """The slowdown of the kernel with extra rows and its 99.9% interval, from one measurement of the full
         protocol."""
-        from kernel_assistant.worker.measuring.repeated_measurement import interval_at
+        from kernel_assistant.worker.measuring.repeated_measurement import interval_of
 
-        return interval_at(self._series(extra).ratios("candidate", "twin"), 1, 1)
+        return interval_of(self._series(extra), "candidate", "twin")
 
     def judged(self, extra: int) -> Gain:
         """The verdict on the kernel with extra rows, with repeated measurements while it is unclear."""
-        from kernel_assistant.worker.measuring.repeated_measurement import interval_at
+        from kernel_assistant.worker.measuring.repeated_measurement import interval_of
 
         series, verdict = None, Gain.unknown
         for measurement in range(1, MOST_LOOKS + 1):
             more = self._series(extra)
             series = more if series is None else more.behind(series)
-            ratio, low, high = interval_at(series.ratios("candidate", "twin"), measurement, MOST_LOOKS)
+            ratio, low, high = interval_of(series, "candidate", "twin", measurement, MOST_LOOKS)
             verdict = gain_of(ratio, (low, high))
             if verdict is not Gain.unclear:
                 break

@@ -15,7 +15,8 @@ from torch._dynamo.utils import counters
 from ..measuring.load import OtherLoad
 from ..measuring.passes import beside, expected_seconds
 from ..measuring.profiling import Profiler
-from ..measuring.statistics import judged_interval, median
+from ..measuring.repeated_measurement import interval_of
+from ..measuring.statistics import median
 from ..measuring.timing import TimedSubject, TorchSubject
 from ..opening.open_steps import tensors_of
 from ..opening.open_task import OpenTask
@@ -143,7 +144,7 @@ class FreeWins:
         row["note"] = _joined(row["note"], load.warning() if target == "cpu" else "")
         row["ms"] = median(series.seconds(mine.name)) * 1e3
         for baseline in others:
-            estimate, low, high = judged_interval(series.ratios(baseline.name, mine.name))
+            estimate, low, high = interval_of(series, baseline.name, mine.name)
             row |= {f"speedup_vs_{baseline.name}": estimate, f"speedup_vs_{baseline.name}_ci": [low, high]}
 
     def _clean_up(self) -> None:

@@ -37,7 +37,7 @@ from .load import OtherLoad
 from .nominal import NominalSubject
 from .passes import BLOCK_SECONDS as PASS_SECONDS
 from .passes import Block, TimedPasses, interleave
-from .repeated_measurement import interval_at
+from .repeated_measurement import interval_of
 from .roofline import Roofline, floor_seconds, impossible
 from .statistics import bootstrapped, faster_half, median, relative_spread, spread
 from .suspicion import MOST_AGAIN, odd_clocks, odd_growth, until_plausible
@@ -514,7 +514,7 @@ class Profiler:
         if self.target == "cuda" and not self._nominal:
             with self.lock.exclusive():
                 until_plausible(lambda repeat: odd_clocks(subject, mine), str)
-        by_eager, eager_low, eager_high = interval_at(series.ratios("eager", "candidate"), *measurement)
+        by_eager, eager_low, eager_high = interval_of(series, "eager", "candidate", *measurement)
         self._baseline = {"eager": plain}
         return {
             "candidate_ms": mine * 1e3,
@@ -529,7 +529,7 @@ class Profiler:
     def _over_compile(self, series: Series, measurement: MeasurementNumber) -> dict[str, Any]:
         """The figures over torch.compile."""
         theirs = median(series.seconds("compile"))
-        speedup, low, high = interval_at(series.ratios("compile", "candidate"), *measurement)
+        speedup, low, high = interval_of(series, "compile", "candidate", *measurement)
         self._baseline["compile"] = theirs
         return {"compile_ms": theirs * 1e3, "speedup_vs_compile": speedup, "speedup_vs_compile_ci": [low, high]}
 

@@ -39,6 +39,12 @@ def interval_at(ratios: list[float], number: int, most: int) -> tuple[float, flo
     return judged_interval(ratios, confidence_of(number, most))
 
 
+def interval_of(series: Series, over: str, under: str, number: int = 1, most: int = 1) -> tuple[float, float, float]:
+    """Estimate and interval of the speed-up of `under` over the baseline `over`, wider by what placement may do."""
+    estimate, low, high = interval_at(series.ratios(over, under), number, most)
+    return estimate, low / (1 + series.placement), high * (1 + series.placement)
+
+
 def is_unclear(estimate: float, low: float, high: float) -> bool:
     """Whether an interval allows for a gain and for none (`Gain.unclear` of records/evaluation.py), so that measuring
     again may tell more."""
@@ -58,11 +64,11 @@ def until_clear(
     began = now()
     most = 1 if until is None else len(SPENT)
     series = measure()
-    found = interval_at(series.ratios(over, under), 1, most)
+    found = interval_of(series, over, under, 1, most)
     for number in range(2, most + 1):
         longest = (now() - began) / (number - 1)
         if until is None or not is_unclear(*found) or now() + longest > until:
             break
         series = measure().behind(series)
-        found = interval_at(series.ratios(over, under), number, most)
+        found = interval_of(series, over, under, number, most)
     return series, found

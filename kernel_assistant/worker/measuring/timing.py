@@ -192,11 +192,12 @@ class Round:
 @dataclass
 class Series:
     """All rounds. `growth` holds, for each round, the seconds per call of the candidate's long and of its short
-    block."""
+    block. `placement` is the relative difference of two processes with the same code, which no round shows."""
 
     rounds: list[Round] = field(default_factory=list)
     growth: list[tuple[float, float]] = field(default_factory=list)
     calls: int = 0
+    placement: float = 0.0
 
     def add(self, spent: dict[str, list[tuple[float, int]]], candidate: str) -> None:
         """Add a round: the blocks (seconds, calls) of each subject."""
@@ -211,7 +212,8 @@ class Series:
 
     def behind(self, earlier: Series) -> Series:
         """This series appended to `earlier`."""
-        return Series(earlier.rounds + self.rounds, earlier.growth + self.growth, earlier.calls + self.calls)
+        rounds, growth = earlier.rounds + self.rounds, earlier.growth + self.growth
+        return Series(rounds, growth, earlier.calls + self.calls, self.placement)
 
     def seconds(self, name: str) -> list[float]:
         return [entry.per_call[name] for entry in self.rounds if name in entry.per_call]
