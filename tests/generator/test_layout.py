@@ -14,6 +14,7 @@ from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.search.search import initial
 from kernel_assistant.targets import cpu
 from kernel_assistant.targets.base import DeviceFacts
+from tests.generator.cuda_on_host import OnHost
 from tests.generator.harness import Built, check, compile_candidate, export, resized
 from tests.generator.window_modules import LAYOUT
 
@@ -40,6 +41,15 @@ def test_schedules_come_back(name: str) -> None:
     for target, device in (("cpu", cpu.facts()), ("cuda", H200)):
         for schedule in initial(graph, target, device):
             assert parse(emit(graph, schedule)) == (graph, schedule)
+
+
+@pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
+@pytest.mark.parametrize("name", ["stack of steps", "stack of steps behind"])
+def test_a_stack_in_pieces_on_cuda(name: str, tmp_path: Path) -> None:
+    """The sanitizers end a program that writes a piece outside its place."""
+    model, args = LAYOUT[name]
+    graph = export(model, *args)
+    check(model, args, OnHost(graph, initial(graph, "cuda", H200)[0], tmp_path))
 
 
 @pytest.mark.slow

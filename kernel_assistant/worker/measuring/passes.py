@@ -21,12 +21,15 @@ from .statistics import faster_half
 from .timing import LEAST_ROUNDS, SPIN_SECONDS, Ring, Round, Series, TimedSubject, alternate, block_length
 
 BLOCK_SECONDS = 0.005
-#: Passes of a round: as many as fit into `ROUND_SECONDS`, so that what takes long is not repeated too often.
+#: Passes of a round: as many as fit into `ROUND_SECONDS`, or into a round's share of the time that there is. Many
+#: rounds are worth more than many passes: the interval of twelve is their range, that of 28 leaves out the odd ones.
 MOST_PASSES, ROUND_SECONDS = 4, 0.15
+#: Every so many rounds a block of half the length follows.
+HALF_EVERY = 3
 #: How far two processes with the same code differ for as long as they live (eight pairs: 1.5% in the mean, 4% at most).
 PLACEMENT = 0.015
 #: Blocks of a round whose outputs are compared, in the mean.
-COMPARED = 2.0
+COMPARED = 1.0
 
 
 class Block(NamedTuple):
@@ -118,6 +121,7 @@ def interleave(
     with lock.exclusive():
         passes = TimedPasses([candidate, *others], sets, block_seconds, prepare)
     count, series = MOST_PASSES, Series(placement=PLACEMENT)
+    round_seconds = min(ROUND_SECONDS, most_seconds / rounds)
     began = time.monotonic() - lock.waited
     for index in range(rounds):
         if index >= LEAST_ROUNDS and time.monotonic() - lock.waited - began > most_seconds:
@@ -127,21 +131,24 @@ def interleave(
             while len(found) < count:
                 pass_began = time.monotonic()
                 per_call, mine = passes.one()
-                count = passes_of(time.monotonic() - pass_began)
-                checked(mine, drawn.random() < COMPARED / (count + 1))
+                count = passes_of(time.monotonic() - pass_began, round_seconds)
+                checked(mine, drawn.random() < COMPARED / count)
                 found.append(per_call)
-            short, mine = passes.half()
-            checked(mine, drawn.random() < COMPARED / (count + 1))
+            halved = passes.half() if index % HALF_EVERY == 0 else None
+            if halved is not None:
+                checked(halved[1], True)
         series.rounds.append(Round({name: faster_half([one[name] for one in found]) for name in found[0]}))
-        if passes.lengths[candidate.name] >= 2 * mine.calls:
-            series.growth.append((series.rounds[-1].per_call[candidate.name], short))
-        series.calls += len(found) * passes.lengths[candidate.name] + mine.calls
+        series.calls += len(found) * passes.lengths[candidate.name]
+        if halved is not None:
+            series.calls += halved[1].calls
+            if passes.lengths[candidate.name] >= 2 * halved[1].calls:
+                series.growth.append((series.rounds[-1].per_call[candidate.name], halved[0]))
     return series
 
 
-def passes_of(seconds: float) -> int:
-    """TimedPasses of a round if one takes `seconds`, new values included."""
-    return max(1, min(MOST_PASSES, int(ROUND_SECONDS / max(seconds, 1e-9))))
+def passes_of(seconds: float, round_seconds: float = ROUND_SECONDS) -> int:
+    """Passes of a round of at most `round_seconds` if one pass takes `seconds`, new values included."""
+    return max(1, min(MOST_PASSES, int(round_seconds / max(seconds, 1e-9))))
 
 
 def expected_seconds(target: str, subjects: Sequence[TimedSubject]) -> float:
