@@ -2,8 +2,8 @@
 
 Other work disturbs single blocks, on either side, and a machine's speed drifts within a tenth of a second: on two
 shared cores a ratio of sums over 20 ms spreads by 6%, that of the means of faster halves by 2% (docs/experiments.md,
-125). Leaving out the slower half is fair because every pass has values that are new to the
-candidate: what it computes for another pass is of no use there.
+125). Leaving out the slower half is fair because every pass has values that are new to the candidate: what it computes
+for another pass is of no use there.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ def _unchecked(mine: Block, compared: bool) -> None:
 
 
 class TimedPasses:
-    """TimedPasses of one comparison. `subjects` begin with the candidate."""
+    """Passes of one comparison. `subjects` begin with the candidate."""
 
     def __init__(
         self,
