@@ -44,7 +44,7 @@ def test_schedules_come_back(name: str) -> None:
 
 
 @pytest.mark.skipif(shutil.which("g++") is None, reason="needs g++")
-@pytest.mark.parametrize("name", ["stack of steps", "stack of steps behind"])
+@pytest.mark.parametrize("name", ["stack of steps", "stack of steps behind", "cat of lookups"])
 def test_a_stack_in_pieces_on_cuda(name: str, tmp_path: Path) -> None:
     """The sanitizers end a program that writes a piece outside its place."""
     model, args = LAYOUT[name]

@@ -33,6 +33,19 @@ def _mixed(x: torch.Tensor) -> Any:
     return left, F.avg_pool2d(x, **options), F.avg_pool2d(x, **options, divisor_override=7) * F.max_pool2d(x, **options)
 
 
+class Lookups(nn.Module):
+    """Five tables, each with a place of its own in the result."""
+
+    def __init__(self, dim: int = -1) -> None:
+        super().__init__()
+        torch.manual_seed(0)
+        self.dim, self.tables = dim, nn.ModuleList(nn.Embedding(11 + number, 8) for number in range(5))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = [table((x * (number + 3)) % (11 + number)) for number, table in enumerate(self.tables)]
+        return torch.cat(found, self.dim)
+
+
 def _steps(x: torch.Tensor) -> torch.Tensor:
     """A recurrence along the second dimension."""
     state, states = torch.zeros_like(x[:, 0]), []
@@ -156,6 +169,9 @@ LAYOUT: dict[str, Case] = {
     "cat even": case(lambda a, b: torch.cat([a, b], 1) * 2, spread(3, 4, 32), spread(3, 2, 32)),
     "hstack": case(lambda a, b: torch.hstack([a, b]), ROW, ROW),
     "stack": case(lambda a, b: torch.stack([a, b.exp()], 1), IMAGE, IMAGE),
+    "cat of lookups": (Lookups(), (indices(100, 3, 7),)),
+    "cat of lookups in front": (Lookups(0), (indices(100, 3, 7),)),
+    "norm of a cat of lookups": (nn.Sequential(Lookups(), nn.LayerNorm(40)), (indices(100, 16, 32),)),
     "stack of steps": case(_steps, spread(3, 6, 40)),
     "stack of steps behind": case(lambda x: _steps(x).transpose(1, 2), spread(3, 6, 40)),
     "stack of steps and the last": case(lambda x: (_steps(x), _steps(x)[:, -1] * 2), spread(3, 6, 40)),

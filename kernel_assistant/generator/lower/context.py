@@ -27,11 +27,13 @@ from kernel_assistant.records.graph import Operand, references
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """An output that is a stack of values with the same loops `dims` along dimension `place`."""
+    """An output that joins values with the same loops `dims` along dimension `place`, `size` positions each; a stack
+    has no loops there."""
 
     exprs: tuple[Expr, ...]
     dims: tuple[Axes, ...]
     place: int
+    size: Size = 1
 
 
 class Context:

@@ -108,8 +108,7 @@ def _outputs(context: Context, number: int, name: str) -> list[Output]:
     pieces = context.pieces.get(name)
     if pieces is None:
         return [Output(f"out{number}", spec, value.expr, _index(value.dims, strides))]
-    step = strides.pop(pieces.place)
-    index = _index(pieces.dims, strides)
+    index, step = _index(pieces.dims, strides), mul(strides[pieces.place], pieces.size)
     return [Output(f"out{number}", spec, expr, dict(index), mul(step, at)) for at, expr in enumerate(pieces.exprs)]
 
 

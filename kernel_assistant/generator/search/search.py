@@ -2,19 +2,28 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.operators import operator
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.loops.checked import checked_nest
-from kernel_assistant.generator.plan.partition import cut, is_one_nest
+from kernel_assistant.generator.plan.cost import part_seconds
+from kernel_assistant.generator.plan.partition import Partition, cut, is_one_nest
 from kernel_assistant.generator.search.ladders import LADDERS, derived
 from kernel_assistant.generator.search.search_cpu import initial_cpu
 from kernel_assistant.generator.search.search_cuda import initial_cuda
 from kernel_assistant.generator.search.search_parts import initial_parts, neighbours_parts
 from kernel_assistant.generator.search.workload import LoopShape, measure
-from kernel_assistant.records import OpGraph
+from kernel_assistant.records import Node, OpGraph
+from kernel_assistant.records.graph import Operand
 from kernel_assistant.targets.base import DeviceFacts
 
+#: From so many joined values on, and up to so many nodes, parts are considered where one nest is possible. They come
+#: first if their estimate is so many times smaller.
+FEWEST_JOINED, MOST_NODES, CHEAPER = 3, 128, 1.2
+JOINING = ("cat", "stack", "concat", "concatenate")
 #: Forms that write every nest of a family, where none of those fits that its sizes ask for.
 LAST = {
     "cpu": {"rows": ("rows/again",), "scan": ("scan/rows",)},
@@ -24,9 +33,32 @@ LAST = {
 
 def initial(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:
     """Schedules that fit the graph at its base sizes; the first is a safe default. Raises Unsupported."""
-    if is_one_nest(graph, target):
-        return _initial_nest(graph, target, device)
-    return initial_parts(cut(graph, target), target, lambda part: _initial_nest(part, target, device))
+    if not is_one_nest(graph, target):
+        return initial_parts(cut(graph, target), target, lambda part: _initial_nest(part, target, device))
+    found = _initial_nest(graph, target, device)
+    parts = _cheaper_parts(graph, target)
+    if parts is None:
+        return found
+    return [*initial_parts(parts, target, lambda part: _initial_nest(part, target, device)), *found]
+
+
+def _cheaper_parts(graph: OpGraph, target: str) -> Partition | None:
+    """The parts of a graph that is one nest, if that would compute all joined values for each element and parts would
+    be much cheaper; else None."""
+    joined = max((len(items) for items in map(_joined, graph.nodes)), default=0)
+    if joined < FEWEST_JOINED or len(graph.nodes) > MOST_NODES:
+        return None
+    try:
+        parts = cut(graph, target)
+    except Unsupported:
+        return None
+    whole = part_seconds(graph, checked_nest(graph, target), target)
+    return parts if CHEAPER * sum(part.seconds for part in parts.parts) < whole else None
+
+
+def _joined(node: Node) -> Sequence[Operand]:
+    items = node.args[0] if node.args and operator(node) in JOINING else None
+    return items if isinstance(items, list) else ()
 
 
 def _initial_nest(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:

@@ -10,6 +10,7 @@ from kernel_assistant.generator.ir.expr import (
     Axes,
     Axis,
     Expr,
+    Load,
     PrefixScan,
     Reduce,
     TensorExpr,
@@ -66,6 +67,10 @@ def _cat(context: Context) -> TensorExpr:
         return found
     axes = new_axes(parse_size(context.node.spec.shape[place]))
     values, dims = _aligned(context, values, place)
+    pieces = _pieces(context, values, dims, place)
+    if pieces is not None:
+        context.pieces[context.node.name] = pieces
+        return context.result(pieces.exprs[0], (*dims[:place], axes, *dims[place + 1 :]))
     parts: list[tuple[Expr, Expr]] = []
     start: Size = 0
     for value in values:
@@ -124,7 +129,8 @@ def _stack(context: Context) -> TensorExpr:
     axes = new_axes(len(values))
     if _share_work(context, values):
         ctype = COMPUTE[context.node.spec.dtype]
-        pieces = Pieces(tuple(cast(value.expr, ctype) for value in values), dims, place)
+        exprs = tuple(cast(value.expr, ctype) for value in values)
+        pieces = Pieces(exprs, (*dims[:place], (), *dims[place:]), place)
         context.pieces[context.node.name] = pieces
         return context.result(pieces.exprs[0], (*dims[:place], axes, *dims[place:]))
     guards = [condition("({0} == {1})", along(axes), whole(number)) for number in range(len(values))]
@@ -136,13 +142,43 @@ def _stack(context: Context) -> TensorExpr:
     return context.result(_choice(parts), (*dims[:place], axes, *dims[place:]))
 
 
+def _pieces(context: Context, values: list[TensorExpr], dims: tuple[Axes, ...], place: int) -> Pieces | None:
+    """The pieces of a `cat` that is better written piece by piece: of gathers of equal sizes, which would all be read
+    for each element. None for others."""
+    sizes = [dim_size(value.dims[place]) for value in values]
+    if not _may_be_apart(context, len(values)) or any(size != sizes[0] for size in sizes) or sizes[0] == 1:
+        return None
+    if not all(_gathers(value.expr) for value in values):
+        return None
+    shared = new_axes(sizes[0])
+    exprs = [move(value.expr, value.dims[place], Position(axes_index(shared))) for value in values]
+    ctype = COMPUTE[context.node.spec.dtype]
+    joint = (*dims[:place], shared, *dims[place + 1 :])
+    context.shapes.append(joint)
+    return Pieces(tuple(cast(expr, ctype) for expr in exprs), joint, place, sizes[0])
+
+
+def _gathers(expr: Expr) -> bool:
+    """Whether an elementwise expression reads where other values say."""
+    below = ordered([expr])
+    return any(isinstance(one, Load) and one.terms for one in below) and not any(map(_loops, below))
+
+
+def _loops(expr: Expr) -> bool:
+    return isinstance(expr, Reduce | PrefixScan | Window)
+
+
+def _may_be_apart(context: Context, count: int) -> bool:
+    return context.node.name in context.may_be_apart and 2 < count <= MOST_PIECES
+
+
 def _share_work(context: Context, values: list[TensorExpr]) -> bool:
     """Whether a stack is better written piece by piece: as one value it would compute all of them for each element,
     which for the steps of a recurrence is quadratic."""
-    if context.node.name not in context.may_be_apart or not 2 < len(values) <= MOST_PIECES:
+    if not _may_be_apart(context, len(values)):
         return False
     together = ordered([value.expr for value in values])
-    if any(isinstance(expr, Reduce | PrefixScan | Window) for expr in together):
+    if any(map(_loops, together)):
         return False
     return sum(len(ordered([value.expr])) for value in values) >= LEAST_SHARED * len(together)
 
