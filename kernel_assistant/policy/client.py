@@ -37,8 +37,8 @@ class ReplySoFar:
 
     @property
     def rate(self) -> float:
-        """Tokens a second."""
-        return self.tokens / self.seconds if self.seconds > 0 else 0.0
+        """Tokens a second behind the first one; 0 before the second."""
+        return (self.tokens - 1) / self.seconds if self.tokens > 1 and self.seconds > 0 else 0.0
 
 
 def unwatched(partial: ReplySoFar) -> bool:
