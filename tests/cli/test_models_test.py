@@ -42,7 +42,8 @@ def test_a_model_that_writes_a_right_kernel_passes(run, endpoint):
 def test_a_registered_model_is_asked_whatever_else_is_in_use(run, endpoint):
     """Both the questions and the job ask the model that is named; without a name, the endpoint in use."""
     other = {"KERNEL_ASSISTANT_ENDPOINT": "http://127.0.0.1:9/v1", "KERNEL_ASSISTANT_MODEL": "nowhere"}
-    assert run("models", "add", "box", endpoint.url, "--remote-name", "small").returncode == 0
+    added = run("models", "add", "box", endpoint.url, "--remote-name", "small")
+    assert added.returncode == 0 and "ok   reachable  small at" in added.stdout
     endpoint.answers += [calling(("list", {"folder": "."})), *[text("I would rather not.")] * 4]
     done = run("models", "test", "box", **other)
     assert done.returncode == 1, done.stdout + done.stderr
@@ -63,6 +64,9 @@ def test_a_model_that_calls_nothing_is_told_what_to_do(run, endpoint):
 
 
 def test_what_cannot_be_reached_and_what_refuses(run, endpoint):
+    added = run("models", "add", "later", "http://127.0.0.1:9/v1")
+    assert added.returncode == 0 and "later does not answer now: " in added.stderr
+    assert "later" in run("models", "list").stdout
     missing = run("models", "test", "http://127.0.0.1:9/v1")
     assert missing.returncode == 3 and "cannot be reached" in missing.stderr and not missing.stdout
     endpoint.models["small"]["max_model_len"] = 2000

@@ -48,20 +48,36 @@ class Answer:
     passed: bool
     next_step: str = ""
 
+    def line(self) -> str:
+        """The answer as a line of text, with what to do only where it will not do."""
+        step = f" ({self.next_step})" if self.next_step and not self.passed else ""
+        return f"{'ok ' if self.passed else 'NOT'}  {self.question:10} {self.found}{step}"
+
 
 def answers(settings: Settings, model: str) -> Iterator[Answer]:
     """One answer after another; the first that does not pass may be the last. `model` is any word for a model, also a
     URL. Raises MissingError and UsageError for a model that cannot be reached."""
     connection = connect(settings, model, "")
-    where = connection.endpoint.url if connection.endpoint else "a process of ours"
-    yield Answer("reachable", f"{connection.name} at {where}", True)
     with closing(connection.client(0)) as client:
-        enough = connection.compact or client.context_tokens >= LEAST_CONTEXT
-        more = f"at least {LEAST_CONTEXT} are needed: serve --context N, or the option of its server"
-        yield Answer("context", f"{client.context_tokens} tokens", enough, "" if enough else more)
+        yield from _reached(connection, client)
         if not connection.compact:
             yield from _asked(client)
     yield _job(model, connection)
+
+
+def first_answers(settings: Settings, model: str) -> Iterator[Answer]:
+    """Those of `answers` for which the model writes nothing. Raises as `answers` does."""
+    connection = connect(settings, model, "")
+    with closing(connection.client(0)) as client:
+        yield from _reached(connection, client)
+
+
+def _reached(connection: ModelConnection, client: ModelClient) -> Iterator[Answer]:
+    where = connection.endpoint.url if connection.endpoint else "a process of ours"
+    yield Answer("reachable", f"{connection.name} at {where}", True)
+    enough = connection.compact or client.context_tokens >= LEAST_CONTEXT
+    more = f"at least {LEAST_CONTEXT} are needed: serve --context N, or the option of its server"
+    yield Answer("context", f"{client.context_tokens} tokens", enough, "" if enough else more)
 
 
 def _asked(client: ModelClient) -> Iterator[Answer]:

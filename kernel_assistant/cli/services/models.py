@@ -90,7 +90,20 @@ def add_command(name: str, where: str, **fields: object) -> int:
     header = read_header(Path(entry.where)) if entry.kind is ModelKind.gguf else None
     if header is not None and not header.chat_template:
         say_warning(f"{name} has no chat template: it is no chat model, and will hardly write kernels")
+    if entry.kind is ModelKind.endpoint:
+        _ask(name)
     return EXIT_OK
+
+
+def _ask(name: str) -> None:
+    """Prints the first answers of `models test`. An endpoint that is not there yet is registered all the same."""
+    from kernel_assistant.cli.services.model_questions import first_answers
+
+    try:
+        for answer in first_answers(settings_for(None), name):
+            print(answer.line(), flush=True)
+    except (MissingError, UsageError) as error:
+        say_warning(f"{name} does not answer now: {error.cause} ({error.next_step}); then: models test {name}")
 
 
 @models_command.command("remove")
@@ -139,8 +152,7 @@ def test_command(model: str) -> int:
     passed = True
     for answer in answers(settings, word):
         passed = passed and answer.passed
-        step = f" ({answer.next_step})" if answer.next_step and not answer.passed else ""
-        print(f"{'ok ' if answer.passed else 'NOT'}  {answer.question:10} {answer.found}{step}", flush=True)
+        print(answer.line(), flush=True)
     return EXIT_OK if passed else EXIT_GATE
 
 
