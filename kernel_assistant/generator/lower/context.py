@@ -37,8 +37,8 @@ class Pieces:
 
 
 class Context:
-    """Lowering state of one graph. Values are found by name; `node` is the one being lowered. With `apart`, a stack
-    that is nothing but an output may be written piece by piece."""
+    """Lowering state of one graph. Values are found by name; `node` is the one being lowered. With `apart`, a value
+    that joins others and is nothing but an output may be written piece by piece."""
 
     def __init__(self, graph: OpGraph, apart: bool = False) -> None:
         self.graph = graph

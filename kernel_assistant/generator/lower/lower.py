@@ -56,8 +56,8 @@ class LoopProgram:
 
 
 def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
-    """Lowers a graph to expressions. Raises Unsupported with a one-line reason. With `apart`, stacked outputs whose
-    pieces share their work are several."""
+    """Lowers a graph to expressions. Raises Unsupported with a one-line reason. With `apart`, an output that joins
+    values may be several, one for each of them."""
     graph = expand(graph)
     context = Context(graph, apart)
     for value in graph.inputs:

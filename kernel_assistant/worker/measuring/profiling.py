@@ -42,6 +42,7 @@ from .roofline import Roofline, floor_seconds, impossible
 from .statistics import bootstrapped, faster_half, median, relative_spread, spread
 from .suspicion import MOST_AGAIN, odd_clocks, odd_growth, until_plausible
 from .timed_outputs import TimedOutputs
+from .timing import BLOCK_SECONDS as CUDA_SECONDS
 from .timing import (
     MOST_LATE,
     PlanSubject,
@@ -63,14 +64,14 @@ SHARE_OF_MEMORY = {"cpu": 0.05, "cuda": 0.25}
 #: Values of the largest size that a call may hold at once, of the reference and of a candidate together.
 VALUES_INSIDE = 4
 LEAST_FOOTPRINT = 128 << 20
-BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.004}
+BLOCK_SECONDS = {"cpu": PASS_SECONDS, "cuda": CUDA_SECONDS}
 #: Divisor of the block length on a CPU for each repeat of an implausible series: a block of several time slices of the
 #: kernel's scheduler always contains other work on a busy machine, a shorter one not always.
 SHORTER = 2
 #: Many short rounds: on a shared machine one block in ten is disturbed, which affects its round only.
 ROUNDS = {"cpu": 28, "cuda": 18}
 QUICK_ROUNDS = 3
-QUICK_BLOCK_SECONDS = {"cpu": 0.005, "cuda": 0.002}
+QUICK_BLOCK_SECONDS = {"cpu": PASS_SECONDS, "cuda": 0.002}
 #: Passes of the quick tier on a CPU. After the fewest of them a candidate that takes `FAR_BEHIND` times as long as the
 #: task's best one is let go. A baseline that takes longer than `MOST_BESIDE_SECONDS` is not timed beside it.
 QUICK_PASSES, FEWEST_PASSES, FAR_BEHIND, MOST_BESIDE_SECONDS = 10, 4, 1.3, 0.05
@@ -408,7 +409,6 @@ class Profiler:
             # The candidate sees these sets before their values change: if it remembers results by address, or computes
             # ahead outside of the timed region, its outputs are wrong then.
             subject.run(first, length)
-            subject.rest()
             spent = self._timed(subject, first, length, partial(timed.run, first, length), after)
             times.append(spent / length)
             if spent < block_seconds / 2:
@@ -578,17 +578,13 @@ class Profiler:
 
         def renew_all(first: int) -> None:
             nonlocal unseen
-            subject.rest()
             self.sets.refresh(self._generator, self._free, first)
             unseen = True
 
         def prepare(first: int, count: int) -> None:
             # The candidate may know all values that were in memory while its process could run.
             nonlocal unseen
-            block = self._around(first, count)
-            if not unseen:
-                subject.rest()
-            self._renew_and_mark(block, renew=not unseen or self._integers_vary)
+            self._renew_and_mark(self._around(first, count), renew=not unseen or self._integers_vary)
             unseen = False
 
         def checked(first: int, count: int) -> None:

@@ -191,8 +191,9 @@ class Round:
 
 @dataclass
 class Series:
-    """All rounds. `growth` holds, for each round, the seconds per call of the candidate's long and of its short
-    block. `placement` is the relative difference of two processes with the same code, which no round shows."""
+    """All rounds. `growth` holds the seconds per call of the candidate's long and of its short blocks, for each round
+    that has a short one. `placement` is the relative difference of two processes with the same code, which no round
+    shows."""
 
     rounds: list[Round] = field(default_factory=list)
     growth: list[tuple[float, float]] = field(default_factory=list)
@@ -233,7 +234,6 @@ def alternate(
     sets: int,
     rounds: int,
     most_seconds: float,
-    block_seconds: float = BLOCK_SECONDS,
     lock: DeviceLock,
     before_round: Callable[[int], None] = lambda first: None,
     before_candidate: Callable[[int, int], None] = lambda first, count: None,
@@ -251,7 +251,7 @@ def alternate(
     """
     with lock.exclusive():
         lengths = {
-            subject.name: block_length(subject, sets, block_seconds) for subject in (candidate, baseline, *others)
+            subject.name: block_length(subject, sets, BLOCK_SECONDS) for subject in (candidate, baseline, *others)
         }
     ring = Ring(sets)
     series = Series()
