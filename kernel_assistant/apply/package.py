@@ -27,9 +27,9 @@ RUNTIME = "_runtime.txt"
 _RUNTIME_BEFORE = "_runtime"
 _RUNNER_FILES = (
     *("__init__.py", "plan.py", "executor.py", "launching.py", "kernel_graph.py", "capture.py", "cuda_driver.py"),
-    *("libraries.py", "choosing.py", "cublaslt.py", "cudnn.py", "cudnn_graph.py"),
+    *("plan_graph.py", "libraries.py", "choosing.py", "cublaslt.py", "cudnn.py", "cudnn_graph.py"),
     *("cudnn_library.py", "convolution.py"),
-    *("pytorch/__init__.py", "pytorch/aten.py", "pytorch/residual.py", "pytorch/tensors.py"),
+    *("pytorch/__init__.py", "pytorch/arena.py", "pytorch/aten.py", "pytorch/residual.py", "pytorch/tensors.py"),
 )
 
 #: Files that belong to the package, not to one of its classes.

@@ -10,6 +10,8 @@ from typing import Any
 import torch
 
 from ..runner import executor
+from ..runner.plan_graph import PlanGraph
+from ..runner.pytorch.arena import MOST_STREAMS, arena
 from ..runner.pytorch.tensors import DTYPES
 from .binaries import Binaries, driver, libraries
 from .packing import PackedParameters, allocator
@@ -19,6 +21,8 @@ from .precision import tf32_flags
 _SCRATCH_ALIGNMENT = 256
 
 _LAYOUT = ("dtype", "shape", "strides")
+#: Calls on a stream before the plan becomes a graph there: they show which tensors are elsewhere at each call.
+_PATIENCE = 2
 #: Stands for an output that is not allocated.
 _NOTHING = torch.empty(0)
 
@@ -70,6 +74,7 @@ class AppliedLauncher:
         if executor.WORKSPACE in bound.names:
             sizes.append(bound.workspace_bytes)
         self._bound, self._run, self._scratch = bound, bound.run, _offsets(sizes)
+        self._held = _HeldCalls() if bound.wants_lasting_memory else None
         inputs = len(self._plan["inputs"])
         first = inputs + len(self._plan["outputs"])
         # The results of PyTorch's own operators are returned as they are: nothing is allocated for them.
@@ -109,9 +114,15 @@ class AppliedLauncher:
         if self._follows_flags and self._flags != tf32_flags():
             self._bind()
         workspace: list[int] = []
-        scratch = None
+        scratch, graph = None, None
         if self._scratch:
-            scratch = torch.empty(self._scratch[-1], dtype=torch.uint8, device=self._device)
+            held = self._held
+            # A graph that somebody captures keeps the memory that it uses, and may run beside us.
+            if held is None or torch.cuda.is_current_stream_capturing():
+                scratch = torch.empty(self._scratch[-1], dtype=torch.uint8, device=self._device)
+            else:
+                scratch = arena(self._device, stream, self._scratch[-1])
+                graph = held.on(scratch, stream, self._bound)
             base = scratch.data_ptr()
             addresses = [base + offset for offset in self._scratch[:-1]]
             workspace = [addresses.pop()] if self._follows_flags else []
@@ -121,7 +132,10 @@ class AppliedLauncher:
         pointers += workspace
         if self._plan.get("residual"):
             return self._run_around_calls(tensors, outputs, scratch, pointers, stream)
-        self._run(pointers, stream)
+        if graph is not None:
+            graph.run(pointers, stream)
+        else:
+            self._run(pointers, stream)
         return outputs
 
     def _run_around_calls(
@@ -144,6 +158,29 @@ class AppliedLauncher:
             held[index] = scratch[start : start + size].view(DTYPES[spec["dtype"]]).as_strided(shape, strides)
         self._run(pointers, stream, held)
         return held[first : first + len(outputs)]
+
+
+class _HeldCalls(threading.local):
+    """The calls of one plan on memory that stays, for each stream of a thread."""
+
+    def __init__(self) -> None:
+        self._of: dict[int, tuple[torch.Tensor, PlanGraph]] = {}
+
+    def on(self, scratch: torch.Tensor, stream: int, bound: executor.BoundPlan) -> PlanGraph:
+        """The graph of this stream; a new one if the memory is another than before."""
+        known = self._of.get(stream)
+        if known is not None and known[0] is scratch:
+            return known[1]
+        while len(self._of) >= MOST_STREAMS and stream not in self._of:
+            del self._of[next(iter(self._of))]
+        graph = bound.held(_PATIENCE)
+        self._of[stream] = scratch, graph
+        return graph
+
+    @property
+    def graphs(self) -> list[PlanGraph]:
+        """Those of this thread."""
+        return [graph for _, graph in self._of.values()]
 
 
 class _CudaStream:

@@ -46,13 +46,28 @@ class PackedParameters:
         for references, known, packed in tuple(self._kept):
             if known == state and all(one() is tensor for one, tensor in zip(references, read, strict=True)):
                 return [one.data_ptr() for one in packed]
-        packed = [allocate() for allocate in self._allocate]
+        # In place where only values have changed: graphs of the plan have the addresses.
+        again = self._again(read, stream) if tracked else None
+        packed = again or [allocate() for allocate in self._allocate]
         addresses = [one.data_ptr() for one in packed]
         self._bound.run([*pointers, *addresses], stream)
         # What is packed during a capture is filled only when the graph is replayed.
         if tracked and not self._capturing():
-            self._kept = [*self._kept[1 - _KEPT :], ([weakref.ref(one) for one in read], state, packed)]
+            others = [kept for kept in self._kept if kept[2] is not packed]
+            self._kept = [*others[1 - _KEPT :], ([weakref.ref(one) for one in read], state, packed)]
         return addresses
+
+    def _again(self, read: list[torch.Tensor], stream: int) -> list[torch.Tensor] | None:
+        """The buffers of the same parameters on the same stream, whose values are out of date. None during a capture,
+        which must not change what others use."""
+        if self._capturing():
+            return None
+        same = (
+            packed
+            for references, state, packed in tuple(self._kept)
+            if state[0] == stream and all(one() is tensor for one, tensor in zip(references, read, strict=True))
+        )
+        return next(same, None)
 
 
 def allocator(spec: dict[str, Any], dims: dict[str, int], device: torch.device) -> Callable[[], torch.Tensor]:

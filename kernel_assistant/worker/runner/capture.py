@@ -6,6 +6,7 @@ the host takes longer to launch a kernel (2.9 µs on an H200) than the kernel ru
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from ctypes import byref, c_int, c_ulonglong, c_void_p
 
@@ -14,26 +15,22 @@ from .cuda_driver import CudaError, Driver, Events
 RELAXED = 2
 
 
+#: A stream is captured by one thread at a time.
+_capturing = threading.Lock()
+
+
 class CapturedCalls:
     """What `work(stream)` launches on the driver's own stream, as a graph. Raises CudaError if something in it cannot
     be captured; the stream is usable afterwards."""
 
     def __init__(self, driver: Driver, work: Callable[[int], object]) -> None:
         self._driver, self._stream, self._executable = driver, driver.stream, c_void_p()
-        stream = self._stream
-        graph = c_void_p()
-        driver.check("cuStreamBeginCapture_v2", c_void_p(stream), c_int(RELAXED))
-        try:
-            work(stream)
-        finally:
-            status = driver.lib.cuStreamEndCapture(c_void_p(stream), byref(graph))
-        if status:
-            driver.fail("cuStreamEndCapture", status)
+        graph = captured_graph(driver, work)
         try:
             driver.check("cuGraphInstantiateWithFlags", byref(self._executable), graph, c_ulonglong(0))
         finally:
             driver.lib.cuGraphDestroy(graph)
-        driver.check("cuGraphUpload", self._executable, c_void_p(stream))
+        driver.check("cuGraphUpload", self._executable, c_void_p(self._stream))
         driver.synchronize()
 
     def milliseconds(self, events: Events) -> float:
@@ -55,3 +52,24 @@ def captured(driver: Driver, work: Callable[[int], object]) -> CapturedCalls | N
         return CapturedCalls(driver, work)
     except (AttributeError, CudaError):
         return None
+
+
+def captured_graph(driver: Driver, work: Callable[[int], object]) -> c_void_p:
+    """The graph of what `work(stream)` launches on the driver's own stream, to be destroyed by the caller. Raises
+    CudaError."""
+    graph, stream = c_void_p(), c_void_p(driver.stream)
+    with _capturing:
+        driver.check("cuStreamBeginCapture_v2", stream, c_int(RELAXED))
+        try:
+            work(driver.stream)
+        finally:
+            status = driver.lib.cuStreamEndCapture(stream, byref(graph))
+    if status:
+        driver.fail("cuStreamEndCapture", status)
+    return graph
+
+
+def capturing(driver: Driver, stream: int) -> bool:
+    """Whether this stream is being captured: a graph cannot be launched during a capture. True if that is unknown."""
+    status = c_int()
+    return bool(driver.lib.cuStreamIsCapturing(c_void_p(stream), byref(status)) or status.value)

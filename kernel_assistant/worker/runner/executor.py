@@ -13,10 +13,12 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from . import plan as plans
+from .capture import capturing
 from .cuda_driver import Driver
-from .kernel_graph import Kernel, KernelGraph, capturing, graph_of
+from .kernel_graph import Kernel, KernelGraph, graph_of
 from .launching import Entry, GraphMaker, LaunchFrame, PreparedLaunch, Words, kernel_entry
 from .libraries import ChosenAlgorithm, Libraries
+from .plan_graph import FEWEST_LAUNCHES, PlanGraph
 
 #: Name of the buffer that library launches share, after those of the plan.
 WORKSPACE = "(workspace)"
@@ -140,6 +142,8 @@ class BoundPlan:
         self._kinds = [_KINDS[type(launch)] for launch in bound]
         self._fail = module.fail
         self._grapher: GraphMaker | None = module if isinstance(module, CudaModule) and not self._calls else None
+        self._driver = module.driver if isinstance(module, CudaModule) else None
+        self._outputs = frozenset(outputs)
         # Each frame is used by one caller at a time; `pop` and `append` are atomic.
         self._frames: list[LaunchFrame] = []
         if LIBRARIES in self._kinds:
@@ -178,6 +182,17 @@ class BoundPlan:
             frame.launch(self._fail)
         self._frames.append(frame)
 
+    @property
+    def wants_lasting_memory(self) -> bool:
+        """Whether calls through `held` are faster than `run`: library launches can be part of a CUDA graph."""
+        some = LIBRARIES in self._kinds and not self._calls and len(self._launches) >= FEWEST_LAUNCHES
+        return some and self._driver is not None
+
+    def held(self, patience: int) -> PlanGraph:
+        """The calls of one caller on one stream, whose scratch memory and workspace stay where they are."""
+        assert self._driver is not None
+        return PlanGraph(self._driver, self._launches, self._fail, self._outputs, patience)
+
     def freeze(
         self, pointers: Sequence[int], which: str = EVERY, first: int | None = None, stream: int = 0
     ) -> Callable[[int], None]:
@@ -191,6 +206,9 @@ class BoundPlan:
             return self._freeze_around_calls(pointers, which, first)
         steps = [step for step, kind in zip(self._launches, self._kinds, strict=True) if which in (EVERY, kind)]
         steps = steps[:first]
+        if self._driver is not None and self.wants_lasting_memory and len(steps) == len(self._launches):
+            graph = PlanGraph(self._driver, steps, self._fail)
+            return lambda stream: graph.run(pointers, stream)
         frame = LaunchFrame(steps, stream, self._grapher)
         frame.fill(pointers)
 

@@ -1,5 +1,5 @@
-"""The kernels of a plan as one CUDA graph, a chain: each call sets the arguments of every kernel and launches the
-graph.
+"""Launches of a plan as one CUDA graph, a chain of kernels and of what libraries launch. The arguments of its kernels
+can be set before each launch.
 
 Standard library only. When this pays, and what it costs: docs/launching.md. Structs are those of cuda.h (CUDA 12).
 """
@@ -7,10 +7,11 @@ Standard library only. When this pays, and what it costs: docs/launching.md. Str
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
-from ctypes import byref, c_int, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
+from collections.abc import Callable, Collection, Sequence
+from ctypes import byref, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 from typing import NamedTuple
 
+from .capture import captured_graph
 from .cuda_driver import CudaError, Driver
 
 #: Fewest launches for a graph: it costs 3.5 µs and 0.85 µs a kernel, a single launch 2.9 µs (H200).
@@ -37,40 +38,69 @@ class NodeParameters(ctypes.Structure):
     ]
 
 
+#: A link of the chain: a kernel over its argument struct, or a function that launches something on a stream.
+Link = tuple[Kernel, ctypes.Array[c_uint64]] | Callable[[int], object]
+
+
 class KernelGraph:
-    """A chain of kernels over argument structs at fixed addresses. For one caller at a time.
+    """A chain of launches. Kernels read argument structs at fixed addresses; what a function launches is captured once,
+    with the addresses of that moment. For one caller at a time.
 
     A launch that is running keeps the values it was given; two launches never overlap, even on different streams.
     Raises CudaError if the driver refuses.
     """
 
-    def __init__(self, driver: Driver, kernels: Sequence[tuple[Kernel, ctypes.Array[c_uint64]]]) -> None:
-        self._library, self._graph, self._executable = driver.lib, c_void_p(), c_void_p()
-        self._kept: list[tuple[c_void_p, NodeParameters, ctypes.Array[c_void_p], ctypes.Array[c_uint64]]] = []
+    def __init__(self, driver: Driver, links: Sequence[Link]) -> None:
+        self._driver, self._library = driver, driver.lib
+        self._graph, self._executable = c_void_p(), c_void_p()
+        self._kept: list[tuple[NodeParameters, ctypes.Array[c_void_p], ctypes.Array[c_uint64]]] = []
+        #: The arguments that set the parameters of a node, by the number of its link.
+        self._updates: dict[int, tuple[object, ...]] = {}
         driver.check("cuGraphCreate", byref(self._graph), c_uint(0))
         before: c_void_p | None = None
-        for kernel, words in kernels:
-            parameters = (c_void_p * 1)(ctypes.addressof(words))
-            settings = NodeParameters(kernel.function, (c_uint * 7)(*kernel.geometry), ctypes.addressof(parameters))
-            node = c_void_p()
-            dependencies = None if before is None else byref(before)
-            count = c_size_t(0 if before is None else 1)
-            driver.check("cuGraphAddKernelNode_v2", byref(node), self._graph, dependencies, count, byref(settings))
-            self._kept.append((node, settings, parameters, words))
-            before = node
+        for number, link in enumerate(links):
+            before = self._captured(link, before) if callable(link) else self._kernel(number, *link, before)
         driver.check("cuGraphInstantiateWithFlags", byref(self._executable), self._graph, c_ulonglong(0))
         self._set = driver.lib.cuGraphExecKernelNodeSetParams_v2
-        self._updates = [(self._executable, node, byref(settings)) for node, settings, _, _ in self._kept]
+        self._all = tuple(self._updates.values())
         self._launch = driver.lib.cuGraphLaunch
 
+    def _kernel(self, number: int, kernel: Kernel, words: ctypes.Array[c_uint64], before: c_void_p | None) -> c_void_p:
+        parameters = (c_void_p * 1)(ctypes.addressof(words))
+        settings = NodeParameters(kernel.function, (c_uint * 7)(*kernel.geometry), ctypes.addressof(parameters))
+        node = c_void_p()
+        self._driver.check("cuGraphAddKernelNode_v2", byref(node), self._graph, *_after(before), byref(settings))
+        self._kept.append((settings, parameters, words))
+        self._updates[number] = self._executable, node, byref(settings)
+        return node
+
+    def _captured(self, work: Callable[[int], object], before: c_void_p | None) -> c_void_p:
+        node, child = c_void_p(), captured_graph(self._driver, work)
+        try:
+            self._driver.check("cuGraphAddChildGraphNode", byref(node), self._graph, *_after(before), child)
+        finally:
+            self._library.cuGraphDestroy(child)
+        return node
+
+    def update(self, numbers: Collection[int]) -> None:
+        """Have these links, which are kernels, read their structs again. Raises CudaError."""
+        for number in numbers:
+            status = self._set(*self._updates[number])
+            if status:
+                self._driver.fail("cuGraphExecKernelNodeSetParams", status)
+
+    def start(self, stream: int) -> int:
+        """Launch the graph, and return the driver's status, 0 if all is well."""
+        return int(self._launch(self._executable, c_void_p(stream)))
+
     def launch(self, stream: int) -> int:
-        """Read all structs, launch the graph, and return the driver's status, 0 if all is well."""
+        """Like `start`, after reading all structs."""
         set_parameters = self._set
-        for update in self._updates:
+        for update in self._all:
             status = set_parameters(*update)
             if status:
                 return int(status)
-        return int(self._launch(self._executable, c_void_p(stream)))
+        return self.start(stream)
 
     def __del__(self) -> None:
         if self._executable.value:
@@ -80,15 +110,14 @@ class KernelGraph:
             self._library.cuGraphDestroy(self._graph)
 
 
-def graph_of(driver: Driver, kernels: Sequence[tuple[Kernel, ctypes.Array[c_uint64]]]) -> KernelGraph | None:
-    """The graph of these kernels, None if this driver cannot make one (before CUDA 12): single launches do the same."""
+def _after(before: c_void_p | None) -> tuple[object, c_size_t]:
+    """The dependencies of a node, and their number."""
+    return None if before is None else byref(before), c_size_t(0 if before is None else 1)
+
+
+def graph_of(driver: Driver, links: Sequence[Link]) -> KernelGraph | None:
+    """The graph of these launches, None if this driver (before CUDA 12) makes none; single launches do the same."""
     try:
-        return KernelGraph(driver, kernels)
+        return KernelGraph(driver, links)
     except (AttributeError, CudaError):
         return None
-
-
-def capturing(driver: Driver, stream: int) -> bool:
-    """Whether this stream is being captured: a graph cannot be launched during a capture. True if that is unknown."""
-    status = c_int()
-    return bool(driver.lib.cuStreamIsCapturing(c_void_p(stream), byref(status)) or status.value)

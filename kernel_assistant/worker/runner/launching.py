@@ -58,7 +58,7 @@ class Config(ctypes.Structure):
 class LaunchFrame:
     """Argument structs of launches and the calls over them, on one stream. For one caller at a time."""
 
-    __slots__ = ("_graph", "_grapher", "_steps", "entries", "ready", "slots", "stream", "words")
+    __slots__ = ("_graph", "_grapher", "entries", "ready", "slots", "steps", "stream", "words")
 
     def __init__(self, steps: Sequence[PreparedLaunch], stream: int, grapher: GraphMaker | None = None) -> None:
         kernels = [step.kernel for step in steps]
@@ -68,19 +68,19 @@ class LaunchFrame:
         starts = [sum(sizes[:at]) for at in range(len(steps))]
         self.words: Words = (c_uint64 * max(sum(sizes), 1))()
         self.slots: list[list[tuple[int, int]]] = []
-        self._steps: list[tuple[PreparedLaunch, Words]] = []
+        self.steps: list[tuple[PreparedLaunch, Words]] = []
         for step, start, size in zip(steps, starts, sizes, strict=True):
             struct = (c_uint64 * size).from_buffer(self.words, 8 * start)
             for position, word in enumerate(step.words):
                 struct[position] = word
-            self._steps.append((step, struct))
+            self.steps.append((step, struct))
             self.slots.append([(start + position, index) for position, index in step.slots])
         self.move(stream)
 
     def move(self, stream: int) -> None:
         """Use another stream from now on."""
         self.stream = stream
-        self.entries = [step.enter(struct, stream) for step, struct in self._steps]
+        self.entries = [step.enter(struct, stream) for step, struct in self.steps]
         self.ready = [entry for entry in self.entries if entry is not None]
 
     def fill(self, pointers: Sequence[int]) -> None:
@@ -106,7 +106,7 @@ class LaunchFrame:
                 fail(status)
 
     def _made(self, grapher: GraphMaker) -> Graph | None:
-        self._graph = grapher.graph([(step.kernel, words) for step, words in self._steps if step.kernel])
+        self._graph = grapher.graph([(step.kernel, words) for step, words in self.steps if step.kernel])
         if self._graph is None:
             self._grapher = None
         return self._graph

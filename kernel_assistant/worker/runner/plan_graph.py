@@ -1,0 +1,159 @@
+"""A plan with library launches as CUDA graphs, for a caller whose scratch memory stays where it is.
+
+Standard library only. What this brings, and its rules: docs/launching.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from .capture import capturing
+from .cuda_driver import CudaError, Driver
+from .kernel_graph import KernelGraph, Link
+from .launching import LaunchFrame, PreparedLaunch
+
+#: Fewest launches for a graph here: a library call costs the host far more than a kernel's launch.
+FEWEST_LAUNCHES = 2
+#: If at most so many buffers that a captured library launch uses are elsewhere, they are expected to move again.
+FEW = 4
+#: So often the graphs are made again because buffers moved; then launches are made one by one.
+MOST_REMAKES = 16
+
+
+class PlanGraph:
+    """The launches of a plan, for one caller at a time. `fail` raises for a status.
+
+    A library launch is captured with its addresses. So it is part of a graph only if its buffers stay, and between two
+    graphs otherwise. Kernels may have other addresses at each call. `changing` are the buffers that are always
+    elsewhere; further ones are found by comparing the first `patience` calls, which are launched one by one.
+    """
+
+    def __init__(
+        self,
+        driver: Driver,
+        steps: Sequence[PreparedLaunch],
+        fail: Callable[[int], None],
+        changing: frozenset[int] = frozenset(),
+        patience: int = 0,
+    ) -> None:
+        self._driver, self._frame, self._fail = driver, LaunchFrame(steps, 0), fail
+        self._pointers: list[int] = []
+        self._changing, self._patience, self._remakes = set(changing), patience, 0
+        #: What a call does, in order, once the graphs are made: a graph or a single launch on the stream.
+        self._pieces: list[Callable[[int], int | None]] | None = None
+        self._graphs: list[tuple[KernelGraph, list[int]]] = []
+        self._fixed: set[int] = set()
+        self._able = True
+
+    def run(self, pointers: Sequence[int], stream: int) -> None:
+        """Run one call. Raises CudaError."""
+        if pointers != self._pointers:
+            self._move(list(pointers))
+        if self._frame.stream != stream:
+            self._frame.move(stream)
+            self._forget()
+        if capturing(self._driver, stream) or not self._ready():
+            self._frame.launch(self._fail)
+            return
+        assert self._pieces is not None
+        for piece in self._pieces:
+            status = piece(stream)
+            if status:
+                self._fail(status)
+
+    def _move(self, pointers: list[int]) -> None:
+        """Use these addresses from now on."""
+        before, self._pointers = self._pointers, pointers
+        self._frame.fill(pointers)
+        if not before:
+            return
+        moved = {index for index, pointer in enumerate(pointers) if pointer != before[index]}
+        if self._pieces is None:
+            self._expect(moved - self._changing)
+            return
+        captured = moved & self._fixed
+        if captured:
+            self._expect(captured)
+            self._forget()
+            self._remakes += 1
+            self._able = self._remakes <= MOST_REMAKES
+            return
+        for graph, links in self._graphs:
+            slots = self._frame.slots
+            graph.update([at for at, number in enumerate(links) if any(index in moved for _, index in slots[number])])
+
+    def _forget(self) -> None:
+        self._pieces, self._graphs, self._fixed = None, [], set()
+
+    def _expect(self, moved: set[int]) -> None:
+        """Parameters move all at once and rarely, arguments of the module one by one and often."""
+        if len(moved) <= FEW:
+            self._changing |= moved
+
+    @property
+    def is_graph(self) -> bool:
+        """Whether at least some launches are made by a graph."""
+        return bool(self._graphs)
+
+    def _ready(self) -> bool:
+        """Make the graphs if it is time; returns whether they are there."""
+        if self._pieces is not None:
+            return True
+        if not self._able or self._patience:
+            self._patience = max(self._patience - 1, 0)
+            return False
+        try:
+            self._pieces = self._made()
+        except (AttributeError, CudaError):
+            self._forget()
+            self._able = False
+        return self._able
+
+    def _made(self) -> list[Callable[[int], int | None]]:
+        pieces: list[Callable[[int], int | None]] = []
+        together: list[int] = []
+        for number, (step, _) in enumerate(self._frame.steps):
+            if self._frame.entries[number] is None:
+                continue
+            if step.kernel is None and self._changing.intersection(index for _, index in step.slots):
+                pieces += [*self._together(together), self._alone(number)]
+                together = []
+            else:
+                together.append(number)
+        return [*pieces, *self._together(together)]
+
+    def _together(self, numbers: list[int]) -> list[Callable[[int], int | None]]:
+        """One graph of these launches, or the launches alone if there are too few."""
+        steps = self._frame.steps
+        if len(numbers) < FEWEST_LAUNCHES:
+            return [self._alone(number) for number in numbers]
+        links: list[Link] = []
+        for number in numbers:
+            step, words = steps[number]
+            if step.kernel is not None:
+                links.append((step.kernel, words))
+                continue
+            self._fixed.update(index for _, index in step.slots)
+            links.append(self._launched(number))
+        graph = KernelGraph(self._driver, links)
+        self._graphs.append((graph, numbers))
+        return [graph.start]
+
+    def _launched(self, number: int) -> Callable[[int], object]:
+        """A function that makes this launch on a stream. Raises CudaError."""
+        step, words = self._frame.steps[number]
+
+        def launch(stream: int) -> None:
+            entry = step.enter(words, stream)
+            assert entry is not None
+            status = entry[0](*entry[1])
+            if status:
+                self._fail(status)
+
+        return launch
+
+    def _alone(self, number: int) -> Callable[[int], int | None]:
+        entry = self._frame.entries[number]
+        assert entry is not None
+        function, arguments = entry
+        return lambda stream: function(*arguments)
