@@ -8,12 +8,12 @@ from pathlib import Path
 from kernel_assistant.generator.ir.graph_text import write_graph
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.loops.checked import checked_nest
-from kernel_assistant.generator.plan.compose import compose
+from kernel_assistant.generator.plan.compose import Composed, compose
 from kernel_assistant.generator.plan.partition import cut
 from kernel_assistant.generator.print.cpu.family import emit_cpu
 from kernel_assistant.generator.print.cuda.family import emit_cuda
 from kernel_assistant.generator.print.render import KernelSource
-from kernel_assistant.records import BufferSpec, Candidate, Launch, OpGraph, Plan
+from kernel_assistant.records import BufferSpec, Candidate, OpGraph, Plan
 
 INCLUDE = Path(__file__).resolve().parent.parent / "skills" / "include"
 SOURCE = {"cpu": "kernel.cpp", "cuda": "kernel.cu"}
@@ -32,12 +32,12 @@ def emit(graph: OpGraph, schedule: Schedule) -> Candidate:
     """The candidate that computes `graph` as `schedule` says. Raises Unsupported if the generator cannot write it."""
     emit_nest = emit_cpu if schedule.target == "cpu" else emit_cuda
     if schedule.form == "parts":
-        units, launches, scratch = compose(graph, cut(graph, schedule.target), schedule, emit_nest)
+        composed = compose(graph, cut(graph, schedule.target), schedule, emit_nest)
     else:
-        units, launches, scratch = emit_nest(checked_nest(graph, schedule.target), schedule)
+        composed = Composed(*emit_nest(checked_nest(graph, schedule.target), schedule))
     return Candidate(
-        plan=_plan(graph, schedule, launches, scratch),
-        sources={SOURCE[schedule.target]: _source(graph, schedule, units), **_headers(schedule.target)},
+        plan=_plan(graph, schedule, composed),
+        sources={SOURCE[schedule.target]: _source(graph, schedule, composed.units), **_headers(schedule.target)},
         origin=ORIGIN,
     )
 
@@ -46,16 +46,18 @@ def _headers(target: str) -> dict[str, str]:
     return {name: header(name) for name in HEADERS[target]}
 
 
-def _plan(graph: OpGraph, schedule: Schedule, launches: list[Launch], scratch: tuple[BufferSpec, ...]) -> Plan:
-    used = {value for launch in launches for _, value in launch.args}
+def _plan(graph: OpGraph, schedule: Schedule, composed: Composed) -> Plan:
+    used = {value for launch in (*composed.prepare, *composed.launches) for _, value in launch.args}
     return Plan(
         target=schedule.target,
         dims=tuple(graph.dims),
         inputs=tuple(_buffer(graph, value.name, value.name) for value in graph.inputs if value.name in used),
         outputs=tuple(_buffer(graph, name, f"out{number}") for number, name in enumerate(graph.outputs)),
-        scratch=scratch,
-        launches=tuple(launches),
-        residual=tuple(launch.call.call.name for launch in launches if launch.call),
+        scratch=composed.scratch,
+        packed=composed.packed,
+        prepare=tuple(composed.prepare),
+        launches=tuple(composed.launches),
+        residual=tuple(launch.call.call.name for launch in composed.launches if launch.call),
         schedule=schedule.text(),
     )
 

@@ -116,12 +116,16 @@ class Built:
         dims = self._dims(values) if dims is None else dims
         bound = executor.bind(self.plan, dims, self.module)
         tensors = {spec.name: self._given(values[spec.name], spec, dims) for spec in self.candidate.plan.inputs}
-        for spec in self.candidate.plan.outputs:
+        for spec in (*self.candidate.plan.outputs, *self.candidate.plan.packed):
             tensors[spec.name] = self._poisoned(spec, dims)
         workspace = {executor.WORKSPACE: bound.workspace_bytes} if executor.WORKSPACE in bound.names else {}
         for name, size in {**bound.scratch_bytes, **workspace}.items():
             tensors[name] = torch.full((size + 8,), 0xAB, dtype=torch.uint8, device=self.device)
         outputs = [tensors[spec.name] for spec in self.candidate.plan.outputs]
+        if self.candidate.plan.prepare:
+            prepare = executor.bind(self.plan, dims, self.module, "prepare")
+            prepare.run([tensors[name].data_ptr() for name in prepare.names])
+            torch.cuda.synchronize()
         return bound, [tensors[name].data_ptr() for name in bound.names], outputs, tensors
 
     def __call__(self, values: dict[str, torch.Tensor], dims: dict[str, int] | None = None) -> list[torch.Tensor]:

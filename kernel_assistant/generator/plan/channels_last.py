@@ -18,6 +18,7 @@ from kernel_assistant.generator.ir.sizes import parse_size, product, size_text
 from kernel_assistant.generator.library.convolutions import CONVOLUTIONS, TURNED
 from kernel_assistant.generator.plan.channels_last_readers import (
     follows,
+    is_elementwise,
     is_per_element,
     is_pool,
     norm_in_two,
@@ -30,23 +31,32 @@ from kernel_assistant.records.graph import references
 
 #: A copy to channels first. What reads it is in another part: it would read across, element by element.
 COPY_BACK = f"{COPY}.back"
-#: Below this the launches that change the order cost more than they bring.
+#: Below this number of elements of all convolutions the launches that change the order cost more than they bring.
 LEAST_ELEMENTS = 1 << 20
+#: A convolution with fewer elements has the order only where its input has it already.
+LEAST_TO_BEGIN = 1 << 16
 #: With fewer channels a vector of them does not fill an access.
 LEAST_CHANNELS = 4
 
 
 def channels_last(graph: OpGraph, able: AbstractSet[str], stay: AbstractSet[str] = frozenset()) -> OpGraph:
-    """Returns the graph with the layout channels-last for those convolutions in `able` that gain from it, and for
-    operators after them that support it. A convolution whose input is given with channels last uses that order in any
-    case, unless it is in `stay`.
+    """Returns the graph with the layout channels-last for the convolutions in `able` if they are large enough together,
+    and for operators after them that support it. A convolution whose input is given with channels last uses that order
+    in any case, unless it is in `stay`.
     """
-    chosen = {
-        node.name
-        for node in graph.nodes
-        if node.name not in stay and ((node.name in able and _pays(node, graph)) or _is_given(node, graph))
-    }
-    return _Rewrite(graph, chosen).run() if chosen else graph
+    convolutions = [node for node in graph.nodes if node.name in able - stay and _can_turn(node, graph)]
+    whole = sum(_elements(node, graph) for node in convolutions if not _is_pointwise(node, graph))
+    chosen = {node.name for node in graph.nodes if node.name not in stay and _is_given(node, graph)}
+    following: set[str] = set()
+    if whole >= LEAST_ELEMENTS:
+        following = {node.name for node in convolutions}
+        chosen |= {
+            node.name
+            for node in convolutions
+            # A filter of one element is a plain product for cuDNN, whatever the order.
+            if not _is_pointwise(node, graph) and _elements(node, graph) >= LEAST_TO_BEGIN
+        }
+    return _Rewrite(graph, chosen, following).run() if chosen else graph
 
 
 def in_channels_last(spec: TensorSpec) -> TensorSpec:
@@ -61,21 +71,26 @@ def is_channels_last(spec: TensorSpec) -> bool:
     return len(spec.shape) in (4, 5) and spec.strides is not None and spec == in_channels_last(spec)
 
 
-def _pays(node: Node, graph: OpGraph) -> bool:
+def _can_turn(node: Node, graph: OpGraph) -> bool:
+    """Whether the node is a convolution of dense images and filters with enough channels."""
     if operator(node) not in CONVOLUTIONS or len(node.spec.shape) not in (4, 5):
         return False
     x, w = (_spec(graph, operand) for operand in node.args[:2])
     if x is None or w is None or x.strides is not None or w.strides is not None or node.spec.strides is not None:
         return False
     channels = [size for size in (x.shape[1], node.spec.shape[1]) if size.isdecimal()]
-    # A filter of one element is a plain product for cuDNN, whatever the order.
-    pointwise = all(size == "1" for size in w.shape[2:])
-    return (
-        not pointwise
-        and len(channels) == 2
-        and min(map(int, channels)) >= LEAST_CHANNELS
-        and max(elements(x, graph.dims), elements(node.spec, graph.dims)) >= LEAST_ELEMENTS
-    )
+    return len(channels) == 2 and min(map(int, channels)) >= LEAST_CHANNELS
+
+
+def _is_pointwise(node: Node, graph: OpGraph) -> bool:
+    w = _spec(graph, node.args[1])
+    return w is not None and all(size == "1" for size in w.shape[2:])
+
+
+def _elements(node: Node, graph: OpGraph) -> int:
+    """Elements of the larger of a convolution's input and result."""
+    x = _spec(graph, node.args[0])
+    return max(elements(x, graph.dims) if x is not None else 0, elements(node.spec, graph.dims))
 
 
 def _is_given(node: Node, graph: OpGraph) -> bool:
@@ -98,10 +113,12 @@ def _spec(graph: OpGraph, operand: object) -> TensorSpec | None:
 
 
 class _Rewrite:
-    """Rewrites the nodes in order. `last` are the values that have channels last because of the rewriting."""
+    """Rewrites the nodes in order. `last` are the values that have channels last because of the rewriting. The
+    convolutions in `following` have that order if their input has it.
+    """
 
-    def __init__(self, graph: OpGraph, chosen: set[str]) -> None:
-        self.graph, self.chosen = graph, chosen
+    def __init__(self, graph: OpGraph, chosen: set[str], following: set[str]) -> None:
+        self.graph, self.chosen, self.following = graph, chosen, following
         self.nodes: list[Node] = []
         self.last: set[str] = set()
         self.copies: dict[tuple[str, str], str] = {}
@@ -115,7 +132,8 @@ class _Rewrite:
         return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(self.nodes), outputs=graph.outputs)
 
     def _take(self, node: Node) -> None:
-        if node.name in self.chosen:
+        follows_input = node.name in self.following and references(node)[0] in self.last
+        if node.name in self.chosen or follows_input:
             self._convolution(node)
             return
         if any(name in self.last for name in references(node)[:1]):
@@ -125,7 +143,7 @@ class _Rewrite:
             for name in references(node)
             if name in self.last and not reads_any_order(node, self.specs[name], self.graph.dims)
         }
-        changed = renamed(node, read)
+        changed = self._beside(renamed(node, read))
         kept = [name for name in references(changed) if name in self.last]
         if not any(follows(node, self.specs[name]) for name in kept):
             self._add(changed)
@@ -137,6 +155,13 @@ class _Rewrite:
         self._add(replace(changed, spec=in_channels_last(node.spec)))
         if node.name in self.graph.outputs:
             self._as_given(node)
+
+    def _beside(self, node: Node) -> Node:
+        """The node with operands in channels last where one has that order and there are copies of the others."""
+        if not is_elementwise(node) or not any(name in self.last for name in references(node)):
+            return node
+        copies = {name: self.copies[name, COPY] for name in references(node) if (name, COPY) in self.copies}
+        return renamed(node, copies) if copies else node
 
     def _norm(self, node: Node) -> Node:
         """The remaining node of a norm over groups, whose moments are computed by another launch. Elementwise work

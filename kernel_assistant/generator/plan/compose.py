@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import dataclass, field
 
 import msgspec
 
@@ -21,21 +22,32 @@ Emitted = tuple[list[KernelSource], list[Launch], tuple[BufferSpec, ...]]
 EmitNest = Callable[[LoopNest, Schedule], Emitted]
 
 
-def compose(graph: OpGraph, found: Partition, schedule: Schedule, emit_nest: EmitNest) -> Emitted:
-    """Units and launches of all parts, and the scratch buffers that they need. Raises Unsupported."""
+@dataclass(slots=True)
+class Composed:
+    """`prepare` are the launches whose results, the buffers in `packed`, depend on parameters alone."""
+
+    units: list[KernelSource] = field(default_factory=list)
+    launches: list[Launch] = field(default_factory=list)
+    scratch: tuple[BufferSpec, ...] = ()
+    prepare: list[Launch] = field(default_factory=list)
+    packed: tuple[BufferSpec, ...] = ()
+
+
+def compose(graph: OpGraph, found: Partition, schedule: Schedule, emit_nest: EmitNest) -> Composed:
+    """Units, launches and buffers of all parts. Raises Unsupported."""
     if schedule.form != "parts" or len(schedule.parts) != len(found.parts):
         raise Unsupported(f"schedule {schedule.form} for a graph of {len(found.parts)} parts")
-    buffers = _Buffers(graph, found)
-    units: list[KernelSource] = []
-    launches: list[Launch] = []
+    buffers, composed = _Buffers(graph, found), Composed()
     for number, (part, chosen) in enumerate(zip(found.parts, schedule.parts, strict=True)):
         prefix = f"part{number}_"
         written, calls, scratch = _emit_part(part, chosen, prefix, emit_nest)
         names = buffers.names(number, part) | {spec.name: f"{prefix}{spec.name}" for spec in scratch}
-        units += written
+        composed.units += written
+        launches = composed.prepare if part.once else composed.launches
         launches += [_rewired(call, names) for call in calls]
         buffers.scratch += [msgspec.structs.replace(spec, name=names[spec.name]) for spec in scratch]
-    return units, launches, (*buffers.between(), *buffers.scratch)
+    composed.scratch, composed.packed = (*buffers.between(), *buffers.scratch), tuple(buffers.packed)
+    return composed
 
 
 def _emit_part(part: SubGraph, schedule: Schedule, prefix: str, emit_nest: EmitNest) -> Emitted:
@@ -61,12 +73,13 @@ class _Buffers:
     """Where each value of the whole graph is: an input, an output, or a slot of scratch memory.
 
     A slot is reused for a value of the same type after the last part that reads its previous value. Values that PyTorch
-    computes have buffers of their own, at the addresses that PyTorch chose.
+    computes have buffers of their own, at the addresses that PyTorch chose, and so have values that are computed once.
     """
 
     def __init__(self, graph: OpGraph, found: Partition) -> None:
         self.same = found.same
         self.scratch: list[BufferSpec] = []
+        self.packed: list[BufferSpec] = []
         self.place = {value.name: value.name for value in graph.inputs}
         self.place |= {name: f"out{number}" for number, name in enumerate(found.outputs)}
         self.last = {
@@ -85,16 +98,22 @@ class _Buffers:
         self.busy = {slot: name for slot, name in self.busy.items() if self.last[name] >= number}
         for name in part.outputs:
             if name not in self.place:
-                self.place[name] = self._slot(part, name) if part.call is None else self._given(part, name)
+                self.place[name] = self._new(part, name)
         found = {
             value.name: self.place[self._root(name)] for value, name in zip(part.graph.inputs, part.inputs, strict=True)
         }
         return found | {f"out{at}": self.place[name] for at, name in enumerate(part.outputs)}
 
-    def _given(self, part: SubGraph, name: str) -> str:
+    def _new(self, part: SubGraph, name: str) -> str:
+        """The buffer of a value that is neither given nor a result of the graph."""
+        if part.once:
+            return self._own(part, name, self.packed, "packed")
+        return self._slot(part, name) if part.call is None else self._own(part, name, self.scratch, "given")
+
+    def _own(self, part: SubGraph, name: str, among: list[BufferSpec], kind: str) -> str:
         spec = part.graph.spec(name)
-        buffer = f"given{sum(one.name.startswith('given') for one in self.scratch)}"
-        self.scratch.append(BufferSpec(name=buffer, dtype=spec.dtype, shape=spec.shape, strides=spec.strides))
+        buffer = f"{kind}{sum(one.name.startswith(kind) for one in among)}"
+        among.append(BufferSpec(name=buffer, dtype=spec.dtype, shape=spec.shape, strides=spec.strides))
         return buffer
 
     def _slot(self, part: SubGraph, name: str) -> str:

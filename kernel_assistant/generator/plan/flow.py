@@ -33,7 +33,8 @@ class Flow:
 
     `same` maps a reshape to the value that is read instead of it; `wanted` has the value that is written for each
     output of the graph. Nodes in `stay` are calls of PyTorch. With `early`, groups for libraries are moved before
-    kernels that they do not depend on, so that these kernels are next to the nodes that read both.
+    kernels that they do not depend on, so that these kernels are next to the nodes that read both. The nodes in `once`,
+    which depend on parameters alone, come first.
     """
 
     def __init__(
@@ -42,8 +43,9 @@ class Flow:
         groups: tuple[tuple[str, ...], ...],
         stay: frozenset[str] = frozenset(),
         early: bool = False,
+        once: frozenset[str] = frozenset(),
     ) -> None:
-        self.stay = stay
+        self.stay, self.once = stay, once
         self.graph = _with_copies(graph)
         self.nodes = {node.name: node for node in self.graph.nodes if operator(node) not in IGNORED}
         self.place = {name: number for number, name in enumerate(self.nodes)}
@@ -63,6 +65,7 @@ class Flow:
         self._order(wanted)
         if early:
             self._hoist()
+        self.units.sort(key=lambda unit: not self.is_constant(unit))
         self._find_readers(wanted)
 
     def _is_free(self, node: Node) -> bool:
@@ -95,6 +98,9 @@ class Flow:
             if name not in self.unit_of:
                 unit = NodeGroup((name, *results.get(name, ())), "residual" if name in self.stay else "kernel")
                 self.unit_of.update((item, unit) for item in unit.nodes)
+
+    def is_constant(self, unit: NodeGroup) -> bool:
+        return self.once.issuperset(unit.nodes)
 
     def roots(self, name: str) -> list[str]:
         """The written values and inputs from which `name` is computed."""

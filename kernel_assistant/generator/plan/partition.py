@@ -20,9 +20,11 @@ from kernel_assistant.generator.lower.expand import expand, in_steps
 from kernel_assistant.generator.lower.reductions import SCANS
 from kernel_assistant.generator.lower.windows_lower import WINDOWS
 from kernel_assistant.generator.plan.channels_last import COPY_BACK, is_channels_last
+from kernel_assistant.generator.plan.constants import constants
 from kernel_assistant.generator.plan.copies import with_copies, with_readable_operands, with_storage
 from kernel_assistant.generator.plan.cost import RATES, part_seconds
 from kernel_assistant.generator.plan.flow import Flow
+from kernel_assistant.generator.plan.folding import with_folded_norms
 from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import references
@@ -33,6 +35,8 @@ PATIENCE = 4
 #: Most units of one part, and about how many nodes may be lowered to find the parts of one graph (a second or two).
 LONGEST = 64
 MOST_LOWERED = 100_000
+#: The share of its time that a part costs which is computed once.
+ONCE = 1e-6
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +44,8 @@ class SubGraph:
     """One part as a graph: values of other parts are its inputs x0, x1, …; parameters keep their names.
 
     `inputs`, `outputs`: names in the whole graph, in the order of `graph.inputs` and `graph.outputs`. `kind`: "kernel",
-    "library" or "residual", then with its `call`. `seconds`: a rough estimate, to compare parts of one graph.
+    "library" or "residual", then with its `call`. `seconds`: a rough estimate, to compare parts of one graph. A part
+    that is computed `once` depends on parameters alone.
     """
 
     graph: OpGraph
@@ -49,6 +54,7 @@ class SubGraph:
     kind: str
     seconds: float = 0.0
     call: ResidualCall | None = None
+    once: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +147,8 @@ def _cut_around(graph: OpGraph, target: str, stay: frozenset[str], original: OpG
     graph that has these nodes, if it is not `graph`.
     """
     original = original or graph
-    plain = with_storage(expand(graph, stay))
+    folded = with_folded_norms(graph, stay) if target == "cuda" else graph
+    plain = with_storage(expand(folded, stay))
     variants = dict.fromkeys(
         tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))
     )
@@ -175,9 +182,10 @@ def _sum(parts: Sequence[SubGraph]) -> float:
 def _cut_expanded(original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str]) -> Partition:
     readable, groups = with_readable_operands(graph, target, stay)
     ours = tuple(group for group in groups if not stay & set(group))
-    first = Flow(readable, ours, stay)
+    once = constants(readable, ours)
+    first = Flow(readable, ours, stay, once=once)
     flow, parts = first, _cheapest(first, original, target)
-    early = Flow(readable, ours, stay, early=True)
+    early = Flow(readable, ours, stay, early=True, once=once)
     if early.units != first.units:
         try:
             flow, parts = min(
@@ -263,7 +271,12 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str) -> S
     if kinds != {"kernel"} and end - begin > 1:
         raise Unsupported("a call and other nodes")
     kind = kinds.pop()
+    if len({flow.is_constant(unit) for unit in flow.units[begin:end]}) > 1:
+        raise Unsupported("what is computed once, and other nodes")
+    once = flow.is_constant(flow.units[begin])
     graph, inputs, outputs = flow.part(begin, end)
+    if once and sum(len(graph.spec(name).shape) > 1 for name in outputs) > 1:
+        raise Unsupported("weights of several layers, which need not be in one kernel")
     if _reads_back(graph):
         raise Unsupported("channels go first before anything else reads them")
     if _pools_across(graph):
@@ -272,4 +285,5 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str) -> S
         raise Unsupported("moments of groups, and what is made of them")
     nest = checked_nest(graph, target) if kind == "kernel" else None
     call = as_call(original, graph, inputs, outputs) if kind == "residual" else None
-    return SubGraph(graph, inputs, outputs, kind, part_seconds(graph, nest, target), call)
+    seconds = part_seconds(graph, nest, target) * (ONCE if once else 1.0)
+    return SubGraph(graph, inputs, outputs, kind, seconds, call, once)

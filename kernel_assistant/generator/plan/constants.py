@@ -1,0 +1,42 @@
+"""Finds what is computed from parameters alone and read by a library: it is computed once, in the plan's `prepare`.
+
+Other values of parameters stay in the kernels that read them, where they cost nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from kernel_assistant.generator.ir.operators import FREE, operator
+from kernel_assistant.records import Node, OpGraph
+from kernel_assistant.records.graph import references
+
+
+def constants(graph: OpGraph, groups: Iterable[Collection[str]]) -> frozenset[str]:
+    """Names of the nodes to compute once: operands of library groups, what these are made from, and what is made from
+    them.
+
+    Views are left out: every part that reads them has its own.
+    """
+    given = {value.name for value in graph.inputs if value.kind != "input"}
+    grouped = {name for group in groups for name in group}
+    known: dict[str, Node] = {}
+    for node in graph.nodes:
+        read = references(node)
+        if read and node.name not in grouped and all(name in given or name in known for name in read):
+            known[node.name] = node
+    wanted = {name for node in graph.nodes if node.name in grouped for name in references(node) if name in known}
+    _with_operands(wanted, known)
+    for node in known.values():
+        if any(name in wanted for name in references(node)):
+            wanted.add(node.name)
+    _with_operands(wanted, known)
+    # What the graph returns is written at each call.
+    return frozenset(name for name in wanted if operator(known[name]) not in FREE and name not in graph.outputs)
+
+
+def _with_operands(wanted: set[str], known: dict[str, Node]) -> None:
+    """Add what the wanted nodes are computed from."""
+    for name in reversed(known):
+        if name in wanted:
+            wanted.update(other for other in references(known[name]) if other in known)
