@@ -29,7 +29,7 @@ CONV_SETTINGS = {
     "groups": None,
     "layout": ("nchw", "nhwc"),
     "given": ("nchw", "nhwc"),
-    "epilogue": ("none", "bias", "bias_relu"),
+    "epilogue": ("none", "bias", "bias_relu", "add", "add_relu", "bias_add", "bias_add_relu"),
     "compute": COMPUTE,
 }
 OPERATIONS = ("cublaslt.matmul", "cudnn.conv", "cudnn.conv_transpose")
@@ -80,9 +80,10 @@ def _conv_fields(settings: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[st
         raise ValueError("cudnn: stride, dilation and groups are at least 1, padding at least 0")
     if rank == 1 and "nhwc" in (settings["layout"], settings["given"]):
         raise ValueError("cudnn: nhwc needs two or three dimensions")
-    bias = ("bias",) if settings["epilogue"].startswith("bias") else ()
+    steps = settings["epilogue"].split("_")
+    added = (*(("z",) if "add" in steps else ()), *(("bias",) if "bias" in steps else ()))
     spatial = tuple(f"{letter}{index}" for letter in "ifo" for index in range(rank))
-    return ("x", "w", *bias, "out"), ("n", "c", "k", *spatial)
+    return ("x", "w", *added, "out"), ("n", "c", "k", *spatial)
 
 
 def _integers(text: str, key: str) -> tuple[int, ...]:

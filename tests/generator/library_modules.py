@@ -28,6 +28,18 @@ class _Residual(nn.Module):
         return F.relu(self.inner(x) + x)
 
 
+class _Bottleneck(nn.Module):
+    """act(conv(x) + b + side): what is added has the shape of the result."""
+
+    def __init__(self, inner: nn.Module, activated: bool = True) -> None:
+        super().__init__()
+        self.inner, self.activated = inner, activated
+
+    def forward(self, x: torch.Tensor, side: torch.Tensor) -> torch.Tensor:
+        found = self.inner(x) + side
+        return F.relu(found) if self.activated else found
+
+
 class _BiasAfter(nn.Module):
     """A convolution whose bias is a parameter of its own, of shape (channels, 1, 1)."""
 
@@ -40,9 +52,9 @@ class _BiasAfter(nn.Module):
         return F.relu(self.inner(x) + self.shift)
 
 
-def _channels_last(module: nn.Module, x: torch.Tensor) -> tuple[nn.Module, int, Tensors]:
+def _channels_last(module: nn.Module, *args: torch.Tensor) -> tuple[nn.Module, int, Tensors]:
     layout = torch.channels_last
-    return module.to(memory_format=layout), 1, (x.contiguous(memory_format=layout),)  # type: ignore[call-overload]
+    return module.to(memory_format=layout), 1, tuple(arg.contiguous(memory_format=layout) for arg in args)  # type: ignore[call-overload]
 
 
 def products() -> dict[str, Case]:
@@ -109,6 +121,12 @@ def convolutions() -> dict[str, Case]:
         "conv2d, dilated": (nn.Conv2d(8, 16, 3, dilation=(2, 3), padding=2), 1, (picture,)),
         "conv2d, bias after": (_BiasAfter(), 1, (_spread(3, 3, 12, 12),)),
         "conv2d, channels last": _channels_last(nn.Conv2d(8, 16, 3), picture),
+        "conv2d, bias, residual, relu": _channels_last(
+            _Bottleneck(nn.Conv2d(8, 16, 3, padding=1)), picture, _spread(3, 16, 13, 11)
+        ),
+        "conv2d, residual": _channels_last(
+            _Bottleneck(nn.Conv2d(8, 16, 3, groups=2, bias=False), False), picture, _spread(3, 16, 11, 9)
+        ),
         "conv3d": (nn.Conv3d(4, 8, (3, 2, 3), stride=(1, 2, 2)), 1, (volume,)),
         "transposed 1d": (nn.ConvTranspose1d(8, 16, 4, stride=2, padding=1, bias=False), 1, (line,)),
         "transposed 2d": (nn.ConvTranspose2d(8, 16, 3, stride=2, output_padding=1, bias=False), 1, (picture,)),

@@ -86,6 +86,8 @@ def _convolution(launch: plans.BoundLibraryCall, used: dict[str, torch.Tensor]) 
         value = (F.conv1d, F.conv2d, F.conv3d)[rank - 1](x, w, None, stride, padding, dilation, groups)  # type: ignore[operator]
     if "bias" in used:
         value = value + used["bias"][:k].view(1, k, *[1] * rank)
+    if "z" in used:
+        value = value + laid_out("z", [n, k, *outer])
     laid_out("out", [n, k, *outer]).copy_(_activated(value, settings["epilogue"]))
 
 

@@ -34,7 +34,10 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f
 #: Largest error as a part of the largest value; "tf32" is float32 where PyTorch's flag allows that.
 BOUNDS = {"f64": 1e-12, "f32": 3e-5, "tf32": 3e-3, "f16": 4e-3, "bf16": 2e-2}
 IN_HALF = ("linear, relu", "linear, tanh gelu, linear", "bmm, right transposed", "transposed result", "addmm")
-CONVOLVED_IN_HALF = ("conv1d", "conv2d, bias, relu", "conv2d, channels last", "conv3d", "transposed 2d, groups")
+CONVOLVED_IN_HALF = (
+    *("conv1d", "conv2d, bias, relu", "conv2d, channels last", "conv3d", "transposed 2d, groups"),
+    *("conv2d, bias, residual, relu", "conv2d, residual"),
+)
 
 
 @pytest.fixture(scope="module")

@@ -93,6 +93,7 @@ REFUSED: dict[str, tuple[Launch, dict[str, str]]] = {
     "beta without what is added": (MATMUL, {"beta": "1.0"}),
     "alpha that is no number": (MATMUL, {"alpha": "one"}),
     "gelu of a convolution": (CONV, {"epilogue": "bias_gelu"}),
+    "residual that is not there": (CONV, {"epilogue": "bias_add_relu"}),
     "stride of other dimensions": (CONV, {"stride": "2"}),
     "stride of zero": (CONV, {"stride": "0,1"}),
     "groups that are no number": (CONV, {"groups": "B"}),

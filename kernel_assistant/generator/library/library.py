@@ -1,8 +1,8 @@
 """Decides which nodes of a graph a library computes, and writes the launches for them. CUDA only; see
 docs/libraries.md.
 
-A group is a product or a convolution with the operators after it that can be fused: a bias, a residual, ReLU, GELU by
-tanh.
+A group is a product or a convolution with the operators after it that can be fused: a bias, a residual, ReLU; after a
+product GELU by tanh.
 """
 
 from __future__ import annotations
@@ -103,11 +103,19 @@ class _ProductCall(_Call):
 
 
 class _ConvolutionCall(_Call):
-    """A convolution computed by cuDNN. The constructor raises Unsupported if cuDNN cannot compute it."""
+    """A convolution computed by cuDNN; `z` is a tensor of the result's shape that is added. The constructor raises
+    Unsupported if cuDNN cannot compute it.
+    """
 
     def __init__(self, node: Node, values: Resolver) -> None:
         super().__init__(node, node.name)
         self.found: Convolution = read_convolution(node, values)
+        self.z: View | None = None
+
+    @property
+    def epilogue(self) -> str:
+        steps = (("bias", self.bias), ("add", self.z), (self.activation, self.activation))
+        return "_".join(name for name, present in steps if present) or "none"
 
     def add(self, view: View) -> bool:
         """Adds a tensor to the call's result if the library can do so; returns whether it can. After a transposed or
@@ -115,13 +123,14 @@ class _ConvolutionCall(_Call):
         """
         out = self.found.out
         depthwise = self.found.settings["groups"] != "1" and self.found.w.sizes[1] == 1
-        if (
-            self.found.transposed
-            or depthwise
-            or self.bias is not None
-            or view.dtype != out.dtype
-            or not is_channel_bias(view, len(out.sizes))
-        ):
+        if self.found.transposed or depthwise or view.dtype != out.dtype:
+            return False
+        same = (view.sizes, view.strides) == (out.sizes, out.strides)
+        # With channels first cuDNN adds it in a pass of its own.
+        if self.z is None and same and self.found.settings["layout"] == "nhwc":
+            self.z = view
+            return True
+        if self.bias is not None or not is_channel_bias(view, len(out.sizes)):
             return False
         if view.sizes[len(view.sizes) - len(out.sizes) + 1] != out.sizes[1]:
             return False
@@ -129,16 +138,23 @@ class _ConvolutionCall(_Call):
         return True
 
     def activate(self, node: Node) -> bool:
-        self.activation = "relu" if node.op == "relu" and self.bias is not None else ""
+        added = self.bias is not None or self.z is not None
+        self.activation = "relu" if node.op == "relu" and added else ""
         return bool(self.activation)
 
+    def leave_additions(self) -> int:
+        """Leave what is added to another kernel; returns the number of tensors."""
+        count = (self.bias is not None) + (self.z is not None)
+        self.bias = self.z = None
+        return count
+
     def views(self) -> list[View]:
-        return [self.found.x, self.found.w, *([self.bias] if self.bias else [])]
+        return [self.found.x, self.found.w, *([self.z] if self.z else []), *([self.bias] if self.bias else [])]
 
     def launch(self, symbol: str) -> Launch:
         name = "conv_transpose" if self.found.transposed else "conv"
         settings = {**self.found.settings, "epilogue": self.epilogue, "compute": "flags"}
-        fields = ["x", "w", *(["bias"] if self.bias else [])]
+        fields = ["x", "w", *(["z"] if self.z else []), *(["bias"] if self.bias else [])]
         return _launch(f"{symbol}{name}", f"cudnn.{name}", fields, self.views(), self.found.sizes, settings)
 
 
@@ -191,15 +207,14 @@ def _grow(
         group.append(follower.name)
         if call.activation:
             break
-    if isinstance(call, _ConvolutionCall) and call.epilogue == "bias" and _in_a_kernel(group[-1], readers):
-        call.bias = None
-        group.pop()
+    if isinstance(call, _ConvolutionCall) and not call.activation and _in_a_kernel(group[-1], readers):
+        group = group[: len(group) - call.leave_additions()]
     call.last = group[-1]
     return call, tuple(group)
 
 
 def _in_a_kernel(value: str, readers: dict[str, list[Node]]) -> bool:
-    """Whether one of our kernels is the next reader of a value. Adding the bias costs nothing there, and leaves cuDNN
+    """Whether one of our kernels is the next reader of a value. Adding tensors costs nothing there, and leaves cuDNN
     free to choose its engine.
     """
     followers = readers.get(value, [])

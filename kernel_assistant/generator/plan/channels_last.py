@@ -21,6 +21,7 @@ from kernel_assistant.generator.plan.channels_last_readers import (
     is_elementwise,
     is_per_element,
     is_pool,
+    joins_channels,
     norm_in_two,
     reads_any_order,
 )
@@ -31,10 +32,9 @@ from kernel_assistant.records.graph import references
 
 #: A copy to channels first. What reads it is in another part: it would read across, element by element.
 COPY_BACK = f"{COPY}.back"
-#: Below this number of elements of all convolutions the launches that change the order cost more than they bring.
+#: Below this number of elements of all convolutions the launches that change the order cost more than they bring. Those
+#: with filters of one element, which are plain products in either order, do not count.
 LEAST_ELEMENTS = 1 << 20
-#: A convolution with fewer elements has the order only where its input has it already.
-LEAST_TO_BEGIN = 1 << 16
 #: With fewer channels a vector of them does not fill an access.
 LEAST_CHANNELS = 4
 
@@ -47,16 +47,9 @@ def channels_last(graph: OpGraph, able: AbstractSet[str], stay: AbstractSet[str]
     convolutions = [node for node in graph.nodes if node.name in able - stay and _can_turn(node, graph)]
     whole = sum(_elements(node, graph) for node in convolutions if not _is_pointwise(node, graph))
     chosen = {node.name for node in graph.nodes if node.name not in stay and _is_given(node, graph)}
-    following: set[str] = set()
     if whole >= LEAST_ELEMENTS:
-        following = {node.name for node in convolutions}
-        chosen |= {
-            node.name
-            for node in convolutions
-            # A filter of one element is a plain product for cuDNN, whatever the order.
-            if not _is_pointwise(node, graph) and _elements(node, graph) >= LEAST_TO_BEGIN
-        }
-    return _Rewrite(graph, chosen, following).run() if chosen else graph
+        chosen |= {node.name for node in convolutions}
+    return _Rewrite(graph, chosen).run() if chosen else graph
 
 
 def in_channels_last(spec: TensorSpec) -> TensorSpec:
@@ -113,12 +106,10 @@ def _spec(graph: OpGraph, operand: object) -> TensorSpec | None:
 
 
 class _Rewrite:
-    """Rewrites the nodes in order. `last` are the values that have channels last because of the rewriting. The
-    convolutions in `following` have that order if their input has it.
-    """
+    """Rewrites the nodes in order. `last` are the values that have channels last because of the rewriting."""
 
-    def __init__(self, graph: OpGraph, chosen: set[str], following: set[str]) -> None:
-        self.graph, self.chosen, self.following = graph, chosen, following
+    def __init__(self, graph: OpGraph, chosen: set[str]) -> None:
+        self.graph, self.chosen = graph, chosen
         self.nodes: list[Node] = []
         self.last: set[str] = set()
         self.copies: dict[tuple[str, str], str] = {}
@@ -132,8 +123,7 @@ class _Rewrite:
         return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(self.nodes), outputs=graph.outputs)
 
     def _take(self, node: Node) -> None:
-        follows_input = node.name in self.following and references(node)[0] in self.last
-        if node.name in self.chosen or follows_input:
+        if node.name in self.chosen:
             self._convolution(node)
             return
         if any(name in self.last for name in references(node)[:1]):
@@ -157,11 +147,15 @@ class _Rewrite:
             self._as_given(node)
 
     def _beside(self, node: Node) -> Node:
-        """The node with operands in channels last where one has that order and there are copies of the others."""
-        if not is_elementwise(node) or not any(name in self.last for name in references(node)):
+        """The node with all operands in channels last where one has that order: the pieces of a `cat`, and what was
+        copied anyway.
+        """
+        if not any(name in self.last for name in references(node)):
             return node
+        if joins_channels(node):
+            return renamed(node, {name: self._copied(name, COPY) for name in references(node)})
         copies = {name: self.copies[name, COPY] for name in references(node) if (name, COPY) in self.copies}
-        return renamed(node, copies) if copies else node
+        return renamed(node, copies) if copies and is_elementwise(node) else node
 
     def _norm(self, node: Node) -> Node:
         """The remaining node of a norm over groups, whose moments are computed by another launch. Elementwise work

@@ -37,6 +37,14 @@ def is_per_element(node: Node) -> bool:
     return is_elementwise(node) or operator(node) in given
 
 
+def joins_channels(node: Node) -> bool:
+    """Whether the node joins tensors along their channels."""
+    if operator(node) not in ("cat", "concat", "concatenate"):
+        return False
+    dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
+    return dim in (1, 1 - len(node.spec.shape))
+
+
 def is_pool(node: Node) -> bool:
     return operator(node) in WINDOWS
 
@@ -54,6 +62,8 @@ def follows(node: Node, read: TensorSpec) -> bool:
     """Whether the node, which reads a tensor with channels last, writes one too: with the same sizes, or pooled."""
     if node.spec.strides is not None or len(node.spec.shape) != len(read.shape):
         return False
+    if joins_channels(node):
+        return True
     if is_pool(node):
         return _pools_beside(node, read)
     if node.spec.shape != read.shape:

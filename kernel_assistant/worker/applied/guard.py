@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import warnings
 import weakref
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import nullcontext
+from operator import itemgetter
 from typing import Any
 
 import torch
@@ -22,9 +23,8 @@ from .launch import AppliedLauncher, Misaligned
 from .locks import ForkSafeLock
 from .state import StateUpdate
 from .strided import copied, laid_out
-from .watch import InstanceVerdict
+from .watch import PLAIN, InstanceVerdict, layout_of
 
-_PLAIN = (torch.Tensor, torch.nn.Parameter)
 _STRIDED = torch.strided
 #: Most combinations of sizes, dtypes and devices that are remembered for one class, whether accepted or refused.
 _REMEMBERED = 512
@@ -62,7 +62,7 @@ class Guard:
         #: guard may accept it.
         self._outer = outer
         self._target = contract.target
-        self._order = contract.order
+        self._ordered = _in_order(contract.order)
         self._watched: dict[int, InstanceVerdict] = {}
         self._launches: dict[Key, AppliedLauncher | str] = {}
         self._retired = 0
@@ -109,21 +109,26 @@ class Guard:
         reason = watched.reason()
         if reason:
             return reason
-        outputs = self._launch((*tensors, *watched.tensors()))
+        outputs = self._launch(tensors, watched)
         if self._moved.any and not isinstance(outputs, str):
             self._moved.on(module, outputs)
         return outputs
 
-    def _launch(self, tensors: tuple[Any, ...]) -> Sequence[Any] | str:
-        grad = _grad_enabled()
-        parts: list[Any] = []
-        for tensor in tensors:
-            if type(tensor) not in _PLAIN or tensor.layout is not _STRIDED:
+    def _launch(self, given: tuple[Any, ...], watched: InstanceVerdict) -> Sequence[Any] | str:
+        grad, held = _grad_enabled(), watched.tensors()
+        layout = watched.layouts.of(held)
+        if layout is None:
+            return "tensor type"
+        if grad and layout.requires_grad:
+            return "gradient"
+        parts: list[Any] = [layout]
+        for tensor in given:
+            if type(tensor) not in PLAIN or tensor.layout is not _STRIDED:
                 return "tensor type"
             if grad and tensor.requires_grad:
                 return "gradient"
-            parts += (tensor.shape, tensor.dtype, tensor.device, tensor.stride())
-        key = tuple(parts)
+            parts += layout_of(tensor)
+        key, tensors = tuple(parts), (*given, *held)
         launch = self._launches.get(key)
         if launch is None:
             launch = self._remember(key, tensors)
@@ -131,13 +136,13 @@ class Guard:
             return launch
         if not self._reproducible and _deterministic():
             return "deterministic"
-        ordered = [tensors[index] for index in self._order]
+        ordered = self._ordered(tensors)
         if _profiling():
             outputs = self.operator(*ordered)
             return (outputs,) if len(self.contract.outputs) == 1 else outputs
         return self._execute(launch, ordered)
 
-    def _execute(self, launch: AppliedLauncher, ordered: list[Any]) -> Sequence[Any] | str:
+    def _execute(self, launch: AppliedLauncher, ordered: Sequence[Any]) -> Sequence[Any] | str:
         try:
             outputs = launch(ordered)
         except Misaligned:
@@ -149,7 +154,7 @@ class Guard:
         launch.tick()
         return outputs
 
-    def _aligned(self, ordered: list[Any]) -> list[Any] | None:
+    def _aligned(self, ordered: Sequence[Any]) -> list[Any] | None:
         """Copies of the tensors whose address is not aligned, if the kernels are faster with copies; otherwise None."""
         if not self.contract.copies_unaligned:
             return None
@@ -260,6 +265,13 @@ class Guard:
             self._launches[key] = launch
         launch.tick()
         return launch(fitting)
+
+
+def _in_order(order: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """A function that picks the elements at these places."""
+    if len(order) < 2:
+        return lambda values: tuple([values[index] for index in order])
+    return itemgetter(*order)
 
 
 def _in_range(ranges: dict[str, list[int | None]], dims: dict[str, int]) -> bool:

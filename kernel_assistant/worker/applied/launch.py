@@ -20,6 +20,7 @@ from .precision import tf32_flags
 #: Scratch buffers start at multiples of this many bytes, as in the judge.
 _SCRATCH_ALIGNMENT = 256
 
+_address = torch.Tensor.data_ptr
 _LAYOUT = ("dtype", "shape", "strides")
 #: Calls on a stream before the plan becomes a graph there: they show which tensors are elsewhere at each call.
 _PATIENCE = 2
@@ -58,6 +59,8 @@ class AppliedLauncher:
         self._flags: dict[str, bool] = {}
         self._bind()
         self._mask = alignment - 1
+        #: The addresses of the last call, all of them aligned.
+        self._aligned: list[int] = []
         self._packing = PackedParameters(plan, dims, module, device) if plan.get("packed") else None
         self._stream: Callable[[], int] = _host_stream if device.type == "cpu" else _CudaStream(device)
         self._on_other_device = device.type == "cuda"
@@ -103,11 +106,12 @@ class AppliedLauncher:
         return self._call(tensors)
 
     def _call(self, tensors: Tensors) -> list[torch.Tensor]:
-        pointers = [tensor.data_ptr() for tensor in tensors]
-        mask = self._mask
-        for pointer in pointers:
-            if pointer & mask:
+        pointers = list(map(_address, tensors))
+        if pointers != self._aligned:
+            mask = self._mask
+            if any(pointer & mask for pointer in pointers):
                 raise Misaligned
+            self._aligned = pointers.copy()
         outputs = [allocate() for allocate in self._outputs]
         pointers += [output.data_ptr() for output in outputs]
         stream = self._stream()

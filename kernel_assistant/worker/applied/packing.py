@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import operator
 import weakref
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -12,6 +13,7 @@ from ..runner import executor
 from ..runner import plan as plans
 from ..runner.pytorch.tensors import DTYPES
 
+_version, _referent = operator.attrgetter("_version"), weakref.ref.__call__
 #: Instances and streams whose packed buffers are kept; the oldest goes first.
 _KEPT = 16
 
@@ -35,17 +37,20 @@ class PackedParameters:
         self._read = [index for index, spec in enumerate(plan["inputs"]) if spec["name"] in used]
         self._allocate = [allocator(spec, dims, device) for spec in plan["packed"]]
         self._capturing = torch.cuda.is_current_stream_capturing if device.type == "cuda" else lambda: False
-        self._kept: list[tuple[list[Any], tuple[Any, ...], list[torch.Tensor]]] = []
+        self._kept: list[_Kept] = []
 
     def pointers(self, tensors: Sequence[torch.Tensor], pointers: list[int], stream: int) -> list[int]:
         """Addresses of the packed buffers. `pointers` are those of inputs, outputs and scratch."""
         read = [tensors[index] for index in self._read]
-        # An inference tensor has no version, so buffers derived from it are never kept.
-        tracked = not any(tensor.is_inference() for tensor in read)
-        state = (stream, *((tensor.data_ptr(), tensor._version) for tensor in read)) if tracked else ()
-        for references, known, packed in tuple(self._kept):
-            if known == state and all(one() is tensor for one, tensor in zip(references, read, strict=True)):
-                return [one.data_ptr() for one in packed]
+        try:
+            state = [stream, *(pointers[index] for index in self._read), *map(_version, read)]
+            tracked = True
+        except RuntimeError:
+            # An inference tensor has no version, so buffers derived from it are never kept.
+            state, tracked = [], False
+        for kept in tuple(self._kept):
+            if kept.state == state and kept.is_of(read):
+                return kept.addresses
         # In place where only values have changed: graphs of the plan have the addresses.
         again = self._again(read, stream) if tracked else None
         packed = again or [allocate() for allocate in self._allocate]
@@ -53,8 +58,9 @@ class PackedParameters:
         self._bound.run([*pointers, *addresses], stream)
         # What is packed during a capture is filled only when the graph is replayed.
         if tracked and not self._capturing():
-            others = [kept for kept in self._kept if kept[2] is not packed]
-            self._kept = [*others[1 - _KEPT :], ([weakref.ref(one) for one in read], state, packed)]
+            others = [kept for kept in self._kept if kept.packed is not packed]
+            references = [weakref.ref(one) for one in read]
+            self._kept = [*others[1 - _KEPT :], _Kept(references, state, packed, addresses)]
         return addresses
 
     def _again(self, read: list[torch.Tensor], stream: int) -> list[torch.Tensor] | None:
@@ -62,12 +68,20 @@ class PackedParameters:
         which must not change what others use."""
         if self._capturing():
             return None
-        same = (
-            packed
-            for references, state, packed in tuple(self._kept)
-            if state[0] == stream and all(one() is tensor for one, tensor in zip(references, read, strict=True))
-        )
+        same = (kept.packed for kept in tuple(self._kept) if kept.state[0] == stream and kept.is_of(read))
         return next(same, None)
+
+
+class _Kept(NamedTuple):
+    """Buffers derived from parameters, and the state of these: the stream, addresses, versions."""
+
+    references: list[weakref.ref[torch.Tensor]]
+    state: list[int]
+    packed: list[torch.Tensor]
+    addresses: list[int]
+
+    def is_of(self, read: list[torch.Tensor]) -> bool:
+        return all(map(operator.is_, map(_referent, self.references), read))
 
 
 def allocator(spec: dict[str, Any], dims: dict[str, int], device: torch.device) -> Callable[[], torch.Tensor]:

@@ -15,11 +15,70 @@ from .attributes import freeze, is_atomic, is_state, same_attributes
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = [getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS]
 _is = operator.is_
+#: Classes of tensors that kernels take.
+PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 #: One dictionary or list: itself, its length, a getter of the values that matter, these values.
 Snapshot = tuple[Any, int, Callable[[Any], Any], tuple[Any, ...]]
 #: The number of levels that `freeze` descends.
 _DEPTH = 4
+
+
+class ParameterLayouts:
+    """Layouts of a module's tensors: parts of a key of launchers, and whether one of them requires a gradient.
+
+    A model has hundreds of tensors. PyTorch's own guards compare all of their types, sizes, strides, dtypes and devices
+    in the time in which Python compares twenty.
+    """
+
+    def __init__(self) -> None:
+        #: By whether inference mode is on, which PyTorch's guards regard as another layout.
+        self._known: dict[bool, tuple[Any, LayoutKey]] = {}
+
+    def of(self, tensors: Sequence[torch.Tensor]) -> LayoutKey | None:
+        """None if there is a tensor of another class than torch's."""
+        mode = torch.is_inference_mode_enabled()
+        known = self._known.get(mode)
+        if known is not None and known[0].check(*tensors):
+            return known[1]
+        if not all(type(tensor) in PLAIN and tensor.layout is torch.strided for tensor in tensors):
+            return None
+        key = LayoutKey(tensors)
+        guards = _guards(tensors)
+        # They refuse a tensor that is there twice.
+        if guards is not None and guards.check(*tensors):
+            self._known[mode] = guards, key
+        return key
+
+
+class LayoutKey:
+    """Shapes, dtypes, devices and strides of tensors, with a hash that is computed once."""
+
+    __slots__ = ("_hash", "_parts", "requires_grad")
+
+    def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
+        self._parts = tuple(layout_of(tensor) for tensor in tensors)
+        self._hash = hash(self._parts)
+        self.requires_grad = any(tensor.requires_grad for tensor in tensors)
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    def __eq__(self, other: object) -> bool:
+        return self is other or (isinstance(other, LayoutKey) and self._parts == other._parts)
+
+
+def layout_of(tensor: torch.Tensor) -> tuple[Any, ...]:
+    return tensor.shape, tensor.dtype, tensor.device, tensor.stride()
+
+
+def _guards(tensors: Sequence[torch.Tensor]) -> Any:
+    """An object whose `check` says whether tensors have the same layout as these; None where PyTorch has none."""
+    make = getattr(getattr(torch._C, "_dynamo", None), "guards", None)
+    try:
+        return make and make.TensorGuards(*tensors, dynamic_dims_sizes=None, dynamic_dims_strides=None)
+    except (AttributeError, TypeError):
+        return None
 
 
 class InstanceVerdict:
@@ -37,6 +96,7 @@ class InstanceVerdict:
         self.attributes = attributes
         self.paths = paths
         self.shapes = shapes
+        self.layouts = ParameterLayouts()
         self._inspect()
 
     def reason(self) -> str:

@@ -24,6 +24,10 @@ class ConvolutionShape(NamedTuple):
     groups: int
     channels_last: bool
 
+    def sizes_of(self, field: str) -> tuple[int, ...]:
+        """Sizes of a buffer of the launch: x, w, z (which is added to the result), bias or out."""
+        return {"x": self.x, "w": self.w, "bias": self.bias}.get(field, self.out)
+
     @property
     def is_empty(self) -> bool:
         return 0 in self.out
@@ -72,7 +76,7 @@ def read_shape(launch: BoundLibraryCall) -> ConvolutionShape:
         channels_last=settings["layout"] == "nhwc",
     )
     for field in launch.fields:
-        count = k if field == "bias" else math.prod({"x": shape.x, "w": shape.w, "out": shape.out}[field])
+        count = k if field == "bias" else math.prod(shape.sizes_of(field))
         if count > launch.spans[field]:
             raise LibraryError(f"{launch.symbol}: {field} has {launch.spans[field]} elements, the launch uses {count}")
         if count > INT_MAX:

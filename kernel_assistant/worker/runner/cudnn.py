@@ -53,7 +53,7 @@ class CudnnConvolutions:
         return self.library.name_of(status)
 
     def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Algorithm]:
-        """Engines of the graph interface with fused bias and ReLU, then with these as separate calls, then older
+        """Engines of the graph interface with a fused epilogue, then with separate calls for it, then older
         algorithms."""
         shape = read_shape(launch)
         if shape.is_empty:
@@ -114,7 +114,7 @@ class CudnnConvolution:
         return algorithms
 
     def finished(self, way: Algorithm) -> Algorithm:
-        """An algorithm that only convolves, completed by separate calls for bias and ReLU."""
+        """An algorithm that only convolves, completed by separate calls for what is added and for ReLU."""
         steps = self._epilogue()
         if not steps:
             return way
@@ -122,7 +122,7 @@ class CudnnConvolution:
         return way._replace(attempt=lambda words, stream: way.attempt(words, stream) or rest(words, stream))
 
     def _epilogue(self) -> list[Step]:
-        steps = [self._add_bias()] if self.bias is not None else []
+        steps = [self._add(field) for field in ("z", "bias") if field in self.fields]
         return [*steps, *([self._rectify()] if self.relu else [])]
 
     def _attempt(self, math: int, steps: list[Step]) -> Callable[[Words, int], int]:
@@ -164,21 +164,23 @@ class CudnnConvolution:
         x, w, out, scratch = self._positions()
         bias, in_bias = self.fields.index("bias"), self.bias
         one, zero = byref(self.one), byref(self.zero)
+        # Added to the result: z, or nothing of it.
+        z, factor = (self.fields.index("z"), one) if "z" in self.fields else (out, zero)
         in_x, in_w, in_out, convolution = self.x, self.w, self.out, self.convolution
         activation = self.activations[ACTIVATION_RELU if self.relu else ACTIVATION_IDENTITY]
 
         def fused(words: Words) -> int:
             operands = (one, in_x, words[x], in_w, words[w], convolution, algorithm, words[scratch], workspace)
-            added = (zero, in_out, words[out], in_bias, words[bias])
+            added = (factor, in_out, words[z], in_bias, words[bias])
             return int(function(handle, *operands, *added, activation, in_out, words[out]))
 
         return fused
 
-    def _add_bias(self) -> Step:
+    def _add(self, field: str) -> Step:
         function, handle = self.library.lib.cudnnAddTensor, self.library.handle()
-        bias, out, in_bias, in_out = self.fields.index("bias"), self.fields.index("out"), self.bias, self.out
-        one = byref(self.one)
-        return lambda words: int(function(handle, one, in_bias, words[bias], one, in_out, words[out]))
+        added, out, in_out = self.fields.index(field), self.fields.index("out"), self.out
+        in_added, one = self.bias if field == "bias" else self.out, byref(self.one)
+        return lambda words: int(function(handle, one, in_added, words[added], one, in_out, words[out]))
 
     def _rectify(self) -> Step:
         function, handle = self.library.lib.cudnnActivationForward, self.library.handle()

@@ -1,7 +1,7 @@
 """Convolutions by cuDNN's graph interface, through ctypes: the engines that PyTorch uses. Standard library only.
 
-cuDNN's heuristics get a small graph (a convolution, then bias and ReLU) and name configurations of engines, likely best
-first; each becomes an execution plan. Numbers are those of cudnn_graph.h (cuDNN 9, in 8 as well).
+cuDNN's heuristics get a small graph (a convolution, then what is added, then ReLU) and name configurations of engines,
+likely best first; each becomes an execution plan. Numbers are those of cudnn_graph.h (cuDNN 9, in 8 as well).
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ LEAST_WORKSPACE = 512 << 20
 def graph_ways(
     library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape, tf32: bool, fused: bool
 ) -> list[Algorithm]:
-    """Algorithms for the convolution of a launch, with its bias and ReLU if `fused`; empty if cuDNN has none."""
+    """Algorithms for the convolution of a launch, with its epilogue if `fused`; empty if cuDNN has none."""
     try:
         return _Graph(library, launch, shape, tf32, fused).ways()
     except LibraryError:
@@ -67,7 +67,9 @@ class _Graph:
         self.scalar: tuple[int, Any] = (DOUBLE, c_double) if launch.dtype == "f64" else (FLOAT, c_float)
         self.transposed = launch.library == "cudnn.conv_transpose"
         self.steps = launch.settings["epilogue"].split("_") if fused and launch.settings["epilogue"] != "none" else []
-        self.fields = [field for field in launch.fields if field != "bias" or "bias" in self.steps]
+        # What is added has to be in this order: cuDNN knows convolution, z, bias, activation.
+        self.steps.sort(key=("add", "bias", "relu").index)
+        self.fields = [field for field in launch.fields if self.steps or field not in ("bias", "z")]
         room = sum(launch.spans.values()) * (8 if launch.dtype == "f64" else 4)
         self.most_workspace = max(LEAST_WORKSPACE, 2 * room)
         self.graph = self._build()
@@ -132,13 +134,13 @@ class _Graph:
 
     def _build(self) -> c_void_p:
         shape = self.shape
-        sizes = {"x": shape.x, "w": shape.w, "out": shape.out, "bias": shape.bias}
-        tensors = {field: self._tensor(at + 1, sizes[field]) for at, field in enumerate(self.fields)}
+        tensors = {field: self._tensor(at + 1, shape.sizes_of(field)) for at, field in enumerate(self.fields)}
         results = [self._tensor(VIRTUAL + at, shape.out, virtual=True) for at in range(len(self.steps))]
         results.append(tensors["out"])
         operations = [self._convolve(tensors["x"], tensors["w"], results[0])]
         for at, step in enumerate(self.steps):
-            operations.append(self._pointwise(step, results[at], tensors.get("bias"), results[at + 1]))
+            added = tensors.get({"bias": "bias", "add": "z"}.get(step, ""))
+            operations.append(self._pointwise(step, results[at], added, results[at + 1]))
         return self._made(GRAPH, (800, HANDLE, [self.library.handle()]), (801, DESCRIPTOR, operations))
 
     def _convolve(self, x: c_void_p, w: c_void_p, out: c_void_p) -> c_void_p:
@@ -165,11 +167,10 @@ class _Graph:
             (first + 5, DESCRIPTOR, [small]),
         )
 
-    def _pointwise(self, step: str, x: c_void_p, bias: c_void_p | None, out: c_void_p) -> c_void_p:
-        what = self._made(
-            POINTWISE, (0, POINTWISE_MODE, [ADD if step == "bias" else RELU]), (1, DATA_TYPE, [self.compute])
-        )
-        operands = [(752, DESCRIPTOR, [bias])] if step == "bias" and bias is not None else []
+    def _pointwise(self, step: str, x: c_void_p, added: c_void_p | None, out: c_void_p) -> c_void_p:
+        mode = RELU if step == "relu" else ADD
+        what = self._made(POINTWISE, (0, POINTWISE_MODE, [mode]), (1, DATA_TYPE, [self.compute]))
+        operands = [(752, DESCRIPTOR, [added])] if added is not None else []
         return self._made(
             POINTWISE_OPERATION, (750, DESCRIPTOR, [what]), (751, DESCRIPTOR, [x]), *operands, (753, DESCRIPTOR, [out])
         )

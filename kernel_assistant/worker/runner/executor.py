@@ -208,6 +208,7 @@ class BoundPlan:
         steps = steps[:first]
         if self._driver is not None and self.wants_lasting_memory and len(steps) == len(self._launches):
             graph = PlanGraph(self._driver, steps, self._fail)
+            graph.ready(pointers, stream)
             return lambda stream: graph.run(pointers, stream)
         frame = LaunchFrame(steps, stream, self._grapher)
         frame.fill(pointers)

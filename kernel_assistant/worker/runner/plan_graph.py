@@ -90,6 +90,13 @@ class PlanGraph:
         if len(moved) <= FEW:
             self._changing |= moved
 
+    def ready(self, pointers: Sequence[int], stream: int) -> None:
+        """Make the graphs of calls with these addresses on this stream, unless it is being captured."""
+        self._move(list(pointers))
+        self._frame.move(stream)
+        if not capturing(self._driver, stream):
+            self._ready()
+
     @property
     def is_graph(self) -> bool:
         """Whether at least some launches are made by a graph."""

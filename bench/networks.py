@@ -1,0 +1,238 @@
+"""Six networks of torchvision through `optimize` and `apply`, beside what PyTorch alone can do: docs/networks.md.
+
+    python -m bench.networks --target cuda --budget 20 --out networks.json
+
+For each network a job, an applied file, and then one process that times everything: eager, the modes of torch.compile,
+the applied program, and PyTorch's best known by hand (norms folded, channels last, cuDNN's choice by time, the rest by
+inductor, all in one CUDA graph). Times are medians of 50 calls in milliseconds, errors the distance from float64.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import importlib.util
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import click
+
+from bench.machine import describe
+from bench.modules_table import Row, command, flags, steps, told
+from kernel_assistant.targets.detect import detect
+
+#: Networks and batch sizes of KernelBench's level 3.
+NETWORKS = {
+    "resnet18": 2,
+    "mobilenet_v2": 10,
+    "densenet121": 10,
+    "efficientnet_b0": 10,
+    "vgg16": 10,
+    "resnet101": 10,
+}
+MODES = {"compile": "default", "reduce_overhead": "reduce-overhead", "max_autotune": "max-autotune"}
+SOURCE = """import torch
+import torchvision
+from torch import nn
+
+
+class Network(nn.Module):
+    def __init__(self):
+        super().__init__()
+        torch.manual_seed(0)
+        self.body = torchvision.models.NAME(weights=None)
+        for module in self.body.modules():
+            if isinstance(module, nn.BatchNorm2d):
+                module.running_mean.normal_(0, 0.1)
+                module.running_var.uniform_(0.5, 1.5)
+
+    def forward(self, x):
+        return self.body(x)
+
+
+def get_inputs():
+    return [torch.randn(BATCH, 3, 224, 224)]
+"""
+CALLS, WARM = 50, 5
+TIMED_SECONDS = 400.0
+
+
+@click.command()
+@click.option("--target", type=click.Choice(["cpu", "cuda"]), default="cuda")
+@click.option("--budget", default=20.0, help="seconds for each network")
+@click.option("--only", default="", help="names of networks, with commas")
+@click.option("--modes", default="compile,reduce_overhead", help=f"of torch.compile: {', '.join(MODES)}")
+@click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
+def main(target: str, budget: float, only: str, modes: str, out: Path) -> None:
+    """Writes the rows, one as soon as it is there, and prints them."""
+    rows: list[Row] = []
+    asked = {"machine": describe(detect(target)), "budget": budget}
+    with tempfile.TemporaryDirectory(prefix="networks-") as home:
+        environment = {**os.environ, "XDG_STATE_HOME": home, "XDG_RUNTIME_DIR": ""}
+        try:
+            for name in only.split(",") if only else NETWORKS:
+                rows.append(row_of(Path(home), name, target, budget, modes, environment))
+                out.write_text(json.dumps({**asked, "rows": rows}, indent=1) + "\n")
+                click.echo(json.dumps(rows[-1]))
+        finally:
+            command(("host", "stop"), environment, budget)
+
+
+def row_of(home: Path, name: str, target: str, budget: float, modes: str, environment: dict[str, str]) -> Row:
+    """The job of a network, and the times of its applied program."""
+    folder = home / name
+    folder.mkdir()
+    text = SOURCE.replace("NAME", name).replace("BATCH", str(NETWORKS[name]))
+    for file in ("original.py", "network.py"):
+        (folder / file).write_text(text)
+    began = time.monotonic()
+    done = command(("optimize", f"{folder / 'network.py'}:Network", *flags(target, budget)), environment, budget)
+    row: Row = {"network": name, "batch": NETWORKS[name], "seconds": round(time.monotonic() - began, 1)}
+    if done is None:
+        return row | {"outcome": "hangs"}
+    try:
+        row |= {**told(json.loads(done.stdout)), "steps": steps(environment)}
+    except ValueError:
+        return row | {"outcome": f"exit {done.returncode}", "why": " ".join(done.stderr.split())[-300:]}
+    applied = command(("apply", f"{folder / 'network.py'}:Network", "--force", "--json"), environment, budget)
+    if applied is None or applied.returncode:
+        row["applied"] = " ".join(applied.stderr.split())[-300:] if applied else "hangs"
+    argv = (sys.executable, "-m", "bench.networks", "times", str(folder), target, modes)
+    try:
+        timed = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=TIMED_SECONDS)
+    except subprocess.TimeoutExpired:
+        return row | {"times": "out of time"}
+    return row | {"times": json.loads(timed.stdout) if not timed.returncode else timed.stderr[-500:]}
+
+
+def times(folder: Path, target: str, modes: list[str]) -> dict[str, Any]:
+    """Times and errors of all programs, each on the same weights and inputs."""
+    import torch
+
+    torch.set_grad_enabled(False)
+    original, applied = (_loaded(folder / name) for name in ("original.py", "network.py"))
+    model, ours = original.Network().to(target).eval(), applied.Network().to(target).eval()
+    (x,) = original.get_inputs()
+    x = x.to(target)
+    exact = copy.deepcopy(model).double()(x.double())
+    found: dict[str, Any] = {}
+
+    def note(name: str, call: Callable[[], Any]) -> None:
+        result = call()
+        found[name] = _milliseconds(call, target)
+        if result is not None:
+            found[f"{name}_error"] = float((result.double() - exact).norm() / exact.norm())
+
+    note("eager", lambda: model(x))
+    found["eager_mib"] = _peak(lambda: model(x), target)
+    note("ours", lambda: ours(x))
+    found["ours_mib"] = _peak(lambda: ours(x), target)
+    for mode in modes:
+        torch._dynamo.reset()
+        compiled = torch.compile(model, mode=MODES[mode])
+        for _ in range(3):
+            compiled(x)
+        note(mode, lambda compiled=compiled: compiled(x))  # type: ignore[misc]
+    if target == "cuda":
+        for name, call in _by_hand(model, x):
+            note(name, call)
+    found["calls"] = dict(applied.__kernels__.counters()) if hasattr(applied, "__kernels__") else None
+    return found
+
+
+def _by_hand(model: Any, x: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """`torch.compile` in one CUDA graph, and the same after folding, with channels last and cuDNN's choice by time."""
+    import torch
+    from torch.fx.experimental.optimization import fuse
+
+    last = torch.channels_last
+    torch._dynamo.reset()
+    compiled = torch.compile(model)
+    yield "compile_graph", _graphed(lambda: compiled(x))
+    folded = fuse(copy.deepcopy(model)).to(memory_format=last)
+    torch.backends.cudnn.benchmark = True
+    torch._dynamo.reset()
+    again = torch.compile(folded)
+    yield "folded_graph", _graphed(lambda: again(x.to(memory_format=last)))
+    torch.backends.cudnn.benchmark = False
+
+
+def _graphed(call: Callable[[], Any]) -> Callable[[], Any]:
+    import torch
+
+    with torch.cuda.stream(torch.cuda.Stream()):
+        for _ in range(3):
+            call()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = call()
+
+    def replay() -> Any:
+        graph.replay()
+        return result
+
+    return replay
+
+
+def _milliseconds(call: Callable[[], Any], target: str) -> float:
+    """Median of the calls, each waited for; on a GPU by its own events."""
+    import torch
+
+    found = []
+    for number in range(WARM + CALLS):
+        if target == "cuda":
+            begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+            begin.record()
+            call()
+            end.record()
+            torch.cuda.synchronize()
+            milliseconds = begin.elapsed_time(end)
+        else:
+            began = time.perf_counter()
+            call()
+            milliseconds = (time.perf_counter() - began) * 1e3
+        if number >= WARM:
+            found.append(milliseconds)
+    return round(statistics.median(found), 4)
+
+
+def _peak(call: Callable[[], Any], target: str) -> float | None:
+    """Most MiB that are allocated during a call, parameters included."""
+    import torch
+
+    if target != "cuda":
+        return None
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    call()
+    torch.cuda.synchronize()
+    return round(torch.cuda.max_memory_allocated() / 2**20, 1)
+
+
+def _loaded(path: Path) -> Any:
+    sys.path.insert(0, str(path.parent))
+    spec = importlib.util.spec_from_file_location(path.stem, path)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules[path.stem] = module
+    spec.loader.exec_module(module)
+    return module
+
+
+if __name__ == "__main__":
+    if sys.argv[1:2] == ["times"]:
+        with contextlib.redirect_stdout(sys.stderr):
+            rows_found = times(Path(sys.argv[2]), sys.argv[3], [mode for mode in sys.argv[4].split(",") if mode])
+        sys.stdout.write(json.dumps(rows_found))
+    else:
+        main()
