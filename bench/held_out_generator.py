@@ -3,45 +3,46 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from typing import Any
 
 from kernel_assistant.agent.turns import TurnLoop
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.search.search import initial
-from kernel_assistant.policy.base import PolicyAction
 from kernel_assistant.policy.generator import GeneratorPolicy
-from kernel_assistant.records import Baseline, Candidate, Evaluation, OpGraph, Plan, StopReason, Tier
+from kernel_assistant.records import Baseline, Candidate, Evaluation, OpGraph, Plan, Step, StopReason, Tier
 from kernel_assistant.targets.base import DeviceFacts
 
 #: Launches in order, each with the buffers that it uses; scratch buffers are named by order of appearance.
 Structure = tuple[tuple[str, ...], ...]
+Judged = tuple[Candidate, Evaluation]
 
 
-def play(environment: Environment, baseline: Baseline, count: int) -> tuple[str, list[tuple[Candidate, Evaluation]]]:
-    """Why the generator cannot write the graph, or "", and its first `count` candidates with evaluations in the quick
-    tier."""
-    policy = GeneratorPolicy()
+def quickly(environment: Environment, candidates: Iterable[Candidate]) -> Iterator[Judged]:
+    """The candidates with their evaluations in the quick tier."""
+    some = list(candidates)
+    return zip(some, environment.iterate(some, Tier.quick), strict=True)
+
+
+def play(environment: Environment, baseline: Baseline, count: int) -> tuple[str, list[Judged]]:
+    """Why the generator cannot write the graph, or "", and its first `count` candidates."""
+    policy, steps = GeneratorPolicy(), list[Step]()
     refused = policy.supports(environment.graph, environment.device.target)
-    evaluated: list[tuple[Candidate, Evaluation]] = []
-    if refused is not None or not count:
-        return refused or "", evaluated
+    if refused is not None:
+        return refused, []
 
-    def judge(action: PolicyAction, _: int) -> Iterator[tuple[Candidate, Evaluation]]:
-        candidates = action.candidates[: count - len(evaluated)]
-        for one in zip(candidates, environment.iterate(candidates, Tier.quick), strict=True):
-            evaluated.append(one)
-            yield one
+    def left() -> int:
+        return count - sum(len(step.candidates) for step in steps)
 
     TurnLoop(
         task=environment,
         policy=policy.step,
-        judge=judge,
-        stop_rule=lambda: StopReason.turns if len(evaluated) >= count else None,
+        judge=lambda action, _: quickly(environment, action.candidates[: left()]),
+        stop_rule=lambda: None if left() else StopReason.turns,
         baseline=lambda: baseline,
+        steps=steps,
     ).run()
-    return "", evaluated
+    return "", [judged for step in steps for judged in zip(step.candidates, step.evaluations, strict=True)]
 
 
 def is_outside(candidate: Candidate, graph: OpGraph, device: DeviceFacts, tried: Iterable[Candidate]) -> bool:
@@ -56,21 +57,17 @@ def is_outside(candidate: Candidate, graph: OpGraph, device: DeviceFacts, tried:
 
 def structure(plan: Plan) -> Structure:
     """The kind of each launch and its buffers, without schedules, sizes and the order of arguments."""
+    every = [(launch, [value for _, value in launch.args]) for launch in (*plan.prepare, *plan.launches)]
     known: dict[str, str] = {spec.name: spec.name for spec in (*plan.inputs, *plan.outputs)}
-    inside = {spec.name for spec in (*plan.scratch, *plan.packed)}
-    launches = []
-    for launch in (*plan.prepare, *plan.launches):
+    inside, structures = {spec.name for spec in (*plan.scratch, *plan.packed)}, list[tuple[str, ...]]()
+
+    def uses(name: str) -> list[int]:
+        return [index for index, (_, values) in enumerate(every) for value in values if value == name]
+
+    for launch, values in every:
         # Buffers that appear for the first time in the same launch are ordered by their other uses.
-        fresh = sorted({value for _, value in launch.args if value in inside and value not in known}, key=_users(plan))
-        known |= {name: f"s{len(known) + index}" for index, name in enumerate(fresh)}
-        kind = [launch.library or ("call" if launch.call else "kernel")]
-        launches.append((*kind, *sorted(known[value] for _, value in launch.args if value in known)))
-    return tuple(launches)
-
-
-def _users(plan: Plan) -> Any:
-    users: dict[str, list[int]] = {}
-    for index, launch in enumerate((*plan.prepare, *plan.launches)):
-        for _, value in launch.args:
-            users.setdefault(value, []).append(index)
-    return lambda name: users.get(name, [])
+        for name in sorted(inside.intersection(values) - known.keys(), key=uses):
+            known[name] = f"s{len(known)}"
+        kind = launch.library or ("call" if launch.call else "kernel")
+        structures.append((kind, *sorted(known[value] for value in values if value in known)))
+    return tuple(structures)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterable
 from statistics import median
@@ -9,11 +10,12 @@ from typing import Any
 
 Row = dict[str, Any]
 SPLITS = {"held_out": "held out", "held_pairs": "withheld pairs", "held_families": "withheld families"}
+HEAD = "| tasks of | number | one attempt | best of all | generator: first | best of as many | wins | outside |"
 
 
 def page(meta: dict[str, Any], rows: list[Row]) -> str:
     """The page as Markdown. Shares refer to all tasks of a line, including those that could not be opened."""
-    machine, thorough = meta.get("machine", {}), sum(row.get("thorough", False) for row in rows)
+    thorough = sum(row.get("thorough", False) for row in rows)
     lines = [
         f"# Held-out tasks, {meta.get('target', '')} target",
         "",
@@ -23,108 +25,87 @@ def page(meta: dict[str, Any], rows: list[Row]) -> str:
         "",
         "| | |",
         "|---|---|",
-        *(f"| {key} | {value} |" for key, value in machine.items()),
+        *map(_line, meta.get("machine", {}).items()),
         "",
-        *_shares(rows),
+        HEAD,
+        "|" + "---|" * (HEAD.count("|") - 1),
+        *(_line(_cells(name, some)) for name, some in _groups(rows) if some),
         "",
-        *_notes(rows),
+        *[f"- {note}" for note in _notes(rows)],
         "",
         "## What the answers came to",
         "",
-        *_outcomes(rows),
+        *_outcomes([row["attempts"] for row in rows if "attempts" in row]),
     ]
     return "\n".join(lines) + "\n"
 
 
-def _shares(rows: list[Row]) -> list[str]:
-    head = [
-        "tasks of",
-        "number",
-        "one attempt",
-        "best of all",
-        "generator: first",
-        "best of as many",
-        "wins",
-        "outside",
+def _line(cells: Iterable[Any]) -> str:
+    return f"| {' | '.join(map(str, cells))} |"
+
+
+def _groups(rows: list[Row]) -> list[tuple[str, list[Row]]]:
+    return [
+        *((name, [row for row in rows if row["split"] == split]) for split, name in SPLITS.items()),
+        ("of these: the teacher has a form", [row for row in rows if row["taught"]]),
+        ("the teacher has none", [row for row in rows if not row["taught"]]),
+        *(
+            (f"{level} step{'s' * (level > 1)}", [row for row in rows if row["level"] == level])
+            for level in sorted({row["level"] for row in rows})
+        ),
+        ("all", rows),
     ]
-    lines = [f"| {' | '.join(head)} |", "|" + "---|" * len(head)]
-    groups = [(name, [row for row in rows if row["split"] == split]) for split, name in SPLITS.items()]
-    groups.append(("of these: the teacher has a form", [row for row in rows if row["taught"]]))
-    groups.append(("the teacher has none", [row for row in rows if not row["taught"]]))
-    levels = sorted({row["level"] for row in rows})
-    groups += [(f"{level} step{'s' * (level > 1)}", [row for row in rows if row["level"] == level]) for level in levels]
-    groups.append(("all", rows))
-    lines += [f"| {' | '.join(_cells(name, some))} |" for name, some in groups if some]
-    return lines
 
 
-def _cells(name: str, rows: list[Row]) -> list[str]:
+def _cells(name: str, rows: list[Row]) -> list[Any]:
     wins = [row["win"] for row in rows if "win" in row]
     beside = [row["generator"] for row in rows if "generator" in row]
     return [
-        name,
-        str(len(rows)),
-        _share(row.get("first") for row in rows),
-        _share(row.get("best") for row in rows),
-        _share(one["first"] for one in beside),
-        _share(one["best"] for one in beside),
-        str(len(wins)) if beside else "",
-        f"{sum(one['outside'] for one in wins)}" if beside else "",
+        *(name, len(rows), _share(rows, "first"), _share(rows, "best")),
+        *(_share(beside, "first"), _share(beside, "best")),
+        *((len(wins), sum(one["outside"] for one in wins)) if beside else ("", "")),
     ]
 
 
+def _share(rows: list[Row], name: str) -> str:
+    return f"{sum(bool(row.get(name)) for row in rows) / len(rows):.0%}" if rows else ""
+
+
 def _notes(rows: list[Row]) -> list[str]:
-    lines = []
-    room = [row for row in rows if row.get("headroom")]
-    if room:
-        faster = sum(row["faster"] for row in room)
-        lines.append(
-            f"- measurably faster than torch.compile: {faster} of {len(room)} with at least 10% headroom "
-            f"({faster / len(room):.0%})"
-        )
-    answers = [attempt for row in rows for attempt in row.get("attempts", ())]
-    if answers:
-        judged = sum(row["tokens"] for row in rows if "attempts" in row)
-        lines.append(f"- {judged / len(answers):.0f} tokens an answer")
-    both = [row for row in rows if row.get("best_ms") and row.get("generator", {}).get("best_ms")]
-    if both:
-        ratio = median(row["generator"]["best_ms"] / row["best_ms"] for row in both)
-        lines.append(
-            f"- time of the generator's best over the model's best: median {ratio:.2f} ({len(both)} tasks, quick tier)"
-        )
+    notes, stages = list[str](), Counter[str]()
+    if room := [row["faster"] for row in rows if row.get("headroom")]:
+        share = f"{sum(room)} of {len(room)} with at least 10% headroom ({sum(room) / len(room):.0%})"
+        notes.append(f"measurably faster than torch.compile: {share}")
+    if answered := [row for row in rows if row.get("attempts")]:
+        tokens, answers = (sum(row["tokens"] for row in answered), sum(len(row["attempts"]) for row in answered))
+        notes.append(f"{tokens / answers:.0f} tokens an answer")
+    pairs = [(row["generator"]["best_ms"], row["best_ms"]) for row in rows if "generator" in row]
+    if ratios := [theirs / mine for theirs, mine in pairs if theirs and mine]:
+        measured = f"median {median(ratios):.2f} ({len(ratios)} tasks, quick tier)"
+        notes.append(f"time of the generator's best over the model's best: {measured}")
     unopened = Counter(row["outcome"] for row in rows if row["outcome"] != "judged")
-    lines += [f"- {count} tasks {outcome.replace('_', ' ')}" for outcome, count in unopened.items()]
-    stages = Counter[str]()
+    notes += [f"{count} tasks {outcome.replace('_', ' ')}" for outcome, count in unopened.items()]
     for row in rows:
         stages.update(row.get("stages", {}))
     each = ", ".join(f"{name} {seconds / len(rows):.2f}" for name, seconds in stages.most_common())
-    lines.append(f"- {sum(row['seconds'] for row in rows) / max(1, len(rows)):.1f} s of judging a task ({each})")
-    return lines
+    seconds = sum(row["seconds"] for row in rows) / max(1, len(rows))
+    return [*notes, f"{seconds:.1f} s of judging a task ({each})"]
 
 
-def _outcomes(rows: list[Row]) -> list[str]:
+def _outcomes(judged: list[list[Row]]) -> list[str]:
     """Counts of outcomes, for the first answers and for all, with the commonest reasons."""
-    judged = [row["attempts"] for row in rows if "attempts" in row]
     first = Counter(attempts[0]["outcome"] for attempts in judged)
-    outcomes = (attempt["outcome"] for attempts in judged for attempt in attempts)
-    every = Counter(outcome for outcome in outcomes if outcome != "not_judged")
+    every = Counter(attempt["outcome"] for attempts in judged for attempt in attempts)
+    del every["not_judged"]
     lines = ["| outcome | first answers | all that were judged |", "|---|---|---|"]
-    lines += [f"| {name.replace('_', ' ')} | {first[name]} | {count} |" for name, count in every.most_common()]
-    why = Counter(_short(attempt["why"]) for attempts in judged for attempt in attempts[:1] if "why" in attempt)
+    lines += [_line((name.replace("_", " "), first[name], count)) for name, count in every.most_common()]
+    why = Counter(_short(attempts[0]["why"]) for attempts in judged if "why" in attempts[0])
     if why:
         lines += ["", "Commonest reasons of first answers:", ""]
         lines += [f"- {count} × {reason}" for reason, count in why.most_common(12)]
     return lines
 
 
-def _share(values: Iterable[bool | None]) -> str:
-    flags = [bool(value) for value in values]
-    return f"{sum(flags) / len(flags):.0%}" if flags else ""
-
-
 def _short(reason: str) -> str:
     """The reason without numbers, which differ from task to task."""
-    words = "".join("#" if character.isdigit() else character for character in reason)
-    while "##" in words:
-        words = words.replace("##", "#")
-    return words[:100].replace("|", "/").replace("\n", " ")
+    return re.sub(r"[\d#]+", "#", reason)[:100].replace("|", "/").replace("\n", " ")

@@ -13,16 +13,18 @@ from kernel_assistant.records import OpGraph
 from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.transcript import Message
+from kernel_assistant.session.training_run import replace_file
+from kernel_assistant_training.episodes.lines import read_lines
 from kernel_assistant_training.synth import fitted, sample, split
 from kernel_assistant_training.synth.baselines import invented
 from kernel_assistant_training.teacher import answers
 
 LEVELS = 5
-#: Number of tasks in `held_pairs` and in `held_families`, relative to `held_out`.
-WITHHELD = 0.25
+#: Number of tasks of each split, relative to those of `held_out`.
+SHARES = {"held_out": 1.0, "held_pairs": 0.25, "held_families": 0.25}
 
 
-class Task(Record, frozen=True, kw_only=True):
+class HeldOutTask(Record, frozen=True, kw_only=True):
     """`key` is that of the canonical graph; `taught` says whether the teacher can write the task."""
 
     key: str
@@ -33,14 +35,11 @@ class Task(Record, frozen=True, kw_only=True):
     taught: bool
 
 
-def tasks(file: Path, target: str, arch: str, count: int, seed: int) -> list[Task]:
+def tasks(file: Path, target: str, arch: str, count: int, seed: int) -> list[HeldOutTask]:
     """The tasks in `file`, which is made first if necessary."""
     if not file.is_file():
-        drawn = _drawn(target, arch, count, seed)
-        partial = file.with_suffix(".partial")
-        partial.write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in drawn))
-        partial.rename(file)
-    return [msgspec.json.decode(line, type=Task) for line in file.read_bytes().splitlines()]
+        replace_file(file, msgspec.json.Encoder().encode_lines(_drawn(target, arch, count, seed)))
+    return list(read_lines(file, HeldOutTask))
 
 
 def written(task: Canonical, target: str, count: int) -> list[str]:
@@ -51,12 +50,12 @@ def written(task: Canonical, target: str, count: int) -> list[str]:
         return []
 
 
-def _drawn(target: str, arch: str, count: int, seed: int) -> list[Task]:
+def _drawn(target: str, arch: str, count: int, seed: int) -> list[HeldOutTask]:
     """Tasks in random order, so that a run that ends early has some of every split."""
-    wanted = {"held_out": count, "held_pairs": round(WITHHELD * count), "held_families": round(WITHHELD * count)}
+    wanted = {part: round(share * count) for part, share in SHARES.items()}
     random = Random(f"held-out tasks {target} {seed}")
-    by_key: dict[str, Task] = {}
-    have: Counter[tuple[str, int]] = Counter()
+    by_key: dict[str, HeldOutTask] = {}
+    have: Counter[str | tuple[str, int]] = Counter()
     while len(by_key) < sum(wanted.values()):
         level = random.randint(1, LEVELS)
         graph = fitted(sample(random, level), target, random)
@@ -65,23 +64,20 @@ def _drawn(target: str, arch: str, count: int, seed: int) -> list[Task]:
         task = canonical(graph)
         key, part = task.key(), split(task)
         # Equally many of each level; held pairs need two operators and so have no level 1.
-        levels = LEVELS if part != "held_pairs" else LEVELS - 1
-        most = -(-wanted.get(part, 0) // levels)
-        if key in by_key or have[part, level] >= most or _full(have, part, wanted):
+        most = -(-wanted.get(part, 0) // (LEVELS - (part == "held_pairs")))
+        if key in by_key or have[part, level] >= most or have[part] >= wanted.get(part, 0):
             continue
-        have[part, level] += 1
+        have.update([part, (part, level)])
         _, baseline = invented(graph, target, Random(f"{seed} {key}"))
-        first = msgspec.structs.replace(baseline, compile_ms=None)
         prompt = (
             Message(role="system", content=compact_system(target)),
-            Message(role="user", content=compact_task(task, graph.dims, arch, first)),
+            Message(
+                role="user",
+                content=compact_task(task, graph.dims, arch, msgspec.structs.replace(baseline, compile_ms=None)),
+            ),
         )
         taught = bool(written(task, target, 1))
-        by_key[key] = Task(key=key, split=part, level=level, graph=graph, prompt=prompt, taught=taught)
+        by_key[key] = HeldOutTask(key=key, split=part, level=level, graph=graph, prompt=prompt, taught=taught)
     mixed = list(by_key.values())
     random.shuffle(mixed)
     return mixed
-
-
-def _full(have: Counter[tuple[str, int]], part: str, wanted: dict[str, int]) -> bool:
-    return sum(count for (name, _), count in have.items() if name == part) >= wanted.get(part, 0)

@@ -3,18 +3,19 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 from random import Random
 
 import msgspec
 import pytest
 
-from bench.held_out_answers import Answer, Answers, engine, kept
-from bench.held_out_device import measure_device
+from bench.held_out import measured_device
+from bench.held_out_answers import Answer, Answers, engine
 from bench.held_out_generator import is_outside, structure
-from bench.held_out_judge import Options, judge_part, subject
+from bench.held_out_judge import JudgeOptions, judge_part
 from bench.held_out_page import page
-from bench.held_out_tasks import Task, tasks
+from bench.held_out_tasks import HeldOutTask, tasks
 from kernel_assistant.agent.directives import candidate_from
 from kernel_assistant.config import resolve
 from kernel_assistant.generator.emit import emit
@@ -22,6 +23,8 @@ from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.targets import cpu
+from kernel_assistant_training.episodes.lines import read_lines
+from kernel_assistant_training.evaluation.options import WorkerOptions
 from kernel_assistant_training.synth import sample, split
 from tests.records.test_canonical import norm
 
@@ -42,10 +45,10 @@ TWO = """// launch: sums(x0, sums, rows=B)
 """
 
 
-def task() -> Task:
+def task() -> HeldOutTask:
     graph = msgspec.structs.replace(norm(), dims={"B": 512})
     asked = Message(role="system", content=""), Message(role="user", content=canonical(graph).text())
-    return Task(key=canonical(graph).key(), split="held_out", level=1, graph=graph, prompt=asked, taught=True)
+    return HeldOutTask(key=canonical(graph).key(), split="held_out", level=1, graph=graph, prompt=asked, taught=True)
 
 
 def fenced(source: str) -> Answer:
@@ -63,10 +66,11 @@ def test_answers_are_judged_by_the_environment(tmp_path):
         SOURCE.replace(" s *", " t *"),
     ]
     answers = [*map(fenced, texts), Answer(text="I cannot", tokens=3)]
-    measure_device("cpu", tmp_path)
-    options = Options(target="cpu", out=tmp_path, until=time.monotonic() + 100)
-    subjects = [subject(task(), answers, "cpu", thorough=thorough) for thorough in (False, True)]
-    judge_part(options, subjects)
+    workers = WorkerOptions("cpu", sys.executable, logs=tmp_path, cache=tmp_path)
+    measured_device(workers)
+    asked = [(task(), Answers(key=task().key, answers=tuple(answers)))]
+    for thorough in (False, True):
+        judge_part(JudgeOptions(workers, time.monotonic() + 100, thorough, generator=thorough), asked)
     until_right, row = [json.loads(line)["found"] for line in (tmp_path / "rows-cpu-00.jsonl").read_text().splitlines()]
     assert [attempt["outcome"] for attempt in until_right["attempts"]] == [
         *("incorrect", "correct", "correct", "plan", "not_judged", "no_code")
@@ -111,12 +115,13 @@ def test_tasks_are_withheld_ones_and_stay_the_same(tmp_path):
 def test_the_teacher_in_a_models_place_and_what_was_answered_before(tmp_path):
     graph = sample(Random(0), 1)
     one = msgspec.structs.replace(task(), graph=graph)
-    (found,) = engine("teacher", "", "cpu", resolve()[0]).answer([one], 3)
+    (answers,), _ = engine("teacher", "", "cpu", resolve()[0]).generate([one], 3)
+    found = Answers(key=one.key, answers=tuple(answers))
     assert len(found.answers) == 3 and found.answers[0].text.startswith("```cpp\n//")
     file = tmp_path / "answers.jsonl"
     cut = msgspec.json.encode(Answers(key="other", answers=()))[:-4]
     file.write_bytes(msgspec.json.encode(found) + b"\n" + cut)
-    assert kept(file) == {one.key: found}
+    assert list(read_lines(file, Answers)) == [found]
 
 
 def test_a_page_says_what_could_not_be_opened():

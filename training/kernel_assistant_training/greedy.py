@@ -1,4 +1,4 @@
-"""Greedy answers of a model to held-out tasks, compared with the teacher's answers.
+"""Greedy answers of a model, and other likely ones; those to held-out tasks are compared with the teacher's answers.
 
 Only the judge can say whether an answer is correct; here it is compared with the teacher's, and its launch lines are
 parsed.
@@ -6,6 +6,7 @@ parsed.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,14 +19,20 @@ from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_f
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.llama.best_first import START, WIDTH, BestFirstSearch
 from kernel_assistant.serving.template import TURN_END
 from kernel_assistant_training.conversation import Encoder
-from kernel_assistant_training.decode import Decoder, GenerationRequest
+from kernel_assistant_training.decode import Decoder, GenerationRequest, Reply
 from kernel_assistant_training.folder import load_folder
 from kernel_assistant_training.held_out import HeldOut, read_tasks
 from kernel_assistant_training.reply import MOST_REPLY
 from kernel_assistant_training.source import TARGETS
 from kernel_assistant_training.tokenizer import id_of, load
+
+#: Conversations at once, if nothing else is asked for.
+ROWS = {"cuda": 512, "cpu": 32}
+#: What is added to a beginning that is complete.
+_NOTHING = Reply([], [], ended=True, others=[])
 
 
 class GreedyAnswer(Record, frozen=True, kw_only=True):
@@ -87,15 +94,48 @@ def greedy(
     folder: Path, prompts: Sequence[Sequence[Message]], device: torch.device, most: int = MOST_REPLY
 ) -> list[str]:
     """One answer for each prompt, without its end token."""
-    tokenizer = load()
-    encoder = Encoder(tokenizer)
-    asked = [GenerationRequest(encoder.prompt(prompt), temperature=0.0, most=most) for prompt in prompts]
-    context = max(len(one.prompt) for one in asked) + most
-    decoder = Decoder(load_folder(folder), id_of(tokenizer, TURN_END), rows=len(asked), context=context, device=device)
-    return [
-        str(tokenizer.decode(reply.ids[:-1] if reply.ended else reply.ids, skip_special_tokens=False))
-        for reply in decoder.decode(asked)
-    ]
+    answers, _ = likeliest(folder, prompts, 1, device=device, rows=len(prompts), most=most)
+    return [text for ((text, _),) in answers]
+
+
+def likeliest(
+    folder: Path,
+    prompts: Sequence[Sequence[Message]],
+    count: int,
+    *,
+    device: torch.device | None = None,
+    rows: int = 0,
+    most: int = MOST_REPLY,
+) -> tuple[list[list[tuple[str, int]]], float]:
+    """`count` different answers for each prompt as text and number of tokens, the greedy one first, then as
+    `BestFirstSearch` finds them, `rows` at once; and the sampled tokens per second. On a GPU if there is one and no
+    `device` is given."""
+    tokenizer = load(folder)
+    encoder, end = Encoder(tokenizer), id_of(tokenizer, TURN_END)
+    encoded = [encoder.prompt(prompt) for prompt in prompts]
+    device = device or torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    rows = rows or min(ROWS[device.type], len(encoded))
+    context, width = max(map(len, encoded)) + most, WIDTH if count > 1 else 0
+    decoder = Decoder(load_folder(folder), end, rows=rows, context=context, device=device, width=width)
+    searches, answers = [BestFirstSearch() for _ in encoded], [list[tuple[str, int]]() for _ in encoded]
+    began, sampled = time.monotonic(), 0
+    for _ in range(count):
+        begun = [search.next() or START for search in searches]
+        asked = {
+            number: GenerationRequest([*encoded[number], *one.ids], temperature=0.0, most=most - len(one.ids))
+            for number, one in enumerate(begun)
+            if one.ids[-1:] != (end,) and len(one.ids) < most
+        }
+        replies = dict(zip(asked, decoder.decode(list(asked.values())), strict=True))
+        for number, one in enumerate(begun):
+            reply = replies.get(number, _NOTHING)
+            ids = [*one.ids, *reply.ids]
+            others = [*([()] * len(one.ids)), *reply.others]
+            searches[number].add(one, ids, [*one.logprobs, *reply.logprobs], others)
+            text = tokenizer.decode(ids[:-1] if ids[-1] == end else ids, skip_special_tokens=False)
+            answers[number].append((text, len(ids)))
+            sampled += len(reply.ids)
+    return answers, sampled / (time.monotonic() - began)
 
 
 def read(file: Path) -> list[GreedyAnswer]:
