@@ -14,7 +14,6 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import partial
 from importlib.util import find_spec
 from itertools import islice
 from pathlib import Path
@@ -30,13 +29,14 @@ from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.records import Candidate, Evaluation, Tier
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.detect import detect
-from kernel_assistant_training.evaluation.worker import EvaluationJob
+from kernel_assistant_training.evaluation.options import WorkerOptions
+from kernel_assistant_training.evaluation.threads import BESIDE_TRAINER
+from kernel_assistant_training.evaluation.worker import CandidateJudged, EvaluationJob, TaskOpened
 from kernel_assistant_training.options.addresses import HostAddress
 from kernel_assistant_training.ppo.pool import ray_hosts
-from kernel_assistant_training.ppo.pool.events import CandidateJudged, HostOptions, JobMessage, TaskOpened
-from kernel_assistant_training.ppo.pool.host import Connect, EvaluationHost, Hear
 from kernel_assistant_training.ppo.pool.host_group import HostGroup
-from kernel_assistant_training.ppo.pool.worker_group import WorkerGroup
+from kernel_assistant_training.ppo.pool.hosts import Connect
+from kernel_assistant_training.ppo.pool.local_host import LocalHost
 from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
 from kernel_assistant_training.tasks.labeller import candidates
 
@@ -119,14 +119,16 @@ def scaling(target: str, workers: int, load: Load, *, far: bool = False) -> Scal
     jobs = once if load.together else [_again(job, number, target) for number in range(workers) for job in once]
     with tempfile.TemporaryDirectory(prefix="ka-bench-pool-") as folder:
         began = time.monotonic()
-        connect = _far(workers, target) if far else partial(_here, workers, folder)
-        hosts = HostGroup([connect], HostOptions(target=target), lambda line: print(line, file=sys.stderr), 0.0)
+        options = WorkerOptions(target, sys.executable, Path(folder), resolve()[0].cache_dir, workers)
+        options = replace(options, memory=BESIDE_TRAINER)
+        connect = _far(workers, target) if far else LocalHost
+        hosts = HostGroup([connect], options, lambda line: print(line, file=sys.stderr), 0.0)
         try:
             started = time.monotonic()
             if not load.together:
-                hosts.run([EvaluationJob(job.task, ()) for job in jobs], lambda job: None)
+                hosts.run([EvaluationJob(job.task, ()) for job in jobs], lambda job, index: None)
             opened, before = time.monotonic(), time.process_time()
-            hosts.run(jobs, lambda job: None)
+            hosts.run(jobs, lambda job, index: None)
             ended, after = time.monotonic(), time.process_time()
         finally:
             hosts.close()
@@ -187,16 +189,11 @@ def _spent(evaluations: Sequence[Evaluation | None]) -> Counter[str]:
 
 
 def _wire_bytes(job: EvaluationJob) -> int:
-    """Bytes that a job sends over the connection, both ways."""
-    messages: list[object] = [JobMessage(number=0, task=job.task, candidates=job.candidates)]
-    messages += [CandidateJudged(job=0, evaluation=one) for one in job.found]
-    messages += [TaskOpened(job=0, opened=job.opened)] if job.opened else []
+    """Bytes that a job sends over the connection, both ways. It goes there twice: to be built, and to be judged."""
+    messages: list[object] = [EvaluationJob(job.task, job.candidates)] * 2
+    messages += [CandidateJudged(evaluation=one) for one in job.found]
+    messages += [TaskOpened(opened=job.opened)] if job.opened else []
     return sum(len(msgspec.json.encode(one)) for one in messages)
-
-
-def _here(workers: int, folder: str, options: HostOptions, hear: Hear) -> EvaluationHost:
-    options = msgspec.structs.replace(options, workers=workers)
-    return WorkerGroup(options, hear, Path(folder), resolve()[0].cache_dir)
 
 
 def _far(workers: int, target: str) -> Connect:

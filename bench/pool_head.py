@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import tempfile
 import time
 from collections.abc import Sequence
@@ -17,11 +16,8 @@ from kernel_assistant.records import (
     Timing,
 )
 from kernel_assistant.records.codec import decode, encode
-from kernel_assistant.targets import cpu
 from kernel_assistant_training.episodes.lines import EpisodeFile
-from kernel_assistant_training.evaluation.worker import EvaluationJob
-from kernel_assistant_training.ppo.pool.assignment import JobAssignment
-from kernel_assistant_training.ppo.pool.events import CandidateJudged, Event, HostReady, JobMessage
+from kernel_assistant_training.evaluation.worker import Answer, CandidateJudged, EvaluationJob
 from kernel_assistant_training.ppo.pool.pool import StoredEvaluation
 from tests.common.results import accuracy_of
 
@@ -30,45 +26,20 @@ def head_seconds(jobs: Sequence[EvaluationJob]) -> float:
     """Processor seconds of the trainer for one evaluation on another machine: a candidate is sent, an answer is
     received. No machine is involved; the answers are one real record with other names."""
     with tempfile.TemporaryDirectory(prefix="ka-bench-pool-") as folder:
-        lines, assignment, name = (
-            EpisodeFile(Path(folder, "evaluations.jsonl")),
-            JobAssignment(itertools.count()),
-            _Name(),
-        )
-        assignment.join(name)
-        assignment.add(jobs)
-        began = time.process_time()
-        given = []
-        for _, number, job in assignment.handed():
-            given.append((number, job))
-            encode(JobMessage(number=number, task=job.task, candidates=job.candidates))
-        spent = time.process_time() - began
-        answers = [
-            encode([CandidateJudged(job=number, evaluation=_answer(key))])
-            for number, job in given
-            for key in job.hashes
-        ]
-        began = time.process_time()
-        for answer in answers:
-            judged = assignment.apply(name, decode(answer, list[Event])[0])
-            if judged is not None and judged.found[-1] is not None:
-                lines.add(StoredEvaluation(task=judged.task_hash, evaluation=judged.found[-1], device="none"))
-        spent += time.process_time() - began
+        lines, spent = EpisodeFile(Path(folder, "evaluations.jsonl")), 0.0
+        for job in jobs:
+            answers = [encode([CandidateJudged(evaluation=_answer(key))]) for key in job.hashes]
+            began = time.process_time()
+            for _ in ("to be built", "to be judged"):
+                encode(job)
+            for answer in answers:
+                for one in decode(answer, list[Answer]):
+                    job.add(one)
+                if job.found[-1] is not None:
+                    lines.add(StoredEvaluation(task=job.task_hash, evaluation=job.found[-1], device="none"))
+            spent += time.process_time() - began
         lines.close()
-    return spent / len(answers)
-
-
-class _Name:
-    """The part of an evaluation host that the assignment uses."""
-
-    name = "none"
-    greeting = HostReady(workers=1 << 20, device=cpu.facts(), toolkit="", torch="")
-
-    def give(self, number: int, job: EvaluationJob) -> None:
-        raise NotImplementedError
-
-    def close(self) -> None:
-        raise NotImplementedError
+    return spent / sum(len(job.found) for job in jobs)
 
 
 def _answer(candidate: str) -> Evaluation:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import time
 from dataclasses import replace
 from itertools import islice
 
@@ -13,10 +12,10 @@ import pytest
 from kernel_assistant.environment.ceilings import keep_ceilings
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.lines import Episode, EpisodeFile, Failure, read_lines
-from kernel_assistant_training.episodes.options import EpisodeOptions
 from kernel_assistant_training.episodes.run import run
 from kernel_assistant_training.episodes.subject import MOST_BYTES, subjects
 from kernel_assistant_training.lessons.lesson import FINISH
+from kernel_assistant_training.options.data import EpisodesArguments
 from kernel_assistant_training.synth.memory import traffic
 
 
@@ -26,17 +25,11 @@ def options(tmp_path_factory):
     folder = tmp_path_factory.mktemp("episodes")
     device = msgspec.structs.replace(detect("cpu"), copy_bandwidth=5e10, read_bandwidth=6e10)
     keep_ceilings(device, folder / "cache")
-    return EpisodeOptions(
-        target="cpu",
-        out=folder / "out",
-        seed=3,
-        until=time.monotonic() + 3600,
-        python=sys.executable,
-        cache=folder / "cache",
-        faults=0.5,
-        lessons=4,
-        tasks=2,
-    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setenv("KERNEL_ASSISTANT_HOME", str(folder))
+        yield EpisodesArguments(
+            target="cpu", out=folder / "out", seed=3, seconds=3600.0, faults=0.5, lessons=4, tasks=2
+        )
 
 
 def lines(options):
@@ -89,7 +82,7 @@ def test_a_process_that_dies_is_followed_by_another(options, tmp_path, monkeypat
     python = tmp_path / "python"
     python.write_text(f'#!/bin/sh\nmkdir "{tmp_path}/tried" 2>/dev/null && exit 3\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
-    summary = run(replace(options, out=tmp_path / "out", python=str(python), parts=2, tasks=1, lessons=1))
+    summary = run(replace(options, out=tmp_path / "out", python=str(python), processes=2, tasks=1, lessons=1))
     assert summary["failed_processes"] == [1]
     assert {path.name for path in (tmp_path / "out").glob("episodes-*")} == {
         "episodes-cpu-00.jsonl",

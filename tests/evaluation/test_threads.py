@@ -8,13 +8,13 @@ import pytest
 
 from kernel_assistant.environment.measuring import GPU_SHARE
 from kernel_assistant.worker.process.gpu_share import share_of
-from kernel_assistant_training.evaluation.threads import ALONE, BESIDE_TRAINER, few_threads, part_of_gpu, share_of_gpu
+from kernel_assistant_training.evaluation.threads import ALONE, BESIDE_TRAINER, part_of_gpu, share_of_gpu
 
 
 def test_who_is_alone_has_all() -> None:
-    assert part_of_gpu(1) == few_threads(1) == {}
+    assert part_of_gpu(1) == {}
     # One a GPU: they share the cores.
-    assert part_of_gpu(4, 4) == few_threads(4)
+    assert part_of_gpu(4, 4).keys() == {"OMP_NUM_THREADS", "OMP_PROC_BIND"}
 
 
 @pytest.mark.parametrize(("parts", "gpus", "most"), [(10, 1, 10), (10, 4, 3), (2, 1, 2), (9, 8, 2)])

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from kernel_assistant_training.ppo.pool.events import HostOptions
+from pathlib import Path
+
+from kernel_assistant_training.evaluation.options import WorkerOptions
 from tests.common.caches import IMPOSSIBLE
 
 #: Bandwidths are given: on a busy machine they cannot be measured.
-OPTIONS = HostOptions(target="cpu", builders=2, copy_bandwidth=IMPOSSIBLE, read_bandwidth=IMPOSSIBLE)
+OPTIONS = WorkerOptions("cpu", "", Path(), Path(), builders=2, bandwidths=(IMPOSSIBLE, IMPOSSIBLE))
 #: The outcomes of each of the `jobs`.
 RIGHT = ["correct", "compile_error"]
 
@@ -16,13 +18,18 @@ def outcomes(job):
 
 
 def listening(connect, heard):
-    """A connection to the same host; `heard` is called with each event after the group has got it."""
+    """A connection to the same host; `heard` is called with the host and each answer before the group gets it."""
 
-    def connected(options, hear):
-        def both(host, event):
-            hear(host, event)
-            heard(host, event)
+    def connected(options):
+        host = connect(options)
+        judge = host.judge
 
-        return connect(options, both)
+        def both(number, job):
+            for answer in judge(number, job):
+                heard(host, answer)
+                yield answer
+
+        host.judge = both
+        return host
 
     return connected

@@ -8,7 +8,7 @@ import pytest
 from kernel_assistant.errors import UsageError
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
-from kernel_assistant_training.ppo.pool.events import HostReady
+from kernel_assistant_training.ppo.pool.hosts import HostReady
 from kernel_assistant_training.ppo.pool.kind import device_kind, hold_apart, hold_to_version, hold_together, own_version
 
 H200 = DeviceFacts(target="cuda", name="NVIDIA H200", arch="sm_90", driver="580.65.06", threads=192)

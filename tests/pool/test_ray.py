@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 from contextlib import suppress
+from dataclasses import replace
 from pathlib import Path
 
 import psutil
@@ -17,9 +18,9 @@ import pytest
 import kernel_assistant_training
 from kernel_assistant.errors import DeviceError, MissingError, UsageError
 from kernel_assistant.targets.cpu import facts
+from kernel_assistant_training.evaluation.worker import JobFailed, TaskOpened
 from kernel_assistant_training.options.addresses import HostAddress
 from kernel_assistant_training.ppo.pool import ray_hosts
-from kernel_assistant_training.ppo.pool.events import TaskOpened, WorkerLost
 from kernel_assistant_training.ppo.pool.kind import device_kind
 from kernel_assistant_training.ppo.pool.pool import EvaluationPool, PoolOptions
 from tests.common.caches import new_cache
@@ -127,8 +128,8 @@ def once_opened(connect, strike):
     """The connection; `strike` is called when the host has opened its first task."""
     pending = [strike]
 
-    def heard(host, event):
-        if isinstance(event, TaskOpened) and pending:
+    def heard(host, answer):
+        if isinstance(answer, TaskOpened) and pending:
             pending.pop()()
 
     return listening(connect, heard)
@@ -146,14 +147,14 @@ def test_node_that_vanishes_costs_what_it_was_at_and_ray_starts_its_actor_on_ano
     vanishing = another()
     kept, doomed = at(cluster.head_node), at(vanishing)
     made, lines = fleet(kept, once_opened(doomed, lambda: cluster.remove_node(vanishing, allow_graceful=False)))
-    made.run(jobs, lambda job: None)
+    made.run(jobs, lambda job, index: None)
     assert void(jobs) == 1
     name = doomed.args[2].name
     assert lines[0].startswith(f"{name} is lost: Ray lost it: ") and "void: 1 evaluation" in lines[0]
     assert made.workers == 1
     another()
     while made.workers < 2:
-        made.run([], lambda job: None)
+        made.run([], lambda job, index: None)
         time.sleep(0.1)
     assert lines[1:] == [f"{name}: judges again"]
 
@@ -170,7 +171,7 @@ def test_actor_that_dies_ends_its_workers_and_comes_back(cluster, fleet, jobs):
         doomed[0].send_signal(signal.SIGKILL)
 
     made, lines = fleet(once_opened(at(cluster.head_node), kill))
-    made.run(jobs, lambda job: None)
+    made.run(jobs, lambda job, index: None)
     assert void(jobs) == 1
     assert len(doomed) > 1 and ended(doomed)
     assert "is lost: Ray lost it: " in lines[0] and "void: 1 evaluation" in lines[0]
@@ -189,19 +190,19 @@ def test_actor_without_workers_gets_another_process(cluster, fleet, jobs, tmp_pa
     python.write_text(f'#!/bin/sh\nexec {sys.executable} "$@"\n')
     python.chmod(0o755)
 
-    def heard(host, event):
-        if isinstance(event, TaskOpened) and not before:
+    def heard(host, answer):
+        if isinstance(answer, TaskOpened) and not before:
             before.append(actor_of(cluster.head_node))
             python.rename(away)
             for process in before[0].children(recursive=True):
                 with suppress(psutil.NoSuchProcess):  # it ended with its parent
                     process.kill()
-        elif isinstance(event, WorkerLost):
+        elif isinstance(answer, JobFailed) and answer.lost:
             away.rename(python)
 
     (connect,) = ray_hosts.connections(HostAddress("ray", "auto", python=str(python)), "cpu")
     made, lines = fleet(listening(connect, heard))
-    made.run(jobs, lambda job: None)
+    made.run(jobs, lambda job, index: None)
     assert 1 <= void(jobs) <= len(RIGHT)
     assert "is lost: " in lines[0] and str(python) in lines[0]
     assert lines[1].endswith(": judges again") and len(lines) == 2
@@ -217,7 +218,7 @@ def test_no_node_with_room_for_the_actor(cluster, another, fleet, jobs):
     doomed = once_opened(at(vanishing), lambda: cluster.remove_node(vanishing, allow_graceful=False))
     made, lines = fleet(doomed, patience=1.5)
     with pytest.raises(DeviceError, match=r"no worker is left to judge: ray .*: Ray lost it: ") as caught:
-        made.run(jobs[:1], lambda job: None)
+        made.run(jobs[:1], lambda job, index: None)
     assert "ray status" in caught.value.next_step
     assert len(lines) == 1
 
@@ -269,7 +270,7 @@ def test_actors_end_with_the_trainer(cluster):
     code = (
         "import sys; from tests.pool.hosts import OPTIONS; from tests.pool.test_ray import AUTO, ray_hosts;"
         f"ray_hosts.connected('{cluster.address}');"
-        "host = ray_hosts.connections(AUTO, 'cpu')[0](OPTIONS, print); print('ready', flush=True); sys.stdin.read()"
+        "host = ray_hosts.connections(AUTO, 'cpu')[0](OPTIONS); print('ready', flush=True); sys.stdin.read()"
     )
     pipe = subprocess.PIPE
     with subprocess.Popen(
@@ -314,8 +315,6 @@ def test_nodes_without_what_is_needed(another, fleet, tmp_path, python_path):
     ],
 )
 def test_what_an_actor_lacks_is_its_own_error(cluster, fleet, changed, kind, said):
-    import msgspec
-
     host = HostAddress("ray", "auto", python=changed.pop("python", ""))
     with pytest.raises(kind, match=said):
-        fleet(*ray_hosts.connections(host, "cpu"), options=msgspec.structs.replace(OPTIONS, **changed))
+        fleet(*ray_hosts.connections(host, "cpu"), options=replace(OPTIONS, **changed))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import errno
 import json
-import sys
 from collections import Counter
 from dataclasses import replace
 from itertools import islice
@@ -18,11 +17,12 @@ from kernel_assistant.errors import DeviceError, InternalError, MissingError, Us
 from kernel_assistant.records import encode
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.subject import LessonTask, subjects
+from kernel_assistant_training.options.data import LabelArguments
 from kernel_assistant_training.synth import module_text
 from kernel_assistant_training.tasks import label
 from kernel_assistant_training.tasks.label import run
 from kernel_assistant_training.tasks.label_rows import Label, read_labels, rows_of
-from kernel_assistant_training.tasks.labeller import MOST_FAILED, Labeller, LabelOptions, of_machine
+from kernel_assistant_training.tasks.labeller import MOST_FAILED, Labeller, of_machine
 from kernel_assistant_training.tasks.shards import read_rows, task_schema, write_shards
 from tests.common.caches import new_cache
 
@@ -43,7 +43,7 @@ def _without_sizes(one: LessonTask) -> str:
 
 
 @pytest.fixture
-def options(tmp_path: Path) -> LabelOptions:
+def options(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> LabelArguments:
     """Three tasks that can be judged."""
     cache = new_cache(tmp_path / "cache")
     device = msgspec.structs.replace(detect("cpu"), copy_bandwidth=5e10, read_bandwidth=6e10)
@@ -51,22 +51,24 @@ def options(tmp_path: Path) -> LabelOptions:
     (tmp_path / "tasks").mkdir()
     rows = [_row(number, one) for number, one in enumerate(islice(subjects(4, "cpu"), 3))]
     write_shards(tmp_path / "tasks", "tasks", rows, task_schema())
-    return LabelOptions(tmp_path, tmp_path / "tasks", "cpu", sys.executable, cache, candidates=2)
+    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
+    return LabelArguments(out=tmp_path, tasks=tmp_path / "tasks", target="cpu", candidates=2)
 
 
-def _add_broken(options: LabelOptions) -> list[str]:
+def _add_broken(options: LabelArguments) -> list[str]:
     """Adds two tasks whose graphs have no sizes, in front of the others; returns their keys."""
-    rows = read_rows(options.tasks)
+    tasks = options.out / "tasks"
+    rows = read_rows(tasks)
     broken = []
     for number, one in enumerate(islice(subjects(5, "cpu"), 2)):
         broken.append({**_row(100 + number, one), "graph": _without_sizes(one)})
-    write_shards(options.tasks, "tasks", [*broken, *rows], task_schema())
+    write_shards(tasks, "tasks", [*broken, *rows], task_schema())
     return [str(one["key"]) for one in broken]
 
 
 @pytest.mark.lost
 @pytest.mark.slow
-def test_another_number_of_processes_goes_on_and_a_broken_task_costs_itself(options: LabelOptions) -> None:
+def test_another_number_of_processes_goes_on_and_a_broken_task_costs_itself(options: LabelArguments) -> None:
     folder = options.out / "labels"
     first = run(options)
     assert first["rows"] == 6
@@ -75,7 +77,7 @@ def test_another_number_of_processes_goes_on_and_a_broken_task_costs_itself(opti
     (folder / "run.json").write_text(json.dumps({**asked, "parts": 1}))
     before = list(read_labels(folder))
     broken = _add_broken(options)
-    again = run(replace(options, parts=2))
+    again = run(replace(options, processes=2))
     found = list(read_labels(folder))
     assert Counter(one.outcome for one in found)["failed"] == 2
     failed = [one for one in found if one.outcome == "failed"]
@@ -83,14 +85,14 @@ def test_another_number_of_processes_goes_on_and_a_broken_task_costs_itself(opti
     assert all(one.message == MESSAGE and not one.candidate for one in failed)
     assert [one for one in found if one.outcome != "failed"] == before
     assert again["rows"] == 8 == len(read_rows(folder, "labels"))
-    assert run(replace(options, parts=3))["rows"] == 8
+    assert run(replace(options, processes=3))["rows"] == 8
     with pytest.raises(UsageError, match="candidates 2, not 3"):
         run(replace(options, candidates=3))
 
 
 @pytest.mark.lost
 @pytest.mark.slow
-def test_no_task_is_begun_once_there_are_rows_enough(options: LabelOptions, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_task_is_begun_once_there_are_rows_enough(options: LabelArguments, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(label, "LOOK_SECONDS", 0.02)
     # Who asks for an end sees the first task's rows when the second has begun.
     assert run(replace(options, rows_most=1))["rows"] in (2, 4)
@@ -120,11 +122,11 @@ def test_what_the_next_task_would_meet_too_is_no_tasks_fault() -> None:
 
 @pytest.mark.lost
 @pytest.mark.slow
-def test_where_everything_fails_it_is_not_the_tasks(options: LabelOptions) -> None:
+def test_where_everything_fails_it_is_not_the_tasks(options: LabelArguments) -> None:
     rows = []
     for number, one in enumerate(islice(subjects(6, "cpu"), MOST_FAILED + 3)):
         rows.append({**_row(number, one), "graph": _without_sizes(one)})
-    write_shards(options.tasks, "tasks", rows, task_schema())
+    write_shards(options.out / "tasks", "tasks", rows, task_schema())
     (options.out / "labels").mkdir()
     with (
         Labeller(options, 0) as labeller,

@@ -15,10 +15,10 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant_training.episodes.lines import read_lines
 from kernel_assistant_training.options.commands import run_command
+from kernel_assistant_training.options.data import LabelArguments
 from kernel_assistant_training.synth.digests import kernelbench
 from kernel_assistant_training.tasks.command import estimate
 from kernel_assistant_training.tasks.label import run
-from kernel_assistant_training.tasks.labeller import LabelOptions
 from kernel_assistant_training.tasks.records import FilterResult, Reason
 from kernel_assistant_training.tasks.shards import CARD, graph_of, read_rows
 from tests.common.caches import new_cache
@@ -35,7 +35,7 @@ def _words(out: Path, *more: str) -> list[str]:
 
 @pytest.mark.lost
 @pytest.mark.slow
-def test_a_run_that_is_killed_goes_on_and_ends_with_shards(tmp_path: Path) -> None:
+def test_a_run_that_is_killed_goes_on_and_ends_with_shards(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     env = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path), "KERNEL_ASSISTANT_HOME": str(tmp_path / "home")}
     out, lines = tmp_path / "tasks", tmp_path / "tasks" / "verdicts.jsonl"
     process = subprocess.Popen(_words(out), env=env, stdout=subprocess.DEVNULL)
@@ -66,9 +66,9 @@ def test_a_run_that_is_killed_goes_on_and_ends_with_shards(tmp_path: Path) -> No
     assert f"{len(kept)} tasks of {MOST} candidates" in text
     assert "operators without a text" in text
 
-    options = LabelOptions(
-        tmp_path, out, "cpu", sys.executable, new_cache(tmp_path / "cache"), candidates=2, tasks_most=3
-    )
+    new_cache(tmp_path / "cache")
+    monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))
+    options = LabelArguments(out=tmp_path, tasks=out, target="cpu", candidates=2, tasks_most=3)
     first = run(options)
     labels = read_rows(tmp_path / "labels", "labels")
     assert first["rows"] == len(labels) > 0

@@ -5,10 +5,9 @@ from __future__ import annotations
 import math
 import tempfile
 import time
-from collections import Counter
 from collections.abc import Iterator
 from dataclasses import dataclass
-from itertools import islice, takewhile
+from itertools import islice
 from pathlib import Path
 from random import Random
 
@@ -16,25 +15,26 @@ import click
 import msgspec
 
 from kernel_assistant.agent.stops import Stop
+from kernel_assistant.config import resolve
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.errors import DeviceError, UsageError, WorkerError
-from kernel_assistant.records import Baseline, Candidate, Numerics
-from kernel_assistant.source.build import build_task
+from kernel_assistant.records import Baseline, Candidate
 from kernel_assistant.worker.device_lock import DeviceLock
 from kernel_assistant_training.episodes.client import LessonFailed
 from kernel_assistant_training.episodes.lines import Episode, EpisodeFile, Failure, as_document
-from kernel_assistant_training.episodes.options import EpisodeOptions
 from kernel_assistant_training.episodes.play import PlayedLesson, play
 from kernel_assistant_training.episodes.seen import identity, progress
 from kernel_assistant_training.episodes.subject import LessonTask, subjects
 from kernel_assistant_training.evaluation.evaluation_cache import EvaluationCache
 from kernel_assistant_training.evaluation.options import WorkerOptions
-from kernel_assistant_training.evaluation.tasks import Task
+from kernel_assistant_training.evaluation.tasks import Task, of_graph
 from kernel_assistant_training.evaluation.worker import OtherGraphError
 from kernel_assistant_training.evaluation.workers import EvaluationWorkers
 from kernel_assistant_training.lessons.lesson import FINISH, Lesson, TeacherReply, lessons
 from kernel_assistant_training.nominal import nominal_baseline
+from kernel_assistant_training.options.data import EpisodesArguments
 from kernel_assistant_training.synth import module_text
+from kernel_assistant_training.synth.narrow import Narrow
 
 
 @dataclass(frozen=True)
@@ -48,78 +48,77 @@ class PendingLessons:
     random: Random
 
 
-class LessonRunner:
-    """Plays lessons until the time is up. `counts` counts their results."""
+class LessonRunner(EvaluationWorkers):
+    """Plays the lessons of part `part` until `until`, a time of `time.monotonic`. With `builder_cores` compilers run on
+    those, and no other process measures on this process's cores."""
 
-    def __init__(self, options: EpisodeOptions) -> None:
+    def __init__(self, asked: EpisodesArguments, until: float, part: int, builder_cores: tuple[int, ...]) -> None:
         began = time.monotonic()
-        self.options = options
-        self.counts: Counter[str] = Counter()
-        name = f"{options.target}-{options.part:02}.jsonl"
-        self._episodes = EpisodeFile(options.out / f"episodes-{name}")
-        self._failures = EpisodeFile(options.out / f"failures-{name}")
-        self._known, self._first = progress(options.out, options.target)
-        self._workers = EvaluationWorkers(
+        self._asked, self._until, self._part = asked, until, part
+        name = f"{asked.target}-{part:02}.jsonl"
+        self._episodes = EpisodeFile(asked.out / f"episodes-{name}")
+        self._failures = EpisodeFile(asked.out / f"failures-{name}")
+        self._known, self._first = progress(asked.out, asked.target)
+        super().__init__(
             WorkerOptions(
-                target=options.target,
-                python=options.python,
-                logs=options.out,
-                cache=options.cache,
-                first=options.part,
-                total=options.parts,
-                builders=options.builders,
-                builder_cores=options.builder_cores,
+                target=asked.target,
+                python=asked.python,
+                logs=asked.out,
+                cache=asked.out if asked.clock == "nominal" else resolve()[0].cache_dir,
+                first=part,
+                total=asked.processes,
+                builders=asked.builders,
+                builder_cores=builder_cores,
                 # A process with cores of its own does not share the device lock.
-                lock=DeviceLock(options.out / f"device-{options.part}") if options.own_device else None,
+                lock=DeviceLock(asked.out / f"device-{part}") if builder_cores else None,
             )
         )
-        self._worker, self._device = self._workers.workers[0], self._workers.start()
-        click.echo(f"process {options.part}: ready after {time.monotonic() - began:.1f} s", err=True)
+        self.start()
+        click.echo(f"process {part}: ready after {time.monotonic() - began:.1f} s", err=True)
 
     def run(self) -> None:
-        stream = islice(self._tasks(), self.options.tasks)
-        for one in self._workers.ahead(takewhile(lambda one: self._in_time, stream)):
-            if not self._in_time:
-                return
+        for one in self.ahead(islice(self._tasks(), self._asked.tasks), self._in_time):
             self._play(one)
 
     def close(self) -> None:
-        self._workers.close()
+        super().close()
         self._episodes.close()
         self._failures.close()
 
-    @property
     def _in_time(self) -> bool:
-        return time.monotonic() < self.options.until
+        return time.monotonic() < self._until
 
     def _tasks(self) -> Iterator[PendingLessons]:
         """Tasks with the lessons that were not played before."""
-        options = self.options
+        asked = self._asked
         stream = subjects(
-            options.seed,
-            options.target,
+            asked.seed,
+            asked.target,
             first=self._first,
-            part=options.part,
-            parts=options.parts,
-            narrow=options.narrow,
-            broken=lambda number, key, why: self._add(Failure(number=number, key=key, what="teacher", message=why)),
+            part=self._part,
+            parts=asked.processes,
+            narrow=Narrow.of(asked.only, asked.level),
+            broken=lambda number, key, why: self._failures.add(
+                Failure(number=number, key=key, what="teacher", message=why)
+            ),
         )
         for subject in stream:
-            random = Random(f"lesson {options.seed} {subject.number}")
+            random = Random(f"lesson {asked.seed} {subject.number}")
             sources = [answer.source for answer in subject.answers]
             planned = [
                 one
-                for one in lessons(sources, options.target, random, options.lessons, options.faults)
+                for one in lessons(sources, asked.target, random, asked.lessons, asked.faults)
                 if identity(subject.key, [*(reply.text for reply in one.sayings), FINISH]) not in self._known
             ]
             if planned:
-                candidates = [candidate for one in planned for candidate in subject.candidates(one, options.target)]
-                yield PendingLessons(subject, _task_of(subject, options.target), planned, candidates, random)
+                candidates = [candidate for one in planned for candidate in subject.candidates(one, asked.target)]
+                task = of_graph(subject.graph, asked.target, subject.level, name=str(subject.number))
+                yield PendingLessons(subject, task, planned, candidates, random)
 
     def _play(self, one: PendingLessons) -> None:
         began = time.perf_counter()
         try:
-            environment = self._worker.open(one.task)
+            environment = self.workers[0].open(one.task)
             self._teach(one, environment, {"open": time.perf_counter() - began})
         except OtherGraphError as error:
             self._fail(one, "graph", error.cause)
@@ -127,29 +126,29 @@ class LessonRunner:
             self._fail(one, "open", error.cause)
         except (WorkerError, DeviceError) as error:
             self._fail(one, "worker", error.cause)
-            self._worker.renew()
-        self._worker.require()
+            self.workers[0].renew()
+        self.workers[0].require()
 
     def _teach(self, one: PendingLessons, environment: Environment, spent: dict[str, float]) -> None:
         """Play all lessons of a task. `spent`, the seconds of opening it, counts in the first line that is stored."""
         began, waited = time.perf_counter(), environment.waited
-        nominal = self.options.clock == "nominal"
+        nominal = self._asked.clock == "nominal"
         measured = nominal_baseline(environment.graph) if nominal else environment.baseline(compiled=False)
         spent["baseline"] = time.perf_counter() - began
-        judged = EvaluationCache(environment, self.options.clock)
+        judged = EvaluationCache(environment, self._asked.clock)
         failed_before: set[TeacherReply] = set()
-        in_full: dict[str, str] | None = {} if one.random.random() < self.options.in_full else None
+        in_full: dict[str, str] | None = {} if one.random.random() < self._asked.in_full else None
         for planned in one.lessons:
-            if not self._in_time:
+            if not self._in_time():
                 return
             if failed_before.intersection(planned.sayings):
                 continue
-            estimated = one.random.random() < self.options.estimated_compile
+            estimated = one.random.random() < self._asked.estimated_compile
             guess = _compile_estimate(measured, len(environment.graph.nodes), one.random) if estimated else None
             baseline = msgspec.structs.replace(measured, compile_ms=guess)
             began = time.perf_counter()
             try:
-                with tempfile.TemporaryDirectory(dir=self._workers.folder) as folder:
+                with tempfile.TemporaryDirectory(dir=self.folder) as folder:
                     played = play(judged, planned, baseline, Path(folder))
             except LessonFailed as failed:
                 reply = failed.saying
@@ -179,7 +178,6 @@ class LessonRunner:
         replies = [reply for reply, _ in played.turns]
         conversation = identity(one.subject.key, [reply.text for reply in replies])
         if conversation in self._known:  # both ended early, at the roofline
-            self.counts["repeated"] += 1
             return
         self._known.add(conversation)
         self._episodes.add(
@@ -187,8 +185,8 @@ class LessonRunner:
                 number=one.subject.number,
                 key=one.subject.key,
                 split="train",
-                target=self.options.target,
-                device=self._device.arch,
+                target=self._asked.target,
+                device=self.device.arch,
                 level=one.subject.level,
                 behaviours=Lesson(tuple(replies[:-1])).behaviours,
                 families=one.subject.answers[0].families,
@@ -206,10 +204,9 @@ class LessonRunner:
                 seconds={stage: round(seconds, 4) for stage, seconds in spent.items()},
             )
         )
-        self.counts["episodes"] += 1
 
     def _fail(self, one: PendingLessons, what: str, message: str, *, source: str = "", fault: str = "") -> None:
-        self._add(
+        self._failures.add(
             Failure(
                 number=one.subject.number,
                 key=one.subject.key,
@@ -221,16 +218,6 @@ class LessonRunner:
                 task=module_text(one.subject.graph),
             )
         )
-
-    def _add(self, failure: Failure) -> None:
-        self.counts[failure.what] += 1
-        self._failures.add(failure)
-
-
-def _task_of(subject: LessonTask, target: str) -> Task:
-    path, text = f"/nowhere/task_{subject.number}.py", module_text(subject.graph)
-    described = build_task(path, target=target, numerics=Numerics.kernelbench, text=text)
-    return Task(subject.key, subject.level, subject.graph, subject.task, described)
 
 
 def _compile_estimate(baseline: Baseline, operators: int, random: Random) -> float:

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import threading
-from collections.abc import Collection, Iterable
-from concurrent.futures import Future, ThreadPoolExecutor
+from collections.abc import Callable, Collection, Iterable
+from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 
 from kernel_assistant.environment.builds.compile import Binary, CompileFailure, Compiler
@@ -38,16 +39,22 @@ class AheadCompiler(Compiler):
     ) -> None:
         super().__init__(device, sandbox, cache_dir, cancel, lock)
         self._pool = ThreadPoolExecutor(threads, "ahead", initializer=_be_nice, initargs=(cores,))
-        self._begun: dict[str, Future[Binary | CompileFailure]] = {}
+        self._begun: dict[str, Future[Binary | CompileFailure | None]] = {}
 
-    def begin(self, candidates: Iterable[Candidate]) -> None:
+    def begin(
+        self, candidates: Iterable[Candidate], accepted: Callable[[Candidate], bool] = lambda candidate: True
+    ) -> None:
+        """Build the `accepted` ones of these candidates in the background."""
         for candidate in candidates:
             if candidate.hash() not in self._begun:
-                self._begun[candidate.hash()] = self._pool.submit(super().build, candidate)
+                self._begun[candidate.hash()] = self._pool.submit(self._accepted, candidate, accepted)
 
     def build(self, candidate: Candidate) -> Binary | CompileFailure:
         begun = self._begun.get(candidate.hash())
-        return super().build(candidate) if begun is None else begun.result()
+        with suppress(CancelledError):  # another task with the same candidate has ended
+            if begun is not None and (built := begun.result()) is not None:
+                return built
+        return super().build(candidate)
 
     def forget(self, candidates: Iterable[Candidate]) -> None:
         """Drop these candidates and cancel their builds that have not begun."""
@@ -55,6 +62,9 @@ class AheadCompiler(Compiler):
             begun = self._begun.pop(candidate.hash(), None)
             if begun is not None:
                 begun.cancel()
+
+    def _accepted(self, candidate: Candidate, accepted: Callable[[Candidate], bool]) -> Binary | CompileFailure | None:
+        return super().build(candidate) if accepted(candidate) else None
 
     def close(self) -> None:
         self._pool.shutdown(wait=True, cancel_futures=True)

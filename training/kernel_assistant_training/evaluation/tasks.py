@@ -30,13 +30,12 @@ class Task:
     kernel_task: KernelTask
 
 
-def of_graph(graph: OpGraph, target: str, level: int = 1) -> Task:
+def of_graph(graph: OpGraph, target: str, level: int = 1, *, text: str = "", name: str = "") -> Task:
+    """`text` is the module's, by default what `module_text` writes; `name` is its file's, by default the key."""
     task = canonical(graph)
     key = task.key()
-    described = build_task(
-        f"/nowhere/task_{key}.py", target=target, numerics=Numerics.kernelbench, text=module_text(graph)
-    )
-    return Task(key, level, graph, task, described)
+    path, text = f"/nowhere/task_{name or key}.py", text or module_text(graph)
+    return Task(key, level, graph, task, build_task(path, target=target, numerics=Numerics.kernelbench, text=text))
 
 
 def synthesised(

@@ -11,18 +11,6 @@ from kernel_assistant.environment.measuring import GPU_SHARE
 ALONE, BESIDE_TRAINER = 0.8, 0.6
 
 
-def few_threads(parts: int) -> dict[str, str]:
-    """Environment variables of one of `parts` workers that measure on a GPU: a share of the cores, and no thread bound
-    to a core.
-
-    By default every worker binds its threads to the cores in the same order, so that workers wait for each other:
-    twelve of them on 19 cores took 48 s to start and 13 s to open a task, where eight on ten took 1.5 s.
-    """
-    if parts == 1:
-        return {}
-    return {"OMP_NUM_THREADS": str(max(1, len(os.sched_getaffinity(0)) // parts)), "OMP_PROC_BIND": "false"}
-
-
 def share_of_gpu(parts: int, gpus: int = 1, together: float = ALONE) -> float:
     """The share of a GPU's memory that each of `parts` workers may take, assigned to `gpus` in turn. A single worker
     gets all."""
@@ -31,10 +19,14 @@ def share_of_gpu(parts: int, gpus: int = 1, together: float = ALONE) -> float:
 
 
 def part_of_gpu(parts: int, gpus: int = 1, together: float = ALONE) -> dict[str, str]:
-    """Environment variables of one of `parts` workers on `gpus` GPUs: its threads, and its share of a GPU's memory.
+    """Environment variables of one of `parts` workers on `gpus` GPUs: a share of the cores, no thread bound to a core,
+    and a share of a GPU's memory.
 
-    Without a limit, one reference with large intermediate values, or memory that PyTorch's allocator keeps, leaves none
+    By default every worker binds its threads to the cores in the same order, so that workers wait for each other:
+    twelve of them on 19 cores took 48 s to start and 13 s to open a task, where eight on ten took 1.5 s. Without a
+    limit of memory, one reference with large intermediate values, or memory that PyTorch's allocator keeps, leaves none
     for the other workers and the trainer. With it, only that task cannot be evaluated.
     """
-    share = share_of_gpu(parts, gpus, together)
-    return few_threads(parts) | ({} if share == 1.0 else {GPU_SHARE: str(share)})
+    cores, share = len(os.sched_getaffinity(0)), share_of_gpu(parts, gpus, together)
+    threads = {"OMP_NUM_THREADS": str(max(1, cores // parts)), "OMP_PROC_BIND": "false"} if parts > 1 else {}
+    return threads | ({} if share == 1.0 else {GPU_SHARE: str(share)})

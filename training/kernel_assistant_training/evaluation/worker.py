@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
@@ -12,9 +12,17 @@ from typing import Any
 from kernel_assistant.environment.builds.compile import Compiler
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import DeviceOutOfMemory, WorkerClient
-from kernel_assistant.errors import DeviceError, KernelAssistantError, MissingError, UsageError, WorkerError
+from kernel_assistant.errors import (
+    DeviceError,
+    InternalError,
+    KernelAssistantError,
+    MissingError,
+    UsageError,
+    WorkerError,
+)
 from kernel_assistant.records import Baseline, Candidate, Evaluation, OpGraph, Outcome, Tier
 from kernel_assistant.records.canonical import canonical
+from kernel_assistant.records.codec import Record
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_training.evaluation.options import WorkerOptions
 from kernel_assistant_training.evaluation.tasks import Task
@@ -41,19 +49,40 @@ class OpenedTask:
     device: DeviceFacts
 
 
+class TaskOpened(Record, frozen=True, kw_only=True, tag=True):
+    """A job's task is open; its candidates are evaluated now."""
+
+    opened: OpenedTask
+
+
+class CandidateJudged(Record, frozen=True, kw_only=True, tag=True):
+    """The evaluation of a job's next candidate; None if the judge was lost at it."""
+
+    evaluation: Evaluation | None
+
+
+class JobFailed(Record, frozen=True, kw_only=True, tag=True):
+    """The other candidates of a job are not evaluated: its task cannot be opened or, if `lost`, its worker cannot be
+    started again."""
+
+    why: str
+    lost: bool
+
+
+#: What a worker answers to a job, one after another.
+Answer = TaskOpened | CandidateJudged | JobFailed
+
+
 @dataclass(eq=False)
 class EvaluationJob:
     """A task with candidates. When it is done, `found` has an entry for each, None if the judge was lost at it. Without
-    `opened` the task could not be opened; `why` has the reason. `losses` counts hosts that were lost while they worked
-    on it, `moves` all hosts that were lost while they had it."""
+    `opened` the task could not be opened; `why` has the reason."""
 
     task: Task
     candidates: tuple[tuple[Candidate, Tier], ...]
     found: list[Evaluation | None] = field(default_factory=list)
     opened: OpenedTask | None = None
     why: str = ""
-    losses: int = 0
-    moves: int = 0
 
     @cached_property
     def task_hash(self) -> str:
@@ -65,12 +94,41 @@ class EvaluationJob:
         return tuple(candidate.hash() for candidate, _ in self.candidates)
 
     @property
+    def left(self) -> int:
+        """The number of candidates without an entry."""
+        return len(self.candidates) - len(self.found)
+
+    @property
+    def rest(self) -> EvaluationJob:
+        """The same task with the candidates that have no entry."""
+        return EvaluationJob(self.task, self.candidates[len(self.found) :])
+
+    @property
     def tried(self) -> int:
         """The number of candidates that were tried: all up to the last evaluation and, if the task could be opened, the
         candidate after that.
         """
         answered = max((index + 1 for index, evaluation in enumerate(self.found) if evaluation is not None), default=0)
         return answered + 1 if self.opened else 0
+
+    def add(self, answer: Answer) -> None:
+        """Raises InternalError for the evaluation of another candidate than the next one."""
+        if isinstance(answer, TaskOpened):
+            self.opened, self.why = self.opened or answer.opened, ""
+        elif isinstance(answer, JobFailed):
+            self.why = answer.why
+        else:
+            evaluation, index = answer.evaluation, len(self.found)
+            if not self.left:
+                raise InternalError("it answered more than it was asked")
+            wanted = self.hashes[index], self.candidates[index][1]
+            if evaluation is not None and (evaluation.candidate, evaluation.tier) != wanted:
+                raise InternalError(f"it answered for another candidate: {evaluation.candidate}, not {wanted[0]}")
+            self.found.append(evaluation)
+
+    def give_up(self) -> None:
+        """All candidates without an entry get None."""
+        self.found += [None] * self.left
 
 
 def judged_with_room(judge: Callable[[], Evaluation], pause: Callable[[float], bool]) -> Evaluation:
@@ -101,7 +159,7 @@ class EvaluationWorker:
         self._options, self._device, self._compiler, self._cancel = options, device, compiler, cancel
         self.log, self.cache = options.logs / f"worker-{number:02}.log", options.cache
         self.process = WorkerClient(options.python, log=self.log, env={**ORDER, **env})
-        self._open: ExitStack | None = None
+        self._open = ExitStack()
         self._environment: Environment | None = None
         self.has_open, self.lost = "", ""
 
@@ -112,7 +170,7 @@ class EvaluationWorker:
         if self._environment is not None and self.has_open == task_hash:
             return self._environment
         self._shut()
-        self._open = ExitStack()
+        self.has_open = task_hash
         environment = self._open.enter_context(
             open_environment(
                 task.kernel_task,
@@ -131,39 +189,42 @@ class EvaluationWorker:
         traced = canonical(environment.graph).text()
         if traced != task.canonical.text():
             raise OtherGraphError(f"another graph was traced: {traced}")
-        self.has_open, self._environment = task_hash, environment
+        self._environment = environment
         return environment
 
-    def do(self, job: EvaluationJob, progress: Callable[[], None] = lambda: None) -> None:
-        """Evaluate a job; afterwards every candidate has an entry, even if the process is lost. `progress` is called
-        when the task is open and after each entry. If the process is lost while the task is opened, or the device lacks
-        memory, the job is tried once more."""
+    def judge(self, job: EvaluationJob) -> Iterator[Answer]:
+        """Evaluates all candidates of a job. If the process is lost while the task is opened, or the device lacks
+        memory, that is tried once more."""
+        done, why = 0, ""
         for last in (False, True):
             try:
-                self._opened(job)
-                job.why = ""
-                progress()
-                while len(job.found) < len(job.candidates):
-                    job.found.append(self._judged(self._opened(job), *job.candidates[len(job.found)]))
-                    progress()
+                yield TaskOpened(opened=self._opened(job.task)[1])
+                for candidate, tier in job.candidates[done:]:
+                    evaluation = self._judged(self._opened(job.task)[0], candidate, tier)
+                    done += 1
+                    yield CandidateJudged(evaluation=evaluation)
                 return
             except DeviceOutOfMemory as error:
-                job.why = error.cause
+                why = error.cause
                 # An open task uses memory, too.
                 self._shut()
                 if last or self._cancel.wait(PAUSE_SECONDS):
                     break
             except UsageError as error:
-                job.why = error.cause
+                why = error.cause
                 break
             except KernelAssistantError as error:
-                job.why = error.cause
+                why = error.cause
                 self.renew()
                 if last or self.lost:
                     break
-        while len(job.found) < len(job.candidates):
-            job.found.append(None)
-            progress()
+        yield JobFailed(why=self.lost or why, lost=bool(self.lost))
+
+    def do(self, job: EvaluationJob) -> None:
+        """Evaluate a job; afterwards every candidate has an entry, even if the process is lost."""
+        for answer in self.judge(job):
+            job.add(answer)
+        job.give_up()
 
     def renew(self) -> None:
         """Start a new process with no task open, when the state of this one is unknown. If that fails, this worker is
@@ -190,28 +251,24 @@ class EvaluationWorker:
         before = self.process.process.pid
         try:
             evaluation = judged_with_room(lambda: environment.evaluate([candidate], tier)[0], self._cancel.wait)
-        except (WorkerError, DeviceError):
+        except (WorkerError, DeviceError, MissingError):
             self.renew()
             return None
         return evaluation if self.process.process.pid == before else None
 
-    def _opened(self, job: EvaluationJob) -> Environment:
-        """The environment of a job's task."""
-        environment = self.open(job.task)
+    def _opened(self, task: Task) -> tuple[Environment, OpenedTask]:
+        environment = self.open(task)
         timed = self._options.most is not Tier.verify
         baseline = environment.baseline(compiled=False) if timed else UNTIMED
-        job.opened = OpenedTask(environment.graph, environment.facts, baseline, environment.device)
-        return environment
+        return environment, OpenedTask(environment.graph, environment.facts, baseline, environment.device)
 
     def _shut(self) -> None:
         """Close the open task, if there is one; the process is restarted if it has ended."""
-        if self._close_task() and not self.process.alive:
-            self.renew()
+        if self.has_open:
+            self._close_task()
+            if not self.process.alive:
+                self.renew()
 
-    def _close_task(self) -> bool:
-        """Leave the environment of the open task; returns whether there was one."""
+    def _close_task(self) -> None:
         self.has_open, self._environment = "", None
-        opened, self._open = self._open, None
-        if opened is not None:
-            opened.close()
-        return opened is not None
+        self._open.close()

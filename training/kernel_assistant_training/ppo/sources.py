@@ -10,10 +10,7 @@ from random import Random
 from typing import Any, Protocol
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import Numerics
-from kernel_assistant.records.canonical import canonical
-from kernel_assistant.source.build import build_task
-from kernel_assistant_training.evaluation.tasks import Task, synthesised
+from kernel_assistant_training.evaluation.tasks import Task, of_graph, synthesised
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.tasks.shards import graph_of, read_rows
@@ -110,17 +107,15 @@ class ShardSource:
         held-out tasks."""
         try:
             graph = graph_of(row)
-            task = canonical(graph)
-            if task.key() != row["key"]:
+            task = of_graph(graph, self._target, row["operator_count"], text=row["text"])
+            if task.key != row["key"]:
                 raise UsageError("key")
             if split_of(graph, row["key"]) != row["split"]:
                 raise UsageError("split")
-            path = f"/nowhere/task_{row['key']}.py"
-            described = build_task(path, target=self._target, numerics=Numerics.kernelbench, text=row["text"])
         except UsageError as error:
             self.refused[error.cause] += 1
             return None
-        return Task(row["key"], row["operator_count"], graph, task, described)
+        return task
 
 
 class MixedSource:

@@ -12,7 +12,6 @@ from typing import Any
 
 import click
 
-from kernel_assistant.config import resolve
 from kernel_assistant.errors import EXIT_INTERNAL, InternalError, KernelAssistantError, UsageError
 from kernel_assistant.session.training_run import TrainingCommand, ask
 from kernel_assistant_training.evaluation.processes import side_by_side
@@ -20,7 +19,7 @@ from kernel_assistant_training.options.data import LabelArguments
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.run_settings import claim_run
 from kernel_assistant_training.tasks.label_rows import read_labels
-from kernel_assistant_training.tasks.labeller import Labeller, LabelOptions
+from kernel_assistant_training.tasks.labeller import Labeller
 from kernel_assistant_training.tasks.shards import arrow, read_rows, write_shards
 
 LOOK_SECONDS = 2.0
@@ -29,40 +28,26 @@ STAGES = ("open_seconds", "build_seconds", "verify_seconds", "profile_seconds")
 
 def main(asked: LabelArguments) -> None:
     """Prints the summary."""
-    options = LabelOptions(
-        out=asked.out,
-        tasks=asked.tasks or asked.out,
-        target=asked.target,
-        python=asked.python,
-        cache=resolve()[0].cache_dir,
-        candidates=asked.candidates,
-        tasks_most=asked.tasks_most,
-        rows_most=asked.rows_most,
-        parts=asked.processes,
-        builders=asked.builders,
-        sandbox=asked.sandbox,
-        seconds=asked.seconds,
-    )
-    click.echo(json.dumps(run(options), indent=2))
+    click.echo(json.dumps(run(asked), indent=2))
 
 
-def run(options: LabelOptions) -> dict[str, Any]:
+def run(asked: LabelArguments) -> dict[str, Any]:
     """Runs all parts in parallel, then writes the shards; returns the summary."""
     arrow()
-    if not read_rows(options.tasks):
+    if not read_rows(asked.tasks or asked.out):
         raise UsageError(
-            f"{options.tasks} has no shards of tasks", "make them: python -m kernel_assistant_training synth"
+            f"{asked.tasks or asked.out} has no shards of tasks", "make them: python -m kernel_assistant_training synth"
         )
-    asked = {"stage": "label", "target": options.target, "candidates": options.candidates}
-    claim_run(options.out / "labels", asked, free=("parts",))
-    folder = options.out / "labels"
+    folder = asked.out / "labels"
+    settings = {"stage": "label", "target": asked.target, "candidates": asked.candidates}
+    claim_run(folder, settings, free=("parts",))
     before, began = LineCounter().of(folder), time.monotonic()
     with RunControl(folder, "label") as control:
-        failed, rate = _play(options, control, before) if before < options.rows_most else ([], 0.0)
+        failed, rate = _play(asked, control, before) if before < asked.rows_most else ([], 0.0)
         rows = [one.row() for one in read_labels(folder)]
         write_shards(folder, "labels", rows, label_schema())
         if failed and not control.interrupted:
-            cause = f"{len(failed)} of {options.parts} processes ended early (exit codes {failed})"
+            cause = f"{len(failed)} of {asked.processes} processes ended early (exit codes {failed})"
             raise InternalError(f"{cause}; {len(rows)} rows are kept", "start it again: it goes on with the tasks left")
     minutes = (time.monotonic() - began) / 60
     judged = sum(bool(row["candidate"]) for row in rows)
@@ -93,10 +78,10 @@ def _known(rows: list[dict[str, Any]], name: str) -> list[float]:
     return [row[name] for row in rows if row[name] is not None]
 
 
-def _play(options: LabelOptions, control: RunControl, before: int) -> tuple[list[int], float]:
+def _play(asked: LabelArguments, control: RunControl, before: int) -> tuple[list[int], float]:
     """Runs the parts until all have ended or somebody stops them. Returns the exit codes of those that failed, and the
     rows per minute after the first new row."""
-    folder, began, reported, count = options.out / "labels", time.monotonic(), before, LineCounter()
+    folder, began, reported, count = asked.out / "labels", time.monotonic(), before, LineCounter()
     first: tuple[float, int] | None = None
     latest = began
 
@@ -110,19 +95,19 @@ def _play(options: LabelOptions, control: RunControl, before: int) -> tuple[list
             control.report(rows, {"rows": rows, "rows_per_min": round(rate, 1)})
             reported = rows
         # The parts read the same file and end after their current task.
-        if not control.goes_on(rows) or rows >= options.rows_most:
+        if not control.goes_on(rows) or rows >= asked.rows_most:
             ask(folder, TrainingCommand.stop)
 
-    parts = [(options, part) for part in range(options.parts)]
+    parts = [(asked, part) for part in range(asked.processes)]
     failed = side_by_side(_part, parts, report=report, seconds=LOOK_SECONDS)
     rate = 0.0 if first is None or latest == first[0] else 60 * (reported - first[1]) / (latest - first[0])
     return failed, rate
 
 
-def _part(options: LabelOptions, part: int) -> None:
+def _part(asked: LabelArguments, part: int) -> None:
     """The main function of a part's process. It prints its errors itself."""
     try:
-        with Labeller(options, part) as labeller:
+        with Labeller(asked, part) as labeller:
             labeller.run()
     except (KernelAssistantError, OSError) as error:
         sys.stderr.write(f"part {part}: {error}\n")

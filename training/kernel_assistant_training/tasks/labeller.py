@@ -8,24 +8,22 @@ from collections import deque
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from itertools import islice, takewhile
-from pathlib import Path
-from typing import Any, Self
+from itertools import islice
 
+from kernel_assistant.config import resolve
 from kernel_assistant.errors import InternalError, KernelAssistantError, UsageError
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.search.search import initial, neighbours
-from kernel_assistant.records import Candidate, Numerics, OpGraph, Tier
-from kernel_assistant.records.canonical import canonical
+from kernel_assistant.records import Candidate, OpGraph, Tier
 from kernel_assistant.session.training_run import TrainingCommand, wish_of
-from kernel_assistant.source.build import build_task
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_training.episodes.lines import EpisodeFile
 from kernel_assistant_training.evaluation.options import WorkerOptions
-from kernel_assistant_training.evaluation.tasks import Task
+from kernel_assistant_training.evaluation.tasks import Task, of_graph
 from kernel_assistant_training.evaluation.worker import EvaluationJob
 from kernel_assistant_training.evaluation.workers import EvaluationWorkers
+from kernel_assistant_training.options.data import LabelArguments
 from kernel_assistant_training.tasks.label_rows import Label, label_of, rows_of
 from kernel_assistant_training.tasks.shards import graph_of, read_rows
 
@@ -37,94 +35,68 @@ _SCARCE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, err
 
 
 @dataclass(frozen=True)
-class LabelOptions:
-    """At most `candidates` of each of the first `tasks_most` tasks, divided among `parts` processes with `builders`
-    compilers each. No task is started once the folder has `rows_most` rows."""
-
-    out: Path
-    tasks: Path
-    target: str
-    python: str
-    cache: Path
-    candidates: int = 16
-    tasks_most: int = 1 << 62
-    rows_most: int = 1 << 62
-    parts: int = 1
-    builders: int = 1
-    sandbox: str = "auto"
-    seconds: float = float("inf")
-
-
-@dataclass(frozen=True)
 class PendingTask:
     """A task whose candidates, from number `first` on, are being built."""
 
     task: Task
-    number: int
     first: int
     candidates: tuple[Candidate, ...]
 
 
-class Labeller:
-    """A context manager that judges part `part` of the tasks."""
+class Labeller(EvaluationWorkers):
+    """Judges part `part` of the tasks, with one worker."""
 
-    def __init__(self, options: LabelOptions, part: int) -> None:
-        self._options, self._part, self._ready = options, part, False
-        self._failed = 0
-        folder = options.out / "labels"
+    def __init__(self, asked: LabelArguments, part: int) -> None:
+        self._asked, self._part, self._ready, self._failed = asked, part, False, 0
+        self._folder = folder = asked.out / "labels"
         self._lines = EpisodeFile(folder / f"labels-{part:02}.jsonl")
         self._done, self._without = rows_of(folder)
-        self._workers = EvaluationWorkers(
+        super().__init__(
             WorkerOptions(
-                target=options.target,
-                python=options.python,
+                target=asked.target,
+                python=asked.python,
                 logs=folder,
-                cache=options.cache,
+                cache=resolve()[0].cache_dir,
                 first=part,
-                total=options.parts,
-                builders=options.builders,
-                sandbox=options.sandbox,
+                total=asked.processes,
+                builders=asked.builders,
+                sandbox=asked.sandbox,
             )
         )
-        self._worker, self._device = self._workers.workers[0], self._workers.device
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *ended: object) -> None:
-        self._workers.close()
+    def close(self) -> None:
+        super().close()
         self._lines.close()
 
     def run(self) -> None:
         """Judges all tasks of this part, until the time is over or a stop is requested. Raises MissingError if no
         worker can be started."""
-        until = time.monotonic() + self._options.seconds
-        for one in self._workers.ahead(takewhile(lambda one: self._goes_on(until), self._tasks())):
-            if not self._goes_on(until):
-                return
+        until = time.monotonic() + self._asked.seconds
+        for one in self.ahead(self._tasks(), lambda: self._goes_on(until)):
             self._judge(one)
 
     def _goes_on(self, until: float) -> bool:
         """Whether to continue: waits during a pause, False after `until` or if a stop is requested."""
-        folder = self._options.out / "labels"
-        while (command := wish_of(folder)) is TrainingCommand.pause:
+        while (command := wish_of(self._folder)) is TrainingCommand.pause:
             time.sleep(LOOK_SECONDS)
         return command is not TrainingCommand.stop and time.monotonic() < until
 
     def _tasks(self) -> Iterator[PendingTask]:
         """The tasks of the training split in this part, with those candidates that have no row."""
-        options = self._options
-        for row in read_rows(options.tasks)[: options.tasks_most]:
-            if row["split"] != "train" or int(row["key"][:8], 16) % options.parts != self._part:
+        asked = self._asked
+        for row in read_rows(asked.tasks or asked.out)[: asked.tasks_most]:
+            if row["split"] != "train" or int(row["key"][:8], 16) % asked.processes != self._part:
                 continue
             done = self._done[row["key"]]
-            if done >= options.candidates or row["key"] in self._without:
+            if done >= asked.candidates or row["key"] in self._without:
                 continue
             one: PendingTask | None = None
             with self._outlived(row["key"]):
-                every = tuple(islice(candidates(graph_of(row), self._device), options.candidates))
+                graph = graph_of(row)
+                every = tuple(islice(candidates(graph, self.device), asked.candidates))
                 if done < len(every):
-                    one = PendingTask(task_of(row, options.target), row["number"], done, every[done:])
+                    task = of_graph(graph, asked.target, row["operator_count"], text=row["text"])
+                    one = PendingTask(task, done, every[done:])
             if one is not None:
                 yield one
 
@@ -148,30 +120,33 @@ class Labeller:
 
     def _judge(self, one: PendingTask) -> None:
         if not self._ready:
-            self._device, self._ready = self._workers.start(), True
+            self.start()
+            self._ready = True
         job = EvaluationJob(one.task, tuple((candidate, Tier.quick) for candidate in one.candidates))
-        began, known, judged = time.monotonic(), list[float](), False
+        began, opened, judged = time.monotonic(), None, False
         with self._outlived(one.task.key):
-            self._worker.do(job, lambda: known.append(time.monotonic()))
+            for answer in self.workers[0].judge(job):
+                job.add(answer)
+                opened = opened or round(time.monotonic() - began, 4)
+            job.give_up()
             judged, self._failed = True, 0
         if not judged:
-            self._worker.renew()
+            self.workers[0].renew()
         elif job.opened is None and not any(job.found):
             self._add(one.task.key, "unopened", job.why)
         else:
-            opened: float | None = round(known[0] - began, 4)
             for number, (candidate, evaluation) in enumerate(zip(one.candidates, job.found, strict=True), one.first):
-                self._lines.add(label_of(one.task.key, number, candidate, evaluation, self._device, opened))
+                self._lines.add(label_of(one.task.key, number, candidate, evaluation, self.device, opened))
                 opened = None
-        self._worker.require()
+        self.workers[0].require()
 
     def _add(self, key: str, outcome: str, message: str) -> None:
         self._lines.add(
             Label(
                 task=key,
                 number=0,
-                target=self._options.target,
-                device=self._device.arch,
+                target=self._asked.target,
+                device=self.device.arch,
                 outcome=outcome,
                 message=message,
             )
@@ -203,11 +178,3 @@ def of_machine(error: Exception) -> bool:
     if isinstance(error, KernelAssistantError):
         return not isinstance(error, UsageError)
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SCARCE)
-
-
-def task_of(row: dict[str, Any], target: str) -> Task:
-    """A row of the shards as a Task of reinforcement learning."""
-    path = f"/nowhere/task_{row['key']}.py"
-    described = build_task(path, target=target, numerics=Numerics.kernelbench, text=row["text"])
-    graph = graph_of(row)
-    return Task(row["key"], row["operator_count"], graph, canonical(graph), described)

@@ -1,27 +1,43 @@
-"""The evaluation hosts of a pool: they join, get jobs, are lost and come back."""
+"""The evaluation hosts of a pool and their one queue of jobs."""
 
 from __future__ import annotations
 
 import itertools
-import queue
 import threading
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
 
-from kernel_assistant.errors import DeviceError, InternalError, KernelAssistantError, UsageError
-from kernel_assistant_training.evaluation.worker import EvaluationJob
-from kernel_assistant_training.ppo.pool.assignment import JobAssignment
-from kernel_assistant_training.ppo.pool.events import Event, HostLost, HostOptions, WorkerLost
-from kernel_assistant_training.ppo.pool.host import Connect, EvaluationHost, RestartableHost
+from kernel_assistant.errors import DeviceError, InternalError, KernelAssistantError, WorkerError
+from kernel_assistant_training.evaluation.options import WorkerOptions
+from kernel_assistant_training.evaluation.worker import Answer, CandidateJudged, EvaluationJob, TaskOpened
+from kernel_assistant_training.ppo.pool.hosts import Connect, EvaluationHost, with_bandwidths
 from kernel_assistant_training.ppo.pool.kind import hold_apart, hold_together
 
 LOOK_SECONDS = 0.5
+#: Jobs for each worker whose candidates are built before it takes them.
+AHEAD = 3
+#: A job is given up after so many losses of the host or worker that had it.
+MOST_LOSSES = 2
+
+
+@dataclass(eq=False)
+class WorkerSlot:
+    """A worker of a host, by its number there. `open` is the hash of the task that it has open, `job` what it is at;
+    `judging` means that the job's task is open."""
+
+    host: EvaluationHost
+    number: int
+    open: str = ""
+    job: EvaluationJob | None = None
+    judging: bool = False
 
 
 class HostGroup:
-    """Used by one thread. Raises the error of a host that cannot join, and UsageError if two hosts are of different
-    kinds.
+    """Used by one thread; each worker has another one, in which it does one job after another. Raises the error of a
+    host that cannot join, and UsageError if two hosts are of different kinds.
 
     A round without any host waits `patience_seconds` for one to come back. `tell` gets lines for the user.
     """
@@ -29,148 +45,221 @@ class HostGroup:
     def __init__(
         self,
         connections: Sequence[Connect],
-        options: HostOptions,
+        options: WorkerOptions,
         tell: Callable[[str], None],
         patience_seconds: float,
     ) -> None:
         self._tell, self._patience = tell, patience_seconds
-        self._events: queue.SimpleQueue[tuple[EvaluationHost, Event | None]] = queue.SimpleQueue()
-        self._closing = threading.Event()
-        self._assignment = JobAssignment(itertools.count())
+        #: Held by whoever uses what follows.
+        self._changed = threading.Condition()
+        self._slots: list[WorkerSlot] = []
+        self._waiting: list[EvaluationJob] = []
+        #: Waiting jobs whose candidates a host builds. No other host gets them.
+        self._begun: dict[EvaluationJob, EvaluationHost] = {}
+        self._losses: Counter[EvaluationJob] = Counter()
+        self._news: list[tuple[EvaluationJob, int]] = []
         self._hosts: list[EvaluationHost] = []
         self._restarting: set[EvaluationHost] = set()
         self._why: dict[str, str] = {}
+        self._closing = False
         try:
-            first = self._connected(connections[0], options)
             #: That of the first host; all others are of the same kind.
-            self.greeting = first.greeting
-            self._join(first)
-            options = options.with_bandwidths(self.greeting.device)
+            self.greeting = self._connected(connections[0], options).greeting
+            self._join(self._hosts[0])
+            options = with_bandwidths(options, self.greeting)
             # At the same time, because each connection takes seconds.
             with ThreadPoolExecutor(len(connections)) as connecting:
-                for machine in connecting.map(self._connected, connections[1:], itertools.repeat(options)):
-                    self._join(machine)
+                for host in connecting.map(self._connected, connections[1:], itertools.repeat(options)):
+                    self._join(host)
         except BaseException:
             self.close()
             raise
 
     @property
-    def machines(self) -> list[EvaluationHost]:
-        return self._assignment.machines
+    def hosts(self) -> set[EvaluationHost]:
+        """Those with workers."""
+        return {slot.host for slot in self._slots}
 
     @property
     def workers(self) -> int:
-        return sum(self._assignment.workers.values())
+        return len(self._slots)
 
-    def run(self, jobs: Sequence[EvaluationJob], judged: Callable[[EvaluationJob], None]) -> None:
-        """Run all jobs to their end; `judged` is called with a job after each new evaluation. Raises DeviceError if no
-        worker is left."""
-        self._assignment.add(jobs)
+    def run(self, jobs: Sequence[EvaluationJob], judged: Callable[[EvaluationJob, int], None]) -> None:
+        """Run all jobs to their end; `judged` is called with a job and the index of each new entry. Raises DeviceError
+        if no worker is left."""
         alone_since = None
+        with self._changed:
+            self._losses.clear()
+            self._waiting += jobs
+            self._distribute()
         try:
             while True:
-                while self._heed(judged, 0.0):
-                    pass
-                if self._assignment.done:
+                with self._changed:
+                    self._changed.wait_for(self._done, LOOK_SECONDS)
+                    done = self._done()
+                    news, self._news = self._news, []
+                for job, index in news:
+                    judged(job, index)
+                if done:
                     return
-                for machine, number, job in self._assignment.handed():
-                    machine.give(number, job)
-                alone_since = None if self.machines else alone_since or time.monotonic()
+                alone_since = None if self._slots else alone_since or time.monotonic()
                 if alone_since and (not self._restarting or time.monotonic() - alone_since > self._patience):
-                    far = isinstance(self._hosts[-1], RestartableHost)
-                    next_step = "look at: ray status" if far else "see worker-00.log in the run's folder"
-                    raise DeviceError(f"no worker is left to judge: {'; '.join(self._why.values())}", next_step)
-                self._heed(judged, LOOK_SECONDS)
+                    cause = "; ".join(f"{name}: {why}" for name, why in self._why.items())
+                    raise DeviceError(f"no worker is left to judge: {cause}", self._hosts[-1].hint)
         except BaseException:
-            self._assignment.abandon()
+            with self._changed:
+                self._waiting.clear()
+                self._begun.clear()
             raise
 
+    def _done(self) -> bool:
+        return not self._waiting and not any(slot.job for slot in self._slots)
+
     def close(self) -> None:
-        self._closing.set()
+        with self._changed:
+            self._closing = True
+            self._slots.clear()
+            self._changed.notify_all()
         with ThreadPoolExecutor(len(self._hosts) or 1) as closing:
-            list(closing.map(lambda machine: machine.close(), self._hosts))
+            list(closing.map(lambda host: host.close(), self._hosts))
 
-    def _connected(self, connect: Connect, options: HostOptions) -> EvaluationHost:
-        machine = connect(options, self._hear)
-        self._hosts.append(machine)
-        return machine
+    def _connected(self, connect: Connect, options: WorkerOptions) -> EvaluationHost:
+        host = connect(options)
+        self._hosts.append(host)
+        return host
 
-    def _join(self, machine: EvaluationHost) -> None:
-        hold_together(self._hosts[0].name, self.greeting, machine.name, machine.greeting)
-        for other in self.machines:
-            hold_apart(other.name, other.greeting, machine.name, machine.greeting)
-        self._assignment.join(machine)
+    def _join(self, host: EvaluationHost) -> None:
+        hold_together(self._hosts[0].name, self.greeting, host.name, host.greeting)
+        with self._changed:
+            for other in self.hosts:
+                hold_apart(other.name, other.greeting, host.name, host.greeting)
+            joined = [WorkerSlot(host, number) for number in range(0 if self._closing else host.greeting.workers)]
+            self._slots += joined
+            self._distribute()
+        for slot in joined:
+            threading.Thread(target=self._work, args=(slot,), name="evaluation", daemon=True).start()
 
-    def _hear(self, machine: EvaluationHost, event: Event | None) -> None:
-        """Queue an event of a host, None when it has come back. May be called from any thread."""
-        self._events.put((machine, event))
-
-    def _heed(self, judged: Callable[[EvaluationJob], None], seconds: float) -> bool:
-        """Wait up to `seconds` for an event and handle it; returns False if none came."""
-        try:
-            machine, event = self._events.get(timeout=seconds) if seconds else self._events.get_nowait()
-        except queue.Empty:
-            return False
-        if event is None:
-            self._welcome(machine)
-        elif isinstance(event, HostLost):
-            self._lose(machine, event.why)
-        elif isinstance(event, WorkerLost):
-            self._lose_worker(machine, event)
-        else:
-            try:
-                job = self._assignment.apply(machine, event)
-            except InternalError as error:
-                self._lose(machine, error.cause)
-            else:
-                if job is not None:
-                    judged(job)
-        return True
-
-    def _welcome(self, machine: EvaluationHost) -> None:
-        self._restarting.discard(machine)
-        try:
-            self._join(machine)
-        except UsageError as error:
-            self._tell(f"{error.cause}; it is not used any more")
-            machine.close()
-            return
-        self._why.pop(machine.name, None)
-        self._tell(f"{machine.name}: judges again")
-
-    def _lose_worker(self, machine: EvaluationHost, event: WorkerLost) -> None:
-        if not event.left:
-            self._lose(machine, event.why)
-        elif machine in self._assignment.workers:
-            self._assignment.workers[machine] = event.left
-            self._tell(f"{machine.name}: one worker less, {event.left} left: {event.why}")
-
-    def _lose(self, machine: EvaluationHost, why: str) -> None:
-        if machine not in self._assignment.workers:
-            return
-        void, moved = self._assignment.lose(machine, why)
-        self._why[machine.name] = why
-        self._tell(
-            f"{machine.name} is lost: {why}; void: {_count(void, 'evaluation')}, "
-            f"moves on: {_count(moved, 'task')}, left: {_count(self.workers, 'worker')}"
+    def _distribute(self) -> None:
+        """Give waiting jobs to idle workers: first those whose task the worker has open, then those whose task nobody
+        has open, because opening one takes longer than evaluating a candidate. Hosts begin to build the next ones."""
+        opened = {slot.open for slot in self._slots}
+        preferences: tuple[Callable[[WorkerSlot, EvaluationJob], bool], ...] = (
+            lambda slot, job: job.task_hash == slot.open,
+            lambda slot, job: job.task_hash not in opened,
+            lambda slot, job: True,
         )
-        if isinstance(machine, RestartableHost):
-            self._why[machine.name] = f"{machine.name}: {why}"
-            self._restarting.add(machine)
-            threading.Thread(target=self._restart, args=(machine,), daemon=True).start()
-        else:
-            threading.Thread(target=machine.close, daemon=True).start()
+        for fits in preferences:
+            for slot in [slot for slot in self._slots if slot.job is None]:
+                here = (job for job in self._waiting if self._begun.get(job, slot.host) is slot.host)
+                job = next((job for job in here if fits(slot, job)), None)
+                if job is not None:
+                    self._waiting.remove(job)
+                    # Before those of later jobs.
+                    if self._begun.pop(job, None) is None:
+                        slot.host.begin(job.rest)
+                    slot.job, slot.open, slot.judging = job, job.task_hash, False
+                    opened.add(job.task_hash)
+        workers = Counter(slot.host for slot in self._slots)
+        # Of several hosts each gets its part of half of the jobs: the last ones are for whoever is done first.
+        each = AHEAD if len(workers) == 1 else min(AHEAD, len(self._waiting) // (2 * max(self.workers, 1)))
+        for host, count in workers.items():
+            room = max(0, each * count - list(self._begun.values()).count(host))
+            for job in list(itertools.islice((job for job in self._waiting if job not in self._begun), room)):
+                self._begun[job] = host
+                host.begin(job.rest)
+        self._changed.notify_all()
 
-    def _restart(self, machine: RestartableHost) -> None:
+    def _work(self, slot: WorkerSlot) -> None:
+        """Has a worker evaluate one job after another until it is lost or the group closes."""
         try:
-            machine.restart()
+            while (job := self._next(slot)) is not None:
+                for answer in slot.host.judge(slot.number, job.rest):
+                    with self._changed:
+                        if slot not in self._slots:
+                            return
+                        self._add(slot, job, answer)
+                with self._changed:
+                    if job.left:
+                        raise InternalError("it ended a job without all answers")
+                    slot.job = None
+                    self._distribute()
         except KernelAssistantError as error:
-            if not self._closing.is_set():
-                self._tell(f"{error.cause}; it is not used any more")
-                machine.close()
-            self._restarting.discard(machine)
+            self._lose(slot, error)
+
+    def _next(self, slot: WorkerSlot) -> EvaluationJob | None:
+        """Waits for the next job of a worker; None if it is lost."""
+        with self._changed:
+            self._changed.wait_for(lambda: slot.job is not None or slot not in self._slots)
+            return slot.job if slot in self._slots else None
+
+    def _add(self, slot: WorkerSlot, job: EvaluationJob, answer: Answer) -> None:
+        """Adds an answer to the job of a worker. Raises WorkerError if it says that the worker is lost."""
+        job.add(answer)
+        if isinstance(answer, TaskOpened):
+            slot.judging = True
+        elif isinstance(answer, CandidateJudged):
+            self._news.append((job, len(job.found) - 1))
         else:
-            self._hear(machine, None)
+            slot.open, slot.judging = "", False
+            if answer.lost:
+                raise WorkerError(answer.why)
+            job.give_up()
+
+    def _lose(self, slot: WorkerSlot, error: KernelAssistantError) -> None:
+        """Remove a worker after a WorkerError, else all of its host: the candidates under evaluation are void, all
+        others wait again. A host without workers is started again."""
+        host, why = slot.host, error.cause.removeprefix(f"{slot.host.name}: ")
+        with self._changed:
+            if slot not in self._slots:
+                return
+            here = [other for other in self._slots if other.host is host]
+            lost = [slot] if isinstance(error, WorkerError) else here
+            self._slots = [other for other in self._slots if other not in lost]
+            counts = [self._put_back(other, why) for other in lost]
+            left = len(here) - len(lost)
+            if not left:
+                self._begun = {job: other for job, other in self._begun.items() if other is not host}
+                self._why[host.name] = why
+                self._restarting.add(host)
+            self._distribute()
+        if left:
+            self._tell(f"{host.name}: one worker less, {left} left: {why}")
+            return
+        self._tell(
+            f"{host.name} is lost: {why}; void: {_count(sum(void for void, _ in counts), 'evaluation')}, moves on: "
+            f"{_count(sum(moved for _, moved in counts), 'task')}, left: {_count(self.workers, 'worker')}"
+        )
+        threading.Thread(target=self._restart, args=(host,), daemon=True).start()
+
+    def _put_back(self, slot: WorkerSlot, why: str) -> tuple[int, bool]:
+        """The job of a lost worker waits again. Returns the number of void candidates, and whether it does."""
+        job, slot.job = slot.job, None
+        if job is None:
+            return 0, False
+        before = len(job.found)
+        if slot.judging and job.left:
+            job.found.append(None)
+        self._losses[job] += 1
+        waits = self._losses[job] < MOST_LOSSES and (job.opened is None or job.left > 0)
+        if waits:
+            self._waiting.insert(0, job)
+        else:
+            job.why = job.why or why
+            job.give_up()
+        return len(job.found) - before, waits
+
+    def _restart(self, host: EvaluationHost) -> None:
+        try:
+            host.restart()
+            self._join(host)
+        except KernelAssistantError as error:
+            if not self._closing:
+                self._tell(f"{error.cause}; it is not used any more")
+                host.close()
+        else:
+            self._why.pop(host.name, None)
+            self._tell(f"{host.name}: judges again")
+        self._restarting.discard(host)
 
 
 def _count(number: int, what: str) -> str:

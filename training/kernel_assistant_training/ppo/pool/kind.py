@@ -1,9 +1,9 @@
-"""Defines which hosts have comparable times: hosts with devices of the same kind and with this version of the
-package.
-"""
+"""Defines which evaluations compare: by the same judge, on one kind of device, with this version of the package."""
 
 from __future__ import annotations
 
+import hashlib
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 
@@ -11,10 +11,48 @@ import kernel_assistant
 from kernel_assistant.errors import UsageError
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_training import evaluation
-from kernel_assistant_training.evaluation.version import digest_of, judge_version
-from kernel_assistant_training.ppo.pool.events import HostReady
+from kernel_assistant_training.ppo.pool.hosts import HostReady
 
-_HERE = Path(__file__).parent
+#: Parts of the core that evaluations depend on.
+JUDGING = ("environment", "records", "sandbox", "skills", "source", "targets", "worker")
+_CORE = Path(kernel_assistant.__path__[0])
+
+
+@cache
+def judge_version() -> str:
+    """A digest of the files that take part in evaluations; with an editable checkout it changes with each edit."""
+    return _digest(path for part in JUDGING for path in (_CORE / part).rglob("*") if "__pycache__" not in path.parts)
+
+
+@cache
+def own_version() -> dict[str, str]:
+    """The version of the package, with a digest of those files that evaluations use. Other files may differ on a host
+    that comes back."""
+    own = [*Path(__file__).parent.glob("*.py"), *Path(evaluation.__path__[0]).glob("*.py")]
+    return {"version": kernel_assistant.__version__, "digest": f"{judge_version()[:8]}{_digest(own)[:8]}"}
+
+
+def _digest(paths: Iterable[Path]) -> str:
+    """A digest of names and contents of files; folders are left out."""
+    digest = hashlib.sha256()
+    for path in sorted(paths):
+        if path.is_file():
+            content = path.read_bytes()
+            digest.update(f"{path.name}\0{len(content)}\0".encode() + content)
+    return digest.hexdigest()[:16]
+
+
+def hold_to_version(name: str, theirs: dict[str, str]) -> None:
+    """Raises UsageError if the package on `name` is not this one."""
+    ours = own_version()
+    if theirs == ours:
+        return
+    their_version, mine = (f"kernel-assistant {one.get('version')}" for one in (theirs, ours))
+    if their_version == mine:
+        their_version, mine = f"{their_version} with other files ({theirs.get('digest')})", f"({ours['digest']})"
+    raise UsageError(
+        f"{name} has {their_version}, this machine {mine}", f"install there what is here: {ours['version']}"
+    )
 
 
 def device_kind(device: DeviceFacts) -> str:
@@ -23,7 +61,7 @@ def device_kind(device: DeviceFacts) -> str:
     return f"{device.target}-{device.name}-{device.arch}{threads}".replace(" ", "_")
 
 
-def traits(greeting: HostReady) -> dict[str, str]:
+def _traits(greeting: HostReady) -> dict[str, str]:
     """The properties of a host on which times depend. Of the driver's version only the branch counts: fixes within a
     branch rarely change times.
     """
@@ -40,7 +78,7 @@ def traits(greeting: HostReady) -> dict[str, str]:
 
 def hold_together(first: str, before: HostReady, name: str, greeting: HostReady) -> None:
     """Raises UsageError if `name` is of another kind than `first`."""
-    ours, theirs = traits(before), traits(greeting)
+    ours, theirs = _traits(before), _traits(greeting)
     other = [trait for trait in ours if ours[trait] != theirs.get(trait)]
     if other:
         there, here = (", ".join(f"{trait} {one.get(trait, 'none')}" for trait in other) for one in (theirs, ours))
@@ -58,24 +96,3 @@ def hold_apart(first: str, before: HostReady, name: str, greeting: HostReady) ->
             f"{name} and {first} have the same GPU ({min(shared)}): they would time beside each other",
             "name it once in --pool",
         )
-
-
-@cache
-def own_version() -> dict[str, str]:
-    """The version of the package, with a digest of those files that evaluations use. Other files may differ on a host
-    that comes back."""
-    own = [*_HERE.glob("*.py"), *Path(evaluation.__path__[0]).glob("*.py"), _HERE.parent / "tasks.py"]
-    return {"version": kernel_assistant.__version__, "digest": f"{judge_version()[:8]}{digest_of(own)[:8]}"}
-
-
-def hold_to_version(name: str, theirs: dict[str, str]) -> None:
-    """Raises UsageError if the package on `name` is not this one."""
-    ours = own_version()
-    if theirs == ours:
-        return
-    their_version, mine = (f"kernel-assistant {one.get('version')}" for one in (theirs, ours))
-    if their_version == mine:
-        their_version, mine = f"{their_version} with other files ({theirs.get('digest')})", f"({ours['digest']})"
-    raise UsageError(
-        f"{name} has {their_version}, this machine {mine}", f"install there what is here: {ours['version']}"
-    )

@@ -6,30 +6,28 @@ from __future__ import annotations
 import sys
 from collections import Counter
 from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
-from types import TracebackType
 from typing import Self
-
-import msgspec
 
 from kernel_assistant.records import Candidate, Evaluation, Outcome, Stage, Tier
 from kernel_assistant.records.codec import Record
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant_training.episodes.lines import EpisodeFile, read_lines
+from kernel_assistant_training.evaluation.options import WorkerOptions
 from kernel_assistant_training.evaluation.tasks import Task
-from kernel_assistant_training.evaluation.version import judge_version
+from kernel_assistant_training.evaluation.threads import BESIDE_TRAINER
 from kernel_assistant_training.evaluation.worker import EvaluationJob, EvaluationWorker, OpenedTask
 from kernel_assistant_training.options.addresses import HostAddress, places
 from kernel_assistant_training.ppo.pool import ray_hosts
-from kernel_assistant_training.ppo.pool.assignment import parts
-from kernel_assistant_training.ppo.pool.events import HostOptions
-from kernel_assistant_training.ppo.pool.host import Connect, EvaluationHost, Hear
 from kernel_assistant_training.ppo.pool.host_group import HostGroup
-from kernel_assistant_training.ppo.pool.kind import device_kind
-from kernel_assistant_training.ppo.pool.worker_group import WorkerGroup
+from kernel_assistant_training.ppo.pool.hosts import Connect, EvaluationHost
+from kernel_assistant_training.ppo.pool.kind import device_kind, judge_version
+from kernel_assistant_training.ppo.pool.local_host import LocalHost
 
+#: Smallest number of candidates in a part of a split job: opening a task costs as much as evaluating about ten.
+LEAST_PART = 8
 #: Losses of the judge at one candidate until the candidate is blamed: the first may be the machine's fault.
 LOSSES = 2
 
@@ -87,11 +85,16 @@ class EvaluationPool:
 
     def __init__(self, options: PoolOptions) -> None:
         self.sandbox, self._tell = choose(options.sandbox), options.tell
-        asked = HostOptions(
+        asked = WorkerOptions(
             target=options.target,
+            python=options.python,
+            logs=options.out,
+            cache=options.cache,
+            builders=options.builders,
             sandbox=options.sandbox,
             most=options.most,
             throughput=options.throughput,
+            memory=BESIDE_TRAINER,
         )
         self._lines = EpisodeFile(options.out / "evaluations.jsonl")
         try:
@@ -114,28 +117,26 @@ class EvaluationPool:
     def __enter__(self) -> Self:
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         self.close()
 
     @property
     def workers(self) -> list[EvaluationWorker]:
         """The workers on this machine."""
-        here = [machine for machine in self._host_group.machines if isinstance(machine, WorkerGroup)]
-        return [worker for machine in here for worker in machine.workers]
+        return [worker for host in self._host_group.hosts if isinstance(host, LocalHost) for worker in host.workers]
 
     def open(self, tasks: Collection[Task]) -> dict[str, OpenedTask]:
         """Graph, facts and eager baseline of each task, by key, from its first opening. Tasks that cannot be evaluated
         are left out and reported."""
-        jobs = [EvaluationJob(task, ()) for task in tasks if task.kernel_task.hash() not in self._opened]
+        hashes = {task.kernel_task.hash(): task for task in tasks}
+        jobs = [EvaluationJob(task, ()) for known, task in hashes.items() if known not in self._opened]
         self._host_group.run(jobs, self._keep)
         for job in jobs:
             if job.opened is None:
                 self._tell(f"task {job.task.key} cannot be judged: {job.why}")
-        self._opened |= {job.task.kernel_task.hash(): job.opened for job in jobs if job.opened is not None}
-        by_key = {task.key: self._opened.get(task.kernel_task.hash()) for task in tasks}
-        return {key: opened for key, opened in by_key.items() if opened is not None}
+            else:
+                self._opened[job.task_hash] = job.opened
+        return {task.key: self._opened[known] for known, task in hashes.items() if known in self._opened}
 
     def judge(self, asked: Sequence[EvaluationRequest]) -> list[Evaluation | None]:
         """The evaluations of the candidates, in order. An entry is None if the judge was lost for the first time at the
@@ -145,13 +146,10 @@ class EvaluationPool:
         keys = [one.key for one in asked]
         fresh = {key: one for key, one in zip(keys, asked, strict=True) if key not in self._known}
         self.repeated += len(asked) - len(fresh)
-        by_task: dict[str, list[EvaluationRequest]] = {}
+        by_task: dict[str, EvaluationJob] = {}
         for key, one in fresh.items():
-            by_task.setdefault(key[0], []).append(one)
-        jobs = [
-            EvaluationJob(some[0].task, tuple((one.candidate, one.tier) for one in some)) for some in by_task.values()
-        ]
-        jobs = parts(jobs, self._host_group.workers)
+            by_task.setdefault(key[0], EvaluationJob(one.task, ())).candidates += ((one.candidate, one.tier),)
+        jobs = parts(list(by_task.values()), self._host_group.workers)
         self._host_group.run(jobs, self._keep)
         for job in jobs:
             self.judged += len(job.found)
@@ -166,10 +164,9 @@ class EvaluationPool:
         self._host_group.close()
         self._lines.close()
 
-    def _keep(self, job: EvaluationJob) -> None:
-        """Store the newest evaluation of a job. Void and inconclusive ones are not stored, so that they are evaluated
-        again."""
-        index, evaluation = len(job.found) - 1, job.found[-1]
+    def _keep(self, job: EvaluationJob, index: int) -> None:
+        """Store an evaluation. Void and inconclusive ones are not stored, so that they are evaluated again."""
+        evaluation = job.found[index]
         if evaluation is not None and evaluation.outcome is not Outcome.inconclusive:
             self._store(_key(job, index), evaluation)
 
@@ -199,13 +196,26 @@ def _key(job: EvaluationJob, index: int) -> tuple[str, str, str]:
     return job.task_hash, job.hashes[index], job.candidates[index][1].value
 
 
+def parts(jobs: Sequence[EvaluationJob], workers: int) -> list[EvaluationJob]:
+    """Jobs, the largest first, with those of many candidates split so that all workers are busy to the end."""
+    if workers < 2:
+        return list(jobs)
+    count = sum(len(job.candidates) for job in jobs)
+    most = max(LEAST_PART, -(-count // (2 * workers)))
+    split = [
+        EvaluationJob(job.task, job.candidates[first : first + most])
+        for job in jobs
+        for first in range(0, len(job.candidates), most)
+    ]
+    return sorted(split, key=lambda job: -len(job.candidates))
+
+
 def connections(options: PoolOptions) -> list[Connect]:
     """To the hosts that the options name, this machine first."""
     named = places(options.pool) or [HostAddress("local", workers=options.workers)]
-    here = [partial(_here, options, host.workers) for host in named if host.kind == "local"]
+    here = [partial(_here, host.workers) for host in named if host.kind == "local"]
     return here + [one for host in named if host.kind == "ray" for one in ray_hosts.connections(host, options.target)]
 
 
-def _here(options: PoolOptions, workers: int, asked: HostOptions, hear: Hear) -> EvaluationHost:
-    asked = msgspec.structs.replace(asked, workers=workers, builders=options.builders, python=options.python)
-    return WorkerGroup(asked, hear, options.out, options.cache)
+def _here(workers: int, options: WorkerOptions) -> EvaluationHost:
+    return LocalHost(replace(options, count=workers))

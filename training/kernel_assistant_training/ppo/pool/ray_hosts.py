@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import logging
 import os
-import threading
+from collections.abc import Iterator
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -19,12 +19,18 @@ import msgspec
 from kernel_assistant.errors import HostError, KernelAssistantError, MissingError
 from kernel_assistant.records.codec import decode, encode
 from kernel_assistant.session.wire import error_from_wire
-from kernel_assistant_training.evaluation.worker import EvaluationJob
+from kernel_assistant_training.evaluation.options import WorkerOptions
+from kernel_assistant_training.evaluation.worker import Answer, EvaluationJob
 from kernel_assistant_training.options.addresses import HostAddress
-from kernel_assistant_training.ppo.pool.events import Event, HostAnswer, HostLost, HostOptions, HostReady, JobMessage
-from kernel_assistant_training.ppo.pool.host import Connect, EvaluationHost, Hear
+from kernel_assistant_training.ppo.pool.hosts import (
+    Connect,
+    EvaluationHost,
+    HostAnswer,
+    HostReady,
+    with_bandwidths,
+)
 from kernel_assistant_training.ppo.pool.kind import hold_to_version, own_version
-from kernel_assistant_training.ppo.pool.ray_actor import CONCURRENCY, HostActor
+from kernel_assistant_training.ppo.pool.ray_actor import HostActor
 
 #: Seconds in which Ray has to start an actor for the first time.
 START_SECONDS = 120.0
@@ -45,19 +51,21 @@ class Room:
 
 
 class RayHost:
-    """See `RestartableHost`. The workers of one actor. Raises UsageError if it has another version of this package, the
+    """See `EvaluationHost`. The workers of one actor. Raises UsageError if it has another version of this package, the
     actor's own errors, and MissingError if Ray does not start it in time."""
 
-    def __init__(self, ray: Any, room: Room, options: HostOptions, hear: Hear) -> None:
+    hint = "look at: ray status"
+
+    def __init__(self, ray: Any, room: Room, options: WorkerOptions) -> None:
         from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
-        self.name, self._ray, self._options, self._hear = room.name, ray, options, hear
-        self._closing, self._listener = False, threading.Thread()
+        self.name, self._ray, self._options = room.name, ray, options
         reserved = ray.remote(HostActor).options(
             num_cpus=room.cores,
             num_gpus=room.gpus,
             max_restarts=-1,
-            max_concurrency=CONCURRENCY,
+            # A call to each worker, and others meanwhile.
+            max_concurrency=max(options.count, 1) + 2,
             scheduling_strategy=NodeAffinitySchedulingStrategy(node_id=room.node, soft=True),
         )
         self._actor = reserved.remote()
@@ -67,10 +75,16 @@ class RayHost:
             self.close()
             raise
 
-    def give(self, number: int, job: EvaluationJob) -> None:
-        message = encode(JobMessage(number=number, task=job.task, candidates=job.candidates))
-        with suppress(Exception):  # the listener reports that the actor is gone
-            self._actor.give.remote(message)
+    def begin(self, job: EvaluationJob) -> None:
+        with suppress(Exception):  # whoever evaluates the job notices that the actor is gone
+            self._actor.begin.remote(encode(job))
+
+    def judge(self, number: int, job: EvaluationJob) -> Iterator[Answer]:
+        try:
+            for answer in self._actor.judge.remote(number, encode(job)):
+                yield from decode(self._ray.get(answer), list[Answer])
+        except Exception as error:  # Ray raises plain exceptions, too
+            raise _lost(self.name, error) from error
 
     def restart(self) -> None:
         for _ in range(TRIES - 1):
@@ -80,37 +94,20 @@ class RayHost:
         self.greeting = self._started()
 
     def close(self) -> None:
-        self._closing = True
         with suppress(Exception):  # it is gone already, or is killed below
             self._ray.get(self._actor.close.remote(), timeout=CLOSE_SECONDS)
         with suppress(Exception):  # Ray itself is gone
             self._ray.kill(self._actor)
-        # Ray ends a process that it leaves while a thread waits for a call.
-        if self._listener.is_alive():
-            self._listener.join(CLOSE_SECONDS)
 
     def _started(self, seconds: float | None = None) -> HostReady:
         """Wait until Ray runs the actor, at most `seconds` if given, and until its workers are ready."""
         hold_to_version(self.name, decode(self._asked("version", retries=-1, seconds=seconds), dict[str, str]))
-        answer = decode(self._asked("start", encode(self._options)), HostAnswer)
+        answer = decode(self._asked("start", msgspec.json.encode(self._options, enc_hook=str)), HostAnswer)
         if answer.ready is None:
             error = error_from_wire(answer.error)
             raise type(error)(f"{self.name}: {error.cause}", error.next_step, detail=error.detail)
-        self._options = self._options.with_bandwidths(answer.ready.device)
-        if self._listener.is_alive():  # until Ray has noticed that the process before ended
-            self._listener.join()
-        self._listener = threading.Thread(target=self._listen, daemon=True)
-        self._listener.start()
+        self._options = with_bandwidths(self._options, answer.ready)
         return answer.ready
-
-    def _listen(self) -> None:
-        try:
-            while True:
-                for event in decode(self._asked("events"), list[Event]):
-                    self._hear(self, event)
-        except KernelAssistantError as error:
-            if not self._closing:
-                self._hear(self, HostLost(why=error.cause.removeprefix(f"{self.name}: ")))
 
     def _asked(self, method: str, *words: bytes, retries: int = 0, seconds: float | None = None) -> bytes:
         """What a method of the actor returns. With `retries` -1 Ray waits until the actor runs. Raises HostError if it
@@ -123,7 +120,7 @@ class RayHost:
                 f"{self.name}: Ray did not start it in {seconds:.0f} s", "look at: ray status"
             ) from error
         except Exception as error:  # Ray raises plain exceptions, too
-            raise _lost(self.name, str(error) or type(error).__name__) from error
+            raise _lost(self.name, error) from error
         if not isinstance(answer, bytes):
             raise HostError(f"{self.name}: it answered something else than bytes")
         return answer
@@ -139,9 +136,8 @@ def connections(host: HostAddress, target: str) -> list[Connect]:
     return [partial(_connect, ray, host, room) for room in rooms]
 
 
-def _connect(ray: Any, host: HostAddress, room: Room, options: HostOptions, hear: Hear) -> EvaluationHost:
-    options = msgspec.structs.replace(options, workers=host.workers, builders=room.cores, python=host.python)
-    return RayHost(ray, room, options, hear)
+def _connect(ray: Any, host: HostAddress, room: Room, options: WorkerOptions) -> EvaluationHost:
+    return RayHost(ray, room, replace(options, count=host.workers, builders=room.cores, python=host.python))
 
 
 def _rooms(node: dict[str, Any], target: str) -> list[Room]:
@@ -155,8 +151,9 @@ def _rooms(node: dict[str, Any], target: str) -> list[Room]:
     return [Room(f"{name} node {node['NodeID'][:6]}", node["NodeID"], cores)] if cores else []
 
 
-def _lost(name: str, text: str) -> KernelAssistantError:
-    """The error for an exception of Ray with this text."""
+def _lost(name: str, error: Exception) -> KernelAssistantError:
+    """The error for an exception of Ray."""
+    text = str(error) or type(error).__name__
     if "No module named 'kernel_assistant" in text:
         next_step = f"install {own_version()['version']} there with the extras torch, train and train-ray"
         return MissingError(f"{name}: kernel-assistant is not installed for the Python of Ray", next_step, detail=text)
