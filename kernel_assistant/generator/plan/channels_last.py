@@ -65,11 +65,15 @@ def is_channels_last(spec: TensorSpec) -> bool:
 
 
 def _can_turn(node: Node, graph: OpGraph) -> bool:
-    """Whether the node is a convolution of dense images and filters with enough channels."""
+    """Whether the node is a convolution of dense images and filters with enough channels, not a depthwise one: our
+    kernels compute most of these, with channels first.
+    """
     if operator(node) not in CONVOLUTIONS or len(node.spec.shape) not in (4, 5):
         return False
     x, w = (_spec(graph, operand) for operand in node.args[:2])
     if x is None or w is None or x.strides is not None or w.strides is not None or node.spec.strides is not None:
+        return False
+    if w.shape[1] == "1":
         return False
     channels = [size for size in (x.shape[1], node.spec.shape[1]) if size.isdecimal()]
     return len(channels) == 2 and min(map(int, channels)) >= LEAST_CHANNELS
