@@ -146,8 +146,8 @@ def times(folder: Path, target: str, modes: list[str]) -> dict[str, Any]:
     if target == "cuda":
         for name, call in _by_hand(model, x):
             note(name, call)
-    kernels = sys.modules.get("network_kernels")
-    found["calls"] = kernels.counters() if kernels is not None else "not applied"
+    package = folder / "network_kernels" / "__init__.py"
+    found["calls"] = _loaded(package).counters() if package.is_file() else "not applied"
     return found
 
 

@@ -69,6 +69,17 @@ def test_a_scripted_child_does_not_keep_kernels_from_running(
     assert timing.kernel_calls and not timing.fallbacks and not timing.failure
 
 
+def test_what_was_measured_before_the_time_is_over_counts(
+    tmp_path: Path, user_file: str, make_result: MakeResult
+) -> None:
+    source = tmp_path / "model.py"
+    source.write_text(user_file + INPUTS)
+    timing = timed(tmp_path, make_result(user_file + INPUTS), source, limit=0.0)
+    assert [row.name for row in timing.rows] == ["alone"]
+    assert timing.kernel_calls
+    assert timing.compiled_parent == "original"
+
+
 @pytest.mark.parametrize(
     ("before", "behind", "imports"),
     [("", "", 1), ("@kept\n", "", 2), ("", "\n\nkept(Gate.forward)\n", 2)],
@@ -91,8 +102,8 @@ def test_the_file_is_imported_once_to_be_timed_unless_it_does_more_with_the_clas
     assert (tmp_path / "imports").read_text().split() == ["once"] * imports
 
 
-def timed(folder: Path, result: Path, source: Path, *, ahead: bool = False) -> AppliedTiming:
-    """`ahead` says that the process imported the file earlier."""
+def timed(folder: Path, result: Path, source: Path, *, ahead: bool = False, limit: float = 1e5) -> AppliedTiming:
+    """`ahead` says that the process imported the file earlier; `limit` as in `time_applied`."""
     variants = applied_variants(result, source, folder / "variants")
     task = KernelTask(
         path=str(source),
@@ -109,6 +120,7 @@ def timed(folder: Path, result: Path, source: Path, *, ahead: bool = False) -> A
         "package": str(variants.package),
         "device": 0,
         "cache_bytes": 1 << 20,
+        "limit": limit,
     }
     worker = WorkerClient(sys.executable, measuring={})
     try:

@@ -61,6 +61,7 @@ def _in_a_plain_worker(environment: Environment, params: dict[str, Any], ahead: 
         with environment.alone():
             environment.clock.check()
             seconds = min(TIME_SECONDS, environment.clock.until_limit())
+            params["limit"] = seconds
             params["seconds"] = max(0.0, min(TIME_SECONDS, environment.clock.before_free()))
             return worker.call("time_applied", params, timeout=seconds, cancel=environment.cancel)
     finally:

@@ -18,6 +18,8 @@ from .locks import ForkSafeLock
 from .strided import copied
 
 NAMESPACE = "kernel_assistant"
+#: PyTorch takes at most 64 arguments. An operator of more tensors, as a whole network has, takes a list of them.
+MOST_ARGUMENTS = 64
 Run = Callable[..., list[torch.Tensor]]
 
 
@@ -50,23 +52,34 @@ def register(
         registry.providers[name] = run
         if not hasattr(getattr(torch.ops, NAMESPACE), name):
             _define(registry, name, target, inputs, outputs)
-    return getattr(getattr(torch.ops, NAMESPACE), name).default  # type: ignore[no-any-return]
+    operator: Callable[..., Any] = getattr(getattr(torch.ops, NAMESPACE), name).default
+    return operator if len(inputs) <= MOST_ARGUMENTS else _of_a_list(operator)
+
+
+def _of_a_list(operator: Callable[..., Any]) -> Callable[..., Any]:
+    def call(*tensors: torch.Tensor) -> Any:
+        return operator(list(tensors))
+
+    return call
 
 
 def _define(
     registry: _Registry, name: str, target: str, inputs: list[dict[str, Any]], outputs: list[dict[str, Any]]
 ) -> None:
-    arguments = ", ".join(f"Tensor a{index}" for index in range(len(inputs)))
+    listed = len(inputs) > MOST_ARGUMENTS
+    arguments = "Tensor[] tensors" if listed else ", ".join(f"Tensor a{index}" for index in range(len(inputs)))
     single = len(outputs) == 1
     result = "Tensor" if single else "(" + ", ".join(["Tensor"] * len(outputs)) + ")"
     tags = (torch.Tag.pt2_compliant_tag, torch.Tag.needs_fixed_stride_order)
     registry.library.define(f"{name}({arguments}) -> {result}", tags=tags)  # type: ignore[no-untyped-call]
 
-    def implementation(*tensors: torch.Tensor) -> Any:
+    def implementation(*given: Any) -> Any:
+        tensors = given[0] if listed else given
         outputs_list = registry.providers[name](*(_plain(tensor) for tensor in tensors))
         return outputs_list[0] if single else tuple(outputs_list)
 
-    def fake(*tensors: torch.Tensor) -> Any:
+    def fake(*given: Any) -> Any:
+        tensors = given[0] if listed else given
         dims = sizes.match_shapes([spec["shape"] for spec in inputs], [tensor.shape for tensor in tensors])
         fakes = [_fake(spec, dims, tensors[0].device) for spec in outputs]
         return fakes[0] if single else tuple(fakes)

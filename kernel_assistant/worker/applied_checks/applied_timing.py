@@ -2,11 +2,13 @@
 
 This is the last measurement before a result is accepted: several sizes, alone and inside a compiled parent, in one
 process with the user's ordinary allocator. The declared size comes first and has the full number of rounds; without a
-gain there, the rest is not measured. The other rows only need a good estimate, which twelve rounds give.
+gain there, the rest is not measured. The other rows only need a good estimate, which twelve rounds give; there are as
+many as the time allows.
 """
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -24,6 +26,7 @@ from ..measuring.repeated_measurement import LEAST_EFFECT, until_clear
 from ..measuring.statistics import median
 from ..measuring.timing import LEAST_ROUNDS, Series, TorchSubject
 from ..opening.open_task import OpenTask, open_task
+from ..process.time_limit import LimitReached, within
 from ..user_module.containers import known_to_pytree
 from ..user_module.inputs import Args, Kwargs
 from ..verifying.choice_bounds import part_chosen
@@ -32,6 +35,10 @@ from .applied_forms import counters
 from .in_place import put_in
 
 MOST_CALLS = 512
+#: Seconds of the limit that are left for the answer.
+ANSWER_SECONDS = 1.0
+#: A timer takes no longer time.
+LONGEST_SECONDS = 1e6
 Calls = list[tuple[Args, Kwargs]]
 
 
@@ -64,10 +71,11 @@ def time_applied(params: dict[str, Any], module: ModuleType | None = None) -> di
     """Rows of original and applied milliseconds. `task` is the original, `applied` the edited text of the same file at
     the path `edited`, `package` the folder of the kernels. `module` is the original's module if it is imported already.
 
-    Each row has `name`, `dims`, `elements` (of all inputs), both times, `speedup` with its 99.9% interval, and `equal`.
-    Beside the rows there are, for the declared size, `kernel_calls` (calls that the kernels served) and `fallbacks`
-    (reason → calls that the original served).
+    `limit`: seconds for all of it; what is measured by then is returned. Each row has `name`, `dims`, `elements` (of
+    all inputs), both times, `speedup` with its 99.9% interval, and `equal`. Beside the rows there are, for the declared
+    size, `kernel_calls` (calls that the kernels served) and `fallbacks` (reason → calls that the original served).
     """
+    ends = time.monotonic() + params.get("limit", math.inf) - ANSWER_SECONDS
     task = params["task"]
     device = f"cuda:{params['device']}" if task["target"] == "cuda" else "cpu"
     opened = open_task(task, device, module)
@@ -79,18 +87,25 @@ def time_applied(params: dict[str, Any], module: ModuleType | None = None) -> di
         served = {"kernel_calls": counted.get("kernel", 0), "fallbacks": counted.get("fallbacks", {})}
         if not rows[0]["equal"] or rows[0]["speedup_ci"][1] < LEAST_EFFECT:
             return {"rows": rows, **served}
-        _start_equal(opened, applied)
-        rows.append(_row(opened, opened.model, applied, None, "unaligned", cache_bytes, ROUNDS[task["target"]]))
-        # Kernels that are correct at the declared sizes only are never run at others.
-        for dims in [] if params.get("sizes") == "declared" else opened.held_out_dims():
-            _start_equal(opened, applied)
-            rows.append(_row(opened, opened.model, applied, dims, "alone", cache_bytes, LEAST_ROUNDS))
-        pair = (torch.compile(ParentModule(opened.model)), torch.compile(ParentModule(applied)))
-        _start_equal(opened, applied)
-        # What torch.compile cannot compile has no such row: the original runs inside a compiled parent.
-        with suppress(NotCompiledError):
-            compiled_call(lambda: rows.append(_row(opened, *pair, None, "compiled parent", cache_bytes, LEAST_ROUNDS)))
+        with suppress(LimitReached), within(min(ends - time.monotonic(), LONGEST_SECONDS)):
+            _add_further_rows(rows, opened, applied, cache_bytes, only_declared=params.get("sizes") == "declared")
     return {"rows": rows, **served}
+
+
+def _add_further_rows(
+    rows: list[dict[str, Any]], opened: OpenTask, applied: torch.nn.Module, cache_bytes: int, only_declared: bool
+) -> None:
+    _start_equal(opened, applied)
+    rows.append(_row(opened, opened.model, applied, None, "unaligned", cache_bytes, ROUNDS[opened.task["target"]]))
+    # Kernels that are correct at the declared sizes only are never run at others.
+    for dims in [] if only_declared else opened.held_out_dims():
+        _start_equal(opened, applied)
+        rows.append(_row(opened, opened.model, applied, dims, "alone", cache_bytes, LEAST_ROUNDS))
+    pair = (torch.compile(ParentModule(opened.model)), torch.compile(ParentModule(applied)))
+    _start_equal(opened, applied)
+    # What torch.compile cannot compile, or not in time, has no such row: the original runs inside a compiled parent.
+    with suppress(NotCompiledError):
+        compiled_call(lambda: rows.append(_row(opened, *pair, None, "compiled parent", cache_bytes, LEAST_ROUNDS)))
 
 
 def row_alone(
