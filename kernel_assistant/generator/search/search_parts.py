@@ -1,11 +1,15 @@
-"""Schedules of graphs of several parts. One part is varied at a time, beginning with the one that costs most."""
+"""Schedules of graphs of several parts. One kind of part is varied at a time, beginning with the one that costs most.
+
+Parts that compute the same on tensors of the same layout, such as the layers of a network, have the same schedule.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make
 from kernel_assistant.generator.plan.partition import Partition, SubGraph
+from kernel_assistant.generator.plan.residual import renamed
 from kernel_assistant.records import OpGraph
 
 First = Callable[[OpGraph], list[Schedule]]
@@ -15,39 +19,66 @@ FIRST_OF_PART = 8
 
 
 def initial_parts(found: Partition, target: str, first: First) -> list[Schedule]:
-    """The safe schedule of every part, then the rest of the first list of the part that costs most."""
-    lists = [_first_of(part, target, first) for part in found.parts]
-    safe = in_parts(target, tuple(schedules[0] for schedules in lists))
-    number = _by_cost(found)[0]
-    return [safe, *(safe.with_part(number, schedule) for schedule in lists[number][1:FIRST_OF_PART])]
+    """The safe schedule of every part, then the rest of the first list of the parts that cost most."""
+    kinds = alike(found)
+    lists = {kind[0]: _first_of(found.parts[kind[0]], target, first) for kind in kinds}
+    chosen = {number: lists[kind[0]][0] for kind in kinds for number in kind}
+    safe = in_parts(target, tuple(chosen[number] for number in range(len(found.parts))))
+    most = kinds[0]
+    return [safe, *(_changed(safe, most, schedule) for schedule in lists[most[0]][1:FIRST_OF_PART])]
 
 
 def neighbours_parts(
     found: Partition, schedule: Schedule, leave: frozenset[str], first: First, around: Around
 ) -> list[Schedule]:
     """First lists of all parts, then neighbours of each part's schedule. `leave` has names like `part1.vec`."""
-    order = [number for number in _by_cost(found) if found.parts[number].kind == "kernel"]
+    varied = {number for number, part in enumerate(found.parts) if part.kind == "kernel" and not part.once}
+    kinds = [kind for kind in alike(found) if kind[0] in varied]
     changed = [
-        schedule.with_part(number, other)
-        for number in order
-        for other in _first_of(found.parts[number], schedule.target, first)[:FIRST_OF_PART]
+        _changed(schedule, kind, other)
+        for kind in kinds
+        for other in _first_of(found.parts[kind[0]], schedule.target, first)[:FIRST_OF_PART]
     ]
-    for number in order:
+    for kind in kinds:
+        number = kind[0]
         start = f"part{number}."
         left = frozenset(name.removeprefix(start) for name in leave if name.startswith(start))
         near = around(found.parts[number].graph, schedule.parts[number], left)
-        changed += [schedule.with_part(number, other) for other in near]
+        changed += [_changed(schedule, kind, other) for other in near]
     return [other for other in dict.fromkeys(changed) if other != schedule]
 
 
-def _by_cost(found: Partition) -> list[int]:
-    """Numbers of the parts, the most expensive first. Parts that a library or PyTorch computes come last, because they
-    have only one schedule.
+def alike(found: Partition) -> list[list[int]]:
+    """Numbers of the parts, those together that are alike; the most expensive kind first. Parts that a library or
+    PyTorch computes come last, because they have only one schedule.
     """
-    return sorted(
-        range(len(found.parts)),
-        key=lambda number: (found.parts[number].kind != "kernel", -found.parts[number].seconds, number),
-    )
+    kinds: dict[str, list[int]] = {}
+    for number, part in enumerate(found.parts):
+        kinds.setdefault(_text(part) if part.kind == "kernel" else str(number), []).append(number)
+
+    def cost(kind: list[int]) -> tuple[bool, float, int]:
+        return found.parts[kind[0]].kind != "kernel", -sum(found.parts[number].seconds for number in kind), kind[0]
+
+    return sorted(kinds.values(), key=cost)
+
+
+def _text(part: SubGraph) -> str:
+    """The part's graph, with values named by their order."""
+    graph = part.graph
+    names = {value.name: f"v{at}" for at, value in enumerate(graph.inputs)}
+    lines = [value.spec.text() for value in graph.inputs]
+    for node in graph.nodes:
+        known = renamed(node, names)
+        lines.append(f"{node.op} {known.args} {known.kwargs} {node.spec.text()}")
+        names[node.name] = f"v{len(names)}"
+    return "\n".join([*lines, " ".join(names[name] for name in graph.outputs), str(part.once)])
+
+
+def _changed(schedule: Schedule, numbers: Sequence[int], part: Schedule) -> Schedule:
+    """The schedule with another one for these parts."""
+    for number in numbers:
+        schedule = schedule.with_part(number, part)
+    return schedule
 
 
 def _first_of(part: SubGraph, target: str, first: First) -> list[Schedule]:
