@@ -9,14 +9,14 @@ import msgspec
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import Schedule
-from kernel_assistant.generator.ir.sizes import parse_size, product, size_text
+from kernel_assistant.generator.ir.sizes import Size, parse_size, product, size_text, size_value
 from kernel_assistant.generator.library.library import emit_library
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.plan.partition import Partition, SubGraph
 from kernel_assistant.generator.plan.residual import emit_residual
 from kernel_assistant.generator.print.render import KernelSource
-from kernel_assistant.records import BufferSpec, Launch, OpGraph
+from kernel_assistant.records import BufferSpec, Launch, OpGraph, TensorSpec
 
 Emitted = tuple[list[KernelSource], list[Launch], tuple[BufferSpec, ...]]
 EmitNest = Callable[[LoopNest, Schedule], Emitted]
@@ -41,7 +41,7 @@ def compose(graph: OpGraph, found: Partition, schedule: Schedule, emit_nest: Emi
     for number, (part, chosen) in enumerate(zip(found.parts, schedule.parts, strict=True)):
         prefix = f"part{number}_"
         written, calls, scratch = _emit_part(part, chosen, prefix, emit_nest)
-        names = buffers.names(number, part) | {spec.name: f"{prefix}{spec.name}" for spec in scratch}
+        names = buffers.names(part) | {spec.name: f"{prefix}{spec.name}" for spec in scratch}
         composed.units += written
         launches = composed.prepare if part.once else composed.launches
         launches += [_rewired(call, names) for call in calls]
@@ -72,43 +72,62 @@ def _rewired(launch: Launch, names: dict[str, str]) -> Launch:
 class _Buffers:
     """Where each value of the whole graph is: an input, an output, or a slot of scratch memory.
 
-    A slot is reused for a value of the same type after the last part that reads its previous value. Values that PyTorch
-    computes have buffers of their own, at the addresses that PyTorch chose, and so have values that are computed once.
+    Values of the same type share a slot if no part needs both. Large values choose first, so that small ones use slots
+    that are there. Values that PyTorch computes have buffers of their own, at the addresses that PyTorch chose, and so
+    have values that are computed once.
     """
 
     def __init__(self, graph: OpGraph, found: Partition) -> None:
-        self.same = found.same
+        self.dims, self.same = graph.dims, found.same
         self.scratch: list[BufferSpec] = []
         self.packed: list[BufferSpec] = []
         self.place = {value.name: value.name for value in graph.inputs}
         self.place |= {name: f"out{number}" for number, name in enumerate(found.outputs)}
-        self.last = {
+        last = {
             self._root(name): number
             for number, part in enumerate(found.parts)
             for name in (*part.inputs, *part.outputs)
         }
-        self.slots: list[tuple[str, list[str]]] = []
-        self.busy: dict[int, str] = {}
+        values = [
+            _Value(name, part.graph.spec(name), number, last[name])
+            for number, part in enumerate(found.parts)
+            for name in part.outputs
+            if name not in self.place and part.call is None and not part.once
+        ]
+        self.slots: list[list[_Value]] = []
+        for value in sorted(values, key=lambda value: (-self._elements(value), value.first)):
+            self._take_slot(value)
 
     def _root(self, name: str) -> str:
         return self.same.get(name, name)
 
-    def names(self, number: int, part: SubGraph) -> dict[str, str]:
+    def _elements(self, value: _Value) -> int:
+        return size_value(value.count, self.dims)
+
+    def _take_slot(self, value: _Value) -> None:
+        """Choose the smallest slot that is free while the value is needed. The first value of each is the largest."""
+        free = [
+            number
+            for number, slot in enumerate(self.slots)
+            if slot[0].spec.dtype == value.spec.dtype and not any(map(value.overlaps, slot))
+        ]
+        chosen = min(free, key=lambda number: self._elements(self.slots[number][0]), default=len(self.slots))
+        if chosen == len(self.slots):
+            self.slots.append([])
+        self.slots[chosen].append(value)
+        self.place[value.name] = f"between{chosen}"
+
+    def names(self, part: SubGraph) -> dict[str, str]:
         """Maps a part's own names of its inputs and outputs to buffers."""
-        self.busy = {slot: name for slot, name in self.busy.items() if self.last[name] >= number}
         for name in part.outputs:
-            if name not in self.place:
-                self.place[name] = self._new(part, name)
+            if name not in self.place and part.once:
+                self.place[name] = self._own(part, name, self.packed, "packed")
+            elif name not in self.place:
+                self.place[name] = self._own(part, name, self.scratch, "given")
         found = {
             value.name: self.place[self._root(name)] for value, name in zip(part.graph.inputs, part.inputs, strict=True)
         }
         return found | {f"out{at}": self.place[name] for at, name in enumerate(part.outputs)}
-
-    def _new(self, part: SubGraph, name: str) -> str:
-        """The buffer of a value that is neither given nor a result of the graph."""
-        if part.once:
-            return self._own(part, name, self.packed, "packed")
-        return self._slot(part, name) if part.call is None else self._own(part, name, self.scratch, "given")
 
     def _own(self, part: SubGraph, name: str, among: list[BufferSpec], kind: str) -> str:
         spec = part.graph.spec(name)
@@ -116,24 +135,29 @@ class _Buffers:
         among.append(BufferSpec(name=buffer, dtype=spec.dtype, shape=spec.shape, strides=spec.strides))
         return buffer
 
-    def _slot(self, part: SubGraph, name: str) -> str:
-        spec = part.graph.spec(name)
-        size = size_text(product([parse_size(size) for size in spec.shape]))
-        free = [at for at, (dtype, _) in enumerate(self.slots) if dtype == spec.dtype and at not in self.busy]
-        # A slot of the same size, if there is one.
-        chosen = next((at for at in free if size in self.slots[at][1]), free[0] if free else len(self.slots))
-        if chosen == len(self.slots):
-            self.slots.append((spec.dtype, []))
-        if size not in self.slots[chosen][1]:
-            self.slots[chosen][1].append(size)
-        self.busy[chosen] = name
-        return f"between{chosen}"
-
     def between(self) -> list[BufferSpec]:
         found = []
-        for number, (dtype, sizes) in enumerate(self.slots):
+        for number, slot in enumerate(self.slots):
+            sizes = list(dict.fromkeys(size_text(value.count) for value in slot))
             size = sizes[0]
             for other in sizes[1:]:
                 size = f"max({size}, {other})"
-            found.append(BufferSpec(name=f"between{number}", dtype=dtype, shape=(size,)))
+            found.append(BufferSpec(name=f"between{number}", dtype=slot[0].spec.dtype, shape=(size,)))
         return found
+
+
+@dataclass(frozen=True, slots=True)
+class _Value:
+    """A value that part `first` computes and part `last` is the last to read."""
+
+    name: str
+    spec: TensorSpec
+    first: int
+    last: int
+
+    @property
+    def count(self) -> Size:
+        return product([parse_size(size) for size in self.spec.shape])
+
+    def overlaps(self, other: _Value) -> bool:
+        return self.first <= other.last and other.first <= self.last
