@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from itertools import islice
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.schedule import Schedule, read_schedule
 from kernel_assistant.generator.search.ladders import LADDERS
-from kernel_assistant.generator.search.search import initial, neighbours
+from kernel_assistant.generator.search.search import around, initial
 from kernel_assistant.generator.support import Family, classify
 from kernel_assistant.policy.base import EpisodeView, PolicyAction
 from kernel_assistant.records import Evaluation, OpGraph, Outcome
@@ -57,7 +58,7 @@ class GeneratorPolicy:
                 message=f"{best.schedule.text()} reaches {best.roofline:.0%} of the roofline", finished=True
             )
         left = MOST[view.target] - len(tried)
-        batch = _next(view, first, tried, best)[: min(left, BATCH[view.target])]
+        batch = _next(view, first, tried, best, min(left, BATCH[view.target]))
         if not batch:
             return PolicyAction(message=f"nothing left to try after {len(tried)} schedules", finished=True)
         return _action(view, _reason(best), batch)
@@ -81,22 +82,22 @@ def _tried(view: EpisodeView) -> list[ScheduleResult]:
 
 
 def _next(
-    view: EpisodeView, first: list[Schedule], tried: list[ScheduleResult], best: ScheduleResult | None
+    view: EpisodeView, first: list[Schedule], tried: list[ScheduleResult], best: ScheduleResult | None, most: int
 ) -> list[Schedule]:
-    """Untried schedules: the rest of the first list, then the neighbours of the best schedule and of those that come
-    close to it.
+    """At most so many untried schedules: the rest of the first list, then the neighbours of the best schedule and of
+    those that come close to it.
     """
     seen = {item.schedule for item in tried}
     waiting = [schedule for schedule in first if schedule not in seen]
     if waiting or best is None:
-        return waiting
+        return waiting[:most]
     leave = without_effect(tried, view.target)
     near = sorted(
         (item for item in tried if item.ms and best.ms and item.ms <= 1.02 * best.ms), key=lambda item: item.ms or 0.0
     )
     for item in near[:3]:
-        around = neighbours(view.graph, item.schedule, view.device, leave)
-        fresh = [schedule for schedule in around if schedule not in seen]
+        near_it = around(view.graph, item.schedule, view.device, leave)
+        fresh = list(islice((schedule for schedule in near_it if schedule not in seen), most))
         if fresh:
             return fresh
     return []

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from itertools import islice
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
 from kernel_assistant.generator.ir.operators import operator
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.loops.checked import checked_nest
@@ -33,13 +36,22 @@ LAST = {
 
 def initial(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:
     """Schedules that fit the graph at its base sizes; the first is a safe default. Raises Unsupported."""
+    return list(_initial_text(tuple(write_graph(graph)), target, device))
+
+
+# A policy asks again at each turn, which takes seconds for a network.
+@lru_cache(maxsize=4)
+def _initial_text(lines: tuple[str, ...], target: str, device: DeviceFacts) -> tuple[Schedule, ...]:
+    graph = read_graph(list(lines))
+
+    def first(part: OpGraph, most: int) -> list[Schedule]:
+        return _initial_nest(part, target, device, most)
+
     if not is_one_nest(graph, target):
-        return initial_parts(cut(graph, target), target, lambda part: _initial_nest(part, target, device))
+        return tuple(initial_parts(cut(graph, target), target, first))
     found = _initial_nest(graph, target, device)
     parts = _cheaper_parts(graph, target)
-    if parts is None:
-        return found
-    return [*initial_parts(parts, target, lambda part: _initial_nest(part, target, device)), *found]
+    return tuple(found if parts is None else [*initial_parts(parts, target, first), *found])
 
 
 def _cheaper_parts(graph: OpGraph, target: str) -> Partition | None:
@@ -61,11 +73,11 @@ def _joined(node: Node) -> Sequence[Operand]:
     return items if isinstance(items, list) else ()
 
 
-def _initial_nest(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:
+def _initial_nest(graph: OpGraph, target: str, device: DeviceFacts, most: int | None = None) -> list[Schedule]:
     shape = measure(checked_nest(graph, target), graph.dims)
     found = (initial_cpu if target == "cpu" else initial_cuda)(shape, device)
     last = [make(target, form) for form in LAST[target].get(shape.family, ())]
-    fitting = [schedule for schedule in dict.fromkeys(found) if fits(graph, schedule)]
+    fitting = list(islice((schedule for schedule in dict.fromkeys(found) if fits(graph, schedule)), most))
     fitting = fitting or [schedule for schedule in last if fits(graph, schedule)]
     if not fitting:
         raise Unsupported(f"no schedule fits a {shape.family} nest of these sizes")
@@ -76,13 +88,21 @@ def neighbours(
     graph: OpGraph, schedule: Schedule, device: DeviceFacts, leave: frozenset[str] = frozenset()
 ) -> list[Schedule]:
     """Schedules that differ from `schedule` in one parameter by one step; parameters in `leave` are not changed."""
+    return list(around(graph, schedule, device, leave))
+
+
+def around(
+    graph: OpGraph, schedule: Schedule, device: DeviceFacts, leave: frozenset[str] = frozenset()
+) -> Iterator[Schedule]:
+    """Like `neighbours`, computed one by one."""
     if schedule.form != "parts":
-        return _neighbours_nest(graph, schedule, leave)
-    return neighbours_parts(
+        yield from _neighbours_nest(graph, schedule, leave)
+        return
+    yield from neighbours_parts(
         cut(graph, schedule.target),
         schedule,
         leave,
-        lambda part: _initial_nest(part, schedule.target, device),
+        lambda part, most: _initial_nest(part, schedule.target, device, most),
         _neighbours_nest,
     )
 

@@ -5,14 +5,15 @@ Parts that compute the same on tensors of the same layout, such as the layers of
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 
 from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make
 from kernel_assistant.generator.plan.partition import Partition, SubGraph
 from kernel_assistant.generator.plan.residual import renamed
 from kernel_assistant.records import OpGraph
 
-First = Callable[[OpGraph], list[Schedule]]
+#: The first schedules of a part, at most so many.
+First = Callable[[OpGraph, int], list[Schedule]]
 Around = Callable[[OpGraph, Schedule, frozenset[str]], list[Schedule]]
 #: Of a part's first list, so many are tried while the others stand still.
 FIRST_OF_PART = 8
@@ -21,31 +22,40 @@ FIRST_OF_PART = 8
 def initial_parts(found: Partition, target: str, first: First) -> list[Schedule]:
     """The safe schedule of every part, then the rest of the first list of the parts that cost most."""
     kinds = alike(found)
-    lists = {kind[0]: _first_of(found.parts[kind[0]], target, first) for kind in kinds}
-    chosen = {number: lists[kind[0]][0] for kind in kinds for number in kind}
+    dearest = _first_of(found.parts[kinds[0][0]], target, first, FIRST_OF_PART)
+    lists = [dearest, *(_first_of(found.parts[kind[0]], target, first, 1) for kind in kinds[1:])]
+    chosen = {number: schedules[0] for kind, schedules in zip(kinds, lists, strict=True) for number in kind}
     safe = in_parts(target, tuple(chosen[number] for number in range(len(found.parts))))
-    most = kinds[0]
-    return [safe, *(_changed(safe, most, schedule) for schedule in lists[most[0]][1:FIRST_OF_PART])]
+    return [safe, *(_changed(safe, kinds[0], schedule) for schedule in dearest[1:])]
 
 
 def neighbours_parts(
     found: Partition, schedule: Schedule, leave: frozenset[str], first: First, around: Around
-) -> list[Schedule]:
-    """First lists of all parts, then neighbours of each part's schedule. `leave` has names like `part1.vec`."""
+) -> Iterator[Schedule]:
+    """First lists of all parts, then neighbours of each part's schedule, each once. `leave` has names like
+    `part1.vec`. Each is computed when it is asked for: a network has hundreds of parts.
+    """
+    seen = {schedule}
+    for other in _around_parts(found, schedule, leave, first, around):
+        if other not in seen:
+            seen.add(other)
+            yield other
+
+
+def _around_parts(
+    found: Partition, schedule: Schedule, leave: frozenset[str], first: First, around: Around
+) -> Iterator[Schedule]:
     varied = {number for number, part in enumerate(found.parts) if part.kind == "kernel" and not part.once}
     kinds = [kind for kind in alike(found) if kind[0] in varied]
-    changed = [
-        _changed(schedule, kind, other)
-        for kind in kinds
-        for other in _first_of(found.parts[kind[0]], schedule.target, first)[:FIRST_OF_PART]
-    ]
+    for kind in kinds:
+        for other in _first_of(found.parts[kind[0]], schedule.target, first, FIRST_OF_PART):
+            yield _changed(schedule, kind, other)
     for kind in kinds:
         number = kind[0]
         start = f"part{number}."
         left = frozenset(name.removeprefix(start) for name in leave if name.startswith(start))
-        near = around(found.parts[number].graph, schedule.parts[number], left)
-        changed += [_changed(schedule, kind, other) for other in near]
-    return [other for other in dict.fromkeys(changed) if other != schedule]
+        for other in around(found.parts[number].graph, schedule.parts[number], left):
+            yield _changed(schedule, kind, other)
 
 
 def alike(found: Partition) -> list[list[int]]:
@@ -81,5 +91,5 @@ def _changed(schedule: Schedule, numbers: Sequence[int], part: Schedule) -> Sche
     return schedule
 
 
-def _first_of(part: SubGraph, target: str, first: First) -> list[Schedule]:
-    return first(part.graph) if part.kind == "kernel" else [make(target, part.kind)]
+def _first_of(part: SubGraph, target: str, first: First, most: int) -> list[Schedule]:
+    return first(part.graph, most) if part.kind == "kernel" else [make(target, part.kind)]
