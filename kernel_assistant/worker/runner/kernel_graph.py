@@ -7,7 +7,7 @@ Standard library only. When this pays, and what it costs: docs/launching.md. Str
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from ctypes import byref, c_size_t, c_uint, c_uint64, c_ulonglong, c_void_p
 from typing import NamedTuple
 
@@ -82,12 +82,11 @@ class KernelGraph:
             self._library.cuGraphDestroy(child)
         return node
 
-    def update(self, numbers: Collection[int]) -> None:
-        """Have these links, which are kernels, read their structs again. Raises CudaError."""
-        for number in numbers:
-            status = self._set(*self._updates[number])
-            if status:
-                self._driver.fail("cuGraphExecKernelNodeSetParams", status)
+    def update(self, number: int) -> None:
+        """Have a link, which is a kernel, read its struct again. Raises CudaError."""
+        status = self._set(*self._updates[number])
+        if status:
+            self._driver.fail("cuGraphExecKernelNodeSetParams", status)
 
     def start(self, stream: int) -> int:
         """Launch the graph, and return the driver's status, 0 if all is well."""

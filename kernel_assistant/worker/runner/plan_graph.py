@@ -6,6 +6,8 @@ Standard library only. What this brings, and its rules: docs/launching.md.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import compress
+from operator import ne
 
 from .capture import capturing
 from .cuda_driver import CudaError, Driver
@@ -38,10 +40,17 @@ class PlanGraph:
     ) -> None:
         self._driver, self._frame, self._fail = driver, LaunchFrame(steps, 0), fail
         self._pointers: list[int] = []
+        #: Positions in the frame's words that have a buffer's address, by the number of the buffer.
+        self._positions: dict[int, list[int]] = {}
+        for slots in self._frame.slots:
+            for position, index in slots:
+                self._positions.setdefault(index, []).append(position)
         self._changing, self._patience, self._remakes = set(changing), patience, 0
         #: What a call does, in order, once the graphs are made: a graph or a single launch on the stream.
         self._pieces: list[Callable[[int], int | None]] | None = None
-        self._graphs: list[tuple[KernelGraph, list[int]]] = []
+        #: The kernels in graphs that use a buffer: the graph, and the number of its link.
+        self._links: dict[int, list[tuple[KernelGraph, int]]] = {}
+        #: Buffers that captured library launches use.
         self._fixed: set[int] = set()
         self._able = True
 
@@ -64,26 +73,30 @@ class PlanGraph:
     def _move(self, pointers: list[int]) -> None:
         """Use these addresses from now on."""
         before, self._pointers = self._pointers, pointers
-        self._frame.fill(pointers)
         if not before:
+            self._frame.fill(pointers)
             return
-        moved = {index for index, pointer in enumerate(pointers) if pointer != before[index]}
+        moved = list(compress(range(len(pointers)), map(ne, before, pointers)))
+        words = self._frame.words
+        for index in moved:
+            for position in self._positions.get(index, ()):
+                words[position] = pointers[index]
         if self._pieces is None:
-            self._expect(moved - self._changing)
+            self._expect(set(moved) - self._changing)
             return
-        captured = moved & self._fixed
+        captured = self._fixed.intersection(moved)
         if captured:
             self._expect(captured)
             self._forget()
             self._remakes += 1
             self._able = self._remakes <= MOST_REMAKES
             return
-        for graph, links in self._graphs:
-            slots = self._frame.slots
-            graph.update([at for at, number in enumerate(links) if any(index in moved for _, index in slots[number])])
+        for index in moved:
+            for graph, link in self._links.get(index, ()):
+                graph.update(link)
 
     def _forget(self) -> None:
-        self._pieces, self._graphs, self._fixed = None, [], set()
+        self._pieces, self._links, self._fixed = None, {}, set()
 
     def _expect(self, moved: set[int]) -> None:
         """Parameters move all at once and rarely, arguments of the module one by one and often."""
@@ -99,8 +112,8 @@ class PlanGraph:
 
     @property
     def is_graph(self) -> bool:
-        """Whether at least some launches are made by a graph."""
-        return bool(self._graphs)
+        """Whether graphs were made."""
+        return self._pieces is not None
 
     def _ready(self) -> bool:
         """Make the graphs if it is time; returns whether they are there."""
@@ -143,7 +156,10 @@ class PlanGraph:
             self._fixed.update(index for _, index in step.slots)
             links.append(self._launched(number))
         graph = KernelGraph(self._driver, links)
-        self._graphs.append((graph, numbers))
+        for link, number in enumerate(numbers):
+            step = steps[number][0]
+            for _, index in step.slots if step.kernel is not None else ():
+                self._links.setdefault(index, []).append((graph, link))
         return [graph.start]
 
     def _launched(self, number: int) -> Callable[[int], object]:
