@@ -89,22 +89,22 @@ class _Buffers:
             for name in (*part.inputs, *part.outputs)
         }
         values = [
-            _Value(name, part.graph.spec(name), number, last[name])
+            _Lifetime(name, part.graph.spec(name), number, last[name])
             for number, part in enumerate(found.parts)
             for name in part.outputs
             if name not in self.place and part.call is None and not part.once
         ]
-        self.slots: list[list[_Value]] = []
+        self.slots: list[list[_Lifetime]] = []
         for value in sorted(values, key=lambda value: (-self._elements(value), value.first)):
             self._take_slot(value)
 
     def _root(self, name: str) -> str:
         return self.same.get(name, name)
 
-    def _elements(self, value: _Value) -> int:
+    def _elements(self, value: _Lifetime) -> int:
         return size_value(value.count, self.dims)
 
-    def _take_slot(self, value: _Value) -> None:
+    def _take_slot(self, value: _Lifetime) -> None:
         """Choose the smallest slot that is free while the value is needed. The first value of each is the largest."""
         free = [
             number
@@ -147,7 +147,7 @@ class _Buffers:
 
 
 @dataclass(frozen=True, slots=True)
-class _Value:
+class _Lifetime:
     """A value that part `first` computes and part `last` is the last to read."""
 
     name: str
@@ -159,5 +159,5 @@ class _Value:
     def count(self) -> Size:
         return product([parse_size(size) for size in self.spec.shape])
 
-    def overlaps(self, other: _Value) -> bool:
+    def overlaps(self, other: _Lifetime) -> bool:
         return self.first <= other.last and other.first <= self.last
