@@ -236,6 +236,18 @@ def test_a_host_that_answers_something_else_is_lost(group, many, found, said):
     assert said in lines[0]
 
 
+def test_an_unexpected_error_loses_its_host_and_others_go_on(group, many):
+    def fails(host, number, job):
+        yield opened(job)
+        raise ZeroDivisionError("nobody thought of it")
+
+    jobs = many(2, 1)
+    made, lines = group(ScriptedHost("a", 1, fails), ScriptedHost("b", 1))
+    run(made, jobs)
+    assert all(len(job.found) == len(job.candidates) for job in jobs)
+    assert any("a is lost: internal ZeroDivisionError: nobody thought of it" in line for line in lines)
+
+
 @pytest.mark.parametrize("seed", range(20))
 def test_whatever_is_lost_every_candidate_has_one_entry(group, many, seed):
     """Hosts and workers are lost at any moment; hosts come back."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 import time
+import traceback
 from collections import Counter
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -185,6 +186,9 @@ class HostGroup:
                     self._distribute()
         except KernelAssistantError as error:
             self._lose(slot, error)
+        except Exception as error:  # noqa: BLE001 - the round would wait for this job for ever
+            traceback.print_exc()
+            self._lose(slot, InternalError(f"internal {type(error).__name__}: {error}"))
 
     def _next(self, slot: WorkerSlot) -> EvaluationJob | None:
         """Waits for the next job of a worker; None if it is lost."""
