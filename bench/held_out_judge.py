@@ -22,6 +22,7 @@ from kernel_assistant.records.evaluation import measurably_faster
 from kernel_assistant.worker.device_lock import DeviceLock
 from kernel_assistant_training.episodes.lines import EpisodeFile
 from kernel_assistant_training.evaluation.options import WorkerOptions
+from kernel_assistant_training.evaluation.processes import own_cores
 from kernel_assistant_training.evaluation.tasks import Task, of_graph
 from kernel_assistant_training.evaluation.worker import EvaluationWorker
 from kernel_assistant_training.evaluation.workers import EvaluationWorkers
@@ -55,16 +56,10 @@ class JudgeOptions:
         """The options of `count` processes on the cores `every`. Several on the CPU measure on `each` cores of their
         own and build on the rest; on GPUs they take turns. Raises UsageError if there are too few cores."""
         own = each if self.workers.target == "cpu" and count > 1 else 0
-        rest = every[count * own :]
-        if not rest:
-            cause = f"{count} processes of {each} cores and a builder need more than {len(every)} cores"
-            raise UsageError(cause, "use fewer --processes or --cores")
+        parts, rest = own_cores(count, own, every)
         builders = max(1, len(rest) // count)
         common = replace(self.workers, total=count, builders=builders, builder_cores=rest if own else ())
-        return [
-            replace(self, workers=replace(common, first=part), cores=every[part * own : (part + 1) * own])
-            for part in range(count)
-        ]
+        return [replace(self, workers=replace(common, first=part), cores=mine) for part, mine in enumerate(parts)]
 
 
 @dataclass(frozen=True)

@@ -107,6 +107,15 @@ def references(node: Node) -> list[str]:
     return names
 
 
+def readers_of(graph: OpGraph) -> dict[str, list[Node]]:
+    """The nodes that read each value, in order, each once. Values that no node reads are left out."""
+    found: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        for name in dict.fromkeys(references(node)):
+            found.setdefault(name, []).append(node)
+    return found
+
+
 def _operand_text(operand: Operand) -> str:
     if isinstance(operand, list):
         return "[" + ", ".join(_operand_text(item) for item in operand) + "]"

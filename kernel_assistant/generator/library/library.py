@@ -17,7 +17,7 @@ from kernel_assistant.generator.library.convolutions import CONVOLUTIONS, Convol
 from kernel_assistant.generator.library.products import PRODUCTS, ProductTerms, argument, read_product
 from kernel_assistant.generator.loops.strided import VIEWS, Resolver, View
 from kernel_assistant.records import BufferSpec, Launch, Node, OpGraph
-from kernel_assistant.records.graph import references
+from kernel_assistant.records.graph import readers_of
 from kernel_assistant.records.library import FLOATS
 
 #: Views through which a reader is looked for.
@@ -162,7 +162,7 @@ def library_nodes(graph: OpGraph, target: str) -> tuple[tuple[str, ...], ...]:
     """Groups of node names, each of which one launch computes; empty on the CPU. Never raises."""
     if target != "cuda" or not any(_operator(node) in _OPERATORS for node in graph.nodes):
         return ()
-    values, readers = Resolver(graph), _readers(graph)
+    values, readers = Resolver(graph), readers_of(graph)
     groups: list[tuple[str, ...]] = []
     taken: set[str] = set()
     for node in graph.nodes:
@@ -179,7 +179,7 @@ def library_nodes(graph: OpGraph, target: str) -> tuple[tuple[str, ...], ...]:
 
 def emit_library(part_graph: OpGraph, prefix: str) -> tuple[list[Launch], tuple[BufferSpec, ...]]:
     """The launch of one group, over the part's inputs and `out0`. Raises Unsupported."""
-    values, readers = Resolver(part_graph), _readers(part_graph)
+    values, readers = Resolver(part_graph), readers_of(part_graph)
     written = {node.name for node in part_graph.nodes if _operator(node) not in VIEWS}
     heads = [node for node in part_graph.nodes if _operator(node) in _OPERATORS]
     if len(heads) != 1 or len(part_graph.outputs) != 1:
@@ -242,14 +242,6 @@ def _fuse(call: _ProductCall | _ConvolutionCall, value: str, node: Node, values:
 def _only_reader(name: str, values: Resolver, readers: dict[str, list[Node]]) -> Node | None:
     found = readers.get(name, [])
     return found[0] if len(found) == 1 and name not in values.outputs else None
-
-
-def _readers(graph: OpGraph) -> dict[str, list[Node]]:
-    found: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        for name in dict.fromkeys(references(node)):
-            found.setdefault(name, []).append(node)
-    return found
 
 
 def _is_tanh_gelu(node: Node) -> bool:

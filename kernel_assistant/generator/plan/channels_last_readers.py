@@ -7,7 +7,7 @@ import math
 from kernel_assistant.generator.ir.operators import FREE, operator
 from kernel_assistant.generator.library.convolutions import CONVOLUTIONS
 from kernel_assistant.generator.library.library import TURNS
-from kernel_assistant.generator.library.products import PRODUCTS
+from kernel_assistant.generator.library.products import PRODUCTS, argument
 from kernel_assistant.generator.lower.lower import LOWERINGS
 from kernel_assistant.generator.lower.moving import LONGEST
 from kernel_assistant.generator.lower.reductions import REDUCTIONS
@@ -41,8 +41,7 @@ def joins_channels(node: Node) -> bool:
     """Whether the node joins tensors along their channels."""
     if operator(node) not in ("cat", "concat", "concatenate"):
         return False
-    dim = node.args[1] if len(node.args) > 1 else node.kwargs.get("dim", 0)
-    return dim in (1, 1 - len(node.spec.shape))
+    return argument(node, 1, "dim", 0) in (1, 1 - len(node.spec.shape))
 
 
 def is_pool(node: Node) -> bool:
@@ -94,15 +93,16 @@ def norm_in_two(node: Node, read: TensorSpec) -> list[Node]:
 
 def _grouped(node: Node, read: TensorSpec) -> tuple[int | None, Operand, Operand, Operand]:
     """(groups, weight, bias, eps) of a norm that computes its own statistics; groups is None for any other node."""
-
-    def argument(place: int, name: str, default: Operand = None) -> Operand:
-        return node.args[place] if place < len(node.args) else node.kwargs.get(name, default)
-
     if operator(node) == "group_norm" and isinstance(node.args[1], int):
-        return node.args[1], argument(2, "weight"), argument(3, "bias"), argument(4, "eps", 1e-5)
-    own = argument(5, "use_input_stats", True) and argument(3, "running_mean") is None
+        return node.args[1], argument(node, 2, "weight"), argument(node, 3, "bias"), argument(node, 4, "eps", 1e-5)
+    own = argument(node, 5, "use_input_stats", True) and argument(node, 3, "running_mean") is None
     if operator(node) == "instance_norm" and own and read.shape[1].isdecimal():
-        return int(read.shape[1]), argument(1, "weight"), argument(2, "bias"), argument(7, "eps", 1e-5)
+        return (
+            int(read.shape[1]),
+            argument(node, 1, "weight"),
+            argument(node, 2, "bias"),
+            argument(node, 7, "eps", 1e-5),
+        )
     return None, None, None, None
 
 

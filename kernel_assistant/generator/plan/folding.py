@@ -7,10 +7,11 @@ alone, so they are computed once (`constants.py`), and the library adds the new 
 from __future__ import annotations
 
 from kernel_assistant.generator.ir.operators import operator
+from kernel_assistant.generator.library.products import argument
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.lower.numbers import HALVES
-from kernel_assistant.records import Node, OpGraph, TensorSpec
-from kernel_assistant.records.graph import Operand, references
+from kernel_assistant.records import Node, OpGraph
+from kernel_assistant.records.graph import Operand, readers_of, references
 
 #: Convolutions whose filters have the channels of the result in front.
 _CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d"))
@@ -25,10 +26,7 @@ def with_folded_norms(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpG
     Not for half types, whose weights would be rounded once more, and not for depthwise convolutions, which our own
     kernels compute together with the norm.
     """
-    readers: dict[str, list[Node]] = {}
-    for node in graph.nodes:
-        for name in dict.fromkeys(references(node)):
-            readers.setdefault(name, []).append(node)
+    readers = readers_of(graph)
     constant = {value.name for value in graph.inputs if value.kind != "input"}
     folds: dict[str, tuple[Node, Node]] = {}
     for node in graph.nodes:
@@ -60,10 +58,10 @@ def _norm_behind(
     if norm.args[0] != f"%{node.name}" or references(norm).count(node.name) > 1 or _trains(norm):
         return None
     filters = _name(node.args[1])
-    groups = NodeWriter(graph, node).argument(6, "groups", 1)
+    groups = argument(node, 6, "groups", 1)
     if filters not in constant or (groups != 1 and graph.spec(filters).shape[1] == "1"):
         return None
-    given = [_name(operand) for operand in (*norm.args[1:5], NodeWriter(graph, node).argument(2, "bias"))]
+    given = [_name(operand) for operand in (*norm.args[1:5], argument(node, 2, "bias"))]
     if not given[2] or any(name and (name not in constant or not _alike(graph, name, node)) for name in given):
         return None
     if operator(norm) == "batch_norm":
@@ -104,12 +102,10 @@ def _folded(graph: OpGraph, node: Node, norm: Node, last: Node) -> list[Node]:
     scaled = writer.add("mul.Tensor", filters, beside, shape=spec.shape)
     centre = mean if bias is None else writer.add("sub.Tensor", mean, bias, shape=channels)
     moved = writer.add("mul.Tensor", centre, scale, shape=channels)
-    moved = (
-        writer.add("neg", moved, shape=channels)
-        if shift is None
-        else writer.add("sub.Tensor", shift, moved, shape=channels)
-    )
+    if shift is None:
+        moved = writer.add("neg", moved, shape=channels)
+    else:
+        moved = writer.add("sub.Tensor", shift, moved, shape=channels)
     kwargs = {key: operand for key, operand in node.kwargs.items() if key != "bias"}
     args = (node.args[0], scaled, moved, *node.args[3:])
-    whole = TensorSpec(dtype=last.spec.dtype, shape=last.spec.shape, strides=last.spec.strides)
-    return [*writer.nodes, Node(name=last.name, op=node.op, args=args, kwargs=kwargs, spec=whole)]
+    return [*writer.nodes, Node(name=last.name, op=node.op, args=args, kwargs=kwargs, spec=last.spec)]

@@ -11,7 +11,7 @@ import torch
 
 from ..runner import executor
 from ..runner.plan_graph import PlanGraph
-from ..runner.pytorch.arena import MOST_STREAMS, arena
+from ..runner.pytorch.arena import arena, keep
 from ..runner.pytorch.tensors import DTYPES
 from .binaries import Binaries, driver, libraries
 from .packing import PackedParameters, allocator
@@ -175,10 +175,8 @@ class _HeldCalls(threading.local):
         known = self._of.get(stream)
         if known is not None and known[0] is scratch:
             return known[1]
-        while len(self._of) >= MOST_STREAMS and stream not in self._of:
-            del self._of[next(iter(self._of))]
         graph = bound.held(_PATIENCE)
-        self._of[stream] = scratch, graph
+        keep(self._of, stream, (scratch, graph))
         return graph
 
     @property

@@ -10,7 +10,7 @@ from types import FrameType
 
 
 class LimitReached(BaseException):
-    """No Exception, because compilers catch these and go on."""
+    """A BaseException, because compilers catch every Exception and go on."""
 
 
 @contextmanager

@@ -20,6 +20,8 @@ FEWEST_LAUNCHES = 2
 FEW = 4
 #: So often the graphs are made again because buffers moved; then launches are made one by one.
 MOST_REMAKES = 16
+#: Launches a graph, or makes a single launch, on a stream. Returns a status, 0 or None if all is well.
+Piece = Callable[[int], int | None]
 
 
 class PlanGraph:
@@ -46,8 +48,8 @@ class PlanGraph:
             for position, index in slots:
                 self._positions.setdefault(index, []).append(position)
         self._changing, self._patience, self._remakes = set(changing), patience, 0
-        #: What a call does, in order, once the graphs are made: a graph or a single launch on the stream.
-        self._pieces: list[Callable[[int], int | None]] | None = None
+        #: What a call does, in order, once the graphs are made.
+        self._pieces: list[Piece] | None = None
         #: The kernels in graphs that use a buffer: the graph, and the number of its link.
         self._links: dict[int, list[tuple[KernelGraph, int]]] = {}
         #: Buffers that captured library launches use.
@@ -56,19 +58,24 @@ class PlanGraph:
 
     def run(self, pointers: Sequence[int], stream: int) -> None:
         """Run one call. Raises CudaError."""
+        pieces = self.ready(pointers, stream)
+        if pieces is None:
+            self._frame.launch(self._fail)
+            return
+        for piece in pieces:
+            status = piece(stream)
+            if status:
+                self._fail(status)
+
+    def ready(self, pointers: Sequence[int], stream: int) -> list[Piece] | None:
+        """What a call with these addresses does on this stream, with graphs, which are made if it is time. None if its
+        launches are made one by one, as while somebody captures the stream."""
         if pointers != self._pointers:
             self._move(list(pointers))
         if self._frame.stream != stream:
             self._frame.move(stream)
             self._forget()
-        if capturing(self._driver, stream) or not self._ready():
-            self._frame.launch(self._fail)
-            return
-        assert self._pieces is not None
-        for piece in self._pieces:
-            status = piece(stream)
-            if status:
-                self._fail(status)
+        return None if capturing(self._driver, stream) else self._graphs()
 
     def _move(self, pointers: list[int]) -> None:
         """Use these addresses from now on."""
@@ -103,34 +110,27 @@ class PlanGraph:
         if len(moved) <= FEW:
             self._changing |= moved
 
-    def ready(self, pointers: Sequence[int], stream: int) -> None:
-        """Make the graphs of calls with these addresses on this stream, unless it is being captured."""
-        self._move(list(pointers))
-        self._frame.move(stream)
-        if not capturing(self._driver, stream):
-            self._ready()
-
     @property
     def is_graph(self) -> bool:
         """Whether graphs were made."""
         return self._pieces is not None
 
-    def _ready(self) -> bool:
-        """Make the graphs if it is time; returns whether they are there."""
+    def _graphs(self) -> list[Piece] | None:
+        """The pieces of a call, which are made if it is time; None without them."""
         if self._pieces is not None:
-            return True
+            return self._pieces
         if not self._able or self._patience:
             self._patience = max(self._patience - 1, 0)
-            return False
+            return None
         try:
             self._pieces = self._made()
         except (AttributeError, CudaError):
             self._forget()
             self._able = False
-        return self._able
+        return self._pieces
 
-    def _made(self) -> list[Callable[[int], int | None]]:
-        pieces: list[Callable[[int], int | None]] = []
+    def _made(self) -> list[Piece]:
+        pieces: list[Piece] = []
         together: list[int] = []
         for number, (step, _) in enumerate(self._frame.steps):
             if self._frame.entries[number] is None:
@@ -142,7 +142,7 @@ class PlanGraph:
                 together.append(number)
         return [*pieces, *self._together(together)]
 
-    def _together(self, numbers: list[int]) -> list[Callable[[int], int | None]]:
+    def _together(self, numbers: list[int]) -> list[Piece]:
         """One graph of these launches, or the launches alone if there are too few."""
         steps = self._frame.steps
         if len(numbers) < FEWEST_LAUNCHES:
@@ -175,7 +175,7 @@ class PlanGraph:
 
         return launch
 
-    def _alone(self, number: int) -> Callable[[int], int | None]:
+    def _alone(self, number: int) -> Piece:
         entry = self._frame.entries[number]
         assert entry is not None
         function, arguments = entry

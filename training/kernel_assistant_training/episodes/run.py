@@ -10,10 +10,9 @@ from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
 
-from kernel_assistant.errors import UsageError
 from kernel_assistant_training.episodes.lines import Episode, Failure, read_lines
 from kernel_assistant_training.episodes.player import LessonRunner
-from kernel_assistant_training.evaluation.processes import side_by_side
+from kernel_assistant_training.evaluation.processes import own_cores, side_by_side
 from kernel_assistant_training.nominal import unbounded
 from kernel_assistant_training.options.data import EpisodesArguments
 from kernel_assistant_training.synth.narrow import Narrow
@@ -58,17 +57,10 @@ def run(asked: EpisodesArguments) -> dict[str, Any]:
 def _parts(asked: EpisodesArguments, until: float) -> list[Part]:
     """What each process plays. Raises UsageError if there are too few cores, or no such tasks."""
     Narrow.of(asked.only, asked.level)
-    all_cores = tuple(sorted(os.sched_getaffinity(0))) if asked.cores else ()
-    rest = all_cores[asked.processes * asked.cores :]
-    if asked.cores and not rest:
-        cause = (
-            f"{asked.processes} processes of {asked.cores} cores and a builder need more than {len(all_cores)} cores"
-        )
-        raise UsageError(cause, "use fewer --processes or --cores")
-    return [
-        (asked, until, part, all_cores[part * asked.cores : (part + 1) * asked.cores], rest)
-        for part in range(asked.processes)
-    ]
+    if not asked.cores:
+        return [(asked, until, part, (), ()) for part in range(asked.processes)]
+    parts, rest = own_cores(asked.processes, asked.cores, sorted(os.sched_getaffinity(0)))
+    return [(asked, until, part, cores, rest) for part, cores in enumerate(parts)]
 
 
 def summarise(out: Path, target: str) -> dict[str, Any]:

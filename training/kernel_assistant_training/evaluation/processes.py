@@ -9,6 +9,7 @@ from multiprocessing.connection import wait
 from multiprocessing.context import SpawnProcess
 from typing import TypeVarTuple
 
+from kernel_assistant.errors import UsageError
 from kernel_assistant_training.interrupts import Interrupted, belong_to_parent
 
 Arguments = TypeVarTuple("Arguments")
@@ -53,6 +54,17 @@ def side_by_side(
         for process in running:
             process.terminate()
     return failed
+
+
+def own_cores(processes: int, each: int, cores: Sequence[int]) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
+    """The cores that each process measures on, `each` of them, and the rest, on which all processes compile. Raises
+    UsageError if none is left."""
+    parts = [tuple(cores[number * each : (number + 1) * each]) for number in range(processes)]
+    rest = tuple(cores[processes * each :])
+    if not rest:
+        cause = f"{processes} processes of {each} cores and a builder need more than {len(cores)} cores"
+        raise UsageError(cause, "use fewer --processes or --cores")
+    return parts, rest
 
 
 def _run(main: Callable[[*Arguments], None], part: tuple[*Arguments]) -> None:

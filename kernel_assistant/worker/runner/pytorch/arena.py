@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import threading
+from typing import TypeVar
 
 import torch
 
 #: Streams of a thread whose memory is kept; the one that was first used goes first.
 MOST_STREAMS = 4
+K = TypeVar("K")
+V = TypeVar("V")
 
 
 class _Arenas(threading.local):
@@ -21,13 +24,16 @@ _arenas = _Arenas()
 def arena(device: torch.device, stream: int, size: int) -> torch.Tensor:
     """At least `size` bytes, the same memory for all callers on this stream and thread until one needs more. What
     they launch there runs in order, so they never use it at the same time."""
-    of = _arenas.of
-    found = of.get((device, stream))
-    if found is None or found.numel() < size:
-        while len(of) >= MOST_STREAMS and (device, stream) not in of:
-            del of[next(iter(of))]
-        # Before the larger one, which may then have its place.
-        found = of.pop((device, stream), None)
-        del found
-        found = of[device, stream] = torch.empty(size, dtype=torch.uint8, device=device)
-    return found
+    of, key = _arenas.of, (device, stream)
+    if key not in of or of[key].numel() < size:
+        # Before the larger one is there, which may have its place.
+        of.pop(key, None)
+        keep(of, key, torch.empty(size, dtype=torch.uint8, device=device))
+    return of[key]
+
+
+def keep(of: dict[K, V], key: K, value: V) -> None:
+    """Keep what belongs to a stream; of more than MOST_STREAMS streams, drop the one that was first used."""
+    while len(of) >= MOST_STREAMS and key not in of:
+        del of[next(iter(of))]
+    of[key] = value
