@@ -70,6 +70,7 @@ class Scaling:
     building: float
     judging: float
     wire_bytes: int
+    why_void: tuple[str, ...]
 
     @property
     def rate(self) -> float:
@@ -148,6 +149,7 @@ def scaling(target: str, workers: int, load: Load, *, far: bool = False) -> Scal
         building=spent["compile"],
         judging=spent["verify"] + spent["profile"],
         wire_bytes=sum(map(_wire_bytes, jobs)),
+        why_void=tuple(f"{job.task.kernel_task.name}: {job.why}" for job in jobs if None in job.found),
     )
 
 

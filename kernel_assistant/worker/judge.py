@@ -19,6 +19,7 @@ from .runner.pytorch.flags import read_flags
 from .running.runner_client import CandidateFailure, RunnerClient, RunnerCommand, RunnerStartError
 from .user_module.loading import import_seconds
 from .user_module.registering import operators_of_libraries, registering
+from .verifying.case_sets import CaseSets
 from .verifying.cases import Case, fresh_seed, full_cases
 from .verifying.verification import ExpectedOutputs, IncorrectOutput, WorstErrors, expect, verify_case
 
@@ -79,6 +80,7 @@ class Judge:
         self._imports = False
         self._base_case, self._second_case = (Case(0, "declared", None, fresh_seed()) for _ in range(2))
         self._kept: dict[Case, ExpectedOutputs] = {}
+        self._case_sets = CaseSets(task.input_names)
         self._held_out: list[dict[str, int]] | None = None
         self._profiler: Profiler | None = None
         self._ceilings, self._throughput, self._nominal = ceilings, throughput, nominal
@@ -239,6 +241,7 @@ class Judge:
         self.close()
         try:
             runner.request({"op": "forget"}, LEAST_TIMEOUT)
+            runner.mapped.clear()
         except (CandidateFailure, RunnerStartError):
             runner.close()
             return None
@@ -250,6 +253,7 @@ class Judge:
             if runner:
                 runner.close()
         self._spare = self._loaded = None
+        self._case_sets.close()
         if self._profiler:
             self._profiler.close()
 
@@ -275,7 +279,8 @@ class Judge:
             expected = self._expected(case) if often else expect(self.task, case)
         if expected is None:
             return None
-        verify_case(runner, plan, self.task, expected, self.numerics, self._timeout, errors, self._lock)
+        with self._case_sets.of(plan, expected, often) as sets:
+            verify_case(runner, plan, self.task, sets, expected, self.numerics, self._timeout, errors, self._lock)
         return tuple(tuple(tensor.shape) for tensor in expected.tensors)
 
     def _base(self) -> ExpectedOutputs:

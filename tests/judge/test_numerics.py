@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_assistant.worker.verifying import numerics
-from kernel_assistant.worker.verifying.numerics import compare
+from kernel_assistant.worker.verifying.numerics import compare, surely_passes
 
 HALF = [torch.bfloat16, torch.float16]
 POLICIES = ["kernelbench", "strict", "paper"]
@@ -193,3 +195,32 @@ def test_layout_does_not_count(seed, shape):
 def test_an_empty_output_passes():
     empty = torch.empty(0, 4)
     assert compare(empty, empty, empty.double(), "kernelbench").passed
+
+
+@pytest.mark.parametrize("policy", ["kernelbench", "paper", "strict while timed"])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_what_surely_passes_passes(policy: str, dtype: torch.dtype) -> None:
+    generator, said = torch.Generator().manual_seed(1), set()
+    for power in range(-9, 1):
+        reference = torch.randn(1000, generator=generator).to(dtype)
+        noise = 10.0**power * torch.randn(1000, generator=generator)
+        got = (reference.double() + noise).to(dtype)
+        surely = bool(surely_passes(got, reference, policy))
+        said.add(surely)
+        assert not surely or compare(got, reference, reference.double(), policy).passed
+    assert said == {True, False}
+
+
+@pytest.mark.parametrize("value", [math.nan, math.inf])
+def test_what_is_not_finite_does_not_surely_pass(value: float) -> None:
+    reference = torch.ones(10)
+    got = reference.clone()
+    got[3] = value
+    assert not surely_passes(got, reference, "kernelbench")
+    assert not surely_passes(got, got, "kernelbench")
+
+
+def test_integers_surely_pass_if_they_are_equal() -> None:
+    reference = torch.arange(10)
+    assert surely_passes(reference.clone(), reference, "kernelbench")
+    assert not surely_passes(reference + 1, reference, "kernelbench")

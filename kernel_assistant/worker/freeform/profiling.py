@@ -33,6 +33,7 @@ BLOCKS = 7
 class FreeformProfiler(Profiler):
     """A profiler whose baselines copy their outputs, as candidates do."""
 
+    candidate_on_host = True
     _ring: list[list[torch.Tensor]] | None = None
     _copy_seconds = 0.0
 
@@ -150,6 +151,6 @@ class HostClockSubject(CopySubtracted):
         """
         return float(self._subject.both(first, count)[0]), 0.0
 
-    def capture(self, first: int, count: int) -> bool:
+    def capture(self, number: int, first: int, count: int) -> bool:
         """False: the graph would be made by the candidate's own process."""
         return False

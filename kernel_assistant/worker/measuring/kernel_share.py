@@ -18,9 +18,9 @@ def share_of_kernels(runner: RunnerClient, plan: dict[str, Any], sets: int, seco
 
     `seconds` is the time of a call. Afterwards the runner has to be bound again.
     """
-    kinds = {_kind(launch) for launch in plan["launches"]}
-    if kinds == {"kernels"}:
+    if only_kernels(plan):
         return 1.0
+    kinds = {_kind(launch) for launch in plan["launches"]}
     spent: dict[str, float] = {}
     count = share_calls(sets, seconds)
     subject = PlanSubject(runner, timeout)
@@ -30,6 +30,11 @@ def share_of_kernels(runner: RunnerClient, plan: dict[str, Any], sets: int, seco
         own, device = subject.both(0, count)
         spent[kind] = max(device or own, 0.0)
     return spent.get("kernels", 0.0) / total if (total := sum(spent.values())) > 0 else 0.0
+
+
+def only_kernels(plan: dict[str, Any]) -> bool:
+    """Whether all launches are of our kernels."""
+    return all(_kind(launch) == "kernels" for launch in plan["launches"])
 
 
 def share_calls(sets: int, seconds: float) -> int:

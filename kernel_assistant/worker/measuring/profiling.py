@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import os
 import random
-import time
 from collections.abc import Callable
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -19,9 +19,8 @@ from ..opening.task_checks import largest_value_bytes
 from ..process.memory import available_bytes
 from ..process.pinning import pinned
 from ..process.worker_errors import TaskError, with_inputs
-from ..running.buffer_sets import BufferSets, Marks
+from ..running.buffer_sets import BufferSets
 from ..running.runner_client import EMPTY_BLOCKS, RunnerClient, descendants
-from ..verifying.cases import fresh_seed
 from ..verifying.verification import (
     ExpectedOutputs,
     IncorrectOutput,
@@ -32,19 +31,20 @@ from .arithmetic import counted
 from .by_launch import times_by_launch
 from .calibrate import calibrate
 from .compiled import NotCompiledError, compiled_call
-from .kernel_share import share_of_kernels
+from .kernel_share import only_kernels, share_of_kernels
 from .load import OtherLoad
 from .nominal import NominalSubject
 from .passes import BLOCK_SECONDS as PASS_SECONDS
 from .passes import Block, TimedPasses, interleave
+from .quick_turn import QuickTurn
 from .repeated_measurement import interval_of
 from .roofline import Roofline, floor_seconds, impossible
+from .set_values import SAMPLE_SECONDS, SetValues
 from .statistics import bootstrapped, faster_half, median, relative_spread, spread
 from .suspicion import MOST_AGAIN, odd_clocks, odd_growth, until_plausible
 from .timed_outputs import TimedOutputs
 from .timing import BLOCK_SECONDS as CUDA_SECONDS
 from .timing import (
-    MOST_LATE,
     PlanSubject,
     Series,
     TimedSubject,
@@ -52,8 +52,6 @@ from .timing import (
     alternate,
     block_length,
     claimed,
-    longer,
-    wake_idle,
 )
 from .traffic import Traffic
 
@@ -70,7 +68,6 @@ BLOCK_SECONDS = {"cpu": PASS_SECONDS, "cuda": CUDA_SECONDS}
 SHORTER = 2
 #: Many short rounds: on a shared machine one block in ten is disturbed, which affects its round only.
 ROUNDS = {"cpu": 28, "cuda": 18}
-QUICK_ROUNDS = 3
 QUICK_BLOCK_SECONDS = {"cpu": PASS_SECONDS, "cuda": 0.002}
 #: Passes of the quick tier on a CPU. After the fewest of them a candidate that takes `FAR_BEHIND` times as long as the
 #: task's best one is let go. A baseline that takes longer than `MOST_BESIDE_SECONDS` is not timed beside it.
@@ -78,20 +75,17 @@ QUICK_PASSES, FEWEST_PASSES, FAR_BEHIND, MOST_BESIDE_SECONDS = 10, 4, 1.3, 0.05
 #: Bytes that are written between new values and a pass on a CPU, so that none is in the nearest caches. All of the last
 #: one would take 40 ms, and make the first block behind it 10% slower (docs/experiments.md, 125).
 NEAR_BYTES = 16 << 20
-#: CUDA graphs of a candidate in the quick tier, each over other sets, and replays of each.
-GRAPHS, REPLAYS = 2, 2
-#: Seconds that the host needs at most to launch a kernel, and to have a library launch its own. A call that takes ten
-#: times as long is not bound by the host, and its time in a graph would say no more.
-KERNEL_SECONDS, LIBRARY_SECONDS, HOST_TIMES = 5e-6, 12e-6, 10
+#: Seconds that the host needs at most to launch a kernel, and to have a library launch its own.
+KERNEL_SECONDS, LIBRARY_SECONDS = 5e-6, 12e-6
 #: Blocks of a baseline that is timed alone.
 BASELINE_BLOCKS, QUICK_BASELINE_BLOCKS = 10, {"cpu": 10, "cuda": 3}
 #: Seconds after which a series ends early, with the twelve rounds that the interval of a first measurement needs.
 MOST_SECONDS = 10.0
 #: Name of the declared inputs after their values have been changed and moved.
 VARIED = "declared inputs with changed values"
-#: Seconds for making other inputs of the task, for the integers of one block; in the full tier at most this share of
+#: Seconds for making other inputs of the task, for the integers of one block of the full tier; at most this share of
 #: the time that it has.
-SAMPLE_SECONDS, SAMPLE_SHARE = {"cpu": 0.02, "cuda": 0.1}, 0.01
+FULL_SAMPLE_SECONDS, SAMPLE_SHARE = {"cpu": 0.02, "cuda": 0.1}, 0.01
 #: Number of a measurement, from 1, and the most that there are.
 MeasurementNumber = tuple[int, int]
 ONLY_MEASUREMENT: MeasurementNumber = (1, 1)
@@ -117,6 +111,9 @@ class Profiler:
     exclusively. With `nominal` times are those of `nominal.py`, and torch.compile does not run.
     """
 
+    #: Whether code of a candidate runs on the host side of a runner on a GPU.
+    candidate_on_host = False
+
     def __init__(
         self,
         task: OpenTask,
@@ -136,15 +133,10 @@ class Profiler:
         self._blocks = QUICK_BASELINE_BLOCKS[target] if quick_only else BASELINE_BLOCKS
         self._baseline: dict[str, float] = {}
         self._best = math.inf
-        self._sample_seconds = SAMPLE_SECONDS[target]
         self._earlier: Series | None = None
-        self._marks: Marks | None = None
-        self._unfinished = False
         self._callables: dict[str, Callable[..., Any]] = {"eager": task.model}
         #: Why torch.compile cannot compile the module, "" where it can or was not asked to.
         self.uncompiled = ""
-        self._generator = torch.Generator().manual_seed(random.SystemRandom().randrange(1 << 31))
-        self._free = [_leads_with_free(task.graph, name) for name in task.input_names]
         used = {value["name"] for value in task.graph["inputs"]}
         given = [pair for pair in zip(task.input_names, base.tensors, strict=True) if pair[0] in used]
         traffic = Traffic.of(task.graph, base.dims, dict(given), base.constants)
@@ -154,15 +146,17 @@ class Profiler:
         self.written_bytes = _bytes(base.reference)
         self._flops = counted(lambda: task.call(*task.unflatten(base.tensors))) if ceilings.flops else 0
         self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings, self._flops)
-        most = NEAR_BYTES if target == "cpu" else 2 * ceilings.cache_bytes
-        self._evictor = torch.zeros(min(2 * ceilings.cache_bytes, most), dtype=torch.uint8, device=task.device)
-        self._integers_vary = self._vary_integers(base.tensors)
         self.sets = self._make_sets(base)
+        try:
+            self.values = self._values(base)
+        except BaseException:
+            self.sets.close()
+            raise
         self.outputs = TimedOutputs(task, self.sets, base, numerics)
 
     def _make_sets(self, base: ExpectedOutputs) -> BufferSets:
-        """Enough sets to exceed the cache four times, filled with the declared inputs and then varied."""
-        sets = BufferSets(
+        """Enough sets to exceed the cache four times."""
+        return BufferSets(
             self.task.input_names,
             [f"out{index}" for index in range(len(base.reference))],
             base.constants,
@@ -172,19 +166,22 @@ class Profiler:
             self._count(_bytes([*base.tensors, *base.reference])),
             base.reference[0].device,
         )
-        try:
-            with self.lock.shared():
-                sets.write_all(base.tensors)
-                sets.refresh(self._generator, self._free, 0)
-                for given_up in ("by_element", "integers_move"):
-                    if self._accepts(sets.inputs[0], base.reference):
-                        break
-                    setattr(sets, given_up, False)
-                    sets.refresh(self._generator, self._free, 0)
-        except BaseException:
-            sets.close()
-            raise
-        return sets
+
+    def _values(self, base: ExpectedOutputs) -> SetValues:
+        """The sets' values: the declared inputs, varied as far as the module accepts it."""
+        cache = 2 * self.ceilings.cache_bytes
+        leading = [_leads_with_free(self.task.graph, name) for name in self.task.input_names]
+        evicted = min(cache, NEAR_BYTES) if self.target == "cpu" else cache
+        values = SetValues(self.task, self.sets, leading, base.tensors, evicted)
+        with self.lock.shared():
+            self.sets.write_all(base.tensors)
+            values.refresh()
+            for given_up in ("by_element", "integers_move"):
+                if self._accepts(self.sets.inputs[0], base.reference):
+                    break
+                setattr(self.sets, given_up, False)
+                values.refresh()
+        return values
 
     def _accepts(self, tensors: list[torch.Tensor], usual: list[torch.Tensor]) -> bool:
         """Whether the module runs on varied inputs, with finite outputs where they usually are: some have a structure,
@@ -197,28 +194,6 @@ class Profiler:
         except (TaskError, RuntimeError):
             return False
         return all_finite(list(outputs)) or not all_finite(usual)
-
-    def _others(self, count: int) -> list[list[torch.Tensor]]:
-        """Up to `count` other inputs of the task, as many as are made in `_sample_seconds`; none where they do not
-        bring other integers."""
-        found: list[list[torch.Tensor]] = []
-        until = time.monotonic() + self._sample_seconds
-        while self._integers_vary and len(found) < count and (time.monotonic() < until or not found):
-            found.append(self.task.flatten(*self.task.inputs(0, fresh_seed())))
-        return found
-
-    def _vary_integers(self, tensors: list[torch.Tensor]) -> bool:
-        """Whether the task's inputs of another seed have other integers, in the same sizes."""
-        if all(tensor.dtype.is_floating_point for tensor in tensors):
-            return False
-        try:
-            others = self.task.flatten(*self.task.inputs(0, fresh_seed()))
-        except (TaskError, RuntimeError):
-            return False
-        pairs = list(zip(tensors, others, strict=True))
-        return all(one.shape == other.shape for one, other in pairs) and not all(
-            torch.equal(one, other) for one, other in pairs if not one.dtype.is_floating_point
-        )
 
     def prepare(self, which: str) -> None:
         """Compile, if `which` is "compile", with all cores; nothing is timed. A module that cannot be compiled has
@@ -254,15 +229,13 @@ class Profiler:
 
     @pinned()
     def _short(self, subject: TimedSubject) -> float:
-        """Median seconds a call over a few blocks."""
-        subject = self._on_clock(subject)
+        """Median seconds a call over a few blocks, all in one turn on the device."""
+        subject, count = self._on_clock(subject), self.sets.count
+        times = []
         with self.lock.exclusive():
             subject.wake()
-            length = block_length(subject, self.sets.count, self._block_seconds)
-        count = self.sets.count
-        times = []
-        for index in range(self._blocks):
-            with self.lock.exclusive():
+            length = block_length(subject, count, self._block_seconds)
+            for index in range(self._blocks):
                 subject.wake()
                 times.append(subject.run((index * length) % count, length) / length)
         return median(times)
@@ -300,35 +273,43 @@ class Profiler:
         names = [spec["name"] for spec in plan["outputs"]]
         self.sets.rename_outputs(names)
         prepare_seconds = claimed(bind(self.sets, runner, plan, self.lock).get("prepare_seconds"))
-        subject = PlanSubject(runner, timeout, self._look_at_last if self.target == "cuda" else None)
-        # On a GPU one turn for all of the quick tier: waiting for eleven turns beside eleven judges took ten times as
-        # long as measuring.
-        turn = self.lock.exclusive() if tier == "quick" and self.target == "cuda" else self.lock.shared()
-        with torch.no_grad(), turn:
-            others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
-            # Other work may have slowed all empty messages when the runner started.
-            with self.lock.exclusive():
-                for _ in range(EMPTY_BLOCKS):
-                    subject.wake()
-            after = _thread_watch(runner, most_threads + (self.target == "cuda"))
-            if self.target == "cuda" and plan.get("residual"):
-                # PyTorch may start threads there at any time, and no code of a candidate runs on the host.
-                after = _nothing
-            timing = (
-                self._quick(subject, after, plan) if tier == "quick" else self._full(subject, after, measurement, full)
-            )
-            timing["warning"] = others.warning() if self.target == "cpu" else ""
-            seconds = timing["candidate_ms"] * 1e-3
-            self._require_possible(min(seconds, (timing.get("graph_ms") or math.inf) * 1e-3))
+        subject = PlanSubject(runner, timeout, self.values.look_at_last if self.target == "cuda" else None)
+        after = _thread_watch(runner, most_threads + (self.target == "cuda"))
+        if self.target == "cuda" and plan.get("residual"):
+            # PyTorch may start threads there at any time, and no code of a candidate runs on the host.
+            after = _nothing
+        others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
+        alone = tier == "quick" and self.target == "cuda"
+        with torch.no_grad(), self.lock.shared():
+            if tier == "quick":
+                self.values.sample_seconds = SAMPLE_SECONDS
+                self.baseline("eager")
+                self.sets.poison(0xFF)
+            if alone:
+                self._turn = self._quick_turn(plan)
+                self._turn.get_ready(subject)
+            if not runner.timed_alone:
+                self._time_empty_messages(subject)
+                runner.timed_alone = self.target == "cuda" and not self.candidate_on_host
+            # On a GPU one turn for all of the quick tier: waiting for eleven turns beside eleven judges took ten times
+            # as long as measuring.
+            with self.lock.exclusive() if alone else nullcontext():
+                timing = (
+                    self._quick(subject, after, plan)
+                    if tier == "quick"
+                    else self._full(subject, after, measurement, full)
+                )
+                timing["warning"] = others.warning() if self.target == "cpu" else ""
+                seconds = timing["candidate_ms"] * 1e-3
+                self._require_possible(min(seconds, (timing.get("graph_ms") or math.inf) * 1e-3))
+            if alone:
+                self._turn.check(subject)
+            share, parts = self._by_part(runner, plan, seconds, timeout)
             timing |= {
                 "floor_ms": self.floor_seconds * 1e3,
                 "roofline": self.floor_seconds / seconds,
                 "prepare_ms": prepare_seconds * 1e3,
             }
-            with self.lock.exclusive():
-                share = share_of_kernels(runner, plan, self.sets.count, seconds, timeout)
-                # Measuring each launch takes longer than measuring the candidate did.
-                parts = [] if not self._by_launch else times_by_launch(runner, plan, self.sets.count, seconds, timeout)
         return {
             "outcome": "correct",
             "message": summary(timing),
@@ -336,6 +317,28 @@ class Profiler:
             "share_in_our_kernels": share,
             "launches": parts,
         }
+
+    def _quick_turn(self, plan: dict[str, Any]) -> QuickTurn:
+        host_seconds = 0.0 if self._nominal else _host_seconds(plan)
+        return QuickTurn(self.sets, self.values, self.outputs, QUICK_BLOCK_SECONDS[self.target], host_seconds)
+
+    def _time_empty_messages(self, subject: PlanSubject) -> None:
+        """Time them while the device is held: other work may have slowed all of them when the runner started."""
+        with self.lock.exclusive():
+            for _ in range(EMPTY_BLOCKS):
+                subject.wake()
+
+    def _by_part(
+        self, runner: RunnerClient, plan: dict[str, Any], seconds: float, timeout: float
+    ) -> tuple[float, list[dict[str, Any]]]:
+        """The share of the time in our kernels, and the times of the launches if they were asked for."""
+        if only_kernels(plan) and not self._by_launch:
+            return 1.0, []
+        with self.lock.exclusive():
+            share = share_of_kernels(runner, plan, self.sets.count, seconds, timeout)
+            # Measuring each launch takes longer than measuring the candidate did.
+            parts = [] if not self._by_launch else times_by_launch(runner, plan, self.sets.count, seconds, timeout)
+        return share, parts
 
     def too_fast(self, seconds: float) -> bool:
         """Whether a call in `seconds` is faster than the device can move the data."""
@@ -373,17 +376,11 @@ class Profiler:
 
     @pinned()
     def _quick(self, subject: PlanSubject, after: Callable[[], None], plan: dict[str, Any]) -> dict[str, Any]:
-        self.baseline("eager")
-        self._sample_seconds = SAMPLE_SECONDS[self.target]
-        self.sets.poison(0xFF)
         if self.target == "cpu":
             seconds, noise, samples = self._quick_passes(subject, after)
             return self._quick_figures(seconds, [], noise, samples)
-        times, length = self._quick_blocks(subject, after)
-        seconds = median(times)
-        bound_by_host = seconds < HOST_TIMES * _host_seconds(plan)
-        graphs = self._graphs(subject, length, after) if bound_by_host and not self._nominal else []
-        return self._quick_figures(seconds, graphs, spread(graphs or times), len(times))
+        times, graphs = self._turn.measure(subject, self._on_clock(subject), after)
+        return self._quick_figures(median(times), graphs, spread(graphs or times), len(times) + len(graphs))
 
     def _quick_figures(self, seconds: float, graphs: list[float], noise: float, samples: int) -> dict[str, Any]:
         return {
@@ -396,24 +393,6 @@ class Profiler:
             "noise": noise,
             "samples": samples,
         }
-
-    def _quick_blocks(self, subject: PlanSubject, after: Callable[[], None]) -> tuple[list[float], int]:
-        """Seconds a call of some blocks, and the length of the last one."""
-        timed, block_seconds = self._on_clock(subject), QUICK_BLOCK_SECONDS[self.target]
-        with self.lock.exclusive():
-            subject.wake()
-            length = block_length(timed, self.sets.count, block_seconds)
-        times = []
-        for index in range(QUICK_ROUNDS):
-            first = (index * length) % self.sets.count
-            # The candidate sees these sets before their values change: if it remembers results by address, or computes
-            # ahead outside of the timed region, its outputs are wrong then.
-            subject.run(first, length)
-            spent = self._timed(subject, first, length, partial(timed.run, first, length), after)
-            times.append(spent / length)
-            if spent < block_seconds / 2:
-                length = longer(spent, length, self.sets.count, block_seconds)
-        return times, length
 
     def _quick_passes(self, subject: PlanSubject, after: Callable[[], None]) -> tuple[float, float, int]:
         """Seconds a call, its noise and the number of passes: the ratio to eager, which runs beside it, times eager's
@@ -437,47 +416,12 @@ class Profiler:
                 per_call, mine = passes.one()
             found.append(per_call)
             after()
-            self._require_written()
+            self.values.require_written()
             self.outputs.check(subject, {(mine.first + random.SystemRandom().randrange(mine.calls)) % self.sets.count})
         eager.release()
         seconds = unit * _ratio(found)
         self._best = min(self._best, seconds)
         return seconds, bootstrapped(found, _ratio), len(found)
-
-    def _timed(
-        self,
-        subject: PlanSubject,
-        first: int,
-        length: int,
-        block: Callable[[], float],
-        after: Callable[[], None],
-    ) -> float:
-        """Seconds of a block of the quick tier, on `length` sets from `first` on with new values. Its outputs are
-        checked. A block with a late answer is repeated."""
-        indices = self._around(first, length)
-        renew = partial(self._renew_and_mark, indices)
-        for _ in range(MOST_LATE):
-            renew()
-            with self.lock.exclusive():
-                wake_idle(subject, renew)
-                seconds = block()
-            after()
-            self._require_written()
-            if not subject.late:
-                break
-        used = sorted(set(indices))
-        self.outputs.check(subject, random.SystemRandom().sample(used, min(2, len(used))))
-        return seconds
-
-    def _graphs(self, subject: PlanSubject, length: int, after: Callable[[], None]) -> list[float]:
-        """Seconds a call in CUDA graphs over several parts of the sets; empty if the calls cannot be captured."""
-        times = []
-        for index in range(GRAPHS):
-            first = (index * length) % self.sets.count
-            if not subject.capture(first, length):
-                return []
-            times += [self._timed(subject, first, length, subject.replay, after) / length for _ in range(REPLAYS)]
-        return times
 
     def _full(
         self,
@@ -489,7 +433,7 @@ class Profiler:
         self.baseline("eager")
         if full.compiled:
             self.baseline("compile")
-        self._sample_seconds = min(SAMPLE_SECONDS[self.target], SAMPLE_SHARE * full.most_seconds)
+        self.values.sample_seconds = min(FULL_SAMPLE_SECONDS[self.target], SAMPLE_SHARE * full.most_seconds)
         known = ["compile", "eager"] if full.compiled and not self.uncompiled else ["eager"]
         baselines = [self._subject(which) for which in known]
 
@@ -559,7 +503,7 @@ class Profiler:
         clocked, clocks = self._on_clock(subject), [self._on_clock(other) for other in (baseline, *others)]
 
         def check_pass(mine: Block, compared: bool) -> None:
-            self._require_written()
+            self.values.require_written()
             check(mine.first, mine.calls, compared)
 
         if self.target == "cpu":
@@ -578,17 +522,20 @@ class Profiler:
 
         def renew_all(first: int) -> None:
             nonlocal unseen
-            self.sets.refresh(self._generator, self._free, first)
+            self.values.refresh(first)
             unseen = True
 
         def prepare(first: int, count: int) -> None:
             # The candidate may know all values that were in memory while its process could run.
             nonlocal unseen
-            self._renew_and_mark(self._around(first, count), renew=not unseen or self._integers_vary)
+            block = self.sets.around(first, count)
+            if not unseen or self.values.integers_vary:
+                self.values.renew(block)
+            self.values.mark(block)
             unseen = False
 
         def checked(first: int, count: int) -> None:
-            self._require_written()
+            self.values.require_written()
             check(first, count, True)
 
         return alternate(
@@ -611,40 +558,11 @@ class Profiler:
     def _on_clock(self, subject: TimedSubject) -> TimedSubject:
         return NominalSubject(subject) if self._nominal else subject
 
-    def _around(self, first: int, count: int) -> list[int]:
-        """Indices of `count` input sets from `first` on; the first set follows the last."""
-        return [(first + step) % self.sets.count for step in range(count)]
-
-    def _renew(self, indices: list[int]) -> None:
-        """Change the values of sets that a candidate may know and evict them from the cache, so that neither remembered
-        results nor computing ahead helps."""
-        if indices:
-            self.sets.change(indices, self._generator, self._free, self._others(len(indices)))
-            self._evictor.add_(1)
-
     def _prepare_pass(self, subject: PlanSubject, whole: Block, mine: Block) -> None:
         """New values for all blocks of a pass, behind the candidate's last moment of work, and marks in its outputs."""
         subject.rest()
-        self._renew(self._around(*whole))
-        self._renew_and_mark(self._around(*mine), renew=False)
-
-    def _renew_and_mark(self, block: list[int], renew: bool = True) -> None:
-        """Prepare the sets of a block for the candidate: new values, unless it cannot know them, and new marks."""
-        if renew:
-            self._renew(block)
-        self._marks, self._unfinished = self.sets.mark(block, self._generator), False
-
-    def _require_written(self) -> None:
-        """Check that every timed call has written its outputs; the values are compared for two of them."""
-        if self._unfinished:
-            raise IncorrectOutput("cheating", "the last timed call was not finished when the runner answered")
-        if self._marks is not None and self.sets.marked(self._marks):
-            raise IncorrectOutput("cheating", "a timed call left its outputs as they were")
-
-    def _look_at_last(self) -> None:
-        """Notes whether the runner answered before its last call was finished: code of a free-form candidate in the
-        runner's process may have replaced what waits for the device."""
-        self._unfinished = self._marks is not None and self.sets.marked_now(self._marks)
+        self.values.renew(self.sets.around(*whole))
+        self.values.mark(self.sets.around(*mine))
 
     def _count(self, size: int) -> int:
         """Number of sets that exceed the cache four times and fill a block without a repeat, as far as memory

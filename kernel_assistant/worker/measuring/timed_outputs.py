@@ -5,13 +5,15 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterable
+from dataclasses import dataclass
 
 import torch
 
+from ..applied.strided import copied, overlaps
 from ..opening.open_task import OpenTask
 from ..running.buffer_sets import BufferSets
 from ..verifying.choice_bounds import part_chosen
-from ..verifying.numerics import OutputComparison, WholeOutput, compare
+from ..verifying.numerics import OutputComparison, WholeOutput, compare, surely_passes
 from ..verifying.sensitivity import moves_as_far
 from ..verifying.verification import ExpectedOutputs, IncorrectOutput, describe, message_of, same_bits
 from .timing import PlanSubject
@@ -20,6 +22,22 @@ WINDOW = 1 << 20
 #: Largest share of differing values, and their largest number in an output of enough values, that may be at a tie or a
 #: jump, where two correct roundings differ. A candidate gains nothing by computing these wrongly.
 FEW_SHARE, FEW_PLACES, ENOUGH = 1e-4, 8, 16
+
+
+#: Inputs and outputs of a set of more bytes are not kept for a later check.
+KEEP_BYTES = 64 << 20
+
+
+@dataclass(frozen=True)
+class TimedCall:
+    """A call that was timed: the number of its set, its inputs, and `windows` of each flat output. `kept` means that
+    the inputs are copies, which stay when those of the set change."""
+
+    index: int
+    inputs: list[torch.Tensor]
+    windows: list[tuple[int, int]]
+    outputs: list[torch.Tensor]
+    kept: bool
 
 
 class TimedOutputs:
@@ -35,55 +53,79 @@ class TimedOutputs:
     def check(self, subject: PlanSubject, chosen: Iterable[int]) -> None:
         """Compare windows of the outputs of some timed sets, chosen after the timing."""
         for index in chosen:
-            windows = [_window(output) for output in self.sets.outputs[index]]
-            held = [
-                output.reshape(-1)[start:end].clone()
-                for output, (start, end) in zip(self.sets.outputs[index], windows, strict=True)
-            ]
-            args, kwargs = self.task.unflatten(self.sets.inputs[index])
-            for position, reference in enumerate(self.task.call(args, kwargs)):
-                start, end = windows[position]
-                part = reference.reshape(-1)[start:end]
-                want = part.double() if part.dtype.is_floating_point else part
-                result = compare(held[position], part, want, self._policy)
-                if result.passed or self._excused(result.error, position):
-                    continue
-                # PyTorch's own rounding error may be the larger one, here or elsewhere in the output: compare with
-                # float64, which takes longer. The bounds are those of the whole output, as in verification.
-                if part.dtype.is_floating_point:
-                    exact = self.task.exact(args, kwargs)
-                    whole = reference if exact is None else exact[position]
-                    want = whole.reshape(-1)[start:end].double()
-                    bounds = WholeOutput(reference, whole)
-                    result = compare(held[position], part, want, self._policy, self._usual[position], bounds)
-                    if result.passed or self._moves(index, position, held[position], want, start, result.places):
-                        continue
-                elif part_chosen(self.task, (args, kwargs), position, reference, held[position], start):
-                    continue
-                mismatch = describe(f"out{position}", held[position], want, result, "while timed")
-                outcome, words = _verdict(result, part.dtype.is_floating_point, part.numel())
-                if outcome == "incorrect" and self._differs_again(subject, index, position, held[position], start):
-                    outcome, words = "cheating", "other values while timed than when asked again"
-                raise IncorrectOutput(outcome, f"{words}: {message_of(mismatch)}", mismatch)
+            self.check_call(subject, self.hold(index, keep=False))
 
-    def _moves(
-        self, index: int, position: int, got: torch.Tensor, want: torch.Tensor, start: int, places: tuple[int, ...]
-    ) -> bool:
-        """Whether PyTorch is as far from float64 as the candidate at a few places of a window that begins at `start`,
-        if its inputs are rounded otherwise."""
+    def hold(self, index: int, keep: bool = True) -> TimedCall:
+        """Windows of the outputs of a set that was timed, and its inputs; a copy of them, if `keep` and they are small
+        enough."""
+        outputs, inputs = self.sets.outputs[index], self.sets.inputs[index]
+        windows = [_window(output) for output in outputs]
+        held = [output.reshape(-1)[start:end].clone() for output, (start, end) in zip(outputs, windows, strict=True)]
+        keep = keep and self.sets.bytes_per_set <= KEEP_BYTES
+        keep = keep and not any(overlaps(tensor.shape, tensor.stride()) for tensor in inputs)
+        return TimedCall(index, [copied(tensor) for tensor in inputs] if keep else inputs, windows, held, keep)
+
+    def check_held(self, subject: PlanSubject, calls: list[TimedCall]) -> None:
+        """Compare the outputs of timed calls as `check_call` does. For most of them all is found out in one transfer
+        from the device."""
+        passed = [
+            surely_passes(got, reference.reshape(-1)[start:end], self._policy)
+            for call in calls
+            for got, (start, end), reference in zip(
+                call.outputs, call.windows, self.task.call(*self.task.unflatten(call.inputs)), strict=True
+            )
+        ]
+        if passed and not bool(torch.stack(passed).all()):
+            for call in calls:
+                self.check_call(subject, call)
+
+    def check_call(self, subject: PlanSubject, call: TimedCall) -> None:
+        """Compare the outputs of a timed call with the reference's. Raises IncorrectOutput."""
+        args, kwargs = self.task.unflatten(call.inputs)
+        for position, reference in enumerate(self.task.call(args, kwargs)):
+            start, end = call.windows[position]
+            part = reference.reshape(-1)[start:end]
+            got, want = call.outputs[position], part.double() if part.dtype.is_floating_point else part
+            result = compare(got, part, want, self._policy)
+            if result.passed or self._excused(result.error, position):
+                continue
+            # PyTorch's own rounding error may be the larger one, here or elsewhere in the output: compare with
+            # float64, which takes longer. The bounds are those of the whole output, as in verification.
+            if part.dtype.is_floating_point:
+                exact = self.task.exact(args, kwargs)
+                whole = reference if exact is None else exact[position]
+                want = whole.reshape(-1)[start:end].double()
+                bounds = WholeOutput(reference, whole)
+                result = compare(got, part, want, self._policy, self._usual[position], bounds)
+                if result.passed or self._moves(call, position, want, result.places):
+                    continue
+            elif part_chosen(self.task, (args, kwargs), position, reference, got, start):
+                continue
+            mismatch = describe(f"out{position}", got, want, result, "while timed")
+            outcome, words = _verdict(result, part.dtype.is_floating_point, part.numel())
+            if outcome == "incorrect" and self._differs_again(subject, call, position):
+                outcome, words = "cheating", "other values while timed than when asked again"
+            raise IncorrectOutput(outcome, f"{words}: {message_of(mismatch)}", mismatch)
+
+    def _moves(self, call: TimedCall, position: int, want: torch.Tensor, places: tuple[int, ...]) -> bool:
+        """Whether PyTorch is as far from float64 as the candidate at a few places of a window, if its inputs are
+        rounded otherwise."""
         if not places:
             return False
+        got, start = call.outputs[position], call.windows[position][0]
         mine, exact, whole = got[list(places)], want[list(places)], [start + place for place in places]
-        return moves_as_far(self.task, self.sets.inputs[index], position, mine, exact, whole)
+        return moves_as_far(self.task, call.inputs, position, mine, exact, whole)
 
-    def _differs_again(self, subject: PlanSubject, index: int, position: int, timed: torch.Tensor, start: int) -> bool:
+    def _differs_again(self, subject: PlanSubject, call: TimedCall, position: int) -> bool:
         """Whether the candidate, run twice more on a set, gives the same bits both times but gave others while timed:
         then neither rounding nor the order of additions explains the difference."""
-        answers = []
+        answers, (start, end) = [], call.windows[position]
+        if call.kept:
+            self.sets.write(call.index, call.inputs)
         for _ in range(2):
-            subject.both(index, 1)
-            answers.append(self.sets.outputs[index][position].reshape(-1)[start : start + timed.numel()].clone())
-        return same_bits(*answers) and not same_bits(answers[0], timed)
+            subject.both(call.index, 1)
+            answers.append(self.sets.outputs[call.index][position].reshape(-1)[start:end].clone())
+        return same_bits(*answers) and not same_bits(answers[0], call.outputs[position])
 
     def _excused(self, error: float, position: int) -> bool:
         """Whether an error is within PyTorch's own error on the declared inputs, for both sides; this needs no float64

@@ -132,14 +132,15 @@ class PlanSubject:
         device = claimed(answer.get("device_ms")) * 1e-3 if self._runner.command.target == "cuda" else 0.0
         return max(elapsed - self._runner.empty_seconds, 1e-9), device
 
-    def capture(self, first: int, count: int) -> bool:
+    def capture(self, number: int, first: int, count: int) -> bool:
         """Have the runner make a CUDA graph of the calls on these sets, for `replay`. False if it cannot."""
-        answer = self._runner.request({"op": "capture", "first": first, "count": count}, self._timeout)
+        message = {"op": "capture", "number": number, "first": first, "count": count}
+        answer = self._runner.request(message, self._timeout)
         return answer.get("captured") is True
 
-    def replay(self) -> float:
-        """Seconds of the graph's calls by the device's events, or by the judge's clock if that says more."""
-        elapsed, answer = self._runner.timed_request({"op": "replay"}, self._timeout, self._answered)
+    def replay(self, number: int) -> float:
+        """Seconds of a graph's calls by the device's events, or by the judge's clock if that says more."""
+        elapsed, answer = self._runner.timed_request({"op": "replay", "number": number}, self._timeout, self._answered)
         own = max(elapsed - self._runner.empty_seconds, 1e-9)
         return self._agreed(own, claimed(answer.get("device_ms")) * 1e-3)
 

@@ -14,8 +14,8 @@ It never sees expected outputs, and the judge trusts none of its answers: its ow
 | trace | | names PyTorch's operators that our kernels reach in one call (plans with residual calls) |
 | forget | | drops the plan and all shared memory |
 | run | first, count | runs `count` sets from `first` on around the ring, waits for the device |
-| capture | first, count | makes a CUDA graph of the same calls; answers whether it can |
-| replay | | runs the graph, waits for the device |
+| capture | first, count, number | makes a CUDA graph of the same calls; answers whether it can |
+| replay | number | runs this graph, waits for the device |
 | exit | | ends |
 """
 
@@ -50,7 +50,7 @@ class Runner:
         self.libraries = Libraries(self.driver, paths, tf32) if self.driver else None
         self.events = Events(self.driver) if self.driver else None
         self.stream = 0
-        self.graph: CapturedCalls | None = None
+        self.graphs: dict[int, CapturedCalls] = {}
         # Empty blocks write to it: only work makes the device switch to this process.
         self.touched = self.driver.allocate(WAKE_BYTES) if self.driver else 0
         self.arenas: dict[str, MappedMemory | ImportedMemory] = {}
@@ -83,7 +83,7 @@ class Runner:
     def map(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         name, size, writable = message["arena"], message["bytes"], message["writable"]
         if name in self.arenas:
-            self.calls, self.bound, self.graph = [], [], None
+            self.calls, self.bound, self.graphs = [], [], {}
             self.arenas.pop(name).close()
         if self.driver:
             self.arenas[name] = ImportedMemory(self.driver, descriptors[0], size, writable)
@@ -95,7 +95,7 @@ class Runner:
         assert self.module is not None
         self._free_private()
         bound: dict[str, tuple[BoundPlan, BoundPlan | None, dict[str, int]]] = {}
-        self.calls, self.bound, self.graph = [], [], None
+        self.calls, self.bound, self.graphs = [], [], {}
         for item in message["sets"]:
             key = repr(item["dims"])
             if key not in bound:
@@ -147,15 +147,18 @@ class Runner:
 
     def capture(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """Make the graph of `count` calls from set `first` on, for `replay`."""
-        self.graph = None
+        number, graph = message["number"], None
+        self.graphs.pop(number, None)
         if self.driver and self.stream:
             calls = self._around(message["first"], message["count"])
-            self.graph = captured(self.driver, lambda stream: [call(stream) for call in calls])
-        return {"captured": self.graph is not None}
+            graph = captured(self.driver, lambda stream: [call(stream) for call in calls])
+        if graph is not None:
+            self.graphs[number] = graph
+        return {"captured": graph is not None}
 
     def replay(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        assert self.graph is not None and self.events is not None
-        return {"device_ms": self.graph.milliseconds(self.events)}
+        assert self.events is not None
+        return {"device_ms": self.graphs[message["number"]].milliseconds(self.events)}
 
     def only(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         """From now on, run only one kind of launches, or only the first few; they read the values that earlier calls
@@ -209,7 +212,7 @@ class Runner:
         self.private = []
 
     def _forget(self) -> None:
-        self.calls, self.bound, self.graph = [], [], None
+        self.calls, self.bound, self.graphs = [], [], {}
         self._free_private()
         if self.driver and self.plan.get("residual"):
             from .pytorch.flags import give_back

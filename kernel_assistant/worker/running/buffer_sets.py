@@ -58,6 +58,7 @@ class BufferSets:
         dims: dict[str, int],
         count: int,
         device: torch.device,
+        prefix: str = "",
     ) -> None:
         self.dims, self.count = dims, count
         self._constant_names, self._names, self._output_names = list(constants), names, output_names
@@ -65,9 +66,11 @@ class BufferSets:
         input_offsets, input_size = _layout(first)
         output_offsets, output_size = _layout(outputs)
         self.bytes_per_set = sum(map(span_bytes, first)) + sum(map(span_bytes, outputs))
-        self.readable = Arena("inputs", base + count * input_size, device, writable=False)
+        # A runner keeps arenas of other names mapped.
+        readable, written_to = f"{prefix}inputs", f"{prefix}outputs"
+        self.readable = Arena(readable, base + count * input_size, device, writable=False)
         try:
-            self.writable = Arena("outputs", max(count * output_size, 1), device, writable=True)
+            self.writable = Arena(written_to, max(count * output_size, 1), device, writable=True)
         except BaseException:
             # Free the arena: nobody else can, and the next task may fit.
             self.readable.close()
@@ -96,12 +99,12 @@ class BufferSets:
         ]
         self.inputs: list[list[torch.Tensor]] = [[column[row] for column in inputs] for row in rows]
         self.outputs: list[list[torch.Tensor]] = [[column[row] for column in written] for row in rows]
-        shared = {name: ["inputs", at] for name, at in zip(self._constant_names, constant_offsets, strict=True)}
+        shared = {name: [readable, at] for name, at in zip(self._constant_names, constant_offsets, strict=True)}
         for index in rows:
             ins = [base + index * input_size + offset for offset in input_offsets]
             outs = [index * output_size + offset for offset in output_offsets]
-            locations = {name: ["inputs", at] for name, at in zip(names, ins, strict=True)}
-            locations |= {name: ["outputs", at] for name, at in zip(output_names, outs, strict=True)}
+            locations = {name: [readable, at] for name, at in zip(names, ins, strict=True)}
+            locations |= {name: [written_to, at] for name, at in zip(output_names, outs, strict=True)}
             self._locations.append(locations | shared)
         self._stacks = [
             self._stacked(base + offset, input_size, writable(like))
@@ -141,6 +144,12 @@ class BufferSets:
             copy_as_it_lies(view, value)
         self._settle()
 
+    def wipe(self) -> None:
+        """Put zeros into all inputs and outputs, as in new memory."""
+        for stack in self._stacks:
+            stack.zero_()
+        self.poison(0)
+
     def write_all(self, tensors: list[torch.Tensor]) -> None:
         """Copy the same input values into every set. `refresh` and `change` vary them; the tensors must stay as they
         are."""
@@ -159,12 +168,12 @@ class BufferSets:
         edges = sorted(
             (view.storage_offset() * view.element_size(), span_bytes(view)) for row in self.outputs for view in row
         )
-        end = 0
+        end, zones = 0, list[torch.Tensor]()
         for offset, size in edges:
-            if bool((self.writable.bytes[end:offset] != byte).any()):
-                return True
+            zones.append((self.writable.bytes[end:offset] != byte).any())
             end = int(offset) + size
-        return bool((self.writable.bytes[end:] != byte).any())
+        zones.append((self.writable.bytes[end:] != byte).any())
+        return bool(torch.stack(zones).any())
 
     def refresh(self, generator: torch.Generator, free: list[bool], first: int) -> None:
         """Put new values into every set, beginning at set `first`."""
@@ -248,9 +257,13 @@ class BufferSets:
         self._settle()
         return Marks(positions, pattern, tuple(int(spot[-1]) for spot in spots[:MOST_READ]) if indices else ())
 
-    def marked(self, marks: Marks) -> bool:
-        """Whether a pattern of `mark` was not overwritten."""
-        return bool((self._words()[marks.positions] == marks.pattern).any())
+    def marked(self, marks: Marks) -> torch.Tensor:
+        """Whether a pattern of `mark` was not overwritten: one boolean."""
+        return (self._words()[marks.positions] == marks.pattern).any()
+
+    def around(self, first: int, count: int) -> list[int]:
+        """Indices of `count` sets from `first` on; the first set follows the last."""
+        return [(first + step) % self.count for step in range(count)]
 
     def marked_now(self, marks: Marks) -> bool:
         """Whether a pattern in the last call's outputs is not overwritten yet. On CUDA a copy engine reads the words,
@@ -273,10 +286,13 @@ class BufferSets:
         return whole[: whole.numel() // MARK_BYTES * MARK_BYTES].view(torch.int32)
 
     def bind(self, runner: RunnerClient) -> dict[str, Any]:
-        """Map both arenas into the runner and bind all sets."""
+        """Map both arenas into the runner, unless they are mapped there, and bind all sets."""
         for arena in (self.readable, self.writable):
+            if runner.mapped.get(arena.name) is arena:
+                continue
             message = {"op": "map", "arena": arena.name, "bytes": arena.size, "writable": arena.writable}
             runner.request(message, MAP_SECONDS, (arena.descriptor,))
+            runner.mapped[arena.name] = arena
         sets = [{"dims": self.dims, "tensors": locations} for locations in self._locations]
         return runner.request({"op": "bind", "sets": sets}, MAP_SECONDS)
 

@@ -101,6 +101,10 @@ class RunnerClient:
         self.socket = ours
         self.ready = False
         self.empty_seconds = 0.0
+        #: Whether empty messages were timed while nobody else used the device.
+        self.timed_alone = False
+        #: What the process has mapped, by the name of the arena.
+        self.mapped: dict[str, object] = {}
         self.empty_processor_seconds = self.cold_processor_seconds = 0.0
         self._frozen: list[int] = []
         self._known: list[int] = []

@@ -134,6 +134,7 @@ def verify_case(
     runner: RunnerClient,
     plan: dict[str, Any],
     task: OpenTask,
+    sets: BufferSets,
     expected: ExpectedOutputs,
     policy: str,
     timeout: float,
@@ -142,40 +143,18 @@ def verify_case(
 ) -> None:
     """Run the candidate twice on one case with differently poisoned outputs. Raises IncorrectOutput or
     CandidateFailure."""
-    sets = make_sets(task, plan, expected, 1)
-    try:
-        # Bound before the inputs are there: `prepare` may use parameters only.
-        bind(sets, runner, plan, lock)
-        sets.write(0, expected.tensors)
-        with lock.shared():
-            first = _run_poisoned(runner, sets, POISONS[0], timeout, expected)
-            check_outputs(plan, sets.outputs[0], expected, policy, errors, task)
-            _run_poisoned(runner, sets, POISONS[1], timeout, expected)
-            if not all(same_bits(a, b) for a, b in zip(first, sets.outputs[0], strict=True)):
-                errors.reproducible = False
-                _check_repeat(plan, sets.outputs[0], expected, policy, errors, task)
-            if sets.readable.bytes.is_cuda and not _inputs_kept(sets, expected):
-                raise IncorrectOutput("incorrect", f"{expected.case.name}: an input was changed")
-    finally:
-        sets.close()
-
-
-def make_sets(task: OpenTask, plan: dict[str, Any], expected: ExpectedOutputs, count: int) -> BufferSets:
-    """Shared memory for `count` sets of the sizes of `expected`, with its parameter values written."""
-    device = expected.reference[0].device
-    names = [spec["name"] for spec in plan["outputs"]]
-    if len(names) != len(expected.reference):
-        raise IncorrectOutput("incorrect", f"the plan has {len(names)} outputs, the module {len(expected.reference)}")
-    return BufferSets(
-        task.input_names,
-        names,
-        expected.constants,
-        expected.tensors,
-        expected.reference,
-        expected.dims,
-        count,
-        device,
-    )
+    # Bound before the inputs are there: `prepare` may use parameters only.
+    bind(sets, runner, plan, lock)
+    sets.write(0, expected.tensors)
+    with lock.shared():
+        first = _run_poisoned(runner, sets, POISONS[0], timeout, expected)
+        check_outputs(plan, sets.outputs[0], expected, policy, errors, task)
+        _run_poisoned(runner, sets, POISONS[1], timeout, expected)
+        if not all(same_bits(a, b) for a, b in zip(first, sets.outputs[0], strict=True)):
+            errors.reproducible = False
+            _check_repeat(plan, sets.outputs[0], expected, policy, errors, task)
+        if sets.readable.bytes.is_cuda and not _inputs_kept(sets, expected):
+            raise IncorrectOutput("incorrect", f"{expected.case.name}: an input was changed")
 
 
 def _run_poisoned(

@@ -1,0 +1,147 @@
+"""The quick tier on a GPU: all that is timed of a candidate, in one turn on the device.
+
+Other judges wait meanwhile, so that only timing is done in it, and what timing depends on: new values between blocks.
+The candidate sees its sets before the turn, and what it wrote is compared behind it.
+"""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Callable
+from functools import partial
+
+import torch
+
+from ..running.buffer_sets import BufferSets
+from .set_values import SetValues, require_written
+from .statistics import median, spread
+from .timed_outputs import TimedCall, TimedOutputs
+from .timing import MOST_LATE, PlanSubject, TimedSubject, longer, punctual, wake_idle
+
+#: Blocks of calls of a candidate that is not bound by the host, and of one that is. CUDA graphs of the latter, each
+#: over other sets.
+BLOCKS, BLOCKS_BESIDE_GRAPHS, GRAPHS = 3, 1, 3
+#: Seconds of a block that the host binds: of many short calls.
+SHORT_BLOCK_SECONDS = 0.0012
+#: While times differ by more, others are added, up to so many.
+MOST_SPREAD, MOST_TIMES = 0.01, 6
+#: A call that takes so many times as long as the host needs to launch it is not bound by the host, and its time in a
+#: graph would say no more.
+HOST_TIMES = 10
+#: Calls from which the length of a block is estimated.
+PROBE, PROBES = 8, 2
+CHECKED_CALLS = 2
+
+
+class QuickTurn:
+    """Blocks of about `block_seconds` of one candidate on a task's sets. A host launches a call of it in
+    `host_seconds`."""
+
+    def __init__(
+        self, sets: BufferSets, values: SetValues, outputs: TimedOutputs, block_seconds: float, host_seconds: float
+    ) -> None:
+        self._sets, self._values, self._outputs = sets, values, outputs
+        self._block_seconds, self._host_bound = block_seconds, HOST_TIMES * host_seconds
+        self._length = 0
+        #: The first set of each graph, and the calls of each.
+        self._firsts: list[int] = []
+        self._graph_length = 0
+        self._left: list[torch.Tensor] = []
+        self._held: list[TimedCall] = []
+
+    def get_ready(self, subject: PlanSubject) -> None:
+        """Run the candidate, untimed, on sets whose values change later: if it remembers results by address, its
+        outputs are wrong then. Where the host may bind it, its graphs are made."""
+        count, probe = self._sets.count, min(self._sets.count, PROBE)
+        # Other work can only make it slower.
+        seconds = min(subject.run(0, probe) for _ in range(PROBES))
+        if seconds / probe < self._host_bound:
+            self._block_seconds = min(self._block_seconds, SHORT_BLOCK_SECONDS)
+        self._length = self._longer(seconds, probe)
+        subject.run(0, min(count, BLOCKS * self._length))
+        # The length of a block is measured on these.
+        self._values.renew(self._sets.around(0, self._length))
+        self._values.get_ready(BLOCKS_BESIDE_GRAPHS + GRAPHS, self._length)
+        if seconds / probe < self._host_bound:
+            self._capture(subject, self._length)
+
+    def measure(
+        self, subject: PlanSubject, timed: TimedSubject, after: Callable[[], None]
+    ) -> tuple[list[float], list[float]]:
+        """Seconds a call in blocks of calls, and in CUDA graphs if the host binds it and it can be captured. The device
+        has to be held exclusively. `timed` is `subject` on the clock that counts."""
+        subject.wake()
+        length = self._longer(punctual(timed, 0, self._length), self._length)
+        times, graphs = list[float](), list[float]()
+        while len(times) < BLOCKS or _differ(times):
+            if len(times) == BLOCKS_BESIDE_GRAPHS and median(times) < self._host_bound:
+                graphs = self._replayed(subject, length, after)
+            if graphs:
+                break
+            first = len(times) * length % self._sets.count
+            spent = self._timed(subject, first, length, partial(timed.run, first, length), after)
+            times.append(spent / length)
+            if spent < self._block_seconds / 2:
+                length = self._longer(spent, length)
+        return times, graphs
+
+    def check(self, subject: PlanSubject) -> None:
+        """Raise IncorrectOutput unless the timed calls wrote what they should have."""
+        require_written(self._left)
+        self._outputs.check_held(subject, self._held)
+        self._left, self._held = [], []
+
+    def _capture(self, subject: PlanSubject, length: int) -> None:
+        """Have the runner make the graphs, each of so many calls; there are none if it cannot."""
+        firsts = [(BLOCKS_BESIDE_GRAPHS + number) * length % self._sets.count for number in range(GRAPHS)]
+        made = all(subject.capture(number, first, length) for number, first in enumerate(firsts))
+        self._firsts, self._graph_length = firsts if made else [], length
+
+    def _replayed(self, subject: PlanSubject, length: int, after: Callable[[], None]) -> list[float]:
+        """Seconds a call in each graph; empty if the calls cannot be captured. Graphs that turn out to be too short are
+        made again with `length` calls."""
+        if not self._firsts or self._graph_length < length / 2:
+            self._capture(subject, length)
+        calls, times = self._graph_length, list[float]()
+        while self._firsts and (len(times) < GRAPHS or _differ(times)):
+            number = len(times) % GRAPHS
+            replay = partial(subject.replay, number)
+            times.append(self._timed(subject, self._firsts[number], calls, replay, after) / calls)
+        return times
+
+    def _timed(
+        self,
+        subject: PlanSubject,
+        first: int,
+        length: int,
+        block: Callable[[], float],
+        after: Callable[[], None],
+    ) -> float:
+        """Seconds of a block on `length` sets from `first` on with new values. A block with a late answer is
+        repeated."""
+        indices = self._sets.around(first, length)
+        renew = partial(self._values.renew_and_mark, indices)
+        for _ in range(MOST_LATE):
+            renew()
+            wake_idle(subject, renew)
+            seconds = block()
+            after()
+            self._left += self._values.left()
+            if not subject.late:
+                break
+        used = sorted(set(indices))
+        for index in random.SystemRandom().sample(used, min(CHECKED_CALLS, len(used))):
+            call = self._outputs.hold(index)
+            if call.kept:
+                self._held.append(call)
+            else:
+                self._outputs.check_call(subject, call)
+        return seconds
+
+    def _longer(self, seconds: float, length: int) -> int:
+        return longer(seconds, length, self._sets.count, self._block_seconds)
+
+
+def _differ(times: list[float]) -> bool:
+    """Whether another time should be added."""
+    return len(times) < MOST_TIMES and spread(times) > MOST_SPREAD

@@ -1,0 +1,109 @@
+"""New values and marks for the sets of a task before each block, so that a candidate computes while it is timed."""
+
+from __future__ import annotations
+
+import random
+import time
+
+import torch
+
+from ..opening.open_task import OpenTask
+from ..process.worker_errors import TaskError
+from ..running.buffer_sets import BufferSets, Marks
+from ..verifying.cases import fresh_seed
+from ..verifying.verification import IncorrectOutput
+
+#: Seconds for making other inputs of the task, for the integers of one block.
+SAMPLE_SECONDS = 0.02
+
+
+class SetValues:
+    """Changes the inputs of `sets` and marks their outputs. `varies` tells for each input whether its leading dimension
+    may be rolled, `base` are the declared inputs, and `evicted` bytes are written after each change, so that none of
+    the new values is in a cache."""
+
+    def __init__(
+        self, task: OpenTask, sets: BufferSets, varies: list[bool], base: list[torch.Tensor], evicted: int
+    ) -> None:
+        self._task, self._sets, self._varies = task, sets, varies
+        self.generator = torch.Generator().manual_seed(random.SystemRandom().randrange(1 << 31))
+        self._evictor = torch.zeros(evicted, dtype=torch.uint8, device=task.device)
+        #: Seconds for making the other inputs of a block.
+        self.sample_seconds = SAMPLE_SECONDS
+        #: Whether inputs of another seed have other integers, in the same sizes.
+        self.integers_vary = self._vary_integers(base)
+        self._ready: list[list[list[torch.Tensor]]] = []
+        self._marks: Marks | None = None
+        self._unfinished = False
+
+    def refresh(self, first: int = 0) -> None:
+        """Put new values into every set, beginning at set `first`."""
+        self._sets.refresh(self.generator, self._varies, first)
+
+    def get_ready(self, blocks: int, calls: int) -> None:
+        """Make other inputs for so many blocks of `calls` calls, which would take longer than a block does."""
+        self._ready = [self._make_others(calls) for _ in range(blocks if self.integers_vary else 0)]
+
+    def renew(self, indices: list[int]) -> None:
+        """Change the values of sets that a candidate may know and evict them from the cache, so that neither remembered
+        results nor computing ahead helps."""
+        if indices:
+            others = self._ready.pop() if self._ready else self._make_others(len(indices))
+            self._sets.change(indices, self.generator, self._varies, others)
+            self._evictor.add_(1)
+
+    def mark(self, block: list[int]) -> None:
+        """Put new marks into the outputs of a block."""
+        self._marks, self._unfinished = self._sets.mark(block, self.generator), False
+
+    def renew_and_mark(self, block: list[int]) -> None:
+        """Prepare the sets of a block for the candidate, which may know their present values."""
+        self.renew(block)
+        self.mark(block)
+
+    def look_at_last(self) -> None:
+        """Notes whether the runner answered before its last call was finished: code of a free-form candidate in the
+        runner's process may have replaced what waits for the device."""
+        self._unfinished = self._marks is not None and self._sets.marked_now(self._marks)
+
+    def left(self) -> list[torch.Tensor]:
+        """Whether a call of the block left a mark as it was: a boolean that nobody has waited for yet, if there are
+        marks. Raises IncorrectOutput if the last call was not finished when the runner answered."""
+        if self._unfinished:
+            raise IncorrectOutput("cheating", "the last timed call was not finished when the runner answered")
+        return [] if self._marks is None else [self._sets.marked(self._marks)]
+
+    def require_written(self) -> None:
+        """Raise IncorrectOutput unless every timed call has written its outputs; the values are compared for two of
+        them."""
+        require_written(self.left())
+
+    def _make_others(self, count: int) -> list[list[torch.Tensor]]:
+        """Up to `count` other inputs of the task, as many as are made in `sample_seconds`; none where they do not bring
+        other integers."""
+        found: list[list[torch.Tensor]] = []
+        until = time.monotonic() + self.sample_seconds
+        while self.integers_vary and len(found) < count and (time.monotonic() < until or not found):
+            found.append(self._another())
+        return found
+
+    def _another(self) -> list[torch.Tensor]:
+        return self._task.flatten(*self._task.inputs(0, fresh_seed()))
+
+    def _vary_integers(self, tensors: list[torch.Tensor]) -> bool:
+        if all(tensor.dtype.is_floating_point for tensor in tensors):
+            return False
+        try:
+            others = self._another()
+        except (TaskError, RuntimeError):
+            return False
+        pairs = list(zip(tensors, others, strict=True))
+        return all(one.shape == other.shape for one, other in pairs) and not all(
+            torch.equal(one, other) for one, other in pairs if not one.dtype.is_floating_point
+        )
+
+
+def require_written(left: list[torch.Tensor]) -> None:
+    """Raise IncorrectOutput if marks were left, by the answers of `SetValues.left`."""
+    if left and bool(torch.stack(left).any()):
+        raise IncorrectOutput("cheating", "a timed call left its outputs as they were")

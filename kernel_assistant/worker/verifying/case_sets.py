@@ -1,0 +1,71 @@
+"""Shared memory for the inputs and outputs of one case, kept from candidate to candidate where it is small: to make and
+map it takes longer than to verify a candidate."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Any
+
+from ..running.buffer_sets import BufferSets
+from .cases import Case
+from .verification import ExpectedOutputs, IncorrectOutput
+
+#: Most bytes of a set that is kept: beyond, sets for timing may need the memory.
+KEEP_BYTES = 64 << 20
+
+
+class CaseSets:
+    """Sets for verifying candidates of one task, whose inputs have these names."""
+
+    def __init__(self, input_names: list[str]) -> None:
+        self._input_names = input_names
+        self._kept: BufferSets | None = None
+        self._case: Case | None = None
+
+    @contextmanager
+    def of(self, plan: dict[str, Any], expected: ExpectedOutputs, often: bool) -> Iterator[BufferSets]:
+        """One set of the sizes of `expected`, with its parameter values and without its inputs. The cases that come
+        `often` have the same sizes and parameters."""
+        names = [spec["name"] for spec in plan["outputs"]]
+        if len(names) != len(expected.reference):
+            raise IncorrectOutput(
+                "incorrect", f"the plan has {len(names)} outputs, the module {len(expected.reference)}"
+            )
+        keep = often and expected.bytes <= KEEP_BYTES
+        if keep and self._kept is not None:
+            self._kept.rename_outputs(names)
+            # A candidate may read what another one has left there as soon as it is bound.
+            self._kept.wipe()
+            if self._case != expected.case:
+                self._kept.write_constants(expected.constants)
+            self._case = expected.case
+            yield self._kept
+            return
+        sets = self._made(names, expected, "kept " if keep else "")
+        if keep:
+            self._kept, self._case = sets, expected.case
+        try:
+            yield sets
+        finally:
+            if not keep:
+                sets.close()
+
+    def close(self) -> None:
+        """Free what is kept."""
+        if self._kept is not None:
+            self._kept.close()
+            self._kept = None
+
+    def _made(self, names: list[str], expected: ExpectedOutputs, prefix: str) -> BufferSets:
+        return BufferSets(
+            self._input_names,
+            names,
+            expected.constants,
+            expected.tensors,
+            expected.reference,
+            expected.dims,
+            1,
+            expected.reference[0].device,
+            prefix,
+        )

@@ -1,0 +1,159 @@
+"""The blocks of the quick tier on a GPU, driven here by candidates in the test's own process."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from statistics import median
+from typing import Any
+
+import pytest
+import torch
+
+from kernel_assistant.records.codec import to_builtins
+from kernel_assistant.source import build_task
+from kernel_assistant.worker.measuring.profiling import Profiler
+from kernel_assistant.worker.measuring.quick_turn import BLOCKS, BLOCKS_BESIDE_GRAPHS, GRAPHS, MOST_TIMES, QuickTurn
+from kernel_assistant.worker.measuring.roofline import Roofline
+from kernel_assistant.worker.opening.open_task import open_task
+from kernel_assistant.worker.verifying.cases import Case
+from kernel_assistant.worker.verifying.verification import IncorrectOutput, expect
+
+DOUBLED = """
+import torch
+
+class Model(torch.nn.Module):
+    def forward(self, x):
+        return 2 * x
+
+def get_inputs():
+    return [torch.rand(64, 32)]
+"""
+CALL_SECONDS = 1e-4
+BLOCK_SECONDS = 1e-3
+Sets = Any
+
+
+class InProcess:
+    """A candidate that `compute(sets, index)` stands for. Each call takes a tenth of a block; in a graph half of
+    that."""
+
+    name = "candidate"
+    late = False
+
+    def __init__(self, sets: Sets, compute: Callable[[Sets, int], None], captures: bool = True) -> None:
+        self._sets, self._compute, self._captures = sets, compute, captures
+        #: How many times as long the next runs take.
+        self.slower: list[float] = []
+        self._graphs: dict[int, tuple[int, int]] = {}
+
+    def run(self, first: int, count: int) -> float:
+        for index in self._sets.around(first, count):
+            self._compute(self._sets, index)
+        return CALL_SECONDS * count * (self.slower.pop(0) if self.slower else 1.0)
+
+    def both(self, first: int, count: int) -> tuple[float, float]:
+        return self.run(first, count), 0.0
+
+    def capture(self, number: int, first: int, count: int) -> bool:
+        self._graphs[number] = first, count
+        return self._captures
+
+    def replay(self, number: int) -> float:
+        return self.run(*self._graphs[number]) / 2
+
+    def wake(self) -> bool:
+        return True
+
+
+def honest(sets: Sets, index: int) -> None:
+    sets.outputs[index][0].copy_(2 * sets.inputs[index][0])
+
+
+class Remembering:
+    """Computes each set's outputs once, and copies them later."""
+
+    def __init__(self) -> None:
+        self._known: dict[int, torch.Tensor] = {}
+
+    def __call__(self, sets: Sets, index: int) -> None:
+        known = self._known.setdefault(index, 2 * sets.inputs[index][0])
+        sets.outputs[index][0].copy_(known)
+
+
+class LeavingOut:
+    """Computes two of three calls."""
+
+    def __init__(self) -> None:
+        self._calls = 0
+
+    def __call__(self, sets: Sets, index: int) -> None:
+        self._calls += 1
+        if self._calls % 3:
+            honest(sets, index)
+
+
+@pytest.fixture
+def profiler(tmp_path: Path) -> Iterator[Profiler]:
+    path = tmp_path / "model.py"
+    path.write_text(DOUBLED)
+    task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="kernelbench")), "cpu")
+    base = expect(task, Case(0, "declared", None, 1))
+    assert base is not None
+    made = Profiler(task, base, Roofline(cache_bytes=1 << 20), "cpu")
+    yield made
+    made.close()
+
+
+def _turn(profiler: Profiler, host_seconds: float) -> QuickTurn:
+    return QuickTurn(profiler.sets, profiler.values, profiler.outputs, BLOCK_SECONDS, host_seconds)
+
+
+def _measured(turn: QuickTurn, subject: Any) -> tuple[list[float], list[float]]:
+    turn.get_ready(subject)
+    measured = turn.measure(subject, subject, lambda: None)
+    turn.check(subject)
+    return measured
+
+
+def test_a_call_that_the_host_does_not_bind_is_timed_in_blocks(profiler: Profiler) -> None:
+    times, graphs = _measured(_turn(profiler, 0.0), InProcess(profiler.sets, honest))
+    assert times == pytest.approx([CALL_SECONDS] * BLOCKS) and not graphs
+
+
+def test_a_call_that_the_host_binds_is_timed_in_graphs(profiler: Profiler) -> None:
+    times, graphs = _measured(_turn(profiler, CALL_SECONDS), InProcess(profiler.sets, honest))
+    assert times == pytest.approx([CALL_SECONDS] * BLOCKS_BESIDE_GRAPHS)
+    assert graphs == pytest.approx([CALL_SECONDS / 2] * GRAPHS)
+
+
+def test_what_cannot_be_captured_is_timed_in_blocks(profiler: Profiler) -> None:
+    times, graphs = _measured(_turn(profiler, CALL_SECONDS), InProcess(profiler.sets, honest, captures=False))
+    assert len(times) == BLOCKS and not graphs
+
+
+@pytest.mark.parametrize("host_seconds", [0.0, CALL_SECONDS], ids=["in blocks", "in graphs"])
+@pytest.mark.parametrize("attack", [Remembering, LeavingOut])
+def test_a_candidate_that_does_not_compute_while_timed_is_found(
+    profiler: Profiler, attack: Callable[[], Callable[[Sets, int], None]], host_seconds: float
+) -> None:
+    turn, subject = _turn(profiler, host_seconds), InProcess(profiler.sets, attack())
+    with pytest.raises(IncorrectOutput) as found:
+        _measured(turn, subject)
+    assert found.value.outcome == "cheating"
+
+
+def test_times_that_differ_are_measured_again(profiler: Profiler) -> None:
+    subject = InProcess(profiler.sets, honest)
+    # Four runs before the first block.
+    subject.slower = [1.0] * 5 + [1.3]
+    times, _ = _measured(_turn(profiler, 0.0), subject)
+    assert BLOCKS < len(times) <= MOST_TIMES and median(times) == pytest.approx(CALL_SECONDS)
+
+
+def test_inputs_are_kept_for_the_check(profiler: Profiler) -> None:
+    turn, subject = _turn(profiler, 0.0), InProcess(profiler.sets, honest)
+    turn.get_ready(subject)
+    turn.measure(subject, subject, lambda: None)
+    profiler.values.refresh()
+    turn.check(subject)
