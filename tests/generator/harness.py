@@ -125,7 +125,8 @@ class Built:
         if self.candidate.plan.prepare:
             prepare = executor.bind(self.plan, dims, self.module, "prepare")
             prepare.run([tensors[name].data_ptr() for name in prepare.names])
-            torch.cuda.synchronize()
+            if self.device == "cuda":
+                torch.cuda.synchronize()
         return bound, [tensors[name].data_ptr() for name in bound.names], outputs, tensors
 
     def __call__(self, values: dict[str, torch.Tensor], dims: dict[str, int] | None = None) -> list[torch.Tensor]:

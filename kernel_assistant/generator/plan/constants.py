@@ -1,4 +1,5 @@
-"""Finds what is computed from parameters alone and read by a library: it is computed once, in the plan's `prepare`.
+"""Finds what is computed from parameters alone and read by a library, or a sum of them: it is computed once, in the
+plan's `prepare`.
 
 Other values of parameters stay in the kernels that read them, where they cost nothing.
 """
@@ -13,8 +14,8 @@ from kernel_assistant.records.graph import references
 
 
 def constants(graph: OpGraph, groups: Iterable[Collection[str]]) -> frozenset[str]:
-    """Names of the nodes to compute once: operands of library groups, what these are made from, and what is made from
-    them.
+    """Names of the nodes to compute once: operands of library groups, sums, what these are made from, and what is made
+    from them.
 
     Views are left out: every part that reads them has its own.
     """
@@ -26,6 +27,7 @@ def constants(graph: OpGraph, groups: Iterable[Collection[str]]) -> frozenset[st
         if read and node.name not in grouped and all(name in given or name in known for name in read):
             known[node.name] = node
     wanted = {name for node in graph.nodes if node.name in grouped for name in references(node) if name in known}
+    wanted.update(name for name, node in known.items() if operator(node) == "sum")
     _with_operands(wanted, known)
     for node in known.values():
         if any(name in wanted for name in references(node)):

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from kernel_assistant.generator.algebra.simplify import simplified
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
 from kernel_assistant.generator.ir.operators import COPY, operator
@@ -72,7 +73,7 @@ class Partition:
 
 def is_one_nest(graph: OpGraph, target: str) -> bool:
     """Whether the graph is written as a single nest, without parts."""
-    if library_nodes(expand(graph), target):
+    if library_nodes(expand(graph), target) or simplified(graph, target) is not graph:
         return False
     try:
         checked_nest(graph, target)
@@ -101,7 +102,13 @@ def cut(graph: OpGraph, target: str) -> Partition:
 def _cut_text(lines: tuple[str, ...], target: str) -> Partition | str:
     if target not in RATES:
         return f"target {target!r}"
-    graph = read_graph(list(lines))
+    original = read_graph(list(lines))
+    graph = simplified(original, target)
+    if graph is not original:
+        found = _cut_text(tuple(write_graph(graph)), target)
+        if isinstance(found, Partition) and _calls_are_of(original, found):
+            return found
+        graph = original
     found = _cut_around(graph, target, frozenset())
     if isinstance(found, Partition):
         return found
@@ -117,6 +124,11 @@ def _cut_text(lines: tuple[str, ...], target: str) -> Partition | str:
     whole = _cut_around(written, target, frozenset())
     whole = whole if isinstance(whole, Partition) else _cut_with_calls(graph, written, target, whole)
     return whole if isinstance(whole, Partition) else partial
+
+
+def _calls_are_of(original: OpGraph, found: Partition) -> bool:
+    """Whether PyTorch's own calls are those of the original graph: the judge refuses others."""
+    return all(node in original.nodes for part in found.parts if part.call for node in part.call.nodes)
 
 
 def _cut_with_calls(original: OpGraph, graph: OpGraph, target: str, reason: str) -> Partition | str:

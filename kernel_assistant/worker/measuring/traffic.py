@@ -53,12 +53,11 @@ def parts_to_read(
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that a call has to read: the needed elements of inputs, the needed elements of parameters and buffers, and
-    the bytes that memory transfers for both in whole sectors.
+    """Bytes that a call has to read: the needed elements of inputs; and what memory transfers in whole sectors for the
+    needed elements of inputs, parameters and buffers.
     """
 
     changing_bytes: int
-    constant_bytes: int
     moved_bytes: int
 
     @staticmethod
@@ -75,12 +74,9 @@ class Traffic:
         def need(name: str, value: torch.Tensor) -> Need:
             return parts.get(name, torch.zeros(value.shape, dtype=torch.bool)) if name in known else True
 
-        changing, constant = (
-            sum(count(need(name, value), value) * value.element_size() for name, value in given.items())
-            for given in (inputs, constants)
-        )
+        changing = sum(count(need(name, value), value) * value.element_size() for name, value in inputs.items())
         moved = sum(bytes_moved(need(name, value), value) for name, value in {**inputs, **constants}.items())
-        return Traffic(changing, constant, moved)
+        return Traffic(changing, moved)
 
 
 def count(need: Need, value: torch.Tensor) -> int:

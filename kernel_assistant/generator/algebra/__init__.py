@@ -1,0 +1,1 @@
+"""Rewrites a graph into one that computes the same numbers, of all real inputs, with less work."""

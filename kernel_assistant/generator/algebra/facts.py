@@ -1,0 +1,65 @@
+"""What a rule of algebra asks of a graph."""
+
+from __future__ import annotations
+
+from functools import cached_property
+
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.graph import Operand, readers_of, references
+
+#: Types that are rounded as real numbers are.
+REAL = frozenset(("f32", "f64", "bf16", "f16"))
+
+
+class GraphFacts:
+    """Readers and producers of a graph's values. A value is `constant` if it depends on parameters alone."""
+
+    def __init__(self, graph: OpGraph) -> None:
+        self.graph = graph
+        self.nodes = {node.name: node for node in graph.nodes}
+        self._readers = readers_of(graph)
+
+    @cached_property
+    def constant(self) -> frozenset[str]:
+        """The names of all constant values."""
+        found = {value.name for value in self.graph.inputs if value.kind != "input"}
+        for node in self.graph.nodes:
+            read = references(node)
+            if read and all(name in found for name in read):
+                found.add(node.name)
+        return frozenset(found)
+
+    def is_constant(self, operand: Operand) -> bool:
+        """Whether an operand is a value that depends on parameters alone."""
+        return name_of(operand) in self.constant
+
+    def spec(self, operand: Operand) -> TensorSpec | None:
+        """The spec of the value that an operand names, None if it names none."""
+        name = name_of(operand)
+        return self.graph.spec(name) if name else None
+
+    def only_for(self, operand: Operand, reader: Node) -> Node | None:
+        """The node that computes an operand of `reader`, if nobody else reads its value."""
+        node = self.nodes.get(name_of(operand))
+        if node is None or node.name in self.graph.outputs:
+            return None
+        alone = self._readers.get(node.name) == [reader] and references(reader).count(node.name) == 1
+        return node if alone and node.spec.dtype in REAL else None
+
+
+def name_of(operand: Operand) -> str:
+    """The value that an operand names, "" if it names none."""
+    return operand[1:] if isinstance(operand, str) and operand.startswith("%") else ""
+
+
+def is_number(operand: Operand) -> bool:
+    """Whether an operand is a finite number of Python's."""
+    return isinstance(operand, int | float) and not isinstance(operand, bool)
+
+
+def dims_of(operand: Operand, rank: int) -> tuple[int, ...]:
+    """The dimensions that a reduction names, from 0; all if it names none."""
+    if operand is None or operand == []:
+        return tuple(range(rank))
+    listed = operand if isinstance(operand, list | tuple) else [operand]
+    return tuple(sorted(int(one) % rank for one in listed if isinstance(one, int)))

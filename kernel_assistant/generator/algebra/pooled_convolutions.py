@@ -1,0 +1,72 @@
+"""Averages behind pointwise convolutions, which are taken before them.
+
+mean(w·x + b) = w·mean(x) + b, where the convolution treats each place alike: it then computes as many fewer places as
+are averaged.
+"""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.algebra.facts import GraphFacts, dims_of
+from kernel_assistant.generator.ir.operators import operator
+from kernel_assistant.generator.ir.sizes import size_operands
+from kernel_assistant.generator.library.products import argument
+from kernel_assistant.generator.lower.node_writer import NodeWriter
+from kernel_assistant.generator.lower.numbers import HALVES
+from kernel_assistant.records import Node
+from kernel_assistant.records.graph import Operand
+
+#: Convolutions by the number of their spatial dimensions.
+_CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
+#: Poolings that average.
+_POOLINGS = frozenset(f"{kind}_pool{rank}d" for kind in ("avg", "adaptive_avg") for rank in (1, 2, 3))
+
+
+def average_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
+    """The average first, then the convolution."""
+    inner = facts.only_for(node.args[0], node) if node.args else None
+    if inner is None or not _is_pointwise(facts, inner):
+        return None
+    name, rank = operator(node), len(inner.spec.shape)
+    ones = ("1",) * (rank - 2)
+    if name == "mean":
+        if len(node.args) < 2 or dims_of(node.args[1], rank) != tuple(range(2, rank)) or "dtype" in node.kwargs:
+            return None
+    elif name not in _POOLINGS or not _counts_all(node):
+        return None
+    before = facts.spec(inner.args[0])
+    assert before is not None
+    writer = NodeWriter(facts.graph, node)
+    if name != "mean":
+        shape = (*before.shape[:2], *node.spec.shape[2:])
+        pooled = writer.add(node.op, inner.args[0], *node.args[1:], shape=shape, **node.kwargs)
+        last = Node(name=node.name, op=inner.op, args=(pooled, *inner.args[1:]), kwargs=inner.kwargs, spec=node.spec)
+        return [*writer.nodes, last]
+    pooled = writer.add("mean.dim", inner.args[0], node.args[1], True, shape=(*before.shape[:2], *ones))
+    result = writer.add(inner.op, pooled, *inner.args[1:], shape=(*inner.spec.shape[:2], *ones), **inner.kwargs)
+    return writer.end("view", result, size_operands(node.spec.shape))
+
+
+def _is_pointwise(facts: GraphFacts, node: Node) -> bool:
+    """Whether a node is a convolution of single places, with a batch dimension."""
+    spatial = _CONVOLUTIONS.get(operator(node), 0)
+    filters = facts.spec(node.args[1]) if spatial else None
+    if filters is None or len(node.spec.shape) != spatial + 2 or node.spec.strides is not None:
+        return False
+    if node.spec.dtype in HALVES:
+        # The averages between would be rounded once more.
+        return False
+    stride, padding = argument(node, 3, "stride", 1), argument(node, 4, "padding", 0)
+    return set(filters.shape[2:]) == {"1"} and _all(stride, 1) and _all(padding, 0)
+
+
+def _counts_all(node: Node) -> bool:
+    """Whether a pooling averages places of its operand only."""
+    if operator(node).startswith("adaptive"):
+        return True
+    padding, ceiling = argument(node, 3, "padding", 0), argument(node, 4, "ceil_mode", False)
+    return _all(padding, 0) and not ceiling and argument(node, 6, "divisor_override") is None
+
+
+def _all(operand: Operand, value: int) -> bool:
+    """Whether a number or each of a list is this value."""
+    return all(one == value for one in (operand if isinstance(operand, list | tuple) else [operand]))

@@ -1,0 +1,49 @@
+"""Applies the rules of algebra to a graph until none applies."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from kernel_assistant.generator.algebra.diagonals import product_with_diagonal
+from kernel_assistant.generator.algebra.facts import GraphFacts
+from kernel_assistant.generator.algebra.pooled_convolutions import average_of_pointwise
+from kernel_assistant.generator.algebra.product_sums import sum_of_product
+from kernel_assistant.records import Node, OpGraph
+from kernel_assistant.records.graph import references
+
+#: A rule takes a node and gives the nodes that replace it, the last under its name; None where it does not apply.
+Rule = Callable[[GraphFacts, Node], list[Node] | None]
+#: The rules of each target. On a CPU convolutions are PyTorch's, called as the module calls them.
+RULES: dict[str, tuple[Rule, ...]] = {
+    "cpu": (sum_of_product, product_with_diagonal),
+    "cuda": (sum_of_product, product_with_diagonal, average_of_pointwise),
+}
+
+
+def simplified(graph: OpGraph, target: str) -> OpGraph:
+    """The graph with every rule applied; the graph itself if there is nothing to apply."""
+    while (found := _once(graph, target)) is not None:
+        graph = found
+    return graph
+
+
+def _once(graph: OpGraph, target: str) -> OpGraph | None:
+    """The graph with one node replaced, None if no rule applies."""
+    facts = GraphFacts(graph)
+    for at, node in enumerate(graph.nodes):
+        for rule in RULES.get(target, ()):
+            written = rule(facts, node)
+            if written is not None:
+                nodes = (*graph.nodes[:at], *written, *graph.nodes[at + 1 :])
+                return _without_unread(graph, nodes)
+    return None
+
+
+def _without_unread(graph: OpGraph, nodes: tuple[Node, ...]) -> OpGraph:
+    """The graph with these nodes, without those that no output depends on."""
+    needed, kept = set(graph.outputs), list[Node]()
+    for node in reversed(nodes):
+        if node.name in needed:
+            needed.update(references(node))
+            kept.append(node)
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(reversed(kept)), outputs=graph.outputs)
