@@ -274,13 +274,13 @@ class Judge:
 
         A case's tensors are freed at the end of this call: those of two cases do not fit into memory if they are large.
         """
+        often = case in (self._base_case, self._second_case)
         with self._lock.shared():
-            often = case in (self._base_case, self._second_case)
             expected = self._expected(case) if often else expect(self.task, case)
-        if expected is None:
-            return None
-        with self._case_sets.of(plan, expected, often) as sets:
-            verify_case(runner, plan, self.task, sets, expected, self.numerics, self._timeout, errors, self._lock)
+            if expected is None:
+                return None
+            with self._case_sets.of(plan, expected, often) as sets:
+                verify_case(runner, plan, self.task, sets, expected, self.numerics, self._timeout, errors, self._lock)
         return tuple(tuple(tensor.shape) for tensor in expected.tensors)
 
     def _base(self) -> ExpectedOutputs:

@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -22,7 +23,7 @@ from tests.generator.harness import Built, check, export
 from tests.generator.test_cuda import H200
 from tests.generator.test_folding import values_of
 
-Compute = Callable[..., object]
+Compute = Callable[..., Any]
 CPU = detect("cpu")
 
 
@@ -41,7 +42,7 @@ class Weighted(nn.Module):
         self.wide, self.strided = nn.Conv2d(6, 10, 3, padding=1), nn.Conv2d(6, 10, 1, stride=2)
         self.padded = nn.Conv2d(6, 10, 1, padding=1)
 
-    def forward(self, *args: torch.Tensor) -> object:
+    def forward(self, *args: torch.Tensor) -> Any:
         return self.compute(self, *args)
 
 
@@ -77,14 +78,19 @@ APPLIED: dict[str, tuple[Compute, tuple[int, ...], str]] = {
     "diagonal behind": (lambda m, x: torch.mm(x, torch.diag_embed(m.diagonal)), ROWS, "mm"),
     "diagonal of an input": (lambda m, x: torch.diag(x[0]) @ m.weight, ROWS, "matmul"),
 }
-#: Averages that move before a convolution: the places that it computes then.
-MOVED: dict[str, tuple[Compute, tuple[int, ...], tuple[str, ...]]] = {
+#: Averages of all places behind a pointwise convolution, which are products.
+AVERAGED: dict[str, tuple[Compute, tuple[int, ...]]] = {
+    "adaptive": (lambda m, x: functional.adaptive_avg_pool2d(m.pointwise(x), 1), IMAGES),
+    "mean": (lambda m, x: m.pointwise(x).mean([2, 3]), IMAGES),
+    "mean, kept": (lambda m, x: m.pointwise(x).mean((-1, -2), keepdim=True).relu(), IMAGES),
+    "mean, 1d": (lambda m, x: m.line(x).mean(-1), (2, 6, 8)),
+    "adaptive, 3d": (lambda m, x: functional.adaptive_avg_pool3d(m.cube(x), 1), (2, 6, 4, 4, 6)),
+}
+#: Poolings that move before a convolution, where there are others: the places that it computes then.
+POOLED: dict[str, tuple[Compute, tuple[int, ...], tuple[str, ...]]] = {
     "average pooling": (lambda m, x: functional.avg_pool2d(m.pointwise(x), 2), IMAGES, ("4", "4")),
     "overlapping": (lambda m, x: functional.avg_pool2d(m.grouped(x), 3, 2), IMAGES, ("3", "3")),
-    "adaptive": (lambda m, x: functional.adaptive_avg_pool2d(m.pointwise(x), 1), IMAGES, ("1", "1")),
     "adaptive, uneven": (lambda m, x: functional.adaptive_avg_pool2d(m.pointwise(x), (3, 5)), IMAGES, ("3", "5")),
-    "mean": (lambda m, x: m.pointwise(x).mean([2, 3]), IMAGES, ("1", "1")),
-    "mean, kept": (lambda m, x: m.pointwise(x).mean((-1, -2), keepdim=True).relu(), IMAGES, ("1", "1")),
     "1d": (lambda m, x: functional.avg_pool1d(m.line(x), 4), (2, 6, 8), ("2",)),
     "3d": (lambda m, x: functional.avg_pool3d(m.cube(x), 2), (2, 6, 4, 4, 6), ("2", "2", "3")),
 }
@@ -96,10 +102,7 @@ KEPT: dict[str, tuple[Compute, tuple[int, ...]]] = {
     "not linear between": (lambda m, x: m.linear(x).relu().sum(1), ROWS),
     "a number over it": (lambda m, x: (2 / m.linear(x)).sum(1), ROWS),
     "no weights": (lambda m, x: (x @ x.t()).sum(1), ROWS),
-    "halves": (
-        lambda m, x: functional.avg_pool2d(functional.conv2d(x.half(), m.grouped.weight.half()), 2),
-        (2, 3, 8, 8),
-    ),
+    "halves": (lambda m, x: functional.avg_pool2d(functional.conv2d(x.half(), m.pointwise.weight.half()), 2), IMAGES),
     "a matrix added": (lambda m, x: (m.linear(x) + x[:, :1]).sum(1), ROWS),
     "wide filters": (lambda m, x: functional.avg_pool2d(m.wide(x), 2), IMAGES),
     "a stride": (lambda m, x: functional.avg_pool2d(m.strided(x), 2), IMAGES),
@@ -138,26 +141,52 @@ def test_a_product_goes(name: str) -> None:
     _same(model, x, graph, found)
 
 
-@pytest.mark.parametrize("name", MOVED)
-def test_an_average_moves_before_the_convolution(name: str) -> None:
-    compute, shape, places = MOVED[name]
-    model, x, graph = _exported(compute, shape)
+def _among_others(compute: Compute) -> Compute:
+    """The computation beside four other convolutions."""
+
+    def computed(module: Any, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        images = x.flatten(2)
+        others = [functional.conv1d(images, module.line.weight, dilation=1 + one) for one in range(4)]
+        return compute(module, x), *others
+
+    return computed
+
+
+@pytest.mark.parametrize("name", AVERAGED)
+def test_an_average_of_all_places_is_a_product(name: str) -> None:
+    model, x, graph = _exported(*AVERAGED[name])
     found = simplified(graph, "cuda")
-    (convolution,) = (node for node in found.nodes if operator(node).startswith("conv"))
-    assert convolution.spec.shape[2:] == places
+    assert [operator(node)[:4] for node in found.nodes if operator(node)[:4] in ("conv", "line")] == ["line"]
     assert all(found.spec(output) == graph.spec(output) for output in graph.outputs)
     _same(model, x, graph, found)
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_a_pooling_moves_before_the_convolution(name: str) -> None:
+    compute, shape, places = POOLED[name]
+    model, x, graph = _exported(_among_others(compute), shape)
+    found = simplified(graph, "cuda")
+    assert places in [node.spec.shape[2:] for node in found.nodes if operator(node).startswith("conv")]
+    assert all(found.spec(output) == graph.spec(output) for output in graph.outputs)
+    _same(model, x, graph, found)
+
+
+@pytest.mark.parametrize("name", POOLED)
+def test_a_pooling_stays_where_its_error_would_count(name: str) -> None:
+    """TF32's error of a single convolution would not be averaged any more."""
+    graph = _exported(*POOLED[name][:2])[2]
+    assert simplified(graph, "cuda") is graph
 
 
 @pytest.mark.parametrize("name", KEPT)
 def test_nothing_else_changes(name: str) -> None:
     compute, shape = KEPT[name]
-    graph = _exported(compute, shape)[2]
+    graph = _exported(compute if shape == ROWS else _among_others(compute), shape)[2]
     assert simplified(graph, "cuda") is graph
 
 
 def test_convolutions_of_a_cpu_stay_as_pytorch_calls_them() -> None:
-    graph = _exported(*MOVED["average pooling"][:2])[2]
+    graph = _exported(*AVERAGED["mean"])[2]
     assert simplified(graph, "cpu") is graph
 
 
@@ -171,9 +200,10 @@ def test_what_is_written_is_as_exact_as_pytorch(name: str, tmp_path: Path) -> No
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("name", APPLIED | MOVED)
+@pytest.mark.parametrize("name", APPLIED | AVERAGED | POOLED)
 def test_what_is_written_for_a_gpu_is_as_exact_as_pytorch(name: str, tmp_path: Path) -> None:
-    model, x, graph = _exported(*(APPLIED | MOVED)[name][:2])
+    compute, shape = (APPLIED | AVERAGED | POOLED)[name][:2]
+    model, x, graph = _exported(_among_others(compute) if name in POOLED else compute, shape)
     with torch.backends.cudnn.flags(allow_tf32=False):
         check(model, (x,), Built(graph, initial(graph, "cuda", H200)[0], tmp_path))
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from kernel_assistant.generator.algebra.facts import GraphFacts, dims_of
 from kernel_assistant.generator.ir.operators import operator
-from kernel_assistant.generator.ir.sizes import size_operands
 from kernel_assistant.generator.library.products import argument
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.lower.numbers import HALVES
@@ -16,44 +15,66 @@ from kernel_assistant.records import Node
 from kernel_assistant.records.graph import Operand
 
 #: Convolutions by the number of their spatial dimensions.
-_CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
+CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
 #: Poolings that average.
 _POOLINGS = frozenset(f"{kind}_pool{rank}d" for kind in ("avg", "adaptive_avg") for rank in (1, 2, 3))
+#: Convolutions that a graph needs beside one behind which a pooling moves. By PyTorch's flags they compute in TF32, and
+#: the average of n results has a √n times smaller error; beside the errors of others that does not count.
+_OTHERS = 4
 
 
 def average_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
-    """The average first, then the convolution."""
+    """The average first, then the convolution; behind the average of all places it is a product, which is exact."""
     inner = facts.only_for(node.args[0], node) if node.args else None
     if inner is None or not _is_pointwise(facts, inner):
         return None
-    name, rank = operator(node), len(inner.spec.shape)
-    ones = ("1",) * (rank - 2)
-    if name == "mean":
-        if len(node.args) < 2 or dims_of(node.args[1], rank) != tuple(range(2, rank)) or "dtype" in node.kwargs:
-            return None
-    elif name not in _POOLINGS or not _counts_all(node):
+    if _is_of_all_places(node, len(inner.spec.shape)):
+        return _product(facts, node, inner)
+    if operator(node) not in _POOLINGS or not _counts_all(node) or _convolutions(facts) <= _OTHERS:
         return None
     before = facts.spec(inner.args[0])
     assert before is not None
     writer = NodeWriter(facts.graph, node)
-    if name != "mean":
-        shape = (*before.shape[:2], *node.spec.shape[2:])
-        pooled = writer.add(node.op, inner.args[0], *node.args[1:], shape=shape, **node.kwargs)
-        last = Node(name=node.name, op=inner.op, args=(pooled, *inner.args[1:]), kwargs=inner.kwargs, spec=node.spec)
-        return [*writer.nodes, last]
-    pooled = writer.add("mean.dim", inner.args[0], node.args[1], True, shape=(*before.shape[:2], *ones))
-    result = writer.add(inner.op, pooled, *inner.args[1:], shape=(*inner.spec.shape[:2], *ones), **inner.kwargs)
-    return writer.end("view", result, size_operands(node.spec.shape))
+    shape = (*before.shape[:2], *node.spec.shape[2:])
+    pooled = writer.add(node.op, inner.args[0], *node.args[1:], shape=shape, **node.kwargs)
+    last = Node(name=node.name, op=inner.op, args=(pooled, *inner.args[1:]), kwargs=inner.kwargs, spec=node.spec)
+    return [*writer.nodes, last]
+
+
+def _product(facts: GraphFacts, node: Node, inner: Node) -> list[Node] | None:
+    """The product of the averages of channels with the filters as a matrix; None for several groups."""
+    if argument(inner, 6, "groups", 1) != 1 or inner.kwargs:
+        return None
+    writer, before, filters = NodeWriter(facts.graph, node), facts.spec(inner.args[0]), facts.spec(inner.args[1])
+    assert before is not None and filters is not None
+    places = list(range(2, len(before.shape)))
+    averages = writer.add("mean.dim", inner.args[0], places, shape=before.shape[:2])  # type: ignore[arg-type]
+    matrix = writer.view(inner.args[1], filters.shape[:2], filters.dtype)
+    shape = (before.shape[0], filters.shape[0])
+    result = writer.add("linear", averages, matrix, argument(inner, 2, "bias"), shape=shape)
+    return writer.ended(writer.view(result, node.spec.shape, node.spec.dtype))
+
+
+def _convolutions(facts: GraphFacts) -> int:
+    return sum(operator(node) in CONVOLUTIONS for node in facts.graph.nodes)
+
+
+def _is_of_all_places(node: Node, rank: int) -> bool:
+    """Whether a node averages all places of its operand."""
+    if operator(node) == "mean":
+        named = len(node.args) > 1 and "dtype" not in node.kwargs
+        return named and dims_of(node.args[1], rank) == tuple(range(2, rank))
+    return operator(node).startswith("adaptive_avg_pool") and set(node.spec.shape[2:]) == {"1"}
 
 
 def _is_pointwise(facts: GraphFacts, node: Node) -> bool:
-    """Whether a node is a convolution of single places, with a batch dimension."""
-    spatial = _CONVOLUTIONS.get(operator(node), 0)
+    """Whether a node is a convolution of single places, with a batch dimension. Not of half types, in which the
+    averages between would be rounded once more."""
+    spatial = CONVOLUTIONS.get(operator(node), 0)
     filters = facts.spec(node.args[1]) if spatial else None
     if filters is None or len(node.spec.shape) != spatial + 2 or node.spec.strides is not None:
         return False
     if node.spec.dtype in HALVES:
-        # The averages between would be rounded once more.
         return False
     stride, padding = argument(node, 3, "stride", 1), argument(node, 4, "padding", 0)
     return set(filters.shape[2:]) == {"1"} and _all(stride, 1) and _all(padding, 0)

@@ -22,6 +22,7 @@ from ..measuring.profiling import (
     MeasurementNumber,
     Profiler,
 )
+from ..measuring.quick_turn import QuickTurn
 from ..measuring.timing import PlanSubject, TorchSubject
 from .outputs import tensors_in
 
@@ -42,9 +43,9 @@ class FreeformProfiler(Profiler):
         subject = CopyingSubject(which, self._callables[which], calls, self.target, self._private())
         return CopySubtracted(subject, self._copy_seconds)
 
-    def _quick(self, subject: PlanSubject, after: Callable[[], None], plan: dict[str, Any]) -> dict[str, Any]:
+    def _quick(self, subject: PlanSubject, after: Callable[[], None], turn: QuickTurn | None) -> dict[str, Any]:
         self._private()
-        return super()._quick(HostClockSubject(subject, self._copy_seconds), after, plan)  # type: ignore[arg-type]
+        return super()._quick(HostClockSubject(subject, self._copy_seconds), after, turn)  # type: ignore[arg-type]
 
     def _full(
         self,

@@ -6,7 +6,6 @@ import math
 import os
 import random
 from collections.abc import Callable
-from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
@@ -270,47 +269,44 @@ class Profiler:
 
         A repeated `measurement` adds to the rounds of the previous one, which must be of the same candidate.
         """
-        names = [spec["name"] for spec in plan["outputs"]]
-        self.sets.rename_outputs(names)
-        prepare_seconds = claimed(bind(self.sets, runner, plan, self.lock).get("prepare_seconds"))
+        self.sets.rename_outputs([spec["name"] for spec in plan["outputs"]])
         subject = PlanSubject(runner, timeout, self.values.look_at_last if self.target == "cuda" else None)
         after = _thread_watch(runner, most_threads + (self.target == "cuda"))
         if self.target == "cuda" and plan.get("residual"):
             # PyTorch may start threads there at any time, and no code of a candidate runs on the host.
             after = _nothing
         others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
-        alone = tier == "quick" and self.target == "cuda"
-        with torch.no_grad(), self.lock.shared():
-            if tier == "quick":
-                self.values.sample_seconds = SAMPLE_SECONDS
-                self.baseline("eager")
-                self.sets.poison(0xFF)
-            if alone:
-                self._turn = self._quick_turn(plan)
-                self._turn.get_ready(subject)
-            if not runner.timed_alone:
-                self._time_empty_messages(subject)
-                runner.timed_alone = self.target == "cuda" and not self.candidate_on_host
-            # On a GPU one turn for all of the quick tier: waiting for eleven turns beside eleven judges took ten times
-            # as long as measuring.
-            with self.lock.exclusive() if alone else nullcontext():
+        # On a GPU one turn for all of the quick tier: waiting for eleven turns beside eleven judges took ten times as
+        # long as measuring.
+        turn = self._quick_turn(plan) if tier == "quick" and self.target == "cuda" else None
+        with torch.no_grad():
+            with self.lock.shared():
+                prepare_seconds = claimed(bind(self.sets, runner, plan, self.lock).get("prepare_seconds"))
+                if tier == "quick":
+                    self.values.sample_seconds = SAMPLE_SECONDS
+                    self.baseline("eager")
+                    self.sets.poison(0xFF)
+                if turn is not None:
+                    turn.get_ready(subject)
+                if not runner.timed_alone:
+                    self._time_empty_messages(subject)
+                    runner.timed_alone = self.target == "cuda" and not self.candidate_on_host
+            with self.lock.shared() if turn is None else self.lock.exclusive():
                 timing = (
-                    self._quick(subject, after, plan)
+                    self._quick(subject, after, turn)
                     if tier == "quick"
                     else self._full(subject, after, measurement, full)
                 )
                 timing["warning"] = others.warning() if self.target == "cpu" else ""
                 seconds = timing["candidate_ms"] * 1e-3
                 self._require_possible(min(seconds, (timing.get("graph_ms") or math.inf) * 1e-3))
-            if alone:
-                self._turn.check(subject)
-            share, parts = self._by_part(runner, plan, seconds, timeout)
-            floor = self._floor(seconds)
-            timing |= {
-                "floor_ms": floor * 1e3,
-                "roofline": floor / seconds,
-                "prepare_ms": prepare_seconds * 1e3,
-            }
+                share, parts = self._by_part(runner, plan, seconds, timeout)
+        floor = self._floor(seconds)
+        timing |= {
+            "floor_ms": floor * 1e3,
+            "roofline": floor / seconds,
+            "prepare_ms": prepare_seconds * 1e3,
+        }
         return {
             "outcome": "correct",
             "message": summary(timing),
@@ -382,11 +378,12 @@ class Profiler:
         return bool(now["quiet"])
 
     @pinned()
-    def _quick(self, subject: PlanSubject, after: Callable[[], None], plan: dict[str, Any]) -> dict[str, Any]:
-        if self.target == "cpu":
+    def _quick(self, subject: PlanSubject, after: Callable[[], None], turn: QuickTurn | None) -> dict[str, Any]:
+        if turn is None:
             seconds, noise, samples = self._quick_passes(subject, after)
             return self._quick_figures(seconds, [], noise, samples)
-        times, graphs = self._turn.measure(subject, self._on_clock(subject), after)
+        times, graphs = turn.measure(subject, self._on_clock(subject), after)
+        turn.check(subject)
         return self._quick_figures(median(times), graphs, spread(graphs or times), len(times) + len(graphs))
 
     def _quick_figures(self, seconds: float, graphs: list[float], noise: float, samples: int) -> dict[str, Any]:

@@ -1,7 +1,7 @@
 """The quick tier on a GPU: all that is timed of a candidate, in one turn on the device.
 
-Other judges wait meanwhile, so that only timing is done in it, and what timing depends on: new values between blocks.
-The candidate sees its sets before the turn, and what it wrote is compared behind it.
+Other judges wait meanwhile, so that only timing is done in it, and what depends on it: new values between blocks, and
+at the end one comparison of what was written. The candidate sees its sets, and its graphs are made, before the turn.
 """
 
 from __future__ import annotations
