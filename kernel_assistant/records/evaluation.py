@@ -121,8 +121,8 @@ class Timing(Record, frozen=True, kw_only=True):
 
     `candidate_ms` is the time of a call as a user makes it. `graph_ms` is the time of the same calls in one CUDA graph,
     without what the host needs to launch them: quick tier, None where it was not or cannot be measured. The interval is
-    99.9%. `noise` is the candidate's own relative spread between blocks. `floor_ms` is the roofline's lower bound,
-    `roofline` floor over candidate (0 where unknown). In the quick tier the compile baseline may be None.
+    99.9%. `noise` is the candidate's own relative spread between blocks or graphs. `floor_ms` is the roofline's lower
+    bound, `roofline` floor over candidate (0 where unknown). In the quick tier the compile baseline may be None.
     """
 
     candidate_ms: float

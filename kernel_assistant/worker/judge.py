@@ -80,7 +80,7 @@ class Judge:
         self._imports = False
         self._base_case, self._second_case = (Case(0, "declared", None, fresh_seed()) for _ in range(2))
         self._kept: dict[Case, ExpectedOutputs] = {}
-        self._case_sets = CaseSets(task.input_names)
+        self._case_sets = CaseSets(task.input_names, keeps=command.target == "cuda")
         self._held_out: list[dict[str, int]] | None = None
         self._profiler: Profiler | None = None
         self._ceilings, self._throughput, self._nominal = ceilings, throughput, nominal

@@ -103,6 +103,7 @@ KEPT: dict[str, tuple[Compute, tuple[int, ...]]] = {
     "a number over it": (lambda m, x: (2 / m.linear(x)).sum(1), ROWS),
     "no weights": (lambda m, x: (x @ x.t()).sum(1), ROWS),
     "halves": (lambda m, x: functional.avg_pool2d(functional.conv2d(x.half(), m.pointwise.weight.half()), 2), IMAGES),
+    "one feature, broadcast": (lambda m, x: (x @ m.weight[:, :1] + m.vector).sum(1), ROWS),
     "a matrix added": (lambda m, x: (m.linear(x) + x[:, :1]).sum(1), ROWS),
     "wide filters": (lambda m, x: functional.avg_pool2d(m.wide(x), 2), IMAGES),
     "a stride": (lambda m, x: functional.avg_pool2d(m.strided(x), 2), IMAGES),
@@ -206,6 +207,23 @@ def test_what_is_written_for_a_gpu_is_as_exact_as_pytorch(name: str, tmp_path: P
     model, x, graph = _exported(_among_others(compute) if name in POOLED else compute, shape)
     with torch.backends.cudnn.flags(allow_tf32=False):
         check(model, (x,), Built(graph, initial(graph, "cuda", H200)[0], tmp_path))
+
+
+CONSTANT_CALLS: dict[str, Compute] = {
+    "sorted": lambda m, x: x * m.diagonal.sort()[0].sum(),
+    "inverted": lambda m, x: x + torch.linalg.inv(m.weight[:, :24]).sum(),
+    "a product of weights": lambda m, x: (x @ (m.weight @ m.linear.weight)).sum(1),
+    "a product's sum": lambda m, x: x * (m.weight @ m.linear.weight).sum(0),
+}
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", CONSTANT_CALLS)
+def test_what_pytorch_computes_of_parameters_is_no_part_of_prepare(name: str, target: str) -> None:
+    graph = _exported(CONSTANT_CALLS[name], ROWS)[2]
+    device = CPU if target == "cpu" else H200
+    plan = emit(graph, initial(graph, target, device)[0]).plan
+    assert all(launch.call is None for launch in plan.prepare)
 
 
 def test_summed_weights_are_computed_once() -> None:

@@ -13,7 +13,14 @@ import torch
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.source import build_task
 from kernel_assistant.worker.measuring.profiling import Profiler
-from kernel_assistant.worker.measuring.quick_turn import BLOCKS, BLOCKS_BESIDE_GRAPHS, GRAPHS, MOST_TIMES, QuickTurn
+from kernel_assistant.worker.measuring.quick_turn import (
+    BLOCKS,
+    BLOCKS_OF_SHORT_CALLS,
+    FEWEST_CALLS,
+    GRAPHS,
+    MOST_TIMES,
+    QuickTurn,
+)
 from kernel_assistant.worker.measuring.roofline import Roofline
 from kernel_assistant.worker.opening.open_task import open_task
 from kernel_assistant.worker.verifying.cases import Case
@@ -29,20 +36,28 @@ class Model(torch.nn.Module):
 def get_inputs():
     return [torch.rand(64, 32)]
 """
-CALL_SECONDS = 1e-4
+CALL_SECONDS = 5e-5
 BLOCK_SECONDS = 1e-3
 Sets = Any
 
 
 class InProcess:
-    """A candidate that `compute(sets, index)` stands for. Each call takes a tenth of a block; in a graph half of
-    that."""
+    """A candidate that `compute(sets, index)` stands for. Each call takes a twentieth of a block, or `seconds`; in a
+    graph half of that."""
 
     name = "candidate"
     late = False
 
-    def __init__(self, sets: Sets, compute: Callable[[Sets, int], None], captures: bool = True) -> None:
-        self._sets, self._compute, self._captures = sets, compute, captures
+    def __init__(
+        self,
+        sets: Sets,
+        compute: Callable[[Sets, int], None],
+        captures: bool = True,
+        seconds: float = CALL_SECONDS,
+    ) -> None:
+        self._sets, self._compute, self._captures, self._seconds = sets, compute, captures, seconds
+        #: The calls of each run.
+        self.counts: list[int] = []
         #: How many times as long the next runs take.
         self.slower: list[float] = []
         self._graphs: dict[int, tuple[int, int]] = {}
@@ -50,7 +65,8 @@ class InProcess:
     def run(self, first: int, count: int) -> float:
         for index in self._sets.around(first, count):
             self._compute(self._sets, index)
-        return CALL_SECONDS * count * (self.slower.pop(0) if self.slower else 1.0)
+        self.counts.append(count)
+        return self._seconds * count * (self.slower.pop(0) if self.slower else 1.0)
 
     def both(self, first: int, count: int) -> tuple[float, float]:
         return self.run(first, count), 0.0
@@ -123,8 +139,14 @@ def test_a_call_that_the_host_does_not_bind_is_timed_in_blocks(profiler: Profile
 
 def test_a_call_that_the_host_binds_is_timed_in_graphs(profiler: Profiler) -> None:
     times, graphs = _measured(_turn(profiler, CALL_SECONDS), InProcess(profiler.sets, honest))
-    assert times == pytest.approx([CALL_SECONDS] * BLOCKS_BESIDE_GRAPHS)
+    assert times == pytest.approx([CALL_SECONDS] * BLOCKS_OF_SHORT_CALLS)
     assert graphs == pytest.approx([CALL_SECONDS / 2] * GRAPHS)
+
+
+def test_long_calls_that_the_host_binds_are_timed_in_several_blocks_too(profiler: Profiler) -> None:
+    subject = InProcess(profiler.sets, honest, seconds=2 * BLOCK_SECONDS)
+    times, graphs = _measured(_turn(profiler, BLOCK_SECONDS), subject)
+    assert (len(times), len(graphs)) == (BLOCKS, GRAPHS) and min(subject.counts) >= FEWEST_CALLS
 
 
 def test_what_cannot_be_captured_is_timed_in_blocks(profiler: Profiler) -> None:

@@ -39,7 +39,7 @@ class GraphFacts:
         return self.graph.spec(name) if name else None
 
     def only_for(self, operand: Operand, reader: Node) -> Node | None:
-        """The node that computes an operand of `reader`, if nobody else reads its value."""
+        """The node that computes an operand of `reader`, if nobody else reads its value and it has a real type."""
         node = self.nodes.get(name_of(operand))
         if node is None or node.name in self.graph.outputs:
             return None
@@ -53,12 +53,12 @@ def name_of(operand: Operand) -> str:
 
 
 def is_number(operand: Operand) -> bool:
-    """Whether an operand is a finite number of Python's."""
+    """Whether an operand is a number, and neither a bool nor a word such as "inf"."""
     return isinstance(operand, int | float) and not isinstance(operand, bool)
 
 
 def dims_of(operand: Operand, rank: int) -> tuple[int, ...]:
-    """The dimensions that a reduction names, from 0; all if it names none."""
+    """The dimensions that a reduction names by integers, from 0; all if it names none."""
     if operand is None or operand == []:
         return tuple(range(rank))
     listed = operand if isinstance(operand, list | tuple) else [operand]

@@ -28,8 +28,9 @@ def average_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
     inner = facts.only_for(node.args[0], node) if node.args else None
     if inner is None or not _is_pointwise(facts, inner):
         return None
-    if _is_of_all_places(node, len(inner.spec.shape)):
-        return _product(facts, node, inner)
+    product = _product(facts, node, inner) if _is_of_all_places(node, len(inner.spec.shape)) else None
+    if product is not None:
+        return product
     if operator(node) not in _POOLINGS or not _counts_all(node) or _convolutions(facts) <= _OTHERS:
         return None
     before = facts.spec(inner.args[0])

@@ -52,7 +52,8 @@ def sum_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
 
 def _is_linear(facts: GraphFacts, node: Node) -> bool:
     """Whether a node multiplies each row by a number, or adds a number or constant vector to it."""
-    if len(node.args) != 2 or node.kwargs:
+    given = facts.spec(node.args[0])
+    if len(node.args) != 2 or node.kwargs or given is None or given.shape != node.spec.shape:
         return False
     other = node.args[1]
     if operator(node) in _SCALED:

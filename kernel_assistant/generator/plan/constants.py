@@ -13,18 +13,20 @@ from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.graph import references
 
 
-def constants(graph: OpGraph, groups: Iterable[Collection[str]]) -> frozenset[str]:
+def constants(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[str] = frozenset()) -> frozenset[str]:
     """Names of the nodes to compute once: operands of library groups, sums, what these are made from, and what is made
     from them.
 
-    Views are left out: every part that reads them has its own.
+    Views are left out: every part that reads them has its own. Nodes in `stay` are PyTorch's calls, which are made each
+    time.
     """
     given = {value.name for value in graph.inputs if value.kind != "input"}
     grouped = {name for group in groups for name in group}
+    each_time = grouped | set(stay)
     known: dict[str, Node] = {}
     for node in graph.nodes:
         read = references(node)
-        if read and node.name not in grouped and all(name in given or name in known for name in read):
+        if read and node.name not in each_time and all(name in given or name in known for name in read):
             known[node.name] = node
     wanted = {name for node in graph.nodes if node.name in grouped for name in references(node) if name in known}
     wanted.update(name for name, node in known.items() if operator(node) == "sum")

@@ -194,7 +194,7 @@ def _sum(parts: Sequence[SubGraph]) -> float:
 def _cut_expanded(original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str]) -> Partition:
     readable, groups = with_readable_operands(graph, target, stay)
     ours = tuple(group for group in groups if not stay & set(group))
-    once = constants(readable, ours)
+    once = constants(readable, ours, stay)
     first = Flow(readable, ours, stay, once=once)
     flow, parts = first, _cheapest(first, original, target)
     early = Flow(readable, ours, stay, early=True, once=once)

@@ -54,6 +54,8 @@ class FreeformRunner:
         self.driver = Driver(device) if target == "cuda" else None
         # Written when the judge wakes the runner: only work makes the device switch to this process.
         self.touched = self.driver.allocate(WAKE_BYTES) if self.driver else 0
+        #: Names of arenas that outputs are in.
+        self.writable: set[str] = set()
         self.arenas: dict[str, MappedMemory | ImportedMemory] = {}
         self.bytes: dict[str, torch.Tensor] = {}
         self.header: dict[str, Any] = {}
@@ -86,6 +88,8 @@ class FreeformRunner:
             memory = MappedMemory(descriptors[0], size, writable)
             self.bytes[name] = torch.frombuffer((ctypes.c_ubyte * size).from_address(memory.address), dtype=torch.uint8)
         self.arenas[name] = memory
+        if writable:
+            self.writable.add(name)
         return {}
 
     def bind(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
@@ -132,8 +136,9 @@ class FreeformRunner:
         with torch.no_grad():
             result = self.model(*args, **kwargs)
             deliver(result, destinations)
-            ranges = [(held.data_ptr(), held.data_ptr() + held.nbytes) for held in self.bytes.values()]
-            check_layout(result, destinations, ranges[1:])
+            written = [held for name, held in self.bytes.items() if name in self.writable]
+            ranges = [(held.data_ptr(), held.data_ptr() + held.nbytes) for held in written]
+            check_layout(result, destinations, ranges)
 
     def _build(self, locations: dict[str, list[Any]]) -> torch.nn.Module:
         """A new instance for each binding: it keeps nothing computed from other values or sizes."""

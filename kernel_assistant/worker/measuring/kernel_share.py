@@ -34,7 +34,7 @@ def share_of_kernels(runner: RunnerClient, plan: dict[str, Any], sets: int, seco
 
 def only_kernels(plan: dict[str, Any]) -> bool:
     """Whether all launches are of our kernels."""
-    return all(_kind(launch) == "kernels" for launch in plan["launches"])
+    return {_kind(launch) for launch in plan["launches"]} == {"kernels"}
 
 
 def share_calls(sets: int, seconds: float) -> int:

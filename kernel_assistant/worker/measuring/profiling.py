@@ -37,7 +37,7 @@ from .passes import BLOCK_SECONDS as PASS_SECONDS
 from .passes import Block, TimedPasses, interleave
 from .quick_turn import QuickTurn
 from .repeated_measurement import interval_of
-from .roofline import Roofline, floor_seconds, impossible
+from .roofline import MEASURED_SLACK, Roofline, floor_seconds, impossible
 from .set_values import SAMPLE_SECONDS, SetValues
 from .statistics import bootstrapped, faster_half, median, relative_spread, spread
 from .suspicion import MOST_AGAIN, odd_clocks, odd_growth, until_plausible
@@ -282,6 +282,8 @@ class Profiler:
         with torch.no_grad():
             with self.lock.shared():
                 prepare_seconds = claimed(bind(self.sets, runner, plan, self.lock).get("prepare_seconds"))
+                # Its threads would work beside the baseline.
+                runner.freeze()
                 if tier == "quick":
                     self.values.sample_seconds = SAMPLE_SECONDS
                     self.baseline("eager")
@@ -347,9 +349,9 @@ class Profiler:
 
     def _floor(self, seconds: float) -> float:
         """The roofline of a candidate: the module's own, or that of its inputs and outputs for a plan that does less
-        work than the module says."""
+        work than the module says: one that is faster than errors of the bandwidths explain."""
         least = floor_seconds(self._changing_bytes, self.written_bytes, self.ceilings)
-        return self.floor_seconds if seconds >= self.floor_seconds else min(least, self.floor_seconds)
+        return self.floor_seconds if seconds >= self.floor_seconds / MEASURED_SLACK else min(least, self.floor_seconds)
 
     def _require_possible(self, seconds: float) -> None:
         """Raise IncorrectOutput for a time that is faster than memory. Without a datasheet the bandwidths are measured
@@ -384,7 +386,9 @@ class Profiler:
             return self._quick_figures(seconds, [], noise, samples)
         times, graphs = turn.measure(subject, self._on_clock(subject), after)
         turn.check(subject)
-        return self._quick_figures(median(times), graphs, spread(graphs or times), len(times) + len(graphs))
+        # Where a graph is slower, the block was wrong: nothing in a graph waits for the host.
+        seconds = max(median(times), median(graphs) if graphs else 0.0)
+        return self._quick_figures(seconds, graphs, spread(graphs or times), len(times) + len(graphs))
 
     def _quick_figures(self, seconds: float, graphs: list[float], noise: float, samples: int) -> dict[str, Any]:
         return {

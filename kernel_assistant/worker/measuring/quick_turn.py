@@ -13,16 +13,16 @@ from functools import partial
 import torch
 
 from ..running.buffer_sets import BufferSets
-from .set_values import SetValues, require_written
+from .set_values import Samples, SetValues, require_written
 from .statistics import median, spread
 from .timed_outputs import TimedCall, TimedOutputs
 from .timing import MOST_LATE, PlanSubject, TimedSubject, longer, punctual, wake_idle
 
-#: Blocks of calls of a candidate that is not bound by the host, and of one that is. CUDA graphs of the latter, each
-#: over other sets.
-BLOCKS, BLOCKS_BESIDE_GRAPHS, GRAPHS = 3, 1, 3
-#: Seconds of a block that the host binds: of many short calls.
-SHORT_BLOCK_SECONDS = 0.0012
+#: Blocks of calls of a candidate, and of one that the host binds and whose calls are short. CUDA graphs of one that the
+#: host binds, each over other sets.
+BLOCKS, BLOCKS_OF_SHORT_CALLS, GRAPHS = 3, 1, 3
+#: Seconds of a block of short calls, and the calls that it has at least; of any block the calls at least.
+SHORT_BLOCK_SECONDS, MANY_CALLS, FEWEST_CALLS = 0.0012, 16, 2
 #: While times differ by more, others are added, up to so many.
 MOST_SPREAD, MOST_TIMES = 0.01, 6
 #: A call that takes so many times as long as the host needs to launch it is not bound by the host, and its time in a
@@ -34,18 +34,20 @@ CHECKED_CALLS = 2
 
 
 class QuickTurn:
-    """Blocks of about `block_seconds` of one candidate on a task's sets. A host launches a call of it in
-    `host_seconds`."""
+    """Blocks of about `block_seconds` of one candidate on a task's sets. A host launches a call of it in `host_seconds`
+    at most."""
 
     def __init__(
         self, sets: BufferSets, values: SetValues, outputs: TimedOutputs, block_seconds: float, host_seconds: float
     ) -> None:
         self._sets, self._values, self._outputs = sets, values, outputs
         self._block_seconds, self._host_bound = block_seconds, HOST_TIMES * host_seconds
-        self._length = 0
+        self._length, self._blocks = 0, BLOCKS
         #: The first set of each graph, and the calls of each.
         self._firsts: list[int] = []
         self._graph_length = 0
+        #: Inputs that were drawn for the next blocks.
+        self._drawn: list[Samples] = []
         self._left: list[torch.Tensor] = []
         self._held: list[TimedCall] = []
 
@@ -55,14 +57,16 @@ class QuickTurn:
         count, probe = self._sets.count, min(self._sets.count, PROBE)
         # Other work can only make it slower.
         seconds = min(subject.run(0, probe) for _ in range(PROBES))
-        if seconds / probe < self._host_bound:
-            self._block_seconds = min(self._block_seconds, SHORT_BLOCK_SECONDS)
+        bound = seconds / probe < self._host_bound
+        if bound and MANY_CALLS * seconds / probe < SHORT_BLOCK_SECONDS:
+            self._block_seconds, self._blocks = min(self._block_seconds, SHORT_BLOCK_SECONDS), BLOCKS_OF_SHORT_CALLS
         self._length = self._longer(seconds, probe)
         subject.run(0, min(count, BLOCKS * self._length))
         # The length of a block is measured on these.
         self._values.renew(self._sets.around(0, self._length))
-        self._values.get_ready(BLOCKS_BESIDE_GRAPHS + GRAPHS, self._length)
-        if seconds / probe < self._host_bound:
+        # For as many calls as a block may have, whatever the candidate took until now.
+        self._drawn = [self._values.draw(count) for _ in range(BLOCKS + GRAPHS)] if self._values.integers_vary else []
+        if bound:
             self._capture(subject, self._length)
 
     def measure(
@@ -73,16 +77,21 @@ class QuickTurn:
         subject.wake()
         length = self._longer(punctual(timed, 0, self._length), self._length)
         times, graphs = list[float](), list[float]()
-        while len(times) < BLOCKS or _differ(times):
-            if len(times) == BLOCKS_BESIDE_GRAPHS and median(times) < self._host_bound:
-                graphs = self._replayed(subject, length, after)
-            if graphs:
-                break
-            first = len(times) * length % self._sets.count
-            spent = self._timed(subject, first, length, partial(timed.run, first, length), after)
-            times.append(spent / length)
-            if spent < self._block_seconds / 2:
-                length = self._longer(spent, length)
+
+        def add_up_to(blocks: int) -> None:
+            nonlocal length
+            while len(times) < blocks or _differ(times):
+                first = len(times) * length % self._sets.count
+                spent = self._timed(subject, first, length, partial(timed.run, first, length), after)
+                times.append(spent / length)
+                if spent < self._block_seconds / 2:
+                    length = self._longer(spent, length)
+
+        add_up_to(self._blocks)
+        if median(times) < self._host_bound:
+            graphs = self._replayed(subject, length, after)
+        if not graphs:
+            add_up_to(BLOCKS)
         return times, graphs
 
     def check(self, subject: PlanSubject) -> None:
@@ -93,7 +102,7 @@ class QuickTurn:
 
     def _capture(self, subject: PlanSubject, length: int) -> None:
         """Have the runner make the graphs, each of so many calls; there are none if it cannot."""
-        firsts = [(BLOCKS_BESIDE_GRAPHS + number) * length % self._sets.count for number in range(GRAPHS)]
+        firsts = [(self._blocks + number) * length % self._sets.count for number in range(GRAPHS)]
         made = all(subject.capture(number, first, length) for number, first in enumerate(firsts))
         self._firsts, self._graph_length = firsts if made else [], length
 
@@ -122,7 +131,7 @@ class QuickTurn:
         indices = self._sets.around(first, length)
         renew = partial(self._values.renew_and_mark, indices)
         for _ in range(MOST_LATE):
-            renew()
+            self._values.renew_and_mark(indices, self._drawn.pop() if self._drawn else None)
             wake_idle(subject, renew)
             seconds = block()
             after()
@@ -139,7 +148,8 @@ class QuickTurn:
         return seconds
 
     def _longer(self, seconds: float, length: int) -> int:
-        return longer(seconds, length, self._sets.count, self._block_seconds)
+        calls = longer(seconds, length, self._sets.count, self._block_seconds)
+        return max(calls, min(self._sets.count, FEWEST_CALLS))
 
 
 def _differ(times: list[float]) -> bool:

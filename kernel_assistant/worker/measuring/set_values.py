@@ -16,49 +16,47 @@ from ..verifying.verification import IncorrectOutput
 #: Seconds for making other inputs of the task, for the integers of one block.
 SAMPLE_SECONDS = 0.02
 
+#: Inputs of several calls.
+Samples = list[list[torch.Tensor]]
+
 
 class SetValues:
-    """Changes the inputs of `sets` and marks their outputs. `varies` tells for each input whether its leading dimension
+    """Changes the inputs of `sets` and marks their outputs. `rolls` tells for each input whether its leading dimension
     may be rolled, `base` are the declared inputs, and `evicted` bytes are written after each change, so that none of
     the new values is in a cache."""
 
     def __init__(
-        self, task: OpenTask, sets: BufferSets, varies: list[bool], base: list[torch.Tensor], evicted: int
+        self, task: OpenTask, sets: BufferSets, rolls: list[bool], base: list[torch.Tensor], evicted: int
     ) -> None:
-        self._task, self._sets, self._varies = task, sets, varies
+        self._task, self._sets, self._rolls = task, sets, rolls
         self.generator = torch.Generator().manual_seed(random.SystemRandom().randrange(1 << 31))
         self._evictor = torch.zeros(evicted, dtype=torch.uint8, device=task.device)
         #: Seconds for making the other inputs of a block.
         self.sample_seconds = SAMPLE_SECONDS
         #: Whether inputs of another seed have other integers, in the same sizes.
         self.integers_vary = self._vary_integers(base)
-        self._ready: list[list[list[torch.Tensor]]] = []
         self._marks: Marks | None = None
         self._unfinished = False
 
     def refresh(self, first: int = 0) -> None:
         """Put new values into every set, beginning at set `first`."""
-        self._sets.refresh(self.generator, self._varies, first)
+        self._sets.refresh(self.generator, self._rolls, first)
 
-    def get_ready(self, blocks: int, calls: int) -> None:
-        """Make other inputs for so many blocks of `calls` calls, which would take longer than a block does."""
-        self._ready = [self._make_others(calls) for _ in range(blocks if self.integers_vary else 0)]
-
-    def renew(self, indices: list[int]) -> None:
+    def renew(self, indices: list[int], others: Samples | None = None) -> None:
         """Change the values of sets that a candidate may know and evict them from the cache, so that neither remembered
-        results nor computing ahead helps."""
+        results nor computing ahead helps. `others` are inputs that were drawn before."""
         if indices:
-            others = self._ready.pop() if self._ready else self._make_others(len(indices))
-            self._sets.change(indices, self.generator, self._varies, others)
+            drawn = self.draw(len(indices)) if others is None else others
+            self._sets.change(indices, self.generator, self._rolls, drawn)
             self._evictor.add_(1)
 
     def mark(self, block: list[int]) -> None:
         """Put new marks into the outputs of a block."""
         self._marks, self._unfinished = self._sets.mark(block, self.generator), False
 
-    def renew_and_mark(self, block: list[int]) -> None:
+    def renew_and_mark(self, block: list[int], others: Samples | None = None) -> None:
         """Prepare the sets of a block for the candidate, which may know their present values."""
-        self.renew(block)
+        self.renew(block, others)
         self.mark(block)
 
     def look_at_last(self) -> None:
@@ -78,10 +76,10 @@ class SetValues:
         them."""
         require_written(self.left())
 
-    def _make_others(self, count: int) -> list[list[torch.Tensor]]:
+    def draw(self, count: int) -> Samples:
         """Up to `count` other inputs of the task, as many as are made in `sample_seconds`; none where they do not bring
         other integers."""
-        found: list[list[torch.Tensor]] = []
+        found: Samples = []
         until = time.monotonic() + self.sample_seconds
         while self.integers_vary and len(found) < count and (time.monotonic() < until or not found):
             found.append(self._another())

@@ -8,7 +8,6 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..running.buffer_sets import BufferSets
-from .cases import Case
 from .verification import ExpectedOutputs, IncorrectOutput
 
 #: Most bytes of a set that is kept: beyond, sets for timing may need the memory.
@@ -16,35 +15,33 @@ KEEP_BYTES = 64 << 20
 
 
 class CaseSets:
-    """Sets for verifying candidates of one task, whose inputs have these names."""
+    """Sets for verifying candidates of one task, whose inputs have these names. `keeps`: whether the cases that come
+    often keep theirs. Not where a candidate has a process of its own, which may still write while it dies."""
 
-    def __init__(self, input_names: list[str]) -> None:
-        self._input_names = input_names
+    def __init__(self, input_names: list[str], keeps: bool) -> None:
+        self._input_names, self._keeps = input_names, keeps
         self._kept: BufferSets | None = None
-        self._case: Case | None = None
 
     @contextmanager
     def of(self, plan: dict[str, Any], expected: ExpectedOutputs, often: bool) -> Iterator[BufferSets]:
         """One set of the sizes of `expected`, with its parameter values and without its inputs. The cases that come
-        `often` have the same sizes and parameters."""
+        `often` have the same sizes."""
         names = [spec["name"] for spec in plan["outputs"]]
         if len(names) != len(expected.reference):
             raise IncorrectOutput(
                 "incorrect", f"the plan has {len(names)} outputs, the module {len(expected.reference)}"
             )
-        keep = often and expected.bytes <= KEEP_BYTES
+        keep = self._keeps and often and expected.bytes <= KEEP_BYTES
         if keep and self._kept is not None:
             self._kept.rename_outputs(names)
             # A candidate may read what another one has left there as soon as it is bound.
             self._kept.wipe()
-            if self._case != expected.case:
-                self._kept.write_constants(expected.constants)
-            self._case = expected.case
+            self._kept.write_constants(expected.constants)
             yield self._kept
             return
         sets = self._made(names, expected, "kept " if keep else "")
         if keep:
-            self._kept, self._case = sets, expected.case
+            self._kept = sets
         try:
             yield sets
         finally:
