@@ -58,7 +58,7 @@ def _sum_of_squares(y: torch.Tensor) -> torch.Tensor:
     return (y * y).sum(1)
 
 
-ROWS, SEQUENCES, IMAGES = (5, 24), (3, 7, 24), (2, 6, 8, 8)
+ROWS, SEQUENCES, TOKENS, IMAGES = (5, 24), (3, 7, 24), (3, 50, 24), (2, 6, 8, 8)
 #: Computations with the shape of their input, the operators that are gone, and those of most work that are left.
 APPLIED: dict[str, tuple[Compute, tuple[int, ...], str]] = {
     "sum of linear": (lambda m, x: m.linear(x).sum(1), ROWS, "linear"),
@@ -78,13 +78,18 @@ APPLIED: dict[str, tuple[Compute, tuple[int, ...], str]] = {
     "diagonal behind": (lambda m, x: torch.mm(x, torch.diag_embed(m.diagonal)), ROWS, "mm"),
     "diagonal of an input": (lambda m, x: torch.diag(x[0]) @ m.weight, ROWS, "matmul"),
 }
-#: Averages of all places behind a pointwise convolution, which are products.
-AVERAGED: dict[str, tuple[Compute, tuple[int, ...]]] = {
-    "adaptive": (lambda m, x: functional.adaptive_avg_pool2d(m.pointwise(x), 1), IMAGES),
-    "mean": (lambda m, x: m.pointwise(x).mean([2, 3]), IMAGES),
-    "mean, kept": (lambda m, x: m.pointwise(x).mean((-1, -2), keepdim=True).relu(), IMAGES),
-    "mean, 1d": (lambda m, x: m.line(x).mean(-1), (2, 6, 8)),
-    "adaptive, 3d": (lambda m, x: functional.adaptive_avg_pool3d(m.cube(x), 1), (2, 6, 4, 4, 6)),
+#: Averages of many rows or places of a product, which are products of averages; the operator that is gone.
+AVERAGED: dict[str, tuple[Compute, tuple[int, ...], str]] = {
+    "adaptive": (lambda m, x: functional.adaptive_avg_pool2d(m.pointwise(x), 1), IMAGES, "conv2d"),
+    "mean": (lambda m, x: m.pointwise(x).mean([2, 3]), IMAGES, "conv2d"),
+    "mean, kept": (lambda m, x: m.pointwise(x).mean((-1, -2), keepdim=True).relu(), IMAGES, "conv2d"),
+    "mean, 1d": (lambda m, x: m.line(x).mean(-1), (2, 6, 50), "conv1d"),
+    "adaptive, 3d": (lambda m, x: functional.adaptive_avg_pool3d(m.cube(x), 1), (2, 6, 4, 4, 6), "conv3d"),
+    "tokens": (lambda m, x: m.linear(x).mean(1), TOKENS, "linear"),
+    "tokens, kept": (lambda m, x: m.unbiased(x).mean(-2, keepdim=True), TOKENS, "linear"),
+    "tokens of a product": (lambda m, x: (x @ m.weight).mean(1), TOKENS, "matmul"),
+    "rows": (lambda m, x: m.linear(x).mean((0, 1)), TOKENS, "linear"),
+    "halves of tokens": (lambda m, x: (x.bfloat16() @ m.weight.bfloat16()).mean(1), (2, 256, 24), "matmul"),
 }
 #: Poolings that move before a convolution, where there are others: the places that it computes then.
 POOLED: dict[str, tuple[Compute, tuple[int, ...], tuple[str, ...]]] = {
@@ -96,6 +101,9 @@ POOLED: dict[str, tuple[Compute, tuple[int, ...], tuple[str, ...]]] = {
 }
 KEPT: dict[str, tuple[Compute, tuple[int, ...]]] = {
     "another dimension": (lambda m, x: m.linear(x).sum(0), ROWS),
+    "few rows of halves": (lambda m, x: (x.bfloat16() @ m.weight.bfloat16()).mean(0), (50, 24)),
+    "few rows": (lambda m, x: m.linear(x).mean(0), ROWS),
+    "rows and features": (lambda m, x: m.linear(x).mean(), (40, 24)),
     "read twice": (lambda m, x: _sum_and_relu(m.linear(x)), ROWS),
     "returned": (lambda m, x: _sum_and_itself(m.linear(x)), ROWS),
     "with itself": (lambda m, x: _sum_of_squares(m.linear(x)), ROWS),
@@ -131,9 +139,9 @@ def _same(model: nn.Module, x: torch.Tensor, graph: OpGraph, other: OpGraph) -> 
         torch.testing.assert_close(got, want, rtol=close, atol=close)
 
 
-@pytest.mark.parametrize("name", APPLIED)
+@pytest.mark.parametrize("name", [*APPLIED, *AVERAGED])
 def test_a_product_goes(name: str) -> None:
-    compute, shape, gone = APPLIED[name]
+    compute, shape, gone = (APPLIED | AVERAGED)[name]
     model, x, graph = _exported(compute, shape)
     found = simplified(graph, "cuda")
     assert gone in map(operator, graph.nodes) and gone not in map(operator, found.nodes)
@@ -151,15 +159,6 @@ def _among_others(compute: Compute) -> Compute:
         return compute(module, x), *others
 
     return computed
-
-
-@pytest.mark.parametrize("name", AVERAGED)
-def test_an_average_of_all_places_is_a_product(name: str) -> None:
-    model, x, graph = _exported(*AVERAGED[name])
-    found = simplified(graph, "cuda")
-    assert [operator(node)[:4] for node in found.nodes if operator(node)[:4] in ("conv", "line")] == ["line"]
-    assert all(found.spec(output) == graph.spec(output) for output in graph.outputs)
-    _same(model, x, graph, found)
 
 
 @pytest.mark.parametrize("name", POOLED)
@@ -182,18 +181,18 @@ def test_a_pooling_stays_where_its_error_would_count(name: str) -> None:
 @pytest.mark.parametrize("name", KEPT)
 def test_nothing_else_changes(name: str) -> None:
     compute, shape = KEPT[name]
-    graph = _exported(compute if shape == ROWS else _among_others(compute), shape)[2]
+    graph = _exported(compute if len(shape) == 2 else _among_others(compute), shape)[2]
     assert simplified(graph, "cuda") is graph
 
 
 def test_convolutions_of_a_cpu_stay_as_pytorch_calls_them() -> None:
-    graph = _exported(*AVERAGED["mean"])[2]
+    graph = _exported(_among_others(POOLED["average pooling"][0]), IMAGES)[2]
     assert simplified(graph, "cpu") is graph
 
 
-@pytest.mark.parametrize("name", APPLIED)
+@pytest.mark.parametrize("name", [*APPLIED, *AVERAGED])
 def test_what_is_written_is_as_exact_as_pytorch(name: str, tmp_path: Path) -> None:
-    model, x, graph = _exported(*APPLIED[name][:2])
+    model, x, graph = _exported(*(APPLIED | AVERAGED)[name][:2])
     schedule = initial(graph, "cpu", CPU)[0]
     built = Built(graph, schedule, tmp_path)
     assert parse(built.candidate) == (graph, schedule)

@@ -1,4 +1,4 @@
-"""Averages behind pointwise convolutions, which are taken before them.
+"""Poolings by averages behind pointwise convolutions, which are done before them.
 
 mean(w·x + b) = w·mean(x) + b, where the convolution treats each place alike: it then computes as many fewer places as
 are averaged.
@@ -6,7 +6,7 @@ are averaged.
 
 from __future__ import annotations
 
-from kernel_assistant.generator.algebra.facts import GraphFacts, dims_of
+from kernel_assistant.generator.algebra.facts import GraphFacts
 from kernel_assistant.generator.ir.operators import operator
 from kernel_assistant.generator.library.products import argument
 from kernel_assistant.generator.lower.node_writer import NodeWriter
@@ -23,14 +23,11 @@ _POOLINGS = frozenset(f"{kind}_pool{rank}d" for kind in ("avg", "adaptive_avg") 
 _OTHERS = 4
 
 
-def average_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
-    """The average first, then the convolution; behind the average of all places it is a product, which is exact."""
+def pooling_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
+    """The average first, then the convolution."""
     inner = facts.only_for(node.args[0], node) if node.args else None
-    if inner is None or not _is_pointwise(facts, inner):
+    if inner is None or not is_pointwise(facts, inner):
         return None
-    product = _product(facts, node, inner) if _is_of_all_places(node, len(inner.spec.shape)) else None
-    if product is not None:
-        return product
     if operator(node) not in _POOLINGS or not _counts_all(node) or _convolutions(facts) <= _OTHERS:
         return None
     before = facts.spec(inner.args[0])
@@ -42,33 +39,11 @@ def average_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
     return [*writer.nodes, last]
 
 
-def _product(facts: GraphFacts, node: Node, inner: Node) -> list[Node] | None:
-    """The product of the averages of channels with the filters as a matrix; None for several groups."""
-    if argument(inner, 6, "groups", 1) != 1 or inner.kwargs:
-        return None
-    writer, before, filters = NodeWriter(facts.graph, node), facts.spec(inner.args[0]), facts.spec(inner.args[1])
-    assert before is not None and filters is not None
-    places = list(range(2, len(before.shape)))
-    averages = writer.add("mean.dim", inner.args[0], places, shape=before.shape[:2])  # type: ignore[arg-type]
-    matrix = writer.view(inner.args[1], filters.shape[:2], filters.dtype)
-    shape = (before.shape[0], filters.shape[0])
-    result = writer.add("linear", averages, matrix, argument(inner, 2, "bias"), shape=shape)
-    return writer.ended(writer.view(result, node.spec.shape, node.spec.dtype))
-
-
 def _convolutions(facts: GraphFacts) -> int:
     return sum(operator(node) in CONVOLUTIONS for node in facts.graph.nodes)
 
 
-def _is_of_all_places(node: Node, rank: int) -> bool:
-    """Whether a node averages all places of its operand."""
-    if operator(node) == "mean":
-        named = len(node.args) > 1 and "dtype" not in node.kwargs
-        return named and dims_of(node.args[1], rank) == tuple(range(2, rank))
-    return operator(node).startswith("adaptive_avg_pool") and set(node.spec.shape[2:]) == {"1"}
-
-
-def _is_pointwise(facts: GraphFacts, node: Node) -> bool:
+def is_pointwise(facts: GraphFacts, node: Node) -> bool:
     """Whether a node is a convolution of single places, with a batch dimension. Not of half types, in which the
     averages between would be rounded once more."""
     spatial = CONVOLUTIONS.get(operator(node), 0)

@@ -20,7 +20,7 @@ _SHIFTED = frozenset(("add", "sub"))
 
 
 @dataclass(frozen=True)
-class _Factors:
+class Factors:
     """A product of `left` [.., K] with constant `weights`, of which dimension `summed` is that of the features; `bias`
     [N] is added."""
 
@@ -44,7 +44,7 @@ def sum_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
     while below is not None and _is_linear(facts, below):
         between.append(below)
         below = facts.only_for(below.args[0], below)
-    factors = _factors(facts, below) if below is not None else None
+    factors = factors_of(facts, below) if below is not None else None
     if factors is None:
         return None
     return _written(facts, node, between[::-1], factors, spec.shape)
@@ -66,18 +66,18 @@ def _is_vector(facts: GraphFacts, operand: Operand, size: str) -> bool:
     return spec is not None and facts.is_constant(operand) and spec.shape == (size,)
 
 
-def _factors(facts: GraphFacts, node: Node) -> _Factors | None:
+def factors_of(facts: GraphFacts, node: Node) -> Factors | None:
     """The factors of a product with constant weights of two dimensions; None if it is none."""
     name = operator(node)
     if node.kwargs:
         return None
     if name == "linear":
         left, weights, *bias = node.args
-        found = _Factors(left, weights, 0, *bias)
+        found = Factors(left, weights, 0, *bias)
     elif name in ("matmul", "mm") and len(node.args) == 2:
-        found = _Factors(*node.args, summed=1)
+        found = Factors(*node.args, summed=1)
     elif name == "addmm" and len(node.args) == 3:
-        found = _Factors(node.args[1], node.args[2], 1, node.args[0])
+        found = Factors(node.args[1], node.args[2], 1, node.args[0])
     else:
         return None
     left_spec, weight_spec = facts.spec(found.left), facts.spec(found.weights)
@@ -91,7 +91,7 @@ def _factors(facts: GraphFacts, node: Node) -> _Factors | None:
 
 
 def _written(
-    facts: GraphFacts, node: Node, between: list[Node], factors: _Factors, shape: tuple[str, ...]
+    facts: GraphFacts, node: Node, between: list[Node], factors: Factors, shape: tuple[str, ...]
 ) -> list[Node]:
     writer, outer = NodeWriter(facts.graph, node), (*shape[:-1], "1")
     inner = facts.spec(factors.left)

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from kernel_assistant.generator.algebra.averaged_products import average_of_product
 from kernel_assistant.generator.algebra.diagonals import product_with_diagonal
 from kernel_assistant.generator.algebra.facts import GraphFacts
-from kernel_assistant.generator.algebra.pooled_convolutions import average_of_pointwise
+from kernel_assistant.generator.algebra.pooled_convolutions import pooling_of_pointwise
 from kernel_assistant.generator.algebra.product_sums import sum_of_product
 from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.graph import references
@@ -14,10 +15,8 @@ from kernel_assistant.records.graph import references
 #: A rule takes a node and gives the nodes that replace it, the last under its name; None where it does not apply.
 Rule = Callable[[GraphFacts, Node], list[Node] | None]
 #: The rules of each target. On a CPU convolutions are PyTorch's, called as the module calls them.
-RULES: dict[str, tuple[Rule, ...]] = {
-    "cpu": (sum_of_product, product_with_diagonal),
-    "cuda": (sum_of_product, product_with_diagonal, average_of_pointwise),
-}
+_RULES: tuple[Rule, ...] = (sum_of_product, average_of_product, product_with_diagonal)
+RULES: dict[str, tuple[Rule, ...]] = {"cpu": _RULES, "cuda": (*_RULES, pooling_of_pointwise)}
 
 
 def simplified(graph: OpGraph, target: str) -> OpGraph:

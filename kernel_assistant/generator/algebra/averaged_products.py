@@ -1,0 +1,74 @@
+"""Averages of a product over its rows, or of a pointwise convolution over all places, which are products of averages.
+
+meanₛ(x[b,s,:]·W + v) = meanₛ(x[b,s,:])·W + v: S times less work. The product is one of our kernels and sums in float64:
+what it computes does not depend on flags, and the averages of S rounded products would be more exact than one.
+"""
+
+from __future__ import annotations
+
+import math
+
+from kernel_assistant.generator.algebra.facts import GraphFacts, dims_of
+from kernel_assistant.generator.algebra.pooled_convolutions import is_pointwise
+from kernel_assistant.generator.algebra.product_sums import SUMMED, Factors, factors_of
+from kernel_assistant.generator.ir.operators import operator
+from kernel_assistant.generator.ir.sizes import parse_size, size_value
+from kernel_assistant.generator.library.products import argument
+from kernel_assistant.generator.lower.node_writer import NodeWriter
+from kernel_assistant.generator.lower.numbers import HALVES
+from kernel_assistant.records import Node
+
+#: A library computes a product of float32 or half types about so many times as fast as our kernel does in float64: both
+#: by what an H200's cache gives, and by the float64 units of a GPU for games.
+LEAST_ROWS, LEAST_ROWS_OF_HALVES = 48, 256
+
+
+def average_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
+    """The average first, then the product."""
+    inner = facts.only_for(node.args[0], node) if node.args else None
+    if inner is None:
+        return None
+    rank, factors = len(inner.spec.shape), _factors(facts, inner)
+    dims = _averaged(node, rank)
+    features = 1 if is_pointwise(facts, inner) else rank - 1
+    if factors is None or not dims or (dims != tuple(range(2, rank)) if features == 1 else features in dims):
+        return None
+    sizes = (size_value(parse_size(inner.spec.shape[dim]), facts.graph.dims) for dim in dims)
+    least = LEAST_ROWS_OF_HALVES if inner.spec.dtype in HALVES else LEAST_ROWS
+    if math.prod(sizes) < least:
+        return None
+    return _written(facts, node, factors, dims, features)
+
+
+def _averaged(node: Node, rank: int) -> tuple[int, ...]:
+    """The dimensions that a node averages; empty if it does something else."""
+    if operator(node) == "mean":
+        return dims_of(node.args[1], rank) if len(node.args) > 1 and "dtype" not in node.kwargs else ()
+    whole = operator(node).startswith("adaptive_avg_pool") and set(node.spec.shape[2:]) == {"1"}
+    return tuple(range(2, rank)) if whole else ()
+
+
+def _factors(facts: GraphFacts, node: Node) -> Factors | None:
+    if not is_pointwise(facts, node):
+        return factors_of(facts, node)
+    if argument(node, 6, "groups", 1) != 1 or node.kwargs or not facts.is_constant(node.args[1]):
+        return None
+    bias = argument(node, 2, "bias")
+    return Factors(node.args[0], node.args[1], 0, bias) if bias is None or facts.is_constant(bias) else None
+
+
+def _written(facts: GraphFacts, node: Node, factors: Factors, dims: tuple[int, ...], features: int) -> list[Node]:
+    writer, left, weights = NodeWriter(facts.graph, node), facts.spec(factors.left), facts.spec(factors.weights)
+    assert left is not None and weights is not None
+    outer = tuple(size for dim, size in enumerate(left.shape) if dim not in dims and dim != features)
+    taken, given = left.shape[features], weights.shape[factors.summed]
+    averages = writer.typed(SUMMED, "mean.dim", factors.left, list(dims), shape=(*outer, taken))
+    matrix = writer.view(factors.weights, weights.shape[:2], weights.dtype)
+    # Weights are [N, K] or, as the second factor of a product, [K, N].
+    beside = (*outer, "1", taken) if factors.summed == 0 else (*outer, taken, "1")
+    along = (*outer, given, taken) if factors.summed == 0 else (*outer, taken, given)
+    terms = writer.typed(SUMMED, "mul.Tensor", writer.view(averages, beside, SUMMED), matrix, shape=along)
+    total = writer.typed(SUMMED, "sum.dim_IntList", terms, [-1 - factors.summed], shape=(*outer, given))
+    if factors.bias is not None:
+        total = writer.typed(SUMMED, "add.Tensor", total, factors.bias, shape=(*outer, given))
+    return writer.end("_to_copy", writer.view(total, node.spec.shape, SUMMED))
