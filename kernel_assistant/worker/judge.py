@@ -60,6 +60,9 @@ class Judge:
     `nominal` replaces the clock (measuring/nominal.py).
     """
 
+    #: Whether a runner on a GPU serves several candidates.
+    runners_stay = True
+
     def __init__(
         self,
         task: OpenTask,
@@ -80,7 +83,7 @@ class Judge:
         self._imports = False
         self._base_case, self._second_case = (Case(0, "declared", None, fresh_seed()) for _ in range(2))
         self._kept: dict[Case, ExpectedOutputs] = {}
-        self._case_sets = CaseSets(task.input_names, keeps=command.target == "cuda")
+        self._case_sets = CaseSets(task.input_names, keeps=command.target == "cuda" and self.runners_stay)
         self._held_out: list[dict[str, int]] | None = None
         self._profiler: Profiler | None = None
         self._ceilings, self._throughput, self._nominal = ceilings, throughput, nominal
@@ -342,4 +345,6 @@ class Judge:
         if self._loaded:
             self._loaded.runner.close()
             self._loaded = None
+        # What it has begun on the device may end later than its process.
+        self._case_sets.close()
         return {"outcome": failed.outcome, "message": failed.message, "mismatch": None}

@@ -58,7 +58,7 @@ def _sum_of_squares(y: torch.Tensor) -> torch.Tensor:
     return (y * y).sum(1)
 
 
-ROWS, SEQUENCES, TOKENS, IMAGES = (5, 24), (3, 7, 24), (3, 50, 24), (2, 6, 8, 8)
+ROWS, SEQUENCES, TOKENS, IMAGES = (5, 24), (3, 7, 24), (3, 70, 24), (2, 6, 8, 8)
 #: Computations with the shape of their input, the operators that are gone, and those of most work that are left.
 APPLIED: dict[str, tuple[Compute, tuple[int, ...], str]] = {
     "sum of linear": (lambda m, x: m.linear(x).sum(1), ROWS, "linear"),
@@ -80,11 +80,11 @@ APPLIED: dict[str, tuple[Compute, tuple[int, ...], str]] = {
 }
 #: Averages of many rows or places of a product, which are products of averages; the operator that is gone.
 AVERAGED: dict[str, tuple[Compute, tuple[int, ...], str]] = {
-    "adaptive": (lambda m, x: functional.adaptive_avg_pool2d(m.pointwise(x), 1), IMAGES, "conv2d"),
-    "mean": (lambda m, x: m.pointwise(x).mean([2, 3]), IMAGES, "conv2d"),
-    "mean, kept": (lambda m, x: m.pointwise(x).mean((-1, -2), keepdim=True).relu(), IMAGES, "conv2d"),
-    "mean, 1d": (lambda m, x: m.line(x).mean(-1), (2, 6, 50), "conv1d"),
-    "adaptive, 3d": (lambda m, x: functional.adaptive_avg_pool3d(m.cube(x), 1), (2, 6, 4, 4, 6), "conv3d"),
+    "adaptive": (lambda m, x: functional.adaptive_avg_pool2d(m.pointwise(x), 1), (2, 6, 16, 16), "conv2d"),
+    "mean": (lambda m, x: m.pointwise(x).mean([2, 3]), (2, 6, 16, 16), "conv2d"),
+    "mean, kept": (lambda m, x: m.pointwise(x).mean((-1, -2), keepdim=True).relu(), (2, 6, 16, 17), "conv2d"),
+    "mean, 1d": (lambda m, x: m.line(x).mean(-1), (2, 6, 256), "conv1d"),
+    "adaptive, 3d": (lambda m, x: functional.adaptive_avg_pool3d(m.cube(x), 1), (2, 6, 8, 8, 6), "conv3d"),
     "tokens": (lambda m, x: m.linear(x).mean(1), TOKENS, "linear"),
     "tokens, kept": (lambda m, x: m.unbiased(x).mean(-2, keepdim=True), TOKENS, "linear"),
     "tokens of a product": (lambda m, x: (x @ m.weight).mean(1), TOKENS, "matmul"),
@@ -113,6 +113,9 @@ KEPT: dict[str, tuple[Compute, tuple[int, ...]]] = {
     "halves": (lambda m, x: functional.avg_pool2d(functional.conv2d(x.half(), m.pointwise.weight.half()), 2), IMAGES),
     "one feature, broadcast": (lambda m, x: (x @ m.weight[:, :1] + m.vector).sum(1), ROWS),
     "a matrix added": (lambda m, x: (m.linear(x) + x[:, :1]).sum(1), ROWS),
+    "channels pooled": (lambda m, x: functional.avg_pool2d(m.line(x), 2), (3, 6, 60)),
+    "channels averaged": (lambda m, x: functional.adaptive_avg_pool2d(m.line(x), 1), (3, 6, 300)),
+    "few places": (lambda m, x: m.pointwise(x).mean((2, 3)), IMAGES),
     "wide filters": (lambda m, x: functional.avg_pool2d(m.wide(x), 2), IMAGES),
     "a stride": (lambda m, x: functional.avg_pool2d(m.strided(x), 2), IMAGES),
     "padded convolution": (lambda m, x: functional.avg_pool2d(m.padded(x), 2), IMAGES),

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 
 from kernel_assistant.generator.algebra.facts import GraphFacts, dims_of
-from kernel_assistant.generator.algebra.pooled_convolutions import is_pointwise
+from kernel_assistant.generator.algebra.pooled_convolutions import is_pointwise, pools_places
 from kernel_assistant.generator.algebra.product_sums import SUMMED, Factors, factors_of
 from kernel_assistant.generator.ir.operators import operator
 from kernel_assistant.generator.ir.sizes import parse_size, size_value
@@ -18,9 +18,9 @@ from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.lower.numbers import HALVES
 from kernel_assistant.records import Node
 
-#: A library computes a product of float32 or half types about so many times as fast as our kernel does in float64: both
-#: by what an H200's cache gives, and by the float64 units of a GPU for games.
-LEAST_ROWS, LEAST_ROWS_OF_HALVES = 48, 256
+#: A library computes a product of float32, or of half types and TF32, about so many times as fast as our kernel does in
+#: float64: both by what an H200's cache gives, and by the float64 units of a GPU for games.
+LEAST_ROWS, LEAST_ROWS_OF_TENSOR_CORES = 64, 256
 
 
 def average_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
@@ -28,23 +28,24 @@ def average_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
     inner = facts.only_for(node.args[0], node) if node.args else None
     if inner is None:
         return None
-    rank, factors = len(inner.spec.shape), _factors(facts, inner)
-    dims = _averaged(node, rank)
-    features = 1 if is_pointwise(facts, inner) else rank - 1
+    rank, factors, places = len(inner.spec.shape), _factors(facts, inner), is_pointwise(facts, inner)
+    dims, features = _averaged(node, inner), 1 if places else rank - 1
     if factors is None or not dims or (dims != tuple(range(2, rank)) if features == 1 else features in dims):
         return None
     sizes = (size_value(parse_size(inner.spec.shape[dim]), facts.graph.dims) for dim in dims)
-    least = LEAST_ROWS_OF_HALVES if inner.spec.dtype in HALVES else LEAST_ROWS
-    if math.prod(sizes) < least:
+    by_tensor_cores = inner.spec.dtype in HALVES or (places and facts.target == "cuda")
+    if math.prod(sizes) < (LEAST_ROWS_OF_TENSOR_CORES if by_tensor_cores else LEAST_ROWS):
         return None
     return _written(facts, node, factors, dims, features)
 
 
-def _averaged(node: Node, rank: int) -> tuple[int, ...]:
-    """The dimensions that a node averages; empty if it does something else."""
+def _averaged(node: Node, inner: Node) -> tuple[int, ...]:
+    """The dimensions of `inner` that a node averages; empty if it does something else."""
+    rank = len(inner.spec.shape)
     if operator(node) == "mean":
         return dims_of(node.args[1], rank) if len(node.args) > 1 and "dtype" not in node.kwargs else ()
     whole = operator(node).startswith("adaptive_avg_pool") and set(node.spec.shape[2:]) == {"1"}
+    whole = whole and pools_places(node, inner)
     return tuple(range(2, rank)) if whole else ()
 
 

@@ -14,8 +14,8 @@ REAL = frozenset(("f32", "f64", "bf16", "f16"))
 class GraphFacts:
     """Readers and producers of a graph's values. A value is `constant` if it depends on parameters alone."""
 
-    def __init__(self, graph: OpGraph) -> None:
-        self.graph = graph
+    def __init__(self, graph: OpGraph, target: str) -> None:
+        self.graph, self.target = graph, target
         self.nodes = {node.name: node for node in graph.nodes}
         self._readers = readers_of(graph)
 

@@ -28,7 +28,12 @@ def pooling_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
     inner = facts.only_for(node.args[0], node) if node.args else None
     if inner is None or not is_pointwise(facts, inner):
         return None
-    if operator(node) not in _POOLINGS or not _counts_all(node) or _convolutions(facts) <= _OTHERS:
+    if (
+        operator(node) not in _POOLINGS
+        or not pools_places(node, inner)
+        or not _counts_all(node)
+        or _convolutions(facts) <= _OTHERS
+    ):
         return None
     before = facts.spec(inner.args[0])
     assert before is not None
@@ -37,6 +42,12 @@ def pooling_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
     pooled = writer.add(node.op, inner.args[0], *node.args[1:], shape=shape, **node.kwargs)
     last = Node(name=node.name, op=inner.op, args=(pooled, *inner.args[1:]), kwargs=inner.kwargs, spec=node.spec)
     return [*writer.nodes, last]
+
+
+def pools_places(node: Node, inner: Node) -> bool:
+    """Whether a pooling has as many dimensions as the convolution whose result it reads: with one more it would take
+    the batch for channels, and pool these."""
+    return operator(node).endswith(f"{len(inner.spec.shape) - 2}d")
 
 
 def _convolutions(facts: GraphFacts) -> int:

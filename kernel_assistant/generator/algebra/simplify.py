@@ -28,7 +28,7 @@ def simplified(graph: OpGraph, target: str) -> OpGraph:
 
 def _once(graph: OpGraph, target: str) -> OpGraph | None:
     """The graph with one node replaced, None if no rule applies."""
-    facts = GraphFacts(graph)
+    facts = GraphFacts(graph, target)
     for at, node in enumerate(graph.nodes):
         for rule in RULES.get(target, ()):
             written = rule(facts, node)

@@ -30,6 +30,8 @@ TRITON_SECONDS = 180.0
 class FreeformJudge(Judge):
     """`plan` holds `outputs` (names), `runner` (how to start one) and `waits` (whether calls may compile)."""
 
+    runners_stay = False
+
     def verify(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:
         """As for plans; in addition, candidates whose forward runs torch operators are refused with the operators'
         names."""

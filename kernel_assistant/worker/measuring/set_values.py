@@ -77,12 +77,12 @@ class SetValues:
         require_written(self.left())
 
     def draw(self, count: int) -> Samples:
-        """Up to `count` other inputs of the task, as many as are made in `sample_seconds`; none where they do not bring
-        other integers."""
+        """The integers of up to `count` other inputs of the task, as many as are made in `sample_seconds`; none where
+        they do not bring others. Floating inputs are empty."""
         found: Samples = []
         until = time.monotonic() + self.sample_seconds
         while self.integers_vary and len(found) < count and (time.monotonic() < until or not found):
-            found.append(self._another())
+            found.append([one.new_empty(0) if one.is_floating_point() else one for one in self._another()])
         return found
 
     def _another(self) -> list[torch.Tensor]:
