@@ -107,6 +107,17 @@ def references(node: Node) -> list[str]:
     return names
 
 
+def name_of(operand: object) -> str:
+    """The value that an operand names, "" if it names none."""
+    return operand[1:] if isinstance(operand, str) and operand.startswith("%") else ""
+
+
+def spec_of(graph: OpGraph, operand: object) -> TensorSpec | None:
+    """The spec of the value that an operand names, None if it names none."""
+    name = name_of(operand)
+    return graph.spec(name) if name else None
+
+
 def readers_of(graph: OpGraph) -> dict[str, list[Node]]:
     """The nodes that read each value, in order, each once. Values that no node reads are left out."""
     found: dict[str, list[Node]] = {}

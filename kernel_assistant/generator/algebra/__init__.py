@@ -1,1 +1,1 @@
-"""Rewrites a graph into one that computes the same numbers, of all real inputs, with less work."""
+"""Rewrites a graph so that it computes the same function of real numbers with less work."""

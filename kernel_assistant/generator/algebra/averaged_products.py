@@ -1,7 +1,7 @@
-"""Averages of a product over its rows, or of a pointwise convolution over all places, which are products of averages.
+"""The average of a product over rows, or of a pointwise convolution over all places, as a product with averages.
 
-meanₛ(x[b,s,:]·W + v) = meanₛ(x[b,s,:])·W + v: S times less work. The product is one of our kernels and sums in float64:
-what it computes does not depend on flags, and the averages of S rounded products would be more exact than one.
+meanₛ(x[b,s,:]·W + v) = meanₛ(x[b,s,:])·W + v: S times less work. Our own kernel computes the product and sums in
+float64. A library's float32 product would be less exact than the average of S of them, and in TF32 if flags allow it.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.lower.numbers import HALVES
 from kernel_assistant.records import Node
 
-#: A library computes a product of float32, or of half types and TF32, about so many times as fast as our kernel does in
-#: float64: both by what an H200's cache gives, and by the float64 units of a GPU for games.
+#: Fewest rows that are averaged: about so many times as fast a library computes a product in float32, or with tensor
+#: cores, as our kernel does in float64 (estimated: an H200's cache bandwidth, a consumer GPU's float64 rate).
 LEAST_ROWS, LEAST_ROWS_OF_TENSOR_CORES = 64, 256
 
 

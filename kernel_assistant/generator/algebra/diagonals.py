@@ -1,4 +1,4 @@
-"""Products with diagonal matrices, which are products element by element."""
+"""A product with a diagonal matrix, as a product element by element."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from functools import cached_property
 
 from kernel_assistant.records import Node, OpGraph, TensorSpec
-from kernel_assistant.records.graph import Operand, readers_of, references
+from kernel_assistant.records.graph import Operand, name_of, readers_of, references, spec_of
 
 #: Types that are rounded as real numbers are.
 REAL = frozenset(("f32", "f64", "bf16", "f16"))
@@ -35,8 +35,7 @@ class GraphFacts:
 
     def spec(self, operand: Operand) -> TensorSpec | None:
         """The spec of the value that an operand names, None if it names none."""
-        name = name_of(operand)
-        return self.graph.spec(name) if name else None
+        return spec_of(self.graph, operand)
 
     def only_for(self, operand: Operand, reader: Node) -> Node | None:
         """The node that computes an operand of `reader`, if nobody else reads its value and it has a real type."""
@@ -45,11 +44,6 @@ class GraphFacts:
             return None
         alone = self._readers.get(node.name) == [reader] and references(reader).count(node.name) == 1
         return node if alone and node.spec.dtype in REAL else None
-
-
-def name_of(operand: Operand) -> str:
-    """The value that an operand names, "" if it names none."""
-    return operand[1:] if isinstance(operand, str) and operand.startswith("%") else ""
 
 
 def is_number(operand: Operand) -> bool:

@@ -1,4 +1,4 @@
-"""Poolings by averages behind pointwise convolutions, which are done before them.
+"""Average pooling behind a pointwise convolution, which moves before it.
 
 mean(w·x + b) = w·mean(x) + b, where the convolution treats each place alike: it then computes as many fewer places as
 are averaged.
@@ -7,24 +7,23 @@ are averaged.
 from __future__ import annotations
 
 from kernel_assistant.generator.algebra.facts import GraphFacts
-from kernel_assistant.generator.ir.operators import operator
+from kernel_assistant.generator.ir.operators import PLAIN_CONVOLUTIONS, operator
 from kernel_assistant.generator.library.products import argument
+from kernel_assistant.generator.lower.large_convolutions import is_each
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.lower.numbers import HALVES
 from kernel_assistant.records import Node
-from kernel_assistant.records.graph import Operand
 
-#: Convolutions by the number of their spatial dimensions.
-CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
 #: Poolings that average.
 _POOLINGS = frozenset(f"{kind}_pool{rank}d" for kind in ("avg", "adaptive_avg") for rank in (1, 2, 3))
-#: Convolutions that a graph needs beside one behind which a pooling moves. By PyTorch's flags they compute in TF32, and
-#: the average of n results has a √n times smaller error; beside the errors of others that does not count.
+#: A pooling moves only in a graph with more than so many other convolutions. They compute in TF32 by default, and the
+#: average of n results has an error √n times smaller than one result has: lost if the average comes first, but little
+#: beside the errors of the others.
 _OTHERS = 4
 
 
 def pooling_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
-    """The average first, then the convolution."""
+    """The pooling first, then the convolution."""
     inner = facts.only_for(node.args[0], node) if node.args else None
     if inner is None or not is_pointwise(facts, inner):
         return None
@@ -51,20 +50,20 @@ def pools_places(node: Node, inner: Node) -> bool:
 
 
 def _convolutions(facts: GraphFacts) -> int:
-    return sum(operator(node) in CONVOLUTIONS for node in facts.graph.nodes)
+    return sum(operator(node) in PLAIN_CONVOLUTIONS for node in facts.graph.nodes)
 
 
 def is_pointwise(facts: GraphFacts, node: Node) -> bool:
-    """Whether a node is a convolution of single places, with a batch dimension. Not of half types, in which the
-    averages between would be rounded once more."""
-    spatial = CONVOLUTIONS.get(operator(node), 0)
+    """Whether a node is a convolution of single places, with a batch dimension. False for half types: averages before
+    it would be rounded to them."""
+    spatial = PLAIN_CONVOLUTIONS.get(operator(node), 0)
     filters = facts.spec(node.args[1]) if spatial else None
     if filters is None or len(node.spec.shape) != spatial + 2 or node.spec.strides is not None:
         return False
     if node.spec.dtype in HALVES:
         return False
     stride, padding = argument(node, 3, "stride", 1), argument(node, 4, "padding", 0)
-    return set(filters.shape[2:]) == {"1"} and _all(stride, 1) and _all(padding, 0)
+    return set(filters.shape[2:]) == {"1"} and is_each(stride, 1) and is_each(padding, 0)
 
 
 def _counts_all(node: Node) -> bool:
@@ -72,9 +71,4 @@ def _counts_all(node: Node) -> bool:
     if operator(node).startswith("adaptive"):
         return True
     padding, ceiling = argument(node, 3, "padding", 0), argument(node, 4, "ceil_mode", False)
-    return _all(padding, 0) and not ceiling and argument(node, 6, "divisor_override") is None
-
-
-def _all(operand: Operand, value: int) -> bool:
-    """Whether a number or each of a list is this value."""
-    return all(one == value for one in (operand if isinstance(operand, list | tuple) else [operand]))
+    return is_each(padding, 0) and not ceiling and argument(node, 6, "divisor_override") is None

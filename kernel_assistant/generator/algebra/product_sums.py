@@ -1,4 +1,4 @@
-"""Sums over the features of a product, which are products with the summed weights.
+"""The sum over the features of a product, as a product with the summed weights.
 
 Σₙ (Σₖ x[m,k]·w[k,n]) = Σₖ x[m,k]·(Σₙ w[k,n]): N times less work, and the weights' sums are computed once.
 """
@@ -13,7 +13,7 @@ from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.records import Node
 from kernel_assistant.records.graph import Operand
 
-#: The type of sums. In PyTorch's sum the errors of N rounded products cancel to some extent; here one is left.
+#: The type of sums. In float32 one product would be less exact than PyTorch's sum of N, whose errors partly cancel.
 SUMMED = "f64"
 _SCALED = frozenset(("mul", "div"))
 _SHIFTED = frozenset(("add", "sub"))
@@ -21,8 +21,8 @@ _SHIFTED = frozenset(("add", "sub"))
 
 @dataclass(frozen=True)
 class Factors:
-    """A product of `left` [.., K] with constant `weights`, of which dimension `summed` is that of the features; `bias`
-    [N] is added."""
+    """A product of `left` [.., K] with constant `weights`, whose dimension `summed` has the N features; `bias` [N] is
+    added."""
 
     left: Operand
     weights: Operand

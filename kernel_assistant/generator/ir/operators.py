@@ -9,6 +9,9 @@ RESHAPES = frozenset(
     "view reshape _unsafe_view flatten unflatten squeeze unsqueeze view_as reshape_as alias detach contiguous clone "
     "dropout feature_dropout lift_fresh_copy identity".split()
 )
+#: Convolutions that are not transposed, with the number of their spatial dimensions. The channels of the result come
+#: first in their filters.
+PLAIN_CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
 #: The operator of a copy: its value is written even though it is only another arrangement of one.
 COPY = "ka_copy"
 #: Operators that cost nothing inside a loop: every part that reads them has its own.

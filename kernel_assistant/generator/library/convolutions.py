@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.operators import PLAIN_CONVOLUTIONS
 from kernel_assistant.generator.ir.sizes import product, size_text, size_value
 from kernel_assistant.generator.library.products import argument
 from kernel_assistant.generator.loops.strided import Resolver, View
@@ -19,7 +20,7 @@ _FORWARD = ("input", "weight", "bias", "stride", "padding", "dilation", "groups"
 _TRANSPOSED = ("input", "weight", "bias", "stride", "padding", "output_padding", "groups", "dilation")
 _GENERAL = ("input", "weight", "bias", "stride", "padding", "dilation", "transposed", "output_padding", "groups")
 CONVOLUTIONS = {
-    **dict.fromkeys(("conv1d", "conv2d", "conv3d"), _FORWARD),
+    **dict.fromkeys(PLAIN_CONVOLUTIONS, _FORWARD),
     **dict.fromkeys(("conv_transpose1d", "conv_transpose2d", "conv_transpose3d"), _TRANSPOSED),
     "convolution": _GENERAL,
 }

@@ -6,6 +6,7 @@ a call of PyTorch, which divides it.
 
 from __future__ import annotations
 
+from kernel_assistant.generator.ir.operators import PLAIN_CONVOLUTIONS, operator
 from kernel_assistant.generator.ir.sizes import parse_size, product, size_text, size_value
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.records import Node, TensorSpec
@@ -26,10 +27,10 @@ def as_product(writer: NodeWriter) -> list[Node]:
     """out [N, K, P] = w [K, C] · x [N, C, P], then the bias. Empty if the convolution is not such a product, or not
     large."""
     node = writer.node
-    if node.op.partition(".")[0] not in ("conv1d", "conv2d", "conv3d"):
+    if operator(node) not in PLAIN_CONVOLUTIONS:
         return []
     x, w = (writer.spec(operand) for operand in node.args[:2])
-    plain = all(_is(writer.argument(index, name, value), value) for index, name, value in _ARGUMENTS) and not any(
+    plain = all(is_each(writer.argument(index, name, value), value) for index, name, value in _ARGUMENTS) and not any(
         spec.strides for spec in (x, w, node.spec)
     )
     if not plain or set(w.shape[2:]) != {"1"} or len(x.shape) != len(w.shape):
@@ -49,5 +50,6 @@ def as_product(writer: NodeWriter) -> list[Node]:
     return writer.ended(writer.view(found, node.spec.shape, node.spec.dtype))
 
 
-def _is(value: Operand, wanted: int) -> bool:
+def is_each(value: Operand, wanted: int) -> bool:
+    """Whether a number, or each of a list, is `wanted`."""
     return value == wanted or (isinstance(value, list) and set(value) == {wanted})

@@ -28,7 +28,7 @@ from kernel_assistant.generator.plan.channels_last_readers import (
 from kernel_assistant.generator.plan.cost import elements
 from kernel_assistant.generator.plan.residual import renamed
 from kernel_assistant.records import Node, OpGraph, TensorSpec
-from kernel_assistant.records.graph import references
+from kernel_assistant.records.graph import references, spec_of
 
 #: A copy to channels first. What reads it is in another part: it would read across, element by element.
 COPY_BACK = f"{COPY}.back"
@@ -70,7 +70,7 @@ def _can_turn(node: Node, graph: OpGraph) -> bool:
     """
     if operator(node) not in CONVOLUTIONS or len(node.spec.shape) not in (4, 5):
         return False
-    x, w = (_spec(graph, operand) for operand in node.args[:2])
+    x, w = (spec_of(graph, operand) for operand in node.args[:2])
     if x is None or w is None or x.strides is not None or w.strides is not None or node.spec.strides is not None:
         return False
     if w.shape[1] == "1":
@@ -80,13 +80,13 @@ def _can_turn(node: Node, graph: OpGraph) -> bool:
 
 
 def _is_pointwise(node: Node, graph: OpGraph) -> bool:
-    w = _spec(graph, node.args[1])
+    w = spec_of(graph, node.args[1])
     return w is not None and all(size == "1" for size in w.shape[2:])
 
 
 def _elements(node: Node, graph: OpGraph) -> int:
     """Elements of the larger of a convolution's input and result."""
-    x = _spec(graph, node.args[0])
+    x = spec_of(graph, node.args[0])
     return max(elements(x, graph.dims) if x is not None else 0, elements(node.spec, graph.dims))
 
 
@@ -94,7 +94,7 @@ def _is_given(node: Node, graph: OpGraph) -> bool:
     """Whether the input of a convolution has channels last, but its result or its filter does not."""
     if operator(node) not in CONVOLUTIONS or len(node.spec.shape) not in (4, 5):
         return False
-    x, w = (_spec(graph, operand) for operand in node.args[:2])
+    x, w = (spec_of(graph, operand) for operand in node.args[:2])
     if x is None or w is None or not is_channels_last(x) or not (w.strides is None or is_channels_last(w)):
         return False
     return node.spec.strides is None or (is_channels_last(node.spec) and not _lies_last(w))
@@ -103,10 +103,6 @@ def _is_given(node: Node, graph: OpGraph) -> bool:
 def _lies_last(spec: TensorSpec) -> bool:
     """Whether a dense tensor has channels last. A filter with one channel or one element has both orders."""
     return is_channels_last(spec) or spec.shape[1] == "1" or all(size == "1" for size in spec.shape[2:])
-
-
-def _spec(graph: OpGraph, operand: object) -> TensorSpec | None:
-    return graph.spec(operand[1:]) if isinstance(operand, str) and operand.startswith("%") else None
 
 
 class _Rewrite:

@@ -6,15 +6,13 @@ alone, so they are computed once (`constants.py`), and the library adds the new 
 
 from __future__ import annotations
 
-from kernel_assistant.generator.ir.operators import operator
+from kernel_assistant.generator.ir.operators import PLAIN_CONVOLUTIONS, operator
 from kernel_assistant.generator.library.products import argument
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.lower.numbers import HALVES
 from kernel_assistant.records import Node, OpGraph
-from kernel_assistant.records.graph import Operand, readers_of, references
+from kernel_assistant.records.graph import name_of, readers_of, references
 
-#: Convolutions whose filters have the channels of the result in front.
-_CONVOLUTIONS = frozenset(("conv1d", "conv2d", "conv3d"))
 #: Place of `eps`, by operator.
 _NORMS = {"_native_batch_norm_legit_no_training": 6, "batch_norm": 7}
 
@@ -50,18 +48,18 @@ def _norm_behind(
 ) -> tuple[Node, Node] | None:
     """The norm that alone reads this convolution, and the node whose value is its result; None if it cannot be
     folded."""
-    if operator(node) not in _CONVOLUTIONS or node.spec.dtype in HALVES or node.spec.strides is not None:
+    if operator(node) not in PLAIN_CONVOLUTIONS or node.spec.dtype in HALVES or node.spec.strides is not None:
         return None
     (norm, *others) = readers.get(node.name, [None])
     if norm is None or others or node.name in graph.outputs or operator(norm) not in _NORMS:
         return None
     if norm.args[0] != f"%{node.name}" or references(norm).count(node.name) > 1 or _trains(norm):
         return None
-    filters = _name(node.args[1])
+    filters = name_of(node.args[1])
     groups = argument(node, 6, "groups", 1)
     if filters not in constant or (groups != 1 and graph.spec(filters).shape[1] == "1"):
         return None
-    given = [_name(operand) for operand in (*norm.args[1:5], argument(node, 2, "bias"))]
+    given = [name_of(operand) for operand in (*norm.args[1:5], argument(node, 2, "bias"))]
     if not given[2] or any(name and (name not in constant or not _alike(graph, name, node)) for name in given):
         return None
     if operator(norm) == "batch_norm":
@@ -80,11 +78,6 @@ def _alike(graph: OpGraph, name: str, node: Node) -> bool:
     """Whether a parameter is a dense vector of the convolution's own type."""
     spec = graph.spec(name)
     return spec.dtype == node.spec.dtype and len(spec.shape) == 1 and spec.strides is None
-
-
-def _name(operand: Operand) -> str:
-    """The value that an operand names, "" if it names none."""
-    return operand[1:] if isinstance(operand, str) and operand.startswith("%") else ""
 
 
 def _folded(graph: OpGraph, node: Node, norm: Node, last: Node) -> list[Node]:

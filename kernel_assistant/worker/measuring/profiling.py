@@ -25,6 +25,7 @@ from ..verifying.verification import (
     IncorrectOutput,
     all_finite,
     bind,
+    made_sets,
 )
 from .arithmetic import counted
 from .by_launch import times_by_launch
@@ -155,16 +156,8 @@ class Profiler:
 
     def _make_sets(self, base: ExpectedOutputs) -> BufferSets:
         """Enough sets to exceed the cache four times."""
-        return BufferSets(
-            self.task.input_names,
-            [f"out{index}" for index in range(len(base.reference))],
-            base.constants,
-            base.tensors,
-            base.reference,
-            base.dims,
-            self._count(_bytes([*base.tensors, *base.reference])),
-            base.reference[0].device,
-        )
+        names = [f"out{index}" for index in range(len(base.reference))]
+        return made_sets(self.task.input_names, names, base, self._count(_bytes([*base.tensors, *base.reference])))
 
     def _values(self, base: ExpectedOutputs) -> SetValues:
         """The sets' values: the declared inputs, varied as far as the module accepts it."""
@@ -282,7 +275,7 @@ class Profiler:
         with torch.no_grad():
             with self.lock.shared():
                 prepare_seconds = claimed(bind(self.sets, runner, plan, self.lock).get("prepare_seconds"))
-                # Its threads would work beside the baseline.
+                # Its threads could run while the baseline is timed.
                 runner.freeze()
                 if tier == "quick":
                     self.values.sample_seconds = SAMPLE_SECONDS
@@ -348,8 +341,8 @@ class Profiler:
         self.sets.close()
 
     def _floor(self, seconds: float) -> float:
-        """The roofline of a candidate: the module's own, or that of its inputs and outputs for a plan that does less
-        work than the module says: one that is faster than errors of the bandwidths explain."""
+        """The roofline of a candidate: the module's own; of inputs and outputs alone if the candidate is so much faster
+        than that as errors of the bandwidths do not explain, so that it must do less work than the module says."""
         least = floor_seconds(self._changing_bytes, self.written_bytes, self.ceilings)
         return self.floor_seconds if seconds >= self.floor_seconds / MEASURED_SLACK else min(least, self.floor_seconds)
 
@@ -386,7 +379,7 @@ class Profiler:
             return self._quick_figures(seconds, [], noise, samples)
         times, graphs = turn.measure(subject, self._on_clock(subject), after)
         turn.check(subject)
-        # Where a graph is slower, the block was wrong: nothing in a graph waits for the host.
+        # A call cannot be faster than in a graph, where nothing waits for the host.
         seconds = max(median(times), median(graphs) if graphs else 0.0)
         return self._quick_figures(seconds, graphs, spread(graphs or times), len(times) + len(graphs))
 

@@ -18,24 +18,24 @@ from .statistics import median, spread
 from .timed_outputs import TimedCall, TimedOutputs
 from .timing import MOST_LATE, PlanSubject, TimedSubject, longer, punctual, wake_idle
 
-#: Blocks of calls of a candidate, and of one that the host binds and whose calls are short. CUDA graphs of one that the
-#: host binds, each over other sets.
+#: Blocks of a candidate, and of one whose calls are short and bound by the host. CUDA graphs of one that is bound by
+#: the host, each over other sets.
 BLOCKS, BLOCKS_OF_SHORT_CALLS, GRAPHS = 3, 1, 3
-#: Seconds of a block of short calls, and the calls that it has at least; of any block the calls at least.
+#: Seconds of a block of short calls, which are those of which it has more than `MANY_CALLS`; fewest calls of any block.
 SHORT_BLOCK_SECONDS, MANY_CALLS, FEWEST_CALLS = 0.0012, 16, 2
-#: While times differ by more, others are added, up to so many.
+#: While times differ by more than `MOST_SPREAD`, others are added, up to `MOST_TIMES`.
 MOST_SPREAD, MOST_TIMES = 0.01, 6
 #: A call that takes so many times as long as the host needs to launch it is not bound by the host, and its time in a
 #: graph would say no more.
 HOST_TIMES = 10
-#: Calls from which the length of a block is estimated.
+#: Calls from which the length of a block is estimated, and how often.
 PROBE, PROBES = 8, 2
 CHECKED_CALLS = 2
 
 
 class QuickTurn:
-    """Blocks of about `block_seconds` of one candidate on a task's sets. A host launches a call of it in `host_seconds`
-    at most."""
+    """Times one candidate on a task's sets, in blocks of about `block_seconds`. The host launches a call of it in
+    `host_seconds` at most."""
 
     def __init__(
         self, sets: BufferSets, values: SetValues, outputs: TimedOutputs, block_seconds: float, host_seconds: float
@@ -77,7 +77,7 @@ class QuickTurn:
         has to be held exclusively. `timed` is `subject` on the clock that counts."""
         subject.wake()
         length = self._longer(punctual(timed, 0, self._length), self._length)
-        times, graphs = list[float](), list[float]()
+        times = list[float]()
 
         def add_up_to(blocks: int) -> None:
             nonlocal length
@@ -88,14 +88,11 @@ class QuickTurn:
                 if spent < self._block_seconds / 2:
                     length = self._longer(spent, length)
 
-        add_up_to(self._blocks)
-        if median(times) < self._host_bound:
-            graphs = self._replayed(subject, length, after)
-        if not graphs:
-            late = median(times) >= self._host_bound
-            add_up_to(BLOCKS)
-            if late and median(times) < self._host_bound:
-                graphs = self._replayed(subject, length, after)
+        for blocks in (self._blocks, BLOCKS):
+            add_up_to(blocks)
+            graphs = self._replayed(subject, length, after) if median(times) < self._host_bound else []
+            if graphs:
+                break
         return times, graphs
 
     def check(self, subject: PlanSubject) -> None:
@@ -133,9 +130,12 @@ class QuickTurn:
         """Seconds of a block on `length` sets from `first` on with new values. A block with a late answer is
         repeated."""
         indices = self._sets.around(first, length)
-        renew = partial(self._values.renew_and_mark, indices)
-        for _ in range(MOST_LATE):
+
+        def renew() -> None:
             self._values.renew_and_mark(indices, self._drawn.pop() if self._drawn else None)
+
+        for _ in range(MOST_LATE):
+            renew()
             wake_idle(subject, renew)
             seconds = block()
             after()

@@ -29,7 +29,7 @@ class SetValues:
         self, task: OpenTask, sets: BufferSets, rolls: list[bool], base: list[torch.Tensor], evicted: int
     ) -> None:
         self._task, self._sets, self._rolls = task, sets, rolls
-        self.generator = torch.Generator().manual_seed(random.SystemRandom().randrange(1 << 31))
+        self._generator = torch.Generator().manual_seed(random.SystemRandom().randrange(1 << 31))
         self._evictor = torch.zeros(evicted, dtype=torch.uint8, device=task.device)
         #: Seconds for making the other inputs of a block.
         self.sample_seconds = SAMPLE_SECONDS
@@ -40,19 +40,19 @@ class SetValues:
 
     def refresh(self, first: int = 0) -> None:
         """Put new values into every set, beginning at set `first`."""
-        self._sets.refresh(self.generator, self._rolls, first)
+        self._sets.refresh(self._generator, self._rolls, first)
 
     def renew(self, indices: list[int], others: Samples | None = None) -> None:
         """Change the values of sets that a candidate may know and evict them from the cache, so that neither remembered
-        results nor computing ahead helps. `others` are inputs that were drawn before."""
+        results nor computing ahead helps. `others` are inputs that `draw` gave before."""
         if indices:
             drawn = self.draw(len(indices)) if others is None else others
-            self._sets.change(indices, self.generator, self._rolls, drawn)
+            self._sets.change(indices, self._generator, self._rolls, drawn)
             self._evictor.add_(1)
 
     def mark(self, block: list[int]) -> None:
         """Put new marks into the outputs of a block."""
-        self._marks, self._unfinished = self._sets.mark(block, self.generator), False
+        self._marks, self._unfinished = self._sets.mark(block, self._generator), False
 
     def renew_and_mark(self, block: list[int], others: Samples | None = None) -> None:
         """Prepare the sets of a block for the candidate, which may know their present values."""
@@ -65,8 +65,8 @@ class SetValues:
         self._unfinished = self._marks is not None and self._sets.marked_now(self._marks)
 
     def left(self) -> list[torch.Tensor]:
-        """Whether a call of the block left a mark as it was: a boolean that nobody has waited for yet, if there are
-        marks. Raises IncorrectOutput if the last call was not finished when the runner answered."""
+        """Whether a call of the block left a mark as it was: a boolean on the device, if there are marks. Raises
+        IncorrectOutput if the last call was not finished when the runner answered."""
         if self._unfinished:
             raise IncorrectOutput("cheating", "the last timed call was not finished when the runner answered")
         return [] if self._marks is None else [self._sets.marked(self._marks)]

@@ -66,8 +66,7 @@ class TimedOutputs:
         return TimedCall(index, [copied(tensor) for tensor in inputs] if keep else inputs, windows, held, keep)
 
     def check_held(self, subject: PlanSubject, calls: list[TimedCall]) -> None:
-        """Compare the outputs of timed calls as `check_call` does. For most of them all is found out in one transfer
-        from the device."""
+        """Compare the outputs of timed calls as `check_call` does, most often with one transfer from the device."""
         passed = [
             surely_passes(got, reference.reshape(-1)[start:end], self._policy)
             for call in calls

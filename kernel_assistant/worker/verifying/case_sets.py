@@ -1,5 +1,7 @@
-"""Shared memory for the inputs and outputs of one case, kept from candidate to candidate where it is small: to make and
-map it takes longer than to verify a candidate."""
+"""Shared memory for the inputs and outputs of one case.
+
+It is kept from candidate to candidate where it is small, because making and mapping it takes longer than verifying.
+"""
 
 from __future__ import annotations
 
@@ -8,9 +10,9 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..running.buffer_sets import BufferSets
-from .verification import ExpectedOutputs, IncorrectOutput
+from .verification import ExpectedOutputs, IncorrectOutput, made_sets
 
-#: Most bytes of a set that is kept: beyond, sets for timing may need the memory.
+#: Most bytes of a case whose set is kept: of a larger one, sets for timing may need the memory.
 KEEP_BYTES = 64 << 20
 
 
@@ -39,7 +41,7 @@ class CaseSets:
             self._kept.write_constants(expected.constants)
             yield self._kept
             return
-        sets = self._made(names, expected, "kept " if keep else "")
+        sets = made_sets(self._input_names, names, expected, 1, "kept " if keep else "")
         if keep:
             self._kept = sets
         try:
@@ -53,16 +55,3 @@ class CaseSets:
         if self._kept is not None:
             self._kept.close()
             self._kept = None
-
-    def _made(self, names: list[str], expected: ExpectedOutputs, prefix: str) -> BufferSets:
-        return BufferSets(
-            self._input_names,
-            names,
-            expected.constants,
-            expected.tensors,
-            expected.reference,
-            expected.dims,
-            1,
-            expected.reference[0].device,
-            prefix,
-        )

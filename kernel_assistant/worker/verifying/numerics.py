@@ -109,8 +109,8 @@ def compare(
 
 
 def surely_passes(got: torch.Tensor, reference: torch.Tensor, policy: str) -> torch.Tensor:
-    """Whether `compare(got, reference, reference.double(), policy)` passes, as one boolean that nobody has waited for
-    yet. If it is False it may pass nevertheless: its largest error is held against the smallest bound of an element."""
+    """A boolean on the device: if it is True, `compare(got, reference, reference.double(), policy)` passes. If it is
+    False, that may pass as well: here the largest error is held against the smallest bound of an element."""
     if not got.dtype.is_floating_point:
         return (got == reference).all()
     if not got.numel():

@@ -156,6 +156,23 @@ def verify_case(
         raise IncorrectOutput("incorrect", f"{expected.case.name}: an input was changed")
 
 
+def made_sets(
+    input_names: list[str], output_names: list[str], expected: ExpectedOutputs, count: int, prefix: str = ""
+) -> BufferSets:
+    """Shared memory for `count` sets of the sizes of `expected`, with its parameter values written."""
+    return BufferSets(
+        input_names,
+        output_names,
+        expected.constants,
+        expected.tensors,
+        expected.reference,
+        expected.dims,
+        count,
+        expected.reference[0].device,
+        prefix,
+    )
+
+
 def _run_poisoned(
     runner: RunnerClient, sets: BufferSets, poison: int, timeout: float, expected: ExpectedOutputs
 ) -> list[torch.Tensor]:
