@@ -3,10 +3,17 @@
 Two runners hold the same binary. They are compared exactly as a candidate and torch.compile in a confirmation:
 `Profiler.compare`, up to three measurements with an interval that is 99.9% over all of them, and the least effect that
 counts. The slower kernel computes a few rows twice; how many make it 3% slower is measured first.
+
+`python -m bench.judge_itself cuda --judges 12 --comparisons 400` compares the kernel with itself in 12 processes at the
+same time, each time bound anew, and prints how many intervals of one measurement exclude 1, with all of them, as a line
+of JSON.
 """
 
 from __future__ import annotations
 
+import argparse
+import json
+import math
 import os
 import subprocess
 import sys
@@ -14,9 +21,10 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from bench.figures import Figure, Settings
 from bench.subjects import ROWS, norm, norm_environment, norm_task
@@ -26,7 +34,15 @@ from kernel_assistant.environment.repeated_measurement import MOST_LOOKS
 from kernel_assistant.records import to_builtins
 from kernel_assistant.records.evaluation import Gain, gain_of
 from kernel_assistant.worker.device_lock import DeviceLock
+from kernel_assistant.worker.measuring.repeated_measurement import interval_of
 
+if TYPE_CHECKING:
+    from kernel_assistant.worker.measuring.timing import Series
+
+#: Seconds after which an interval gets the least number of rounds: at once on a GPU, where they differ little.
+MOST_SECONDS = {"cpu": math.inf, "cuda": 0.0}
+#: Estimate, lower and upper end.
+Interval = tuple[float, float, float]
 MOST_DIFFERENT = 2
 SLOWER = 1.03
 WORKERS = 2
@@ -46,16 +62,16 @@ def measure(settings: Settings) -> list[Figure]:
             loaded = bench.different(comparisons)
             detected_loaded = bench.told_apart(extra, settings.count(40, 3))
     beside = JUDGES[settings.target]
-    shared = different_beside(settings.target, beside, comparisons)
+    shared = itself_beside(settings.target, beside, comparisons, math.inf)
     aim = MOST_DIFFERENT if comparisons <= 200 else round(MOST_DIFFERENT * comparisons / 200)
     return [
         Figure("called different from itself, quiet", quiet, "", f"of {comparisons}", ("≤", aim)),
         Figure("called different from itself, busy", loaded, "", f"of {comparisons}; {load}", ("≤", aim)),
         Figure(
-            "called different from itself, by judges that share the device",
-            shared,
+            "intervals that say it differs from itself, by judges that share the device",
+            shared.excluded,
             "",
-            f"of {comparisons // beside * beside} by {beside} judges",
+            f"of {len(shared.intervals)} by {beside} judges, one measurement each",
             ("≤", aim),
         ),
         Figure(
@@ -121,14 +137,10 @@ class Bench:
     def compare(self, extra: int) -> tuple[float, float, float]:
         """The slowdown of the kernel with extra rows and its 99.9% interval, from one measurement of the full
         protocol."""
-        from kernel_assistant.worker.measuring.repeated_measurement import interval_of
-
         return interval_of(self._series(extra), "candidate", "twin")
 
     def judged(self, extra: int) -> Gain:
         """The verdict on the kernel with extra rows, with repeated measurements while it is unclear."""
-        from kernel_assistant.worker.measuring.repeated_measurement import interval_of
-
         series, verdict = None, Gain.unknown
         for measurement in range(1, MOST_LOOKS + 1):
             more = self._series(extra)
@@ -140,11 +152,15 @@ class Bench:
         self.measurements += measurement
         return verdict
 
-    def _series(self, extra: int) -> Any:
+    def interval(self) -> Interval:
+        """The 99.9% interval of one measurement of the kernel against itself."""
+        return interval_of(self._series(0, MOST_SECONDS[self.target]), "candidate", "twin")
+
+    def _series(self, extra: int, most_seconds: float = math.inf) -> Series:
         plain, other = self._subject(0, 0), self._subject(1, extra)
         plain.name = "twin"
         with self.lock.exclusive() if self.target == "cpu" else nullcontext():
-            return self.profiler.compare(other, plain, [], lambda *_: None)
+            return self.profiler.compare(other, plain, [], lambda *_: None, most_seconds=most_seconds)
 
     def different(self, comparisons: int) -> int:
         """How often the kernel is called different from itself."""
@@ -179,13 +195,45 @@ class Bench:
         return PlanSubject(runner, 60)
 
 
-def different_beside(target: str, judges: int, comparisons: int) -> int:
-    """How often a kernel is called different from itself when several judges, each in a process, work at the same
-    time."""
-    command = [sys.executable, "-m", "bench.judge_itself", target, str(comparisons // judges)]
+@dataclass
+class Itself:
+    """Comparisons of a kernel with itself by `judges` processes at the same time: `excluded` of the intervals do not
+    contain 1; `seconds` with the start of the processes."""
+
+    target: str
+    judges: int
+    seconds: float
+    excluded: int
+    intervals: list[Interval]
+
+
+def itself_beside(target: str, judges: int, comparisons: int, most_seconds: float) -> Itself:
+    """The comparisons are divided among the judges, each of which begins none after `most_seconds`."""
+    command = [sys.executable, "-m", "bench.judge_itself", target, "--alone", "--until"]
     environment = {**os.environ, GPU_SHARE: str(round(0.8 / judges, 3))}
-    processes = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(judges)]
-    return sum(int(process.communicate()[0].split()[-1]) for process in processes)
+    began = time.time()
+    parts = [comparisons // judges + (number < comparisons % judges) for number in range(judges)]
+    processes = [
+        subprocess.Popen(
+            [*command, str(began + most_seconds), "--comparisons", str(part)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        for part in parts
+    ]
+    intervals = [tuple(row) for process in processes for row in json.loads(process.communicate()[0].splitlines()[-1])]
+    excluded = sum(low > 1 or high < 1 for _, low, high in intervals)
+    return Itself(target, judges, round(time.time() - began, 1), excluded, intervals)
+
+
+def _alone(target: str, comparisons: int, until: float) -> list[Interval]:
+    """The intervals of this process; it begins no comparison after `until`, a time of the clock of the system."""
+    found: list[Interval] = []
+    with Bench(target) as bench:
+        while len(found) < comparisons and time.time() < until:
+            found.append(bench.interval())
+    return found
 
 
 @contextmanager
@@ -225,6 +273,20 @@ def _load_words(target: str, processes: int) -> str:
     return f"another process uses the GPU, {cuda.load(0)[0]}% busy by the driver"
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(description="How often a kernel's interval says that it differs from itself.")
+    parser.add_argument("target", choices=["cpu", "cuda"])
+    parser.add_argument("--judges", type=int, default=1, help="processes that judge at the same time")
+    parser.add_argument("--comparisons", type=int, default=400)
+    parser.add_argument("--most-seconds", type=float, default=math.inf, help="begin no comparison after so long")
+    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    given = parser.parse_args()
+    if given.alone:
+        print(json.dumps(_alone(given.target, given.comparisons, given.until)))
+        return
+    print(json.dumps(asdict(itself_beside(given.target, given.judges, given.comparisons, given.most_seconds))))
+
+
 if __name__ == "__main__":
-    with Bench(sys.argv[1]) as judge:
-        print(judge.different(int(sys.argv[2])))
+    main()

@@ -211,13 +211,28 @@ def test_what_surely_passes_passes(policy: str, dtype: torch.dtype) -> None:
     assert said == {True, False}
 
 
-@pytest.mark.parametrize("value", [math.nan, math.inf])
-def test_what_is_not_finite_does_not_surely_pass(value: float) -> None:
+@pytest.mark.parametrize("value", [math.nan, math.inf, -math.inf])
+def test_what_is_not_finite_surely_passes_only_where_pytorchs_is_the_same(value: float) -> None:
     reference = torch.ones(10)
     got = reference.clone()
     got[3] = value
-    assert not surely_passes(got, reference, "kernelbench")
-    assert not surely_passes(got, got, "kernelbench")
+    assert not surely_passes(got, reference, "kernelbench", math.inf if math.isnan(value) else 1e300)
+    assert not surely_passes(reference, got, "kernelbench")
+    assert surely_passes(got, got, "kernelbench") and not surely_passes(got, -got, "kernelbench")
+    assert compare(got, got, got.double(), "kernelbench").passed
+
+
+def test_an_excused_error_surely_passes() -> None:
+    reference = torch.ones(10)
+    assert surely_passes(reference + 0.5, reference, "kernelbench", 0.5)
+    assert not surely_passes(reference + 0.75, reference, "kernelbench", 0.5)
+
+
+def test_a_large_error_of_a_large_value_surely_passes_if_compare_says_so() -> None:
+    reference = torch.tensor([1e6, *[1.0] * 99])
+    got = reference + torch.tensor([50.0, *[0.0] * 99])
+    assert compare(got, reference, reference.double(), "kernelbench").passed
+    assert surely_passes(got, reference, "kernelbench")
 
 
 def test_integers_surely_pass_if_they_are_equal() -> None:

@@ -40,7 +40,7 @@ from .quick_turn import QuickTurn
 from .repeated_measurement import interval_of
 from .roofline import MEASURED_SLACK, Roofline, floor_seconds, impossible
 from .set_values import SAMPLE_SECONDS, SetValues
-from .statistics import bootstrapped, faster_half, median, relative_spread, spread
+from .statistics import bootstrapped, faster_half, median, relative_spread
 from .suspicion import MOST_AGAIN, odd_clocks, odd_growth, until_plausible
 from .timed_outputs import TimedOutputs
 from .timing import BLOCK_SECONDS as CUDA_SECONDS
@@ -101,6 +101,16 @@ class FullComparison:
 
 
 FULL = FullComparison()
+
+
+@dataclass(frozen=True)
+class ReadyCandidate:
+    """A candidate that is bound to the sets; on a GPU with its turn of the quick tier. `prepare_seconds` are those of
+    its `prepare`."""
+
+    subject: PlanSubject
+    turn: QuickTurn | None
+    prepare_seconds: float
 
 
 class Profiler:
@@ -228,6 +238,7 @@ class Profiler:
             subject.wake()
             length = block_length(subject, count, self._block_seconds)
             for index in range(self._blocks):
+                self.values.evict()
                 subject.wake()
                 times.append(subject.run((index * length) % count, length) / length)
         return median(times)
@@ -248,6 +259,29 @@ class Profiler:
             one.release()
         return _ratio(found, subject.name) * (known if beside else 1.0)
 
+    def get_ready(self, runner: RunnerClient, plan: dict[str, Any], tier: str, timeout: float) -> ReadyCandidate:
+        """Bind a verified candidate to the sets and do all that is not timed."""
+        self.sets.rename_outputs([spec["name"] for spec in plan["outputs"]])
+        subject = PlanSubject(runner, timeout, self.values.look_at_last if self.candidate_on_host else None)
+        turn = None
+        with torch.no_grad(), self.lock.shared():
+            prepare_seconds = claimed(bind(self.sets, runner, plan, self.lock).get("prepare_seconds"))
+            # Its threads could run while the baseline is timed.
+            runner.freeze()
+            if tier == "quick":
+                self.values.sample_seconds = SAMPLE_SECONDS
+                self.baseline("eager")
+                self.sets.poison(0xFF)
+            if tier == "quick" and self.target == "cuda":
+                # One turn for all of the quick tier: waiting for eleven turns beside eleven judges took ten times as
+                # long as measuring.
+                turn = self._quick_turn(plan)
+                turn.get_ready(subject)
+            if not runner.timed_alone:
+                self._time_empty_messages(subject)
+                runner.timed_alone = self.target == "cuda" and not self.candidate_on_host
+        return ReadyCandidate(subject, turn, prepare_seconds)
+
     def candidate(
         self,
         runner: RunnerClient,
@@ -257,50 +291,32 @@ class Profiler:
         most_threads: int,
         measurement: MeasurementNumber = ONLY_MEASUREMENT,
         full: FullComparison = FULL,
+        ready: ReadyCandidate | None = None,
     ) -> dict[str, Any]:
         """Timing of a verified candidate. Raises IncorrectOutput with outcome `cheating`, or CandidateFailure.
 
         A repeated `measurement` adds to the rounds of the previous one, which must be of the same candidate.
         """
-        self.sets.rename_outputs([spec["name"] for spec in plan["outputs"]])
-        subject = PlanSubject(runner, timeout, self.values.look_at_last if self.target == "cuda" else None)
+        ready = ready or self.get_ready(runner, plan, tier, timeout)
+        subject, turn = ready.subject, ready.turn
         after = _thread_watch(runner, most_threads + (self.target == "cuda"))
         if self.target == "cuda" and plan.get("residual"):
             # PyTorch may start threads there at any time, and no code of a candidate runs on the host.
             after = _nothing
         others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
-        # On a GPU one turn for all of the quick tier: waiting for eleven turns beside eleven judges took ten times as
-        # long as measuring.
-        turn = self._quick_turn(plan) if tier == "quick" and self.target == "cuda" else None
-        with torch.no_grad():
-            with self.lock.shared():
-                prepare_seconds = claimed(bind(self.sets, runner, plan, self.lock).get("prepare_seconds"))
-                # Its threads could run while the baseline is timed.
-                runner.freeze()
-                if tier == "quick":
-                    self.values.sample_seconds = SAMPLE_SECONDS
-                    self.baseline("eager")
-                    self.sets.poison(0xFF)
-                if turn is not None:
-                    turn.get_ready(subject)
-                if not runner.timed_alone:
-                    self._time_empty_messages(subject)
-                    runner.timed_alone = self.target == "cuda" and not self.candidate_on_host
-            with self.lock.shared() if turn is None else self.lock.exclusive():
-                timing = (
-                    self._quick(subject, after, turn)
-                    if tier == "quick"
-                    else self._full(subject, after, measurement, full)
-                )
-                timing["warning"] = others.warning() if self.target == "cpu" else ""
-                seconds = timing["candidate_ms"] * 1e-3
-                self._require_possible(min(seconds, (timing.get("graph_ms") or math.inf) * 1e-3))
-                share, parts = self._by_part(runner, plan, seconds, timeout)
+        with torch.no_grad(), self.lock.shared() if turn is None else self.lock.exclusive():
+            timing = (
+                self._quick(subject, after, turn) if tier == "quick" else self._full(subject, after, measurement, full)
+            )
+            timing["warning"] = others.warning() if self.target == "cpu" else ""
+            seconds = timing["candidate_ms"] * 1e-3
+            self._require_possible(min(seconds, (timing.get("graph_ms") or math.inf) * 1e-3))
+            share, parts = self._by_part(runner, plan, seconds, timeout)
         floor = self._floor(seconds)
         timing |= {
             "floor_ms": floor * 1e3,
             "roofline": floor / seconds,
-            "prepare_ms": prepare_seconds * 1e3,
+            "prepare_ms": ready.prepare_seconds * 1e3,
         }
         return {
             "outcome": "correct",
@@ -312,7 +328,15 @@ class Profiler:
 
     def _quick_turn(self, plan: dict[str, Any]) -> QuickTurn:
         host_seconds = 0.0 if self._nominal else _host_seconds(plan)
-        return QuickTurn(self.sets, self.values, self.outputs, QUICK_BLOCK_SECONDS[self.target], host_seconds)
+        return QuickTurn(
+            self.sets,
+            self.values,
+            self.outputs,
+            QUICK_BLOCK_SECONDS[self.target],
+            host_seconds,
+            min(self._baseline["eager"], self._best),
+            together=not self.candidate_on_host,
+        )
 
     def _time_empty_messages(self, subject: PlanSubject) -> None:
         """Time them while the device is held: other work may have slowed all of them when the runner started."""
@@ -376,17 +400,18 @@ class Profiler:
     def _quick(self, subject: PlanSubject, after: Callable[[], None], turn: QuickTurn | None) -> dict[str, Any]:
         if turn is None:
             seconds, noise, samples = self._quick_passes(subject, after)
-            return self._quick_figures(seconds, [], noise, samples)
-        times, graphs = turn.measure(subject, self._on_clock(subject), after)
+            return self._quick_figures(seconds, None, noise, samples)
+        found = turn.measure(subject, self._on_clock(subject), after)
         turn.check(subject)
         # A call cannot be faster than in a graph, where nothing waits for the host.
-        seconds = max(median(times), median(graphs) if graphs else 0.0)
-        return self._quick_figures(seconds, graphs, spread(graphs or times), len(times) + len(graphs))
+        seconds = max(found.seconds, found.graph_seconds or 0.0)
+        self._best = min(self._best, seconds)
+        return self._quick_figures(seconds, found.graph_seconds, found.noise, found.samples)
 
-    def _quick_figures(self, seconds: float, graphs: list[float], noise: float, samples: int) -> dict[str, Any]:
+    def _quick_figures(self, seconds: float, graph: float | None, noise: float, samples: int) -> dict[str, Any]:
         return {
             "candidate_ms": seconds * 1e3,
-            "graph_ms": median(graphs) * 1e3 if graphs else None,
+            "graph_ms": graph * 1e3 if graph else None,
             "eager_ms": self._baseline["eager"] * 1e3,
             "compile_ms": self._baseline["compile"] * 1e3 if "compile" in self._baseline else None,
             "speedup_vs_eager": self._baseline["eager"] / seconds,
@@ -532,6 +557,8 @@ class Profiler:
             block = self.sets.around(first, count)
             if not unseen or self.values.integers_vary:
                 self.values.renew(block)
+            else:
+                self.values.evict()
             self.values.mark(block)
             unseen = False
 
@@ -549,6 +576,7 @@ class Profiler:
             lock=self.lock,
             before_round=renew_all,
             before_candidate=prepare,
+            before_others=self.values.evict,
             after_candidate=checked,
         )
 

@@ -1,13 +1,14 @@
 """The quick tier on a GPU: all that is timed of a candidate, in one turn on the device.
 
-Other judges wait meanwhile, so that only timing is done in it, and what depends on it: new values between blocks, and
-at the end one comparison of what was written. The candidate sees its sets, and its graphs are made, before the turn.
+Other judges wait meanwhile, so that only timing is done in it, and what depends on it: new values, and at the end one
+comparison of what was written. The candidate sees its sets, and its graphs are made, before the turn.
 """
 
 from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 from functools import partial
 
 import torch
@@ -16,36 +17,73 @@ from ..running.buffer_sets import BufferSets
 from .set_values import Samples, SetValues, require_written
 from .statistics import median, spread
 from .timed_outputs import TimedCall, TimedOutputs
-from .timing import MOST_LATE, PlanSubject, TimedSubject, longer, punctual, wake_idle
+from .timing import MOST_LATE, PlanSubject, TimedSubject, longer, wake_idle
 
-#: Blocks of a candidate, and of one whose calls are short and bound by the host. CUDA graphs of one that is bound by
-#: the host, each over other sets.
-BLOCKS, BLOCKS_OF_SHORT_CALLS, GRAPHS = 3, 1, 3
-#: Seconds of a block of short calls, which are those of which it has more than `MANY_CALLS`; fewest calls of any block.
-SHORT_BLOCK_SECONDS, MANY_CALLS, FEWEST_CALLS = 0.0012, 16, 2
+#: Blocks of a candidate, and CUDA graphs of one that is bound by the host, each over other sets.
+BLOCKS, GRAPHS = 3, 3
+#: Seconds of a block of short calls, which are those of which it has more than `MANY_CALLS`; fewest calls of any block,
+#: and fewest seconds of a graph that is short because the others have sets of their own.
+SHORT_BLOCK_SECONDS, MANY_CALLS, FEWEST_CALLS, LEAST_GRAPH_SECONDS = 0.0012, 16, 2, 0.0003
 #: While times differ by more than `MOST_SPREAD`, others are added, up to `MOST_TIMES`.
 MOST_SPREAD, MOST_TIMES = 0.01, 6
 #: A call that takes so many times as long as the host needs to launch it is not bound by the host, and its time in a
 #: graph would say no more.
 HOST_TIMES = 10
-#: Calls from which the length of a block is estimated, and how often.
-PROBE, PROBES = 8, 2
-CHECKED_CALLS = 2
+#: Calls from which the length of a block is estimated, and how often. Other judges make these so many times slower at
+#: most. A block that is shorter than it should be by more than half, or graphs that are so many times too long, are
+#: made anew.
+PROBE, PROBES, MOST_SLOWED, TOO_LONG = 8, 2, 8, 3
+#: Calls of a block, and of a graph, whose outputs are compared.
+CHECKED_CALLS, CHECKED_OF_GRAPH = 2, 1
+
+
+@dataclass(frozen=True)
+class TurnTimes:
+    """Seconds a call in blocks of calls, and in CUDA graphs (None without). `noise` is the relative spread of the
+    blocks or graphs that count, `samples` the number of all."""
+
+    seconds: float
+    graph_seconds: float | None
+    noise: float
+    samples: int
+
+
+@dataclass(frozen=True)
+class _TimedBlock:
+    """Calls on `calls` sets from `first` on; `run` makes them and returns their seconds. The outputs of `checked` of
+    them are compared."""
+
+    first: int
+    calls: int
+    run: Callable[[], float]
+    checked: int
 
 
 class QuickTurn:
     """Times one candidate on a task's sets, in blocks of about `block_seconds`. The host launches a call of it in
-    `host_seconds` at most."""
+    `host_seconds` at most; a call is expected to take `expected_seconds`. Several blocks share one change of values if
+    `together`: nothing of the candidate may run between them.
+
+    A candidate that computes in one block what others ask for gains nothing, because the mean over those blocks counts.
+    """
 
     def __init__(
-        self, sets: BufferSets, values: SetValues, outputs: TimedOutputs, block_seconds: float, host_seconds: float
+        self,
+        sets: BufferSets,
+        values: SetValues,
+        outputs: TimedOutputs,
+        block_seconds: float,
+        host_seconds: float,
+        expected_seconds: float,
+        *,
+        together: bool,
     ) -> None:
         self._sets, self._values, self._outputs = sets, values, outputs
-        self._block_seconds, self._host_bound = block_seconds, HOST_TIMES * host_seconds
-        self._length, self._blocks = 0, BLOCKS
-        #: The first set of each graph, and the calls of each.
+        self._most_block_seconds, self._host_bound = block_seconds, HOST_TIMES * host_seconds
+        self._call_seconds, self._together = expected_seconds, together
+        self._graph_calls = 0
+        #: The first set of each graph.
         self._firsts: list[int] = []
-        self._graph_length = 0
         #: Inputs that were drawn for the next blocks.
         self._drawn: list[Samples] = []
         self._left: list[torch.Tensor] = []
@@ -56,44 +94,41 @@ class QuickTurn:
         outputs are wrong then. Where the host may bind it, its graphs are made."""
         count, probe = self._sets.count, min(self._sets.count, PROBE)
         # Other work can only make it slower.
-        seconds = min(subject.run(0, probe) for _ in range(PROBES))
-        bound = seconds / probe < self._host_bound
-        if bound and MANY_CALLS * seconds / probe < SHORT_BLOCK_SECONDS:
-            self._block_seconds, self._blocks = min(self._block_seconds, SHORT_BLOCK_SECONDS), BLOCKS_OF_SHORT_CALLS
-        self._length = self._longer(seconds, probe)
-        subject.run(0, min(count, BLOCKS * self._length))
-        # The length of a block is measured on these.
-        self._values.renew(self._sets.around(0, self._length))
-        # For as many calls as a block may have, whatever the candidate took until now.
-        blocks = self._blocks + GRAPHS if self._values.integers_vary else 0
-        self._drawn = [self._values.draw(count) for _ in range(blocks)]
-        if bound:
-            self._capture(subject, self._length)
+        measured = min(subject.run(0, probe) for _ in range(PROBES)) / probe
+        self._call_seconds = min(measured, max(self._call_seconds, measured / MOST_SLOWED))
+        subject.run(0, min(count, BLOCKS * self._length()))
+        # As many as there are groups of blocks, for as many calls as one may have.
+        groups = 2 if self._together else BLOCKS
+        self._drawn = [self._values.draw(count) for _ in range(groups if self._values.integers_vary else 0)]
+        if self._call_seconds < self._host_bound:
+            self._capture(subject)
 
-    def measure(
-        self, subject: PlanSubject, timed: TimedSubject, after: Callable[[], None]
-    ) -> tuple[list[float], list[float]]:
-        """Seconds a call in blocks of calls, and in CUDA graphs if the host binds it and it can be captured. The device
-        has to be held exclusively. `timed` is `subject` on the clock that counts."""
-        subject.wake()
-        length = self._longer(punctual(timed, 0, self._length), self._length)
-        times = list[float]()
+    def measure(self, subject: PlanSubject, timed: TimedSubject, after: Callable[[], None]) -> TurnTimes:
+        """Time the candidate. The device has to be held exclusively. `timed` is `subject` on the clock that counts."""
+        means, times = list[float](), list[float]()
 
-        def add_up_to(blocks: int) -> None:
-            nonlocal length
-            while len(times) < blocks or _differ(times):
-                first = len(times) * length % self._sets.count
-                spent = self._timed(subject, first, length, partial(timed.run, first, length), after)
-                times.append(spent / length)
-                if spent < self._block_seconds / 2:
-                    length = self._longer(spent, length)
+        def add(blocks: int) -> None:
+            length, first = self._length(), len(times) * self._length()
+            firsts = [(first + number * length) % self._sets.count for number in range(blocks)]
+            some = [_TimedBlock(first, length, partial(timed.run, first, length), CHECKED_CALLS) for first in firsts]
+            self._add(means, times, self._timed(subject, some, after))
 
-        for blocks in (self._blocks, BLOCKS):
-            add_up_to(blocks)
-            graphs = self._replayed(subject, length, after) if median(times) < self._host_bound else []
-            if graphs:
+        add(1)
+        for _ in range(MOST_LATE):
+            length, self._call_seconds = self._length(), times[-1]
+            if length >= self._length() / 2:
                 break
-        return times, graphs
+            means.clear()
+            times.clear()
+            add(1)
+        graphs = self._replayed(subject, after) if self._call_seconds < self._host_bound else None
+        if graphs is None or not self._is_short():
+            add(BLOCKS - 1)
+        while _differ(times):
+            add(BLOCKS)
+        if graphs is None:
+            return TurnTimes(self._typical(means), None, spread(times), len(times))
+        return TurnTimes(self._typical(means), self._typical(graphs[0]), spread(graphs[1]), len(times) + len(graphs[1]))
 
     def check(self, subject: PlanSubject) -> None:
         """Raise IncorrectOutput unless the timed calls wrote what they should have."""
@@ -101,35 +136,43 @@ class QuickTurn:
         self._outputs.check_held(subject, self._held)
         self._left, self._held, self._drawn = [], [], []
 
-    def _capture(self, subject: PlanSubject, length: int) -> None:
-        """Have the runner make the graphs, each of so many calls; there are none if it cannot."""
-        firsts = [(self._blocks + number) * length % self._sets.count for number in range(GRAPHS)]
-        made = all(subject.capture(number, first, length) for number, first in enumerate(firsts))
-        self._firsts, self._graph_length = firsts if made else [], length
+    def _replayed(self, subject: PlanSubject, after: Callable[[], None]) -> tuple[list[float], list[float]] | None:
+        """Mean seconds a call of each group of graphs, and of each graph; None if the calls cannot be captured. Graphs
+        whose length turns out to be wrong are made again."""
+        needed = self._graph_length()
+        if not self._firsts or not needed / 2 <= self._graph_calls <= TOO_LONG * needed:
+            self._capture(subject)
+        means, times = list[float](), list[float]()
+        while self._firsts and (not times or _differ(times)):
+            some = [
+                _TimedBlock(first, self._graph_calls, partial(subject.replay, number), CHECKED_OF_GRAPH)
+                for number, first in enumerate(self._firsts)
+            ]
+            self._add(means, times, self._timed(subject, some, after))
+        return (means, times) if times else None
 
-    def _replayed(self, subject: PlanSubject, length: int, after: Callable[[], None]) -> list[float]:
-        """Seconds a call in each graph; empty if the calls cannot be captured. Graphs that turn out to be too short are
-        made again with `length` calls."""
-        if not self._firsts or self._graph_length < length / 2:
-            self._capture(subject, length)
-        calls, times = self._graph_length, list[float]()
-        while self._firsts and (len(times) < GRAPHS or _differ(times)):
-            number = len(times) % GRAPHS
-            replay = partial(subject.replay, number)
-            times.append(self._timed(subject, self._firsts[number], calls, replay, after) / calls)
-        return times
+    def _capture(self, subject: PlanSubject) -> None:
+        """Have the runner make the graphs; there are none if it cannot."""
+        calls = self._graph_length()
+        firsts = [(self._length() + number * calls) % self._sets.count for number in range(GRAPHS)]
+        made = all(subject.capture(number, first, calls) for number, first in enumerate(firsts))
+        self._firsts, self._graph_calls = firsts if made else [], calls
 
     def _timed(
-        self,
-        subject: PlanSubject,
-        first: int,
-        length: int,
-        block: Callable[[], float],
-        after: Callable[[], None],
-    ) -> float:
-        """Seconds of a block on `length` sets from `first` on with new values. A block with a late answer is
-        repeated."""
-        indices = self._sets.around(first, length)
+        self, subject: PlanSubject, blocks: list[_TimedBlock], after: Callable[[], None]
+    ) -> list[list[tuple[float, int]]]:
+        """Seconds and calls of each block, grouped by the blocks that had new values together: those may have no set
+        twice."""
+        if not self._together or sum(block.calls for block in blocks) > self._sets.count:
+            return [self._timed_together(subject, [block], after) for block in blocks]
+        return [self._timed_together(subject, blocks, after)]
+
+    def _timed_together(
+        self, subject: PlanSubject, blocks: list[_TimedBlock], after: Callable[[], None]
+    ) -> list[tuple[float, int]]:
+        """Seconds and calls of each block, on sets with new values. They are repeated if an answer was late."""
+        rings = [self._sets.around(block.first, block.calls) for block in blocks]
+        indices = [index for ring in rings for index in ring]
 
         def renew() -> None:
             self._values.renew_and_mark(indices, self._drawn.pop() if self._drawn else None)
@@ -137,25 +180,53 @@ class QuickTurn:
         for _ in range(MOST_LATE):
             renew()
             wake_idle(subject, renew)
-            seconds = block()
+            seconds, late = list[float](), False
+            for block in blocks:
+                seconds.append(block.run())
+                late = late or subject.late
             after()
             self._left += self._values.left()
-            if not subject.late:
+            if not late:
                 break
-        used = sorted(set(indices))
-        for index in random.SystemRandom().sample(used, min(CHECKED_CALLS, len(used))):
+        for block, ring in zip(blocks, rings, strict=True):
+            self._hold(subject, random.SystemRandom().sample(ring, min(block.checked, len(ring))))
+        return [(spent, block.calls) for spent, block in zip(seconds, blocks, strict=True)]
+
+    def _hold(self, subject: PlanSubject, indices: list[int]) -> None:
+        """Keep these calls for `check`, or check them now if they are too large."""
+        for index in indices:
             call = self._outputs.hold(index)
             if call.kept:
                 self._held.append(call)
             else:
                 self._outputs.check_call(subject, call)
-        return seconds
 
-    def _longer(self, seconds: float, length: int) -> int:
-        calls = longer(seconds, length, self._sets.count, self._block_seconds)
+    def _typical(self, means: list[float]) -> float:
+        """Other work can only make a group slower; code of the candidate on the host might make one faster."""
+        return min(means) if self._together else median(means)
+
+    @staticmethod
+    def _add(means: list[float], times: list[float], groups: list[list[tuple[float, int]]]) -> None:
+        for group in groups:
+            means.append(sum(seconds for seconds, _ in group) / sum(calls for _, calls in group))
+            times += [seconds / calls for seconds, calls in group]
+
+    def _is_short(self) -> bool:
+        """Whether a block of short calls has enough of them."""
+        return self._call_seconds < min(self._host_bound, SHORT_BLOCK_SECONDS / MANY_CALLS)
+
+    def _length(self) -> int:
+        """Calls of a block."""
+        seconds = SHORT_BLOCK_SECONDS if self._is_short() else self._most_block_seconds
+        calls = longer(self._call_seconds, 1, self._sets.count, min(seconds, self._most_block_seconds))
         return max(calls, min(self._sets.count, FEWEST_CALLS))
+
+    def _graph_length(self) -> int:
+        """Calls of a graph: of a block, or fewer if all graphs have sets of their own then and are not too short."""
+        length, apart = self._length(), self._sets.count // GRAPHS
+        return min(length, apart) if apart * self._call_seconds >= LEAST_GRAPH_SECONDS else length
 
 
 def _differ(times: list[float]) -> bool:
-    """Whether another time should be added."""
+    """Whether other times should be added."""
     return len(times) < MOST_TIMES and spread(times) > MOST_SPREAD

@@ -14,7 +14,7 @@ from ..verifying.cases import fresh_seed
 from ..verifying.verification import IncorrectOutput
 
 #: Seconds for making other inputs of the task, for the integers of one block.
-SAMPLE_SECONDS = 0.02
+SAMPLE_SECONDS = 0.01
 
 #: Inputs of several calls.
 Samples = list[list[torch.Tensor]]
@@ -48,7 +48,13 @@ class SetValues:
         if indices:
             drawn = self.draw(len(indices)) if others is None else others
             self._sets.change(indices, self._generator, self._rolls, drawn)
-            self._evictor.add_(1)
+            self.evict()
+
+    def evict(self) -> None:
+        """Fill the cache with other values. Both sides of a comparison begin behind this: a cache full of values that
+        are not in memory yet makes the next block slower."""
+        self._evictor.add_(1)
+        self._task.settle()
 
     def mark(self, block: list[int]) -> None:
         """Put new marks into the outputs of a block."""

@@ -23,7 +23,8 @@ WINDOW = 1 << 20
 #: jump, where two correct roundings differ. A candidate gains nothing by computing these wrongly.
 FEW_SHARE, FEW_PLACES, ENOUGH = 1e-4, 8, 16
 
-
+#: An error of so many times PyTorch's own on the declared inputs passes.
+OWN_TIMES = 4
 #: Inputs and outputs of a set of more bytes are not kept for a later check.
 KEEP_BYTES = 64 << 20
 
@@ -68,10 +69,14 @@ class TimedOutputs:
     def check_held(self, subject: PlanSubject, calls: list[TimedCall]) -> None:
         """Compare the outputs of timed calls as `check_call` does, most often with one transfer from the device."""
         passed = [
-            surely_passes(got, reference.reshape(-1)[start:end], self._policy)
+            surely_passes(got, reference.reshape(-1)[start:end], self._policy, OWN_TIMES * own)
             for call in calls
-            for got, (start, end), reference in zip(
-                call.outputs, call.windows, self.task.call(*self.task.unflatten(call.inputs)), strict=True
+            for got, (start, end), reference, own in zip(
+                call.outputs,
+                call.windows,
+                self.task.call(*self.task.unflatten(call.inputs)),
+                self.own_errors,
+                strict=True,
             )
         ]
         if passed and not bool(torch.stack(passed).all()):
@@ -129,7 +134,7 @@ class TimedOutputs:
     def _excused(self, error: float, position: int) -> bool:
         """Whether an error is within PyTorch's own error on the declared inputs, for both sides; this needs no float64
         run."""
-        return error <= 4 * self.own_errors[position]
+        return error <= OWN_TIMES * self.own_errors[position]
 
 
 def _verdict(result: OutputComparison, floating: bool, size: int) -> tuple[str, str]:

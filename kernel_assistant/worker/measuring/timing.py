@@ -238,6 +238,7 @@ def alternate(
     lock: DeviceLock,
     before_round: Callable[[int], None] = lambda first: None,
     before_candidate: Callable[[int, int], None] = lambda first, count: None,
+    before_others: Callable[[], None] = lambda: None,
     after_candidate: Callable[[int, int], None] = lambda first, count: None,
 ) -> Series:
     """Time `candidate` against `baseline` in A B B A rounds, and `others` once a round.
@@ -245,10 +246,10 @@ def alternate(
     Before each block its side is woken, so that the device switches to the other process untimed (0.4 ms on an H200).
     Blocks walk around the ring of sets, so that none uses sets that another block has just touched.
     `before_round(first)` changes the input values of all sets, beginning at `first` (so that those used next are out of
-    the cache again); `before_candidate(first, count)` changes those that the candidate may know;
-    `after_candidate(first, count)` checks outputs of the block that was just timed. Each round holds the device
-    exclusively. After `most_seconds`, without the time spent waiting for it, the series ends early, with at least
-    twelve rounds.
+    the cache again); `before_candidate(first, count)` changes those that the candidate may know; `before_others` leaves
+    the cache as that does; `after_candidate(first, count)` checks outputs of the block that was just timed. Each round
+    holds the device exclusively. After `most_seconds`, without the time spent waiting for it, the series ends early,
+    with at least twelve rounds.
     """
     with lock.exclusive():
         lengths = {
@@ -269,12 +270,14 @@ def alternate(
                 count = max(lengths[subject.name] // 2, 1) if blocks else lengths[subject.name]
                 first = ring.cursor
                 if subject is not candidate:
+                    before_others()
                     blocks.append(ring.block(subject, count))
                     continue
                 before_candidate(first, count)
                 blocks.append(ring.block(subject, count, partial(before_candidate, first, count)))
                 after_candidate(first, count)
             for subject in others:
+                before_others()
                 spent[subject.name] = [ring.block(subject, lengths[subject.name])]
         series.add(spent, candidate.name)
     return series
