@@ -16,6 +16,10 @@ import re
 
 from kernel_assistant.records.canonical import Canonical
 
+#: First words of the generator's text.
+GENERATED = "// schedule: "
+#: Integers from here on have 64 bits in C.
+WIDE = 1 << 31
 _HEAD = "// bound: sizes and constants of the task"
 _FIRST = "#line 1\n"
 _WORD = re.compile(r"\b[CD]\d+\b")
@@ -25,8 +29,15 @@ def bound(source: str, task: Canonical) -> str:
     """`source` with definitions of the sizes and constants of `task` that it uses, so that it compiles on its own."""
     used = set(_WORD.findall(source))
     lines = [_HEAD, '#include "plan.h"']
-    sizes = [f"{name} = {size}" for name, size in task.sizes.items() if name in used]
-    lines += [f"constexpr int64_t {', '.join(sizes)};"] if sizes else []
+    # The generator's text gives sizes the type of a literal.
+    narrow = {name: size for name, size in task.sizes.items() if source.startswith(GENERATED) and size < WIDE}
+    for kind in ("int", "int64_t"):
+        some = [
+            f"{name} = {size}"
+            for name, size in task.sizes.items()
+            if name in used and (name in narrow) == (kind == "int")
+        ]
+        lines += [f"constexpr {kind} {', '.join(some)};"] if some else []
     kind, mark = ("double", "") if _has_doubles(task) else ("float", "f")
     constants = [f"{name} = {number!r}{mark}" for name, number in task.constants.items() if name in used]
     lines += [f"constexpr {kind} {', '.join(constants)};"] if constants else []

@@ -214,7 +214,7 @@ def _expression(text: str, read: _ParsedDirectives, graph: OpGraph) -> str:
 
 
 def _three(text: str, read: _ParsedDirectives, graph: OpGraph) -> tuple[str, str, str]:
-    inner = text[1:-1] if text.startswith("(") and text.endswith(")") and len(_split(text)) == 1 else text
+    inner = text[1:-1] if text.startswith("(") and _call(f"sizes{text}")[2] == "" else text
     sizes = [_expression(size, read, graph) for size in _split(inner)]
     if not 1 <= len(sizes) <= 3:
         raise ValueError(f"{text!r}: want one to three sizes")

@@ -6,14 +6,17 @@ from functools import lru_cache
 from pathlib import Path
 
 from kernel_assistant.generator.ir.graph_text import write_graph
+from kernel_assistant.generator.ir.named_graph import named_graph
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.plan.compose import Composed, compose
 from kernel_assistant.generator.plan.partition import cut
+from kernel_assistant.generator.plan.plan_text import written
 from kernel_assistant.generator.print.cpu.family import emit_cpu
 from kernel_assistant.generator.print.cuda.family import emit_cuda
 from kernel_assistant.generator.print.render import KernelSource
 from kernel_assistant.records import BufferSpec, Candidate, OpGraph, Plan
+from kernel_assistant.records.canonical import Canonical
 
 INCLUDE = Path(__file__).resolve().parent.parent / "skills" / "include"
 SOURCE = {"cpu": "kernel.cpp", "cuda": "kernel.cu"}
@@ -40,6 +43,14 @@ def emit(graph: OpGraph, schedule: Schedule) -> Candidate:
         sources={SOURCE[schedule.target]: _source(graph, schedule, composed.units), **_headers(schedule.target)},
         origin=ORIGIN,
     )
+
+
+def canonical_text(task: Canonical, schedule: Schedule) -> str:
+    """The candidate that computes `task` as `schedule` says, as text with the names of `task` for sizes and numbers:
+    `agent/directives.py` reads it. Raises Unsupported if the generator cannot write it."""
+    candidate = emit(named_graph(task), schedule)
+    lines = candidate.sources[SOURCE[schedule.target]].split("\n")
+    return written(candidate.plan, "\n".join(line for line in lines if not line.startswith(GRAPH_MARK)))
 
 
 def _headers(target: str) -> dict[str, str]:

@@ -95,7 +95,7 @@ class Canonical(Record, frozen=True, kw_only=True):
         """The graph with its numbers put back."""
 
         def size(text: str) -> str:
-            return "*".join(str(self.sizes.get(factor, factor)) for factor in _factors(text))
+            return "*".join(str(self.sizes.get(factor, factor)) for factor in factors(text))
 
         def item(value: Item, shaped: bool) -> Item:
             if not isinstance(value, str):
@@ -105,7 +105,7 @@ class Canonical(Record, frozen=True, kw_only=True):
             symbol = size(value)
             return int(symbol) if symbol.isdigit() else symbol
 
-        return _mapped(self.graph, size, item)
+        return mapped(self.graph, size, item)
 
 
 def canonical(graph: OpGraph) -> Canonical:
@@ -127,8 +127,7 @@ def canonical(graph: OpGraph) -> Canonical:
         """Replaces the numbers of a product: `768` → `D0`, `B*16` → `B*D1`. An expression that is no product is
         returned unchanged.
         """
-        factors = _factors(text)
-        return "*".join(named(int(one)) if one.isdigit() and int(one) > 1 else one for one in factors)
+        return "*".join(named(int(one)) if one.isdigit() and int(one) > 1 else one for one in factors(text))
 
     def item(value: Item, shaped: bool) -> Item:
         if isinstance(value, bool) or value is None:
@@ -143,20 +142,19 @@ def canonical(graph: OpGraph) -> Canonical:
         symbol = size(value)
         return int(symbol) if symbol.isdigit() else symbol
 
-    mapped = _mapped(graph, size, item)
     return Canonical(
-        graph=mapped,
+        graph=mapped(graph, size, item),
         sizes={name: number for number, name in sizes.items()},
         constants={name: number for number, name in constants.items()},
     )
 
 
-def _factors(text: str) -> list[str]:
+def factors(text: str) -> list[str]:
     """The factors of a product of names and numbers; anything else is one factor."""
     return text.split("*") if _PRODUCT.match(text) else [text]
 
 
-def _mapped(graph: OpGraph, size: Callable[[str], str], item: Callable[[Item, bool], Item]) -> OpGraph:
+def mapped(graph: OpGraph, size: Callable[[str], str], item: Callable[[Item, bool], Item]) -> OpGraph:
     """The graph with sizes and operands replaced by `size` and `item`, called in the order of the text. The second
     argument of `item` says whether the operand is part of a shape."""
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import re
 
+from kernel_assistant.generator.ir.named import read_named_number, read_named_size
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import GraphInput, Operand
 
@@ -127,6 +128,9 @@ def _read_items(tokens: list[str], position: int) -> tuple[list[tuple[str, Opera
 def _read_word(word: str) -> Operand:
     if word in _WORDS:
         return _WORDS[word]
+    named = read_named_size(word) or read_named_number(word)
+    if named is not None:
+        return named
     if not _NUMBER.match(word):
         return word
     return int(word) if word.lstrip("+-").isdigit() else float(word)

@@ -7,6 +7,13 @@ from kernel_assistant.records.graph import Operand
 from kernel_assistant.worker.runner.plan import number_of
 
 
+def as_number(operand: Operand, op: str) -> float:
+    """An operand that is an integer or a float. Raises Unsupported for another, with the operator `op` that has it."""
+    if not isinstance(operand, int | float):
+        raise Unsupported(f"{op} with {operand!r} where it needs a number")
+    return operand
+
+
 def decoded(operand: Operand, op: str) -> Operand:
     """`operand`, or the number that its text represents: `inf`, `-inf`, `nan`. Sizes, tensors and words stay as they
     are.

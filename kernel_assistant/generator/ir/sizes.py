@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import lru_cache
 
 from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.named import ROUNDED, NamedSize, read_named_size, rounded
 from kernel_assistant.worker.runner.plan import evaluate
 
 Terms = tuple[tuple[tuple[str, ...], int], ...]
@@ -111,13 +112,15 @@ def multiple_of(size: Size, factor: int) -> bool:
 
 def size_text(size: Size, names: dict[str, str] | None = None) -> str:
     """The size as an expression; `names` maps symbols to the names to use."""
-    if isinstance(size, int):
-        return str(size)
+    return str(size) if isinstance(size, int) else _polynomial_text(size, str, names)
+
+
+def _polynomial_text(size: Poly, number: Callable[[int], str], names: dict[str, str] | None = None) -> str:
     parts = []
     for symbols, value in size.terms:
         factors = [names[name] if names else name for name in symbols]
         if value != 1 or not factors:
-            factors = [f"({value})" if value < 0 else str(value), *factors]
+            factors = [f"({number(value)})" if value < 0 else number(value), *factors]
         parts.append("*".join(factors))
     return parts[0] if len(parts) == 1 else "(" + " + ".join(parts) + ")"
 
@@ -134,13 +137,23 @@ def size_value(size: Size, dims: dict[str, int]) -> int:
     return total
 
 
+def shape_text(size: Size) -> str:
+    """The size as `parse_size` reads it, for a shape: names have their values."""
+    return repr(size) if isinstance(size, int) else _polynomial_text(size, repr)
+
+
 def size_operands(shape: Sequence[str]) -> list[int | str | float | None]:
     """The sizes of a shape as operands of a node: numbers as integers, others as text."""
-    return [int(size) if size.isdigit() else size for size in shape]
+    return [size if isinstance(size := parse_size(text), int) else text for text in shape]
 
 
 def symbols_of(size: Size) -> list[str]:
     return [] if isinstance(size, int) else sorted({name for key, _ in size.terms for name in key})
+
+
+def size_of(operand: object) -> Size:
+    """An operand that is an integer or an expression."""
+    return operand if isinstance(operand, int) else parse_size(str(operand))
 
 
 @lru_cache(maxsize=4096)
@@ -161,11 +174,22 @@ def _walk(node: ast.expr) -> Size:
         return node.value
     if isinstance(node, ast.Name):
         return symbol(node.id)
+    if isinstance(node, ast.Call) and (named := read_named_size(ast.unparse(node))) is not None:
+        return named
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == ROUNDED:
+        inner = _walk(node.args[0])
+        return rounded(inner) if isinstance(inner, int) else inner
     if isinstance(node, ast.UnaryOp) and isinstance(node.op, ast.USub):
         return mul(-1, _walk(node.operand))
+    if isinstance(node, ast.BinOp) and isinstance(node.op, ast.FloorDiv):
+        left, right = _walk(node.left), _walk(node.right)
+        if isinstance(left, int) and isinstance(right, int) and NamedSize in (type(left), type(right)):
+            return left // right
     if isinstance(node, ast.BinOp) and isinstance(node.op, ast.Add | ast.Sub | ast.Mult):
         left, right = _walk(node.left), _walk(node.right)
         if isinstance(node.op, ast.Mult):
             return mul(left, right)
+        if isinstance(node.op, ast.Sub) and isinstance(left, int) and isinstance(right, int):
+            return left - right
         return add(left, right if isinstance(node.op, ast.Add) else mul(-1, right))
     return symbol("(" + ast.unparse(node) + ")")

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.literals import decoded
-from kernel_assistant.generator.ir.sizes import mul, parse_size, size_operands, size_text, size_value
+from kernel_assistant.generator.ir.sizes import divide, mul, parse_size, shape_text, size_operands, size_value
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.graph import Operand
@@ -139,7 +139,9 @@ class _Attention:
         if self.group == 1:
             return shape
         *outer, heads, rows, width = shape
-        return (*outer, str(int(heads) // self.group), size_text(mul(self.group, parse_size(rows))), width)
+        fewer = divide(parse_size(heads), self.group)
+        assert fewer is not None
+        return (*outer, shape_text(fewer), shape_text(mul(self.group, parse_size(rows))), width)
 
     def _folded(self, value: Operand, shape: tuple[str, ...] = ()) -> Operand:
         shape = shape or self._shape(value)

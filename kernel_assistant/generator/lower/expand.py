@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.literals import as_number
 from kernel_assistant.generator.ir.sizes import size_operands
 from kernel_assistant.generator.lower.large_convolutions import as_product
 from kernel_assistant.generator.lower.node_writer import NodeWriter
@@ -116,7 +117,7 @@ def _class_loss(writer: NodeWriter, smoothing: float, logarithms: bool) -> list[
 
 def _cross_entropy(writer: NodeWriter) -> list[Node]:
     smoothing = writer.argument(5, "label_smoothing", 0.0)
-    return _class_loss(writer, float(str(smoothing)), False)
+    return _class_loss(writer, as_number(smoothing, writer.node.op), False)
 
 
 def _nll(writer: NodeWriter) -> list[Node]:

@@ -7,7 +7,7 @@ a call of PyTorch, which divides it.
 from __future__ import annotations
 
 from kernel_assistant.generator.ir.operators import PLAIN_CONVOLUTIONS, operator
-from kernel_assistant.generator.ir.sizes import parse_size, product, size_text, size_value
+from kernel_assistant.generator.ir.sizes import parse_size, product, shape_text, size_value
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.records import Node, TensorSpec
 from kernel_assistant.records.graph import Operand
@@ -38,7 +38,7 @@ def as_product(writer: NodeWriter) -> list[Node]:
     if not any(is_large(spec, writer.graph.dims) for spec in (x, node.spec)):
         return []
     batch, inner, *pixels = x.shape
-    count = size_text(product([parse_size(size) for size in pixels]))
+    count = shape_text(product([parse_size(size) for size in pixels]))
     outer = w.shape[0]
     filters = writer.view(node.args[1], (outer, inner), node.spec.dtype)
     images = writer.view(node.args[0], (batch, inner, count), node.spec.dtype)

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable
 
 from kernel_assistant.generator.ir.expr import COMPUTE, Axes, Const, Expr, Op, Reduce, TensorExpr
+from kernel_assistant.generator.ir.literals import as_number
 from kernel_assistant.generator.lower.context import Context, broadcast, cast, dim_size
 from kernel_assistant.generator.lower.extremes import position
 from kernel_assistant.generator.lower.reduce import number, op, reduce_over
@@ -135,13 +136,15 @@ def _class_loss(context: Context) -> TensorExpr:
         if factor is not None:
             loss = op("{0} * {1}", loss, picked(factor, classes, index))
         if smoothing:
-            loss = _smoothed(loss, x, factor, classes, op("{0} + {1}", log_total, top), float(str(smoothing)))
-        loss = Op(ctype, "({1} == {2} ? 0 : {0})", (loss, index, Const("int64_t", int(str(ignored)))))
+            loss = _smoothed(
+                loss, x, factor, classes, op("{0} + {1}", log_total, top), as_number(smoothing, context.node.op)
+            )
+        loss = Op(ctype, "({1} == {2} ? 0 : {0})", (loss, index, Const("int64_t", as_number(ignored, context.node.op))))
         return context.result(loss, dims)
     broadcast(scores.dims, target.dims)
     share = cast(target.expr, ctype)
     if smoothing:
-        rate = float(str(smoothing))
+        rate = as_number(smoothing, context.node.op)
         even = op("{1} / {0}", number(x, dim_size(classes)), number(x, rate))
         share = op("{0} * {1} + {2}", share, number(x, 1 - rate), even)
     if factor is not None:
@@ -173,7 +176,7 @@ def _class_weight(context: Context) -> TensorExpr:
         along = context.value(weight)
         one = picked(cast(along.expr, ctype), along.dims[0], target.expr)
         context.shapes.append((*target.dims, along.dims[0]))
-    ignored = Const("int64_t", int(str(context.node.args[2])))
+    ignored = Const("int64_t", as_number(context.node.args[2], context.node.op))
     return context.result(Op(ctype, "({1} == {2} ? 0 : {0})", (one, target.expr, ignored)), target.dims)
 
 

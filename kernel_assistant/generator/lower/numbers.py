@@ -98,4 +98,6 @@ def _wrapped(number: float, dtype: str) -> float:
         return number
     bits = int(dtype[1:])
     low = 0 if dtype == "u8" else -(1 << (bits - 1))
-    return (int(number) - low) % (1 << bits) + low
+    wrapped = (int(number) - low) % (1 << bits) + low
+    # A number that fits may have a name.
+    return number if wrapped == number else wrapped

@@ -24,9 +24,9 @@ class Pool:
         self.first = len(value.dims) - dims
         shape = [parse_size(size) for size in context.node.spec.shape][self.first :]
         sizes = [dim_size(axes) for axes in value.dims[self.first :]]
-        if self.first < 0 or not all(isinstance(size, int) for size in (*shape, *sizes)):
+        self.inputs, self.outputs = ([size for size in some if isinstance(size, int)] for some in (sizes, shape))
+        if self.first < 0 or len(self.inputs) < len(sizes) or len(self.outputs) < len(shape):
             raise Unsupported(f"{context.node.op} over dimensions of free size")
-        self.inputs, self.outputs = [int(str(size)) for size in sizes], [int(str(size)) for size in shape]
 
     def numbers(self, place: int, name: str, default: list[int]) -> list[int]:
         """An argument that is one number for all dimensions, or one number for each."""

@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from msgspec.structs import replace
 
 from kernel_assistant.generator.ir.operators import COPY, operator
-from kernel_assistant.generator.ir.sizes import parse_size, product, size_text
+from kernel_assistant.generator.ir.sizes import parse_size, product, shape_text
 from kernel_assistant.generator.library.convolutions import CONVOLUTIONS, TURNED
 from kernel_assistant.generator.plan.channels_last_readers import (
     follows,
@@ -56,7 +56,7 @@ def in_channels_last(spec: TensorSpec) -> TensorSpec:
     """The same sizes, dense, with the second dimension innermost in memory."""
     sizes = [parse_size(size) for size in spec.shape]
     order = [0, *range(2, len(sizes)), 1]
-    steps = {place: size_text(product([sizes[other] for other in order[at + 1 :]])) for at, place in enumerate(order)}
+    steps = {place: shape_text(product([sizes[other] for other in order[at + 1 :]])) for at, place in enumerate(order)}
     return TensorSpec(dtype=spec.dtype, shape=spec.shape, strides=tuple(steps[place] for place in range(len(sizes))))
 
 

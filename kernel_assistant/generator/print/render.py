@@ -7,7 +7,9 @@ import re
 import struct
 from dataclasses import dataclass, field
 
+from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import COMPUTE, Axis, Const, Expr, Load, Op, children
+from kernel_assistant.generator.ir.named import NamedNumber, NamedSize
 from kernel_assistant.generator.ir.sizes import Poly, Size, add, mul, product, size_text, symbols_of
 from kernel_assistant.generator.loops.nest import Access, LoopNest
 from kernel_assistant.records import Launch
@@ -37,8 +39,19 @@ def literal(value: float | Size | bool, ctype: str) -> str:
     if ctype == "bool":
         return "true" if value else "false"
     if ctype == "int64_t":
-        return f"({int(value)})" if value < 0 else str(int(value))
+        return f"({int(value)})" if value < 0 else str(value if isinstance(value, NamedSize) else int(value))
+    if isinstance(value, NamedSize):
+        return f"(({ctype})({value}))"
+    if isinstance(value, NamedNumber) and ctype == "float":
+        return str(value)
     return _real(float(value), ctype)
+
+
+def unsigned(size: Size) -> str:
+    """A size as a C constant without sign. Raises Unsupported if it is free."""
+    if isinstance(size, Poly):
+        raise Unsupported(f"a window over the free size {size_text(size)}")
+    return f"(unsigned)({size})" if isinstance(size, NamedSize) else f"{size}u"
 
 
 def _real(value: float, ctype: str) -> str:
@@ -278,4 +291,5 @@ __all__ = [
     "literal",
     "rows_size",
     "total_size",
+    "unsigned",
 ]

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import COMPUTE, Axes, Const, Expr, Op, Reduce, TensorExpr
-from kernel_assistant.generator.ir.sizes import Size, add, parse_size
+from kernel_assistant.generator.ir.sizes import Size, add, parse_size, size_of
 from kernel_assistant.generator.lower.context import Context, cast, dim_size, regroup, unify
 from kernel_assistant.generator.lower.movement.gathers import Lowering, at_index, index_value
 from kernel_assistant.generator.lower.positions import condition, select, whole
@@ -65,7 +65,7 @@ def _length(context: Context) -> Size:
     step = None if made is None else _step(made)
     if step is None or context.argument(7, "include_last_offset", False):
         raise Unsupported(f"operator {context.node.op}: bags of lengths that only the call knows")
-    return parse_size(str(step))
+    return size_of(step)
 
 
 def _step(node: Node) -> Operand:

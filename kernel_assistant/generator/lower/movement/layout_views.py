@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import Axis, Const, Expr, Index, TensorExpr
-from kernel_assistant.generator.ir.sizes import Size, parse_size
+from kernel_assistant.generator.ir.sizes import Size, parse_size, size_of
 from kernel_assistant.generator.lower.context import Context, dim_size, regroup
 from kernel_assistant.generator.lower.movement.layout import new_axes
 from kernel_assistant.generator.lower.movement.views import dimension
@@ -19,7 +19,7 @@ Lowering = Callable[[Context], TensorExpr]
 
 def _repeat(context: Context) -> TensorExpr:
     value, counts = context.value(context.node.args[0]), context.node.args[1]
-    times: list[Size] = [parse_size(str(count)) for count in counts] if isinstance(counts, list) else []
+    times: list[Size] = [size_of(count) for count in counts] if isinstance(counts, list) else []
     rank = len(context.node.spec.shape)
     dims = (*((),) * (rank - len(value.dims)), *value.dims)
     times = [*[1] * (rank - len(times)), *times]

@@ -8,7 +8,7 @@ from collections.abc import Callable, Sequence
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import COMPUTE, Const, Index, Load, TensorExpr
-from kernel_assistant.generator.ir.sizes import Size, parse_size, size_value
+from kernel_assistant.generator.ir.sizes import Size, parse_size, size_of, size_value
 from kernel_assistant.generator.lower.context import Context, contiguous, dim_size
 from kernel_assistant.generator.lower.movement.layout import along, new_axes
 from kernel_assistant.generator.lower.movement.views import dimension
@@ -28,7 +28,7 @@ def _as_strided(context: Context) -> TensorExpr:
     if spec is None:
         raise Unsupported("as_strided of a value that is not in memory")
     shape = [parse_size(size) for size in context.node.spec.shape]
-    strides, offset = _sizes(context.node.args[2]), parse_size(str(context.argument(3, "storage_offset", 0)))
+    strides, offset = _sizes(context.node.args[2]), size_of(context.argument(3, "storage_offset", 0))
     _check_reach(context, spec, shape, strides, offset)
     dims = tuple(new_axes(size) for size in shape)
     index: Index = {axes[0]: stride for axes, stride in zip(dims, strides, strict=True) if axes}
@@ -36,7 +36,7 @@ def _as_strided(context: Context) -> TensorExpr:
 
 
 def _sizes(operand: Operand) -> list[Size]:
-    return [parse_size(str(item)) for item in operand] if isinstance(operand, list) else []
+    return [size_of(item) for item in operand] if isinstance(operand, list) else []
 
 
 def _check_reach(context: Context, spec: TensorSpec, shape: list[Size], strides: list[Size], offset: Size) -> None:

@@ -19,7 +19,8 @@ from kernel_assistant.generator.ir.expr import (
     TensorExpr,
     resolve,
 )
-from kernel_assistant.generator.ir.sizes import Size, add, parse_size, symbols_of
+from kernel_assistant.generator.ir.named import ceil_div
+from kernel_assistant.generator.ir.sizes import Size, add, parse_size, size_of, symbols_of
 from kernel_assistant.generator.lower.context import Context, broadcast, cast, dim_size, regroup
 from kernel_assistant.generator.lower.moving import move
 from kernel_assistant.generator.lower.positions import Position
@@ -106,7 +107,7 @@ def _slice(context: Context) -> TensorExpr:
     start, step = context.argument(2, "start", 0) or 0, context.argument(4, "step", 1)
     if not isinstance(start, int | str) or not isinstance(step, int):
         raise Unsupported(f"slice from {start!r} by {step!r}")
-    whole, offset = dim_size(value.dims[place]), parse_size(str(start))
+    whole, offset = dim_size(value.dims[place]), size_of(start)
     if isinstance(offset, int) and offset < 0:
         offset = add(whole, offset)
     found = _shifted(context, value, place, parse_size(context.node.spec.shape[place]), step, offset)
@@ -118,7 +119,7 @@ def _slice(context: Context) -> TensorExpr:
 def _select(context: Context) -> TensorExpr:
     value = context.value(context.node.args[0])
     place = dimension(context, context.node.args[1], len(value.dims))
-    offset = parse_size(str(context.node.args[2]))
+    offset = size_of(context.node.args[2])
     if isinstance(offset, int) and offset < 0:
         offset = add(dim_size(value.dims[place]), offset)
     axes = value.dims[place]
@@ -173,13 +174,13 @@ def _sizes_of_parts(context: Context, place: int, whole: Size, last: int) -> lis
     """
     node, given = context.node, context.node.args[1]
     if isinstance(given, list):
-        return [parse_size(str(size)) for size in given]
+        return [size_of(size) for size in given]
     chunks = node.op.startswith(("chunk", "unsafe_chunk"))
     if not isinstance(whole, int):
         return [parse_size(node.spec.shape[place] if chunks else str(given))] * (last + 1)
     if not isinstance(given, int):
         raise Unsupported(f"{node.op} by {given!r}")
-    each = -(-whole // given) if chunks else given
+    each = ceil_div(whole, given) if chunks else given
     return [min(each, whole - start) for start in range(0, whole, each)]
 
 
@@ -215,7 +216,7 @@ def exclusive_scan(context: Context, values: list[TensorExpr], place: int) -> Te
 
 def _arange(context: Context) -> TensorExpr:
     numbers = [operand for operand in context.node.args if isinstance(operand, int | str)]
-    start = parse_size(str(numbers[0])) if len(numbers) > 1 else 0
+    start = size_of(numbers[0]) if len(numbers) > 1 else 0
     step = numbers[2] if len(numbers) > 2 else context.node.kwargs.get("step", 1)
     if not isinstance(step, int) or len(numbers) < len(context.node.args):
         raise Unsupported("arange of fractions")

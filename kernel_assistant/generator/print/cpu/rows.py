@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import Expr, Reduce, children
+from kernel_assistant.generator.ir.named import ceil_div
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import Passes, nothing, plan_passes
@@ -71,7 +72,7 @@ def _buffers(unit: KernelSource, nest: LoopNest, plan: Passes) -> dict[int, str]
     if isinstance(size, int) and row_bytes(plan.kept) * size <= STACK:
         for number, expr in enumerate(plan.kept):
             # Rounded up to whole lanes, so that the compiler sees no write behind the end.
-            unit.add(f"alignas(64) {expr.ctype} k{number}[{-(-size // 128) * 128}];")
+            unit.add(f"alignas(64) {expr.ctype} k{number}[{ceil_div(size, 128) * 128}];")
         return {id(expr): f"k{number}" for number, expr in enumerate(plan.kept)}
     rows = [access for access, _ in nest.stores if access.dtype == "f32" and access.linear(nest.reduced) == 1]
     if len(plan.kept) > 1 or not rows or plan.kept[0].ctype != "float":

@@ -10,7 +10,7 @@ from kernel_assistant.generator.loops.windows_plan import WindowBody
 from kernel_assistant.generator.print.cpu.window import neutral_text
 from kernel_assistant.generator.print.cuda.strip_reach import BANKS, WARP, WIDEST, WindowExtent, vectored
 from kernel_assistant.generator.print.cuda.window_shared import BYTES
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined, unsigned
 from kernel_assistant.records.graph import DTYPE_BYTES
 
 #: Bytes that the hardware computes on.
@@ -46,7 +46,7 @@ class GlobalStripReader:
         unit.add(f"const int q = start + c * {vec};")
         if tested:
             sure = [f"c >= {self.low}"] * (self.low > 0) + [f"c < {self.high}"] * (self.high < self.count)
-            unit.add(f"const bool in = ({' && '.join(sure)}) || (unsigned)q < {reach.size}u;")
+            unit.add(f"const bool in = ({' && '.join(sure)}) || (unsigned)q < {unsigned(reach.size)};")
         unit.add_if_used("base", f"const int base = {'in ? q : 0' if tested else 'q'};")
         for access in self.wide:
             unit.add(f"{element(access, 'cuda')} l_{access.name}[{vec}];")
@@ -116,7 +116,7 @@ class SharedStripReader(GlobalStripReader):
         self.unit.add(f"{ctype}* const mine{number} = rows{number} + (threadIdx.x >> 5) * {self.room};")
 
     def _slot(self, j: str) -> str:
-        return f"mine{self.part.number} + ({j} + {j} / {self.line}u * {self.quad}u)"
+        return f"mine{self.part.number} + ({j} + {j} / {unsigned(self.line)} * {unsigned(self.quad)})"
 
     def write(self, body: StatementWriter, tested: bool) -> None:
         """Load the piece of the warp and fill v. With or without `tested`, each vector of the piece is loaded after one
@@ -133,7 +133,7 @@ class SharedStripReader(GlobalStripReader):
             self.each("n", turns)
             unit.add("const unsigned c = n * 32 + lane;")
             unit.add(f"const int q = start + (int)c * {reach.vec};")
-            unit.add(f"const bool in = (unsigned)q < {reach.size}u;")
+            unit.add(f"const bool in = (unsigned)q < {unsigned(reach.size)};")
             unit.add_if_used("base", "const int base = in ? q : 0;")
             if loads:
                 for access in self.wide:

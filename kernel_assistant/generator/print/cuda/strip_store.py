@@ -8,7 +8,7 @@ from kernel_assistant.generator.ir.expr import Axis, Load
 from kernel_assistant.generator.loops.nest import Access, LoopNest
 from kernel_assistant.generator.loops.windows_plan import WindowPlan
 from kernel_assistant.generator.print.cuda.strip_reach import BANKS, WARP, WIDEST, store_vec
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined, unsigned
 from kernel_assistant.records.graph import DTYPE_BYTES
 
 Loops = list[tuple[list[Axis], str]]
@@ -57,7 +57,7 @@ class StripStores:
         size = DTYPE_BYTES[access.dtype]
         if self.strip * size <= WIDEST:
             return f"own_{access.name} + {place}"
-        return f"own_{access.name} + ({place} + ({place}) / {BANKS // size}u * {WIDEST // size}u)"
+        return f"own_{access.name} + ({place} + ({place}) / {unsigned(BANKS // size)} * {unsigned(WIDEST // size)})"
 
     def declare(self) -> None:
         """Declare the warp's shared memory."""

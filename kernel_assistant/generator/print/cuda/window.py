@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import Axis, Span
+from kernel_assistant.generator.ir.named import ceil_div
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import size_text
 from kernel_assistant.generator.loops.nest import LoopNest
@@ -16,7 +17,7 @@ from kernel_assistant.generator.lower.moving import JOIN
 from kernel_assistant.generator.lower.spans import always_inside
 from kernel_assistant.generator.print.cpu.window import digit, neutral_text, position
 from kernel_assistant.generator.print.cuda.common import pointers, scope_loads
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined, unsigned
 from kernel_assistant.records import Launch
 
 #: Up to this many positions that a thread looks at are unrolled, and all loads issued without a branch in between.
@@ -51,7 +52,7 @@ class DirectWindow:
         #: Neighbouring outputs of a thread, and threads for a row of outputs.
         self.strip = dict(schedule.params).get("strip", 1)
         size = nest.size(nest.inner)
-        self.across = -(-size // self.strip) if isinstance(size, int) else size
+        self.across = ceil_div(size, self.strip) if isinstance(size, int) else size
         across = self.across
         self.tiled = isinstance(across, int) and across >= FULL_ENOUGH * -(-across // self.block) * self.block
 
@@ -85,13 +86,13 @@ class DirectWindow:
         unit, nest, bands = self.unit, self.nest, self.bands()
         size = self.across
         assert isinstance(size, int)
-        count = -(-size // self.block)
-        unit.add(f"const int begin = (int)(blockIdx.x % {count}u) * {self.block * self.strip};")
+        count = ceil_div(size, self.block)
+        unit.add(f"const int begin = (int)(blockIdx.x % {unsigned(count)}) * {self.block * self.strip};")
         self.own()
-        below = f"blockIdx.x / {count}u" if count > 1 else "blockIdx.x"
-        unit.add_if_used("o", f"const int o = (int)({below}{f' / {bands}u' if self.row else ''});")
+        below = f"blockIdx.x / {unsigned(count)}" if count > 1 else "blockIdx.x"
+        unit.add_if_used("o", f"const int o = (int)({below}{f' / {unsigned(bands)}' if self.row else ''});")
         if self.row is not None:
-            unit.add(f"const int first = (int)({below} % {bands}u) * {self.rows};")
+            unit.add(f"const int first = (int)({below} % {unsigned(bands)}) * {self.rows};")
         if size % self.block and self.leaves:
             unit.add(f"if (i >= {size_text(nest.size(nest.inner))}) return;")
         return f"{count} * {bands} * ({size_text(nest.size(self.rest))})"
@@ -166,9 +167,9 @@ class DirectWindow:
         if not tested:
             return
         if not unrolled:
-            self.unit.add(f"if ((unsigned){at} >= {span.source.size}u) continue;")
+            self.unit.add(f"if ((unsigned){at} >= {unsigned(span.source.size)}) continue;")
             return
-        self.unit.add(f"const bool in_{at} = (unsigned){at} < {span.source.size}u;")
+        self.unit.add(f"const bool in_{at} = (unsigned){at} < {unsigned(span.source.size)};")
         self.exists.append(f"in_{at}")
 
     def band(self, at: str, span: Span, unrolled: bool) -> None:
@@ -194,7 +195,7 @@ class DirectWindow:
             unit.open(f"for (int k = 0; k < {last.size}; ++k)")
             unit.add(f"const int p = {position('(int)i', last, 'k')};")
             if tested and not always_inside(last):
-                exists.append(f"(unsigned)p < {last.source.size}u")
+                exists.append(f"(unsigned)p < {unsigned(last.source.size)}")
         if exists:
             unit.add(f"const bool in = {' && '.join(exists)};")
         inside = "in" if exists else ""

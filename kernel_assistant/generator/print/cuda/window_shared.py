@@ -13,7 +13,7 @@ from kernel_assistant.generator.lower.moving import JOIN
 from kernel_assistant.generator.print.cpu.window import digit, neutral_text, position
 from kernel_assistant.generator.print.cuda.common import pointers, scope_loads
 from kernel_assistant.generator.print.cuda.window import MOST_BAND, UNROLLED_ROW, DirectWindow, unweighted, used_rows
-from kernel_assistant.generator.print.render import KernelSource
+from kernel_assistant.generator.print.render import KernelSource, unsigned
 from kernel_assistant.records import Launch
 
 #: Most bytes of shared memory that a kernel may declare.
@@ -115,7 +115,7 @@ class SharedWindow(DirectWindow):
         out = "first" if self.row is not None else digit(unit, self.rest, band.out, "o")
         start = position(out if out in ("0", "o", "first") else f"(int)({out})", band, "")
         unit.add(f"const int {at} = {start} + b;")
-        unit.add(f"if ((unsigned){at} >= {band.source.size}u) continue;")
+        unit.add(f"if ((unsigned){at} >= {unsigned(band.source.size)}) continue;")
 
     def _stage(self, part: WindowBody) -> None:
         unit, last = self.unit, part.last
@@ -124,7 +124,7 @@ class SharedWindow(DirectWindow):
         unit.add("#pragma unroll 4")
         unit.open(f"for (int j = threadIdx.x; j < {length}; j += {self.block})")
         unit.add(f"const int p = {position('begin', last, '')} + j;")
-        unit.add(f"const bool in = (unsigned)p < {last.source.size}u;")
+        unit.add(f"const bool in = (unsigned)p < {unsigned(last.source.size)};")
         inner = self.body.inner()
         inner.write(part.body, self.guarded(part, "in"))
         value = f"in ? {inner.name(part.window.arg)} : {neutral_text(part)}"

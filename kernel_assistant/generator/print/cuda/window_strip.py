@@ -18,7 +18,7 @@ from kernel_assistant.generator.print.cuda.strip_read import GlobalStripReader, 
 from kernel_assistant.generator.print.cuda.strip_store import Loops, StripStores
 from kernel_assistant.generator.print.cuda.window import FULL_ENOUGH, UNROLLED, DirectWindow, unweighted
 from kernel_assistant.generator.print.cuda.window_shared import STATIC_LIMIT
-from kernel_assistant.generator.print.render import KernelSource
+from kernel_assistant.generator.print.render import KernelSource, unsigned
 from kernel_assistant.records import Launch
 
 #: Blocks of a row from which those in its middle have text of their own, without tests.
@@ -74,7 +74,7 @@ class StripWindow(DirectWindow):
         if not self.folded:
             return super().tiles()
         each = self.block // self.width
-        self.unit.add(f"const int below = (int)(blockIdx.x * {each}u + threadIdx.x / {self.width}u);")
+        self.unit.add(f"const int below = (int)(blockIdx.x * {unsigned(each)} + threadIdx.x / {unsigned(self.width)});")
         blocks = f"cdiv({self._rows_below()}, {each})"
         self.own()
         if self.leaves and self.threads != self.width:
@@ -94,7 +94,7 @@ class StripWindow(DirectWindow):
 
     def own(self) -> None:
         unit, last = self.unit, self._last()
-        begin, place = ("", f"threadIdx.x % {self.width}u") if self.folded else ("begin + ", "threadIdx.x")
+        begin, place = ("", f"threadIdx.x % {unsigned(self.width)}") if self.folded else ("begin + ", "threadIdx.x")
         if not self.whole:
             unit.add(f"const int i = {begin}(int)({place}) * {self.strip};")
             return
@@ -176,7 +176,7 @@ class StripWindow(DirectWindow):
             super().place(at, place, span, unrolled, tested)
             return
         self.unit.add(f"const int {at}_ = {place};")
-        self.unit.add(f"const bool in_{at} = (unsigned){at}_ < {span.source.size}u;")
+        self.unit.add(f"const bool in_{at} = (unsigned){at}_ < {unsigned(span.source.size)};")
         self.unit.add(f"const int {at} = in_{at} ? {at}_ : 0;")
         self.exists.append(f"in_{at}")
 

@@ -1,0 +1,206 @@
+"""Sizes and numbers that have a name beside their value.
+
+What decides (whether a row fits into registers, whether four divide it) sees the value; what prints writes the name.
+So the generator's text is the same for all sizes for which it decides alike. Products, sums and quotients of such sizes
+keep their text; everything else gives plain integers.
+
+    >>> size = NamedSize.of_name("D0", 768)
+    >>> size % 4 == 0, f"{size * 2 + 1}", size // 4 * 4 == 768
+    (True, '(D0*2 + 1)', True)
+
+`repr` has the values too, in the form in which a graph's text and shapes have them: `D0(768)`.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from dataclasses import dataclass
+from fractions import Fraction
+from typing import Any, Self
+
+#: Names have the type of the number that they stand for, as a literal has it: int, from here on int64_t.
+WIDE = 1 << 31
+#: Marks a quotient that was rounded down, in `repr`.
+ROUNDED = "rounded"
+_NAMED_SIZE = re.compile(r"(D\d+)\((\d+)\)$")
+_NAMED_NUMBER = re.compile(r"(C\d+)\((.*)\)$")
+
+
+@dataclass(frozen=True, slots=True)
+class _Atom:
+    """A factor: a name, or a sum or quotient in parentheses. `text` is C, `full` has the values of all names."""
+
+    text: str
+    full: str
+    value: int
+
+
+class NamedSize(int):
+    """A size that is `scale` times the atoms of `top`, over those of `bottom`."""
+
+    scale: Fraction
+    top: tuple[_Atom, ...]
+    bottom: tuple[_Atom, ...]
+
+    def __new__(cls, value: int, scale: Fraction, top: tuple[_Atom, ...] = (), bottom: tuple[_Atom, ...] = ()) -> Self:
+        made = super().__new__(cls, value)
+        made.scale, made.top, made.bottom = scale, top, bottom
+        return made
+
+    @classmethod
+    def of_name(cls, name: str, value: int) -> Self:
+        return cls(value, Fraction(1), (_Atom(name, f"{name}({value})", value),))
+
+    def __str__(self) -> str:
+        above, below = self._products([atom.text for atom in self.top], [atom.text for atom in self.bottom])
+        product = abs(int(self)) * self.scale.denominator * math.prod(atom.value for atom in self.bottom)
+        wide = product >= WIDE
+        cast = "(int64_t)" if wide and not (self.top and self.top[0].value >= WIDE) else ""
+        if below == "1":
+            return cast + above
+        quotient = f"({cast}{above} / {f'({below})' if '*' in below else below})"
+        return f"(int){quotient}" if wide and abs(int(self)) < WIDE else quotient
+
+    def __repr__(self) -> str:
+        above, below = self._products([atom.full for atom in self.top], [atom.full for atom in self.bottom])
+        return above if below == "1" else f"({above} // ({below}))"
+
+    def _products(self, top: list[str], bottom: list[str]) -> tuple[str, str]:
+        return _product_text(top, self.scale.numerator), _product_text(bottom, self.scale.denominator)
+
+    def __format__(self, form: str) -> str:
+        return format(int(self), form) if form else str(self)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NamedSize, (int(self), self.scale, self.top, self.bottom)
+
+    def __mul__(self, other: int) -> int:
+        return _product(self, other) if _is_size(other) else NotImplemented
+
+    def __rmul__(self, other: int) -> int:
+        return _product(other, self) if _is_size(other) else NotImplemented
+
+    def __add__(self, other: int) -> int:
+        return _sum(self, other) if _is_size(other) else NotImplemented
+
+    def __radd__(self, other: int) -> int:
+        return _sum(other, self) if _is_size(other) else NotImplemented
+
+    def __sub__(self, other: int) -> int:
+        return _difference(self, other) if _is_size(other) else NotImplemented
+
+    def __rsub__(self, other: int) -> int:
+        return _difference(other, self) if _is_size(other) else NotImplemented
+
+    def __floordiv__(self, other: int) -> int:
+        return _quotient(self, other) if _is_size(other) else NotImplemented
+
+    def __rfloordiv__(self, other: int) -> int:
+        return _quotient(other, self) if _is_size(other) else NotImplemented
+
+
+class NamedNumber(float):
+    """A number of a module with its name."""
+
+    text: str
+
+    def __new__(cls, value: float, text: str) -> Self:
+        made = super().__new__(cls, value)
+        made.text = text
+        return made
+
+    def __str__(self) -> str:
+        return self.text
+
+    def __repr__(self) -> str:
+        return f"{self.text}({float(self)!r})"
+
+    def __format__(self, form: str) -> str:
+        return format(float(self), form) if form else self.text
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return NamedNumber, (float(self), self.text)
+
+
+def read_named_size(word: str) -> NamedSize | None:
+    """The size that `repr` writes as `D0(768)`; None for another text."""
+    found = _NAMED_SIZE.match(word)
+    return NamedSize.of_name(found[1], int(found[2])) if found else None
+
+
+def read_named_number(word: str) -> NamedNumber | None:
+    """The number that `repr` writes as `C0(1e-05)`; None for another text."""
+    found = _NAMED_NUMBER.match(word)
+    return NamedNumber(float(found[2]), found[1]) if found else None
+
+
+def ceil_div(size: int, step: int) -> int:
+    """`size` / `step`, rounded up; both are positive. The text is the same whether it has to be rounded or not."""
+    return rounded((size + (step - 1)) // step) if isinstance(size, NamedSize) else -(-size // step)
+
+
+def _is_size(other: object) -> bool:
+    return isinstance(other, int) and not isinstance(other, bool)
+
+
+def _product_text(factors: list[str], scale: int) -> str:
+    return "*".join([*factors, *([str(scale)] if scale != 1 or not factors else [])])
+
+
+def _parts(size: int) -> tuple[Fraction, tuple[_Atom, ...], tuple[_Atom, ...]]:
+    return (size.scale, size.top, size.bottom) if isinstance(size, NamedSize) else (Fraction(int(size)), (), ())
+
+
+def _monomial(value: int, scale: Fraction, top: tuple[_Atom, ...], bottom: tuple[_Atom, ...]) -> int:
+    """The size without what stands above and below; a plain integer if no atom is left."""
+    above, below = list(top), list[_Atom]()
+    for atom in bottom:
+        if atom in above:
+            above.remove(atom)
+        else:
+            below.append(atom)
+    return NamedSize(value, scale, tuple(above), tuple(below)) if above or below else value
+
+
+def _product(a: int, b: int) -> int:
+    x, y = int(a), int(b)
+    if 0 in (x, y):
+        return 0
+    (scale, top, bottom), (more, above, below) = _parts(a), _parts(b)
+    return _monomial(x * y, scale * more, top + above, bottom + below)
+
+
+def _quotient(a: int, b: int) -> int:
+    x, y = int(a), int(b)
+    if x < y or y <= 0:
+        return x // y
+    (scale, top, bottom), (less, above, below) = _parts(a), _parts(b)
+    found = _monomial(x // y, scale / less, top + below, bottom + above)
+    return found if x % y == 0 else rounded(found)
+
+
+def rounded(quotient: int) -> int:
+    """A quotient that was rounded down, as a factor of its own."""
+    if not isinstance(quotient, NamedSize):
+        return quotient
+    return NamedSize(quotient, Fraction(1), (_Atom(str(quotient), f"{ROUNDED}({quotient!r})", int(quotient)),))
+
+
+def _sum(a: int, b: int) -> int:
+    x, y = int(a), int(b)
+    if 0 in (x, y):
+        return b if x == 0 else a
+    if x < 0 or y < 0:
+        return _difference(a, -1 * b) if x > 0 else _difference(b, -1 * a)
+    cast = "(int64_t)" if x + y >= WIDE > max(x, y) else ""
+    return NamedSize(x + y, Fraction(1), (_Atom(f"({cast}{a} + {b})", f"({a!r} + {b!r})", x + y),))
+
+
+def _difference(a: int, b: int) -> int:
+    x, y = int(a), int(b)
+    if x == y or y == 0 or x <= 0:
+        return a if y == 0 else x - y
+    if y < 0:
+        return _sum(a, -1 * b)
+    return NamedSize(x - y, Fraction(1), (_Atom(f"({a} - {b})", f"({a!r} - {b!r})", x - y),))

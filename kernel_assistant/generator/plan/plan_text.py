@@ -1,0 +1,62 @@
+"""Writes a plan and its kernels as one text: schedule, plan, kernels. `agent/directives.py` reads it back.
+
+    // schedule: pointwise block=256 vec=4
+    // launch: k0(x0, out0) grid=cdiv(D0, 1024) block=256
+    #include "plan.h"
+    …
+
+Sizes and numbers have the names of the canonical graph, so that tasks that differ in them alone, and for which the
+generator decides alike, have one text.
+"""
+
+from __future__ import annotations
+
+import re
+from functools import partial
+
+from kernel_assistant.records import BufferSpec, Launch, Plan
+
+#: A named size with its value, as shapes have it.
+_VALUE = re.compile(r"\b(D\d+)\(\d+\)")
+
+
+def written(plan: Plan, source: str) -> str:
+    """The plan behind the first line of `source`, which is its schedule."""
+    schedule, _, kernels = source.partition("\n")
+    lines = [schedule]
+    for word, buffers in (("scratch", plan.scratch), ("packed", plan.packed)):
+        lines += [f"// {word}: " + "; ".join(map(_buffer, buffers))] if buffers else []
+    lines += map(partial(_launch, "prepare"), plan.prepare)
+    lines += map(partial(_launch, "launch"), plan.launches)
+    return "\n".join([*lines, kernels])
+
+
+def _buffer(spec: BufferSpec) -> str:
+    sizes = (_VALUE.sub(r"\1", size) for size in spec.shape)
+    return f"{spec.name} {spec.dtype}[{', '.join(sizes)}]"
+
+
+def _launch(word: str, launch: Launch) -> str:
+    args = ", ".join(field if field == value else f"{field}={value}" for field, value in launch.args)
+    if launch.call is not None:
+        return f"// call: {launch.call.call.name}({args})"
+    if launch.library:
+        return " ".join(
+            [f"// library: {launch.library}({args})", *(f"{name}={value}" for name, value in launch.settings)]
+        )
+    words = [f"// {word}: {launch.symbol}({args})"]
+    for name, value, usual in (
+        ("grid", _three(launch.grid), "1"),
+        ("block", _three(launch.block), "1"),
+        ("shared", launch.shared, "0"),
+    ):
+        words += [f"{name}={value}"] if value != usual else []
+    return " ".join(words)
+
+
+def _three(sizes: tuple[str, str, str]) -> str:
+    """One to three sizes, without ones at the end."""
+    x, y, z = sizes
+    if z != "1":
+        return f"({x}, {y}, {z})"
+    return f"({x}, {y})" if y != "1" else x

@@ -1,0 +1,132 @@
+"""The text of a candidate with the names of the canonical graph: it is read back as the same plan, compiles to the same
+machine code, and does not depend on sizes."""
+
+from __future__ import annotations
+
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from kernel_assistant.agent.directives import candidate_from
+from kernel_assistant.generator.emit import SOURCE, canonical_text, emit
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import Schedule, make
+from kernel_assistant.generator.search.search import initial, neighbours
+from kernel_assistant.records import BufferSpec, Candidate, Launch, OpGraph
+from kernel_assistant.records.canonical import canonical
+from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant.worker.runner.plan import evaluate
+from tests.generator.graphs import graphs
+from tests.generator.harness import Function, compile_candidate, export
+from tests.generator.modules import CASES
+
+DEVICES = {
+    "cpu": DeviceFacts(target="cpu", name="c", arch="x86-64-avx512", threads=2, cache_bytes=32 << 20),
+    "cuda": DeviceFacts(target="cuda", name="g", arch="sm_90", cores=132, cache_bytes=50 << 20),
+}
+#: Compiled twice each: of every kind one.
+COMPILED = {
+    "cpu": ("rows: softmax even", "pointwise: activations"),
+    "cuda": ("rows: layer norm", "pointwise: half"),
+}
+
+
+def read_back(graph: OpGraph, schedule: Schedule) -> Candidate:
+    task = canonical(graph)
+    return candidate_from({SOURCE[schedule.target]: canonical_text(task, schedule)}, graph, schedule.target, task)
+
+
+def values(plan: Any, dims: dict[str, int]) -> list[Any]:
+    """What a plan does at these sizes."""
+
+    def value(text: str) -> int | str:
+        return text if text.isidentifier() else evaluate(text, dims)
+
+    def launch(one: Launch) -> tuple[Any, ...]:
+        args = [(name, value(text)) for name, text in one.args]
+        geometry = [evaluate(text, dims) for text in (*one.grid, *one.block, one.shared)]
+        return (one.library or one.symbol, args, geometry, one.settings, one.call and one.call.nodes)
+
+    def buffer(one: BufferSpec) -> tuple[Any, ...]:
+        return (one.name, one.dtype, [evaluate(size, dims) for size in one.shape])
+
+    return [
+        [launch(one) for one in plan.launches if not one.call],
+        [one.call.nodes for one in plan.launches if one.call],
+        [launch(one) for one in plan.prepare],
+        [buffer(one) for one in (*plan.scratch, *plan.packed, *plan.inputs, *plan.outputs)],
+    ]
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", CASES)
+def test_the_text_is_read_back_as_the_same_plan(name: str, target: str) -> None:
+    model, args = CASES[name]
+    graph = export(model, *args)
+    for schedule in initial(graph, target, DEVICES[target])[:3]:
+        found = read_back(graph, schedule)
+        assert values(found.plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)
+
+
+@settings(max_examples=60, deadline=None)
+@given(graph=graphs(), target=st.sampled_from(["cpu", "cuda"]), pick=st.integers(0, 99))
+def test_texts_of_random_graphs_are_read_back(graph: OpGraph, target: str, pick: int) -> None:
+    schedules = initial(graph, target, DEVICES[target])
+    around = [schedules[0], *neighbours(graph, schedules[0], DEVICES[target])]
+    schedule = around[pick % len(around)]
+    found = read_back(graph, schedule)
+    assert values(found.plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)
+
+
+@pytest.mark.parametrize(("target", "name"), [(target, name) for target, names in COMPILED.items() for name in names])
+def test_the_machine_code_is_that_of_numbers(target: str, name: str, tmp_path: Path) -> None:
+    model, args = CASES[name]
+    graph = export(model, *args)
+    schedule = initial(graph, target, DEVICES[target])[0]
+    plain, named = emit(graph, schedule), read_back(graph, schedule)
+    headers = {file: text for file, text in plain.sources.items() if file != SOURCE[target]}
+    named = msgspec.structs.replace(named, sources={**headers, **named.sources})
+    codes = []
+    for number, candidate in enumerate((plain, named)):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        codes.append(compile_candidate(candidate, folder).read_bytes())
+    assert codes[0] == codes[1]
+
+
+def _norm(x: torch.Tensor) -> torch.Tensor:
+    return torch.nn.functional.layer_norm(x, (x.shape[-1],)).cumsum(-1)[:, 3:]
+
+
+def _picture(x: torch.Tensor) -> torch.Tensor:
+    return torch.cat([torch.nn.functional.max_pool2d(x, 2).flatten(1), x.mean((2, 3))], 1).softmax(-1)
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize(
+    ("function", "small", "large"),
+    [(_norm, (8, 2048), (8, 3072)), (_picture, (4, 24, 32, 32), (4, 28, 32, 32))],
+)
+def test_sizes_that_are_decided_alike_have_one_text(
+    function: Any, small: tuple[int, ...], large: tuple[int, ...], target: str
+) -> None:
+    some = [canonical(export(Function(function), torch.zeros(shape))) for shape in (small, large)]
+    assert some[0].text() == some[1].text() and some[0].sizes != some[1].sizes
+    texts = []
+    for schedule in initial(some[0].concrete(), target, DEVICES[target]):
+        # Some have room for the smaller size only.
+        with suppress(Unsupported):
+            texts.append([canonical_text(one, schedule) for one in some])
+    assert texts and all(one == other for one, other in texts)
+
+
+def test_numbers_of_the_schedule_stay_numbers() -> None:
+    graph = export(Function(lambda x: x * 0.125 + 256.5), torch.zeros(8, 256))
+    text = canonical_text(canonical(graph), make("cuda", "pointwise", block=256, vec=4))
+    assert "block=256" in text and "C0" in text and "256.5" not in text
