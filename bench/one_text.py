@@ -1,7 +1,9 @@
 """The generator's text with names for sizes and numbers: for how many tasks there is one, whether it is read back, and
 whether it compiles to the machine code of the text with numbers.
 
-`python -m bench.one_text cuda --tasks 400 --compiled 60` prints a line of JSON. Tasks are sampled as for training.
+`python -m bench.one_text cuda --tasks 400 --compiled 60` prints JSON. Tasks are sampled as for training, and four
+schedules of each drawn by lot. With `--learned 4000` a vocabulary of byte pairs within a line is learned from the texts
+of so many other tasks, and the tokens of a text counted in it.
 """
 
 from __future__ import annotations
@@ -12,19 +14,22 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 
 import msgspec
+from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from kernel_assistant.agent.directives import DirectiveError, candidate_from
 from kernel_assistant.environment.builds.header import plan_header
-from kernel_assistant.generator.emit import SOURCE, canonical_text, emit
+from kernel_assistant.generator.emit import SOURCE, emit, text_of
 from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.named_graph import named_graph
 from kernel_assistant.generator.ir.schedule import Schedule
-from kernel_assistant.generator.search.search import initial
+from kernel_assistant.generator.search.drawn import drawn
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.targets import cpu, cuda
@@ -42,13 +47,16 @@ DEVICES = {
 MOST_LEVEL = 5
 #: Schedules of a task whose texts are written, as training takes them.
 SCHEDULES = 4
+#: Tokens of a vocabulary, and the most characters of one.
+SIZE, LONGEST = 4096, 32
 
 
 @dataclass
 class Texts:
     """`written` and `read` of `tasks`; the others fail as `why` says. `same` of `compiled` texts have the machine code
     of the text with numbers, `different` are schedules of those that have not. `per_second` are texts a second of one
-    core, once a task's schedules are known; `characters` is their median length."""
+    core, with sampling and drawing; `characters` is their median length, `tokens` their median and 99th percentile in a
+    vocabulary that was learned."""
 
     target: str
     tasks: int = 0
@@ -56,39 +64,69 @@ class Texts:
     read: int = 0
     per_second: float = 0.0
     characters: int = 0
+    tokens: tuple[int, int] | None = None
     compiled: int = 0
     same: int = 0
     different: list[str] = field(default_factory=list)
     why: Counter[str] = field(default_factory=Counter)
 
 
-def measured(target: str, tasks: int, compiled: int, seed: int) -> Texts:
-    found, random, lengths, pairs = Texts(target), Random(seed), list[int](), list[tuple[Candidate, Candidate]]()
-    seconds, texts = 0.0, 0
-    while found.tasks < tasks:
-        graph = fitted(sample(random, random.randint(1, MOST_LEVEL)), target, random)
-        if graph is None:
-            continue
-        found.tasks += 1
-        task = canonical(graph)
+def measured(target: str, tasks: int, compiled: int, learned: int, seed: int) -> Texts:
+    found, pairs, texts = Texts(target, tasks), list[tuple[Candidate, Candidate]](), list[str]()
+    began, spent = time.process_time(), 0.0
+    for task, some in _written(target, tasks, seed, found.why):
+        texts += [text for _, text in some]
+        found.written += 1
+        pausing = time.process_time()
         try:
-            schedules = initial(graph, target, DEVICES[target])[:SCHEDULES]
-            began = time.process_time()
-            written = [canonical_text(task, schedule) for schedule in schedules]
-            seconds, texts = seconds + time.process_time() - began, texts + len(written)
-            found.written += 1
-            lengths += map(len, written)
-            pairs.append((emit(graph, schedules[0]), _read(graph, task, schedules[0], written[0])))
+            graph, (schedule, text) = task.concrete(), some[0]
+            pairs.append((emit(graph, schedule), _read(graph, task, schedule, text)))
             found.read += 1
-        except (Unsupported, DirectiveError) as error:
-            found.why[f"{type(error).__name__}: {error}"] += 1
-    found.per_second = round(texts / seconds, 1)
-    found.characters = sorted(lengths)[len(lengths) // 2]
+        except DirectiveError as error:
+            found.why[str(error)] += 1
+        spent += time.process_time() - pausing
+    found.per_second = round(len(texts) / (time.process_time() - began - spent), 1)
+    found.characters = sorted(map(len, texts))[len(texts) // 2]
+    if learned:
+        vocabulary = _learned(text for _, some in _written(target, learned, seed + 1, Counter()) for _, text in some)
+        lengths = sorted(len(vocabulary.encode(text).ids) for text in texts)
+        found.tokens = lengths[len(lengths) // 2], lengths[len(lengths) * 99 // 100]
     with ThreadPoolExecutor() as pool:
         for (plain, _), same in zip(pairs, pool.map(_same_code, pairs[:compiled]), strict=False):
             found.compiled, found.same = found.compiled + 1, found.same + same
             found.different += [] if same else [plain.plan.schedule]
     return found
+
+
+def _written(
+    target: str, tasks: int, seed: int, why: Counter[str]
+) -> Iterator[tuple[Canonical, list[tuple[Schedule, str]]]]:
+    """Sampled tasks with the texts of schedules that are drawn by lot."""
+    random = Random(seed)
+    for _ in range(tasks):
+        graph = None
+        while graph is None:
+            graph = fitted(sample(random, random.randint(1, MOST_LEVEL)), target, random)
+        task = canonical(graph)
+        try:
+            some = drawn(named_graph(task), target, DEVICES[target], random, SCHEDULES)
+            yield task, [(schedule, text_of(candidate)) for schedule, candidate in some]
+        except Unsupported as error:
+            why[str(error)] += 1
+
+
+def _learned(texts: Iterable[str]) -> Tokenizer:
+    """Byte pairs within a line."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
+        [
+            pre_tokenizers.Split("\n", "isolated"),
+            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
+        ]
+    )
+    trainer = trainers.BpeTrainer(vocab_size=SIZE, max_token_length=LONGEST, show_progress=False)
+    tokenizer.train_from_iterator(texts, trainer)
+    return tokenizer
 
 
 def _read(graph: OpGraph, task: Canonical, schedule: Schedule, text: str) -> Candidate:
@@ -116,9 +154,10 @@ def main() -> None:
     parser.add_argument("target", choices=list(DEVICES))
     parser.add_argument("--tasks", type=int, default=400, help="tasks that are sampled")
     parser.add_argument("--compiled", type=int, default=60, help="tasks of which two texts are compiled")
+    parser.add_argument("--learned", type=int, default=0, help="tasks from whose texts a vocabulary is learned")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    print(json.dumps(asdict(measured(given.target, given.tasks, given.compiled, given.seed)), indent=1))
+    print(json.dumps(asdict(measured(given.target, given.tasks, given.compiled, given.learned, given.seed)), indent=1))
 
 
 if __name__ == "__main__":

@@ -130,3 +130,11 @@ def test_numbers_of_the_schedule_stay_numbers() -> None:
     graph = export(Function(lambda x: x * 0.125 + 256.5), torch.zeros(8, 256))
     text = canonical_text(canonical(graph), make("cuda", "pointwise", block=256, vec=4))
     assert "block=256" in text and "C0" in text and "256.5" not in text
+
+
+def test_lines_of_a_plan_have_no_types_and_divide_as_python_does() -> None:
+    """Elements that C needs 64 bits for, and a quotient of sizes in the grid."""
+    graph = export(Function(lambda x: x.view(x.shape[0], 64, -1).transpose(1, 2) + 1), torch.zeros(4, 1024, 6144))
+    for schedule in initial(graph, "cuda", DEVICES["cuda"]):
+        found = read_back(graph, schedule)
+        assert values(found.plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)

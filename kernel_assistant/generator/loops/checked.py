@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from enum import Enum
+from functools import lru_cache
 
 from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
 from kernel_assistant.generator.loops.nest import LoopNest, build_nest
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import DTYPE_BYTES
@@ -28,6 +30,23 @@ class Family(str, Enum):
 
 def checked_nest(graph: OpGraph, target: str) -> LoopNest:
     """The loop nest of a graph. Raises Unsupported if the graph is not a single nest."""
+    found = _nest_of(tuple(write_graph(graph)), target)
+    if isinstance(found, str):
+        raise Unsupported(found)
+    return found
+
+
+# Each schedule of a graph asks again.
+@lru_cache(maxsize=128)
+def _nest_of(lines: tuple[str, ...], target: str) -> LoopNest | str:
+    """The nest, or why there is none."""
+    try:
+        return _checked(read_graph(list(lines)), target)
+    except Unsupported as error:
+        return str(error)
+
+
+def _checked(graph: OpGraph, target: str) -> LoopNest:
     if target not in ("cpu", "cuda"):
         raise Unsupported(f"target {target!r}")
     for value in graph.inputs:

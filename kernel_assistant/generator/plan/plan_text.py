@@ -18,6 +18,7 @@ from kernel_assistant.records import BufferSpec, Launch, Plan
 
 #: A named size with its value, as shapes have it.
 _VALUE = re.compile(r"\b(D\d+)\(\d+\)")
+_TYPE = re.compile(r"\((?:int|int64_t)\)")
 
 
 def written(plan: Plan, source: str) -> str:
@@ -32,12 +33,17 @@ def written(plan: Plan, source: str) -> str:
 
 
 def _buffer(spec: BufferSpec) -> str:
-    sizes = (_VALUE.sub(r"\1", size) for size in spec.shape)
-    return f"{spec.name} {spec.dtype}[{', '.join(sizes)}]"
+    return f"{spec.name} {spec.dtype}[{', '.join(map(_expression, spec.shape))}]"
+
+
+def _expression(size: str) -> str:
+    """A size as a line of the plan has it: names without values, no types, and `//` where C has `/`."""
+    return re.sub(r" //? ", " // ", _TYPE.sub("", _VALUE.sub(r"\1", size)))
 
 
 def _launch(word: str, launch: Launch) -> str:
-    args = ", ".join(field if field == value else f"{field}={value}" for field, value in launch.args)
+    given = [(field, _expression(value)) for field, value in launch.args]
+    args = ", ".join(field if field == value else f"{field}={value}" for field, value in given)
     if launch.call is not None:
         return f"// call: {launch.call.call.name}({args})"
     if launch.library:
@@ -48,7 +54,7 @@ def _launch(word: str, launch: Launch) -> str:
     for name, value, usual in (
         ("grid", _three(launch.grid), "1"),
         ("block", _three(launch.block), "1"),
-        ("shared", launch.shared, "0"),
+        ("shared", _expression(launch.shared), "0"),
     ):
         words += [f"{name}={value}"] if value != usual else []
     return " ".join(words)
@@ -56,7 +62,7 @@ def _launch(word: str, launch: Launch) -> str:
 
 def _three(sizes: tuple[str, str, str]) -> str:
     """One to three sizes, without ones at the end."""
-    x, y, z = sizes
+    x, y, z = map(_expression, sizes)
     if z != "1":
         return f"({x}, {y}, {z})"
     return f"({x}, {y})" if y != "1" else x

@@ -19,8 +19,6 @@ _BINARY: dict[type[ast.operator], Any] = {
     ast.Sub: operator.sub,
     ast.Mult: operator.mul,
     ast.FloorDiv: operator.floordiv,
-    # As in C, for sizes, none of which is negative.
-    ast.Div: operator.floordiv,
     ast.Mod: operator.mod,
 }
 _CALLS: dict[str, Any] = {"cdiv": lambda a, b: -(-a // b), "min": min, "max": max}
@@ -49,7 +47,7 @@ def number_of(text: str) -> float | complex | None:
 
 
 def evaluate(expression: str, dims: dict[str, int]) -> int:
-    """Value of an integer expression over `dims`: + - * / // %, parentheses, cdiv, min, max. Raises PlanError."""
+    """Value of an integer expression over `dims`: + - * // %, parentheses, cdiv, min, max. Raises PlanError."""
     try:
         return int(expression)
     except ValueError:

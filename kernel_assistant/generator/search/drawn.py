@@ -1,0 +1,94 @@
+"""Schedules drawn by lot, for learning: every form and every value of a ladder that can be written is about as likely.
+
+A search begins with what is good; a model has to see what is not, too.
+"""
+
+from __future__ import annotations
+
+from random import Random
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make
+from kernel_assistant.generator.loops.checked import Family, checked_nest
+from kernel_assistant.generator.plan.partition import SubGraph, cut, is_one_nest
+from kernel_assistant.generator.search.ladders import LADDERS, derived
+from kernel_assistant.generator.search.search import initial
+from kernel_assistant.generator.search.search_parts import alike
+from kernel_assistant.generator.search.workload import measure
+from kernel_assistant.records import Candidate, OpGraph
+from kernel_assistant.targets.base import DeviceFacts
+
+#: The forms of each family; `rows/across` and `scan/across` write columns too.
+_FORMS = {
+    "cpu": {
+        Family.pointwise: ("pointwise", "pointwise/blocked"),
+        Family.rows: ("rows/keep", "rows/again", "rows/split", "rows/across"),
+        Family.cols: ("cols/tile", "cols/split", "rows/across"),
+        Family.scan: ("scan/rows", "scan/cols", "scan/across"),
+        Family.window: ("window",),
+    },
+    "cuda": {
+        Family.pointwise: ("pointwise", "pointwise/transpose"),
+        Family.rows: ("rows/warp", "rows/reg", "rows/shared", "rows/stream", "rows/split", "rows/team"),
+        Family.cols: ("cols/reg", "cols/stream", "cols/split"),
+        Family.scan: ("scan/rows", "scan/split", "scan/thread", "scan/cols"),
+        Family.window: ("window/direct", "window/shared", "window/strip"),
+    },
+}
+#: Draws of a form, one after the other, that cannot be written, before it is left out. Where all are, the first
+#: schedules of a search are taken.
+PATIENCE = 4
+
+
+def drawn(
+    graph: OpGraph, target: str, device: DeviceFacts, random: Random, count: int
+) -> list[tuple[Schedule, Candidate]]:
+    """At most `count` different schedules with their candidates. Raises Unsupported if there is none."""
+    if is_one_nest(graph, target):
+        return _of_nest(graph, target, device, random, count)
+    parts = cut(graph, target)
+    # Parts that are alike have the same schedule.
+    kinds = [(kind, _of_part(parts.parts[kind[0]], target, device, random, count)) for kind in alike(parts)]
+    found: dict[Schedule, Candidate] = {}
+    for number in range(count):
+        chosen = {part: some[number % len(some)] for kind, some in kinds for part in kind}
+        schedule = in_parts(target, tuple(chosen[part] for part in range(len(parts.parts))))
+        if schedule not in found:
+            found[schedule] = emit(graph, schedule)
+    return list(found.items())
+
+
+def _of_part(part: SubGraph, target: str, device: DeviceFacts, random: Random, count: int) -> list[Schedule]:
+    if part.kind != "kernel":
+        return [make(target, part.kind)]
+    return [schedule for schedule, _ in _of_nest(part.graph, target, device, random, count)]
+
+
+def _of_nest(
+    graph: OpGraph, target: str, device: DeviceFacts, random: Random, count: int
+) -> list[tuple[Schedule, Candidate]]:
+    shape = measure(checked_nest(graph, target), graph.dims)
+    failed = dict.fromkeys(_FORMS[target][Family(shape.family)], 0)
+    found: dict[Schedule, Candidate] = {}
+    while failed and len(found) < count:
+        form = random.choice(list(failed))
+        ladder = LADDERS[target][form]
+        schedule = derived(shape, make(target, form, **{name: random.choice(ladder[name]) for name in ladder}))
+        candidate = None if schedule is None or schedule in found else _emitted(graph, schedule)
+        if schedule is not None and candidate is not None:
+            found[schedule], failed[form] = candidate, 0
+            continue
+        failed[form] += 1
+        if failed[form] == PATIENCE:
+            del failed[form]
+    return list(found.items()) or [
+        (schedule, emit(graph, schedule)) for schedule in initial(graph, target, device)[:count]
+    ]
+
+
+def _emitted(graph: OpGraph, schedule: Schedule) -> Candidate | None:
+    try:
+        return emit(graph, schedule)
+    except Unsupported:
+        return None
