@@ -148,10 +148,11 @@ class Judge:
         self._ready = None
         try:
             if tier == "quick" and self.command.target == "cuda" and self.runners_stay:
-                # Beside eleven judges each wait for the device takes 240 ms: one for all that may run beside others.
+                runner = self._load(plan, binary, key).runner
+                # Wait once, for verifying and preparing together: beside eleven judges each wait takes 240 ms.
                 with self._lock.shared():
                     tried = self._try(plan, binary, key, declared, VerifiedCases())
-                    ready = self.profiler.get_ready(self._load(plan, binary, key).runner, plan, tier, self._timeout)
+                    ready = self.profiler.get_ready(runner, plan, tier, self._timeout)
                 self._ready = key, ready
                 return self._correct(tried, "")
             tried = self._try(plan, binary, key, declared, VerifiedCases())
@@ -228,8 +229,8 @@ class Judge:
         A repeated `measurement` adds to the rounds of the previous one (repeated_measurement.py).
         """
         try:
-            loaded = self._load(plan, binary, key)
-            ready, self._ready = self._ready, None
+            loaded, ready = self._load(plan, binary, key), self._ready
+            self._ready = None
             return self.profiler.candidate(
                 loaded.runner,
                 plan,
@@ -333,6 +334,7 @@ class Judge:
         """
         if self._loaded and self._loaded.key == key and self._loaded.runner.process.poll() is None:
             return self._loaded
+        self._ready = None
         runner = self._take_runner()
         alone = self.command.target == "cpu" and not plan.get("residual")
         if alone:

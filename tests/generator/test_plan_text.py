@@ -3,6 +3,7 @@ machine code, and does not depend on sizes."""
 
 from __future__ import annotations
 
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,8 +23,10 @@ from kernel_assistant.records import BufferSpec, Candidate, Launch, OpGraph
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.worker.runner.plan import evaluate
+from tests.generator.composites import COMPOSITES
 from tests.generator.graphs import graphs
 from tests.generator.harness import Function, compile_candidate, export
+from tests.generator.library_modules import convolutions, products
 from tests.generator.modules import CASES
 
 DEVICES = {
@@ -74,6 +77,22 @@ def test_the_text_is_read_back_as_the_same_plan(name: str, target: str) -> None:
         assert values(found.plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)
 
 
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+def test_plans_with_library_launches_and_several_parts_are_read_back(target: str) -> None:
+    known = {name: (model, args) for name, (model, *_, args) in {**products(), **convolutions(), **COMPOSITES}.items()}
+    read = 0
+    for model, args in known.values():
+        graph = export(model, *args)
+        try:
+            schedule = initial(graph, target, DEVICES[target])[0]
+        except Unsupported:
+            continue
+        found = read_back(graph, schedule)
+        assert values(found.plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)
+        read += 1
+    assert read > len(known) / 3
+
+
 @settings(max_examples=60, deadline=None)
 @given(graph=graphs(), target=st.sampled_from(["cpu", "cuda"]), pick=st.integers(0, 99))
 def test_texts_of_random_graphs_are_read_back(graph: OpGraph, target: str, pick: int) -> None:
@@ -98,6 +117,37 @@ def test_the_machine_code_is_that_of_numbers(target: str, name: str, tmp_path: P
         folder.mkdir()
         codes.append(compile_candidate(candidate, folder).read_bytes())
     assert codes[0] == codes[1]
+
+
+def test_a_product_of_sizes_divides_as_one_number(tmp_path: Path) -> None:
+    graph = export(Function(lambda x: x.flatten(1).roll(5, -1) * 2), torch.zeros(4, 48, 20, 24))
+    for target in ("cpu", "cuda"):
+        schedule = initial(graph, target, DEVICES[target])[0]
+        numbers = re.findall(r"[/%] \(?[\d*]+\)?", emit(graph, schedule).sources[SOURCE[target]])
+        named = canonical_text(canonical(graph), schedule)
+        sizes = canonical(graph).sizes
+        for name, size in sizes.items():
+            named = re.sub(rf"\b{name}\b", str(size), named)
+        found = re.findall(r"[/%] \(?[\d*]+\)?", named)
+        assert numbers and [eval(one[2:].strip("()")) for one in found] == [
+            eval(one[2:].strip("()")) for one in numbers
+        ]
+
+
+def test_a_tile_that_is_a_product_of_sizes_divides_as_one_number() -> None:
+    graph = export(Function(lambda x: torch.nn.functional.max_pool3d(x, (40, 1, 1), 1)), torch.zeros(2, 3, 48, 19, 23))
+    texts = [canonical_text(canonical(graph), one) for one in initial(graph, "cpu", DEVICES["cpu"])]
+    assert any("/ (D" in text for text in texts) and not any(re.search(r"/ D\d\*", text) for text in texts)
+
+
+def test_grouped_heads_have_a_text() -> None:
+    def attention(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
+        return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
+
+    graph = export(Function(attention), torch.zeros(2, 32, 128, 64), *[torch.zeros(2, 8, 128, 64)] * 2)
+    schedule = initial(graph, "cuda", DEVICES["cuda"])[0]
+    found = read_back(graph, schedule)
+    assert values(found.plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)
 
 
 def _norm(x: torch.Tensor) -> torch.Tensor:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import msgspec
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -11,14 +12,18 @@ from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
 from kernel_assistant.generator.ir.schedule import make, read_schedule
+from kernel_assistant.generator.loops.checked import checked_nest
+from kernel_assistant.generator.loops.nest import build_nest
 from kernel_assistant.generator.parse import parse
+from kernel_assistant.generator.plan.partition import cut
 from kernel_assistant.generator.search.search import initial, neighbours
+from kernel_assistant.generator.search.workload import measure
 from kernel_assistant.generator.support import Family, classify
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import GraphInput, Operand
 from kernel_assistant.targets.base import DeviceFacts
 from tests.generator.graphs import graphs
-from tests.generator.harness import export
+from tests.generator.harness import Function, export
 from tests.generator.modules import CASES
 
 DEVICES = {
@@ -48,6 +53,20 @@ def test_random_graphs_come_back(graph: OpGraph, target: str, pick: int) -> None
     around = [schedule, *neighbours(graph, schedule, DEVICES[target])]
     chosen = around[pick % len(around)]
     assert parse(emit(graph, chosen)) == (graph, chosen)
+
+
+def test_what_was_emitted_before_changes_nothing() -> None:
+    turned = export(Function(lambda x: x.permute(0, 2, 3, 1).contiguous() * 2), torch.zeros(2, 3, 64, 64))
+    first = initial(turned, "cuda", DEVICES["cuda"])
+    texts = [emit(turned, schedule) for schedule in first]
+    parts = export(Function(lambda x: x.cumsum(-1).flip(-1).softmax(-1)), torch.zeros(8, 512))
+    emit(parts, initial(parts, "cuda", DEVICES["cuda"])[0])
+    for part in cut(parts, "cuda").parts:
+        alone = emit(part.graph, initial(part.graph, "cuda", DEVICES["cuda"])[0])
+        assert not any(launch.symbol.startswith("part") for launch in alone.plan.launches)
+    assert [emit(turned, schedule) for schedule in first] == texts
+    shape = measure(checked_nest(turned, "cuda"), turned.dims)
+    assert shape == measure(build_nest(turned), turned.dims)
 
 
 def test_an_edited_candidate_is_not_ours() -> None:

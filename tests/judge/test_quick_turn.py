@@ -157,6 +157,17 @@ def test_a_block_has_its_length_whatever_was_expected(profiler: Profiler, expect
     assert subject.counts[-1] == BLOCK_SECONDS / CALL_SECONDS
 
 
+@pytest.mark.parametrize("host_seconds", [0.0, CALL_SECONDS], ids=["in blocks", "in graphs"])
+def test_a_disturbed_first_block_decides_nothing(profiler: Profiler, host_seconds: float) -> None:
+    turn, subject = _turn(profiler, host_seconds), InProcess(profiler.sets, honest)
+    turn.get_ready(subject)
+    subject.slower = [30.0]
+    measured = turn.measure(subject, subject, lambda: None)
+    assert measured.seconds == pytest.approx(CALL_SECONDS)
+    assert measured.graph_seconds == (pytest.approx(CALL_SECONDS / 2) if host_seconds else None)
+    assert subject.counts[-1] >= BLOCK_SECONDS / CALL_SECONDS / 3
+
+
 def test_what_cannot_be_captured_is_timed_in_blocks(profiler: Profiler) -> None:
     measured = _measured(_turn(profiler, CALL_SECONDS), InProcess(profiler.sets, honest, captures=False))
     assert measured.samples == BLOCKS and measured.graph_seconds is None

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 from kernel_assistant.generator.algebra.facts import GraphFacts, dims_of, is_number
 from kernel_assistant.generator.ir.operators import operator
+from kernel_assistant.generator.ir.sizes import fixed
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.records import Node
 from kernel_assistant.records.graph import Operand
@@ -35,7 +36,7 @@ def sum_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
     if operator(node) not in ("sum", "mean") or "dtype" in node.kwargs or len(node.args) > 3:
         return None
     spec = facts.spec(node.args[0])
-    if spec is None or not spec.shape or not spec.shape[-1].isdigit():
+    if spec is None or not spec.shape or fixed(spec.shape[-1]) is None:
         return None
     if dims_of(node.args[1] if len(node.args) > 1 else None, len(spec.shape)) != (len(spec.shape) - 1,):
         return None
@@ -105,7 +106,8 @@ def _written(
     total = add("sum.dim_IntList", terms, [-1], True)
     if factors.bias is not None:
         total = add("add.Tensor", total, add("sum", factors.bias, shape=()))
-    features = int(shape[-1])
+    features = fixed(shape[-1])
+    assert features is not None
     for one in between:
         other = one.args[1]
         if operator(one) in _SHIFTED:

@@ -7,12 +7,14 @@ from __future__ import annotations
 import json
 import re
 
-from kernel_assistant.generator.ir.named import read_named_number, read_named_size
+from kernel_assistant.generator.ir.named import read_named_number
+from kernel_assistant.generator.ir.sizes import parse_size
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import GraphInput, Operand
 
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)$")
 _PLAIN = re.compile(r"%?[A-Za-z_][\w*+\- ()/]*$")
+_NAMED = re.compile(r"\bD\d+\(\d+\)")
 _WORDS: dict[str, Operand] = {"none": None, "true": True, "false": False}
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\[|\]|[^,\[\]"]+')
 
@@ -128,9 +130,10 @@ def _read_items(tokens: list[str], position: int) -> tuple[list[tuple[str, Opera
 def _read_word(word: str) -> Operand:
     if word in _WORDS:
         return _WORDS[word]
-    named = read_named_size(word) or read_named_number(word)
-    if named is not None:
-        return named
+    if (number := read_named_number(word)) is not None:
+        return number
+    if _NAMED.search(word) and isinstance(size := parse_size(word), int):
+        return size
     if not _NUMBER.match(word):
         return word
     return int(word) if word.lstrip("+-").isdigit() else float(word)

@@ -8,7 +8,7 @@ keep their text; everything else gives plain integers.
     >>> size % 4 == 0, f"{size * 2 + 1}", size // 4 * 4 == 768
     (True, '(D0*2 + 1)', True)
 
-`repr` has the values too, in the form in which a graph's text and shapes have them: `D0(768)`.
+`repr` has the values too, in the form in which a graph's text and shapes have them, without blanks: `D0(768)*2`.
 """
 
 from __future__ import annotations
@@ -59,12 +59,14 @@ class NamedSize(int):
         cast = "(int64_t)" if wide and not (self.top and self.top[0].value >= WIDE) else ""
         if below == "1":
             return cast + above
-        quotient = f"({cast}{above} / {f'({below})' if '*' in below else below})"
+        divisor = self.scale.denominator * math.prod(atom.value for atom in self.bottom)
+        below = f"((int64_t){below})" if divisor >= WIDE else f"({below})" if "*" in below else below
+        quotient = f"({cast}{above} / {below})"
         return f"(int){quotient}" if wide and abs(int(self)) < WIDE else quotient
 
     def __repr__(self) -> str:
         above, below = self._products([atom.full for atom in self.top], [atom.full for atom in self.bottom])
-        return above if below == "1" else f"({above} // ({below}))"
+        return above if below == "1" else f"({above}//({below}))"
 
     def _products(self, top: list[str], bottom: list[str]) -> tuple[str, str]:
         return _product_text(top, self.scale.numerator), _product_text(bottom, self.scale.denominator)
@@ -194,7 +196,7 @@ def _sum(a: int, b: int) -> int:
     if x < 0 or y < 0:
         return _difference(a, -1 * b) if x > 0 else _difference(b, -1 * a)
     cast = "(int64_t)" if x + y >= WIDE > max(x, y) else ""
-    return NamedSize(x + y, Fraction(1), (_Atom(f"({cast}{a} + {b})", f"({a!r} + {b!r})", x + y),))
+    return NamedSize(x + y, Fraction(1), (_Atom(f"({cast}{a} + {b})", f"({a!r}+{b!r})", x + y),))
 
 
 def _difference(a: int, b: int) -> int:
@@ -203,4 +205,4 @@ def _difference(a: int, b: int) -> int:
         return a if y == 0 else x - y
     if y < 0:
         return _sum(a, -1 * b)
-    return NamedSize(x - y, Fraction(1), (_Atom(f"({a} - {b})", f"({a!r} - {b!r})", x - y),))
+    return NamedSize(x - y, Fraction(1), (_Atom(f"({a} - {b})", f"({a!r}-{b!r})", x - y),))

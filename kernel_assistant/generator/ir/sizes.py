@@ -151,6 +151,12 @@ def symbols_of(size: Size) -> list[str]:
     return [] if isinstance(size, int) else sorted({name for key, _ in size.terms for name in key})
 
 
+def fixed(text: str) -> int | None:
+    """The size of a shape as an integer, with its name if it has one; None if it is free."""
+    size = parse_size(text)
+    return size if isinstance(size, int) else None
+
+
 def size_of(operand: object) -> Size:
     """An operand that is an integer or an expression."""
     return operand if isinstance(operand, int) else parse_size(str(operand))

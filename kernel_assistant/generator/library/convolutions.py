@@ -120,4 +120,4 @@ def _integers(operand: Operand, rank: int, default: int) -> list[int]:
 
 
 def _text(values: list[int]) -> str:
-    return ",".join(map(str, values))
+    return ",".join(str(int(value)) for value in values)

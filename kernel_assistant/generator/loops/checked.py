@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from enum import Enum
 from functools import lru_cache
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
+from kernel_assistant.generator.ir.sizes import fixed
 from kernel_assistant.generator.loops.nest import LoopNest, build_nest
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import DTYPE_BYTES
@@ -29,11 +31,13 @@ class Family(str, Enum):
 
 
 def checked_nest(graph: OpGraph, target: str) -> LoopNest:
-    """The loop nest of a graph. Raises Unsupported if the graph is not a single nest."""
+    """The loop nest of a graph, which is the caller's to change. Raises Unsupported if the graph is not a single
+    nest."""
     found = _nest_of(tuple(write_graph(graph)), target)
     if isinstance(found, str):
         raise Unsupported(found)
-    return found
+    outer, reduced, inner = [*found.outer], [*found.reduced], [*found.inner]
+    return replace(found, outer=outer, reduced=reduced, inner=inner, varies=set(found.varies))
 
 
 # Each schedule of a graph asks again.
@@ -67,6 +71,6 @@ def _checked(graph: OpGraph, target: str) -> LoopNest:
 def _leave_samples(graph: OpGraph) -> None:
     """Raise Unsupported if the graph samples an image of many channels."""
     for node in graph.nodes:
-        channels = node.spec.shape[1] if node.op.startswith("grid_sampler") else "0"
-        if channels.isdecimal() and int(channels) > MOST_SAMPLED_CHANNELS:
+        channels = fixed(node.spec.shape[1]) if node.op.startswith("grid_sampler") else None
+        if channels is not None and channels > MOST_SAMPLED_CHANNELS:
             raise Unsupported(f"operator {node.op}: {channels} channels are PyTorch's on a CPU")

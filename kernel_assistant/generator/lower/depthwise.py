@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import COMPUTE, Axes, Expr, Op, Span, TensorExpr, Window
-from kernel_assistant.generator.ir.sizes import Size
+from kernel_assistant.generator.ir.sizes import Size, fixed
 from kernel_assistant.generator.lower.context import Context, cast, dim_size, regroup, unify
 from kernel_assistant.generator.lower.moving import move
 from kernel_assistant.generator.lower.positions import Position
@@ -25,9 +25,9 @@ def is_ours(node: Node, filters: Sequence[Size], groups: object) -> bool:
     weights each, far apart, and in narrow rows most outputs are at an edge: libraries are faster at both.
     """
     forward = node.op.partition(".")[0] in DEPTHWISE and groups != 1 and filters[1] == 1
-    known = all(size.isdecimal() for size in node.spec.shape[2 - len(filters) :])
-    known = known and all(isinstance(size, int) for size in filters)
-    return forward and known and node.spec.strides is None and int(node.spec.shape[-1]) >= NARROWEST
+    sizes = [fixed(size) for size in node.spec.shape[2 - len(filters) :]]
+    known = None not in sizes and all(isinstance(size, int) for size in filters)
+    return forward and known and node.spec.strides is None and (sizes[-1] or 0) >= NARROWEST
 
 
 def _depthwise(rank: int) -> Lowering:

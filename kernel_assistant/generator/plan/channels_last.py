@@ -14,7 +14,7 @@ from collections.abc import Set as AbstractSet
 from msgspec.structs import replace
 
 from kernel_assistant.generator.ir.operators import COPY, operator
-from kernel_assistant.generator.ir.sizes import parse_size, product, shape_text
+from kernel_assistant.generator.ir.sizes import fixed, parse_size, product, shape_text
 from kernel_assistant.generator.library.convolutions import CONVOLUTIONS, TURNED
 from kernel_assistant.generator.plan.channels_last_readers import (
     follows,
@@ -75,8 +75,7 @@ def _can_turn(node: Node, graph: OpGraph) -> bool:
         return False
     if w.shape[1] == "1":
         return False
-    channels = [size for size in (x.shape[1], node.spec.shape[1]) if size.isdecimal()]
-    return len(channels) == 2 and min(map(int, channels)) >= LEAST_CHANNELS
+    return all((fixed(size) or 0) >= LEAST_CHANNELS for size in (x.shape[1], node.spec.shape[1]))
 
 
 def _is_pointwise(node: Node, graph: OpGraph) -> bool:

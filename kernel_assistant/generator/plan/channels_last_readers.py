@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from kernel_assistant.generator.ir.operators import FREE, operator
+from kernel_assistant.generator.ir.sizes import fixed
 from kernel_assistant.generator.library.convolutions import CONVOLUTIONS
 from kernel_assistant.generator.library.library import TURNS
 from kernel_assistant.generator.library.products import PRODUCTS, argument
@@ -96,9 +97,9 @@ def _grouped(node: Node, read: TensorSpec) -> tuple[int | None, Operand, Operand
     if operator(node) == "group_norm" and isinstance(node.args[1], int):
         return node.args[1], argument(node, 2, "weight"), argument(node, 3, "bias"), argument(node, 4, "eps", 1e-5)
     own = argument(node, 5, "use_input_stats", True) and argument(node, 3, "running_mean") is None
-    if operator(node) == "instance_norm" and own and read.shape[1].isdecimal():
+    if operator(node) == "instance_norm" and own and (channels := fixed(read.shape[1])) is not None:
         return (
-            int(read.shape[1]),
+            channels,
             argument(node, 1, "weight"),
             argument(node, 2, "bias"),
             argument(node, 7, "eps", 1e-5),
@@ -108,15 +109,14 @@ def _grouped(node: Node, read: TensorSpec) -> tuple[int | None, Operand, Operand
 
 def _pools_beside(node: Node, read: TensorSpec) -> bool:
     """Whether a pooling window is small enough to be written out as loads of vectors of channels."""
-    if "with_indices" in node.op or not (read.shape[1].isdecimal() and int(read.shape[1]) >= FEWEST_NEIGHBOURS):
+    if "with_indices" in node.op or (fixed(read.shape[1]) or 0) < FEWEST_NEIGHBOURS:
         return False
-    before, after = read.shape[2:], node.spec.shape[2:]
-    if not all(size.isdecimal() for size in (*before, *after)):
+    before, after = ([size for one in shape[2:] if (size := fixed(one))] for shape in (read.shape, node.spec.shape))
+    if len(before) + len(after) < len(read.shape[2:]) + len(node.spec.shape[2:]):
         return False
     if "adaptive" in node.op:
-        pairs = [(int(one), int(other)) for one, other in zip(before, after, strict=True)]
-        even = all(one % other == 0 for one, other in pairs)
-        sizes = [one // other for one, other in pairs]
+        even = all(one % other == 0 for one, other in zip(before, after, strict=True))
+        sizes = [one // other for one, other in zip(before, after, strict=True)]
         return even and _count(sizes, 1) <= LONGEST and not operator(node).startswith("adaptive_max")
     kernel = [size for size in _list(node.args[1]) if isinstance(size, int)]
     return bool(kernel) and _count(kernel, len(after)) <= LONGEST

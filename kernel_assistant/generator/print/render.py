@@ -11,7 +11,7 @@ from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import COMPUTE, Axis, Const, Expr, Load, Op, children
 from kernel_assistant.generator.ir.named import NamedNumber, NamedSize
 from kernel_assistant.generator.ir.sizes import Poly, Size, add, mul, product, size_text, symbols_of
-from kernel_assistant.generator.loops.nest import Access, LoopNest
+from kernel_assistant.generator.loops.nest import Access, LoopNest, accesses
 from kernel_assistant.records import Launch
 
 #: Positions below this have room in 32 bits, vectors behind the end included.
@@ -39,7 +39,8 @@ def literal(value: float | Size | bool, ctype: str) -> str:
     if ctype == "bool":
         return "true" if value else "false"
     if ctype == "int64_t":
-        return f"({int(value)})" if value < 0 else str(value if isinstance(value, NamedSize) else int(value))
+        text = str(value) if isinstance(value, NamedSize) else str(int(value))
+        return f"({text})" if value < 0 or "*" in text else text
     if isinstance(value, NamedSize):
         return f"(({ctype})({value}))"
     if isinstance(value, NamedNumber) and ctype == "float":
@@ -269,6 +270,19 @@ def element(access: Access, target: str) -> str:
     return ELEMENTS[target][access.dtype]
 
 
+def pointers(unit: KernelSource, nest: LoopNest, axes: list[Axis], var: str) -> None:
+    """Declare one pointer for each access, at the position given by the outer loops."""
+    for access in accesses(nest):
+        place = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, axes, var))
+        if not access.buffer:
+            unit.add_if_used(access.name or "at", f"const int64_t {access.name or 'at'} = {place};")
+            continue
+        const = "" if access.buffer.startswith("out") else "const "
+        kind = f"{const}{element(access, unit.target)}* __restrict__"
+        tail = "" if place == "0" else f" + {place}"
+        unit.add_if_used(access.name, f"{kind} {access.name} = {unit.buffer(access.buffer)}{tail};")
+
+
 def compute(access: Access) -> str:
     return COMPUTE[access.dtype]
 
@@ -289,6 +303,7 @@ __all__ = [
     "element",
     "joined",
     "literal",
+    "pointers",
     "rows_size",
     "total_size",
     "unsigned",

@@ -262,7 +262,8 @@ class Profiler:
     def get_ready(self, runner: RunnerClient, plan: dict[str, Any], tier: str, timeout: float) -> ReadyCandidate:
         """Bind a verified candidate to the sets and do all that is not timed."""
         self.sets.rename_outputs([spec["name"] for spec in plan["outputs"]])
-        subject = PlanSubject(runner, timeout, self.values.look_at_last if self.candidate_on_host else None)
+        looks = self.target == "cuda" and self.candidate_on_host
+        subject = PlanSubject(runner, timeout, self.values.look_at_last if looks else None)
         turn = None
         with torch.no_grad(), self.lock.shared():
             prepare_seconds = claimed(bind(self.sets, runner, plan, self.lock).get("prepare_seconds"))
@@ -311,6 +312,7 @@ class Profiler:
             timing["warning"] = others.warning() if self.target == "cpu" else ""
             seconds = timing["candidate_ms"] * 1e-3
             self._require_possible(min(seconds, (timing.get("graph_ms") or math.inf) * 1e-3))
+            self._best = min(self._best, seconds) if tier == "quick" else self._best
             share, parts = self._by_part(runner, plan, seconds, timeout)
         floor = self._floor(seconds)
         timing |= {
@@ -405,7 +407,6 @@ class Profiler:
         turn.check(subject)
         # A call cannot be faster than in a graph, where nothing waits for the host.
         seconds = max(found.seconds, found.graph_seconds or 0.0)
-        self._best = min(self._best, seconds)
         return self._quick_figures(seconds, found.graph_seconds, found.noise, found.samples)
 
     def _quick_figures(self, seconds: float, graph: float | None, noise: float, samples: int) -> dict[str, Any]:
@@ -446,7 +447,6 @@ class Profiler:
             self.outputs.check(subject, {(mine.first + random.SystemRandom().randrange(mine.calls)) % self.sets.count})
         eager.release()
         seconds = unit * _ratio(found)
-        self._best = min(self._best, seconds)
         return seconds, bootstrapped(found, _ratio), len(found)
 
     def _full(

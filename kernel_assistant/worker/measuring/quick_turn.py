@@ -21,26 +21,31 @@ from .timing import MOST_LATE, PlanSubject, TimedSubject, longer, wake_idle
 
 #: Blocks of a candidate, and CUDA graphs of one that is bound by the host, each over other sets.
 BLOCKS, GRAPHS = 3, 3
-#: Seconds of a block of short calls, which are those of which it has more than `MANY_CALLS`; fewest calls of any block,
-#: and fewest seconds of a graph that is short because the others have sets of their own.
-SHORT_BLOCK_SECONDS, MANY_CALLS, FEWEST_CALLS, LEAST_GRAPH_SECONDS = 0.0012, 16, 2, 0.0003
+#: A call is short if a block of `SHORT_BLOCK_SECONDS` has more than `MANY_CALLS` of it; its blocks are so long.
+SHORT_BLOCK_SECONDS, MANY_CALLS = 0.0012, 16
+#: Fewest calls of a block.
+FEWEST_CALLS = 2
+#: Graphs may be shorter than blocks, but no shorter than this, if each can have sets of its own then.
+LEAST_GRAPH_SECONDS = 0.0003
 #: While times differ by more than `MOST_SPREAD`, others are added, up to `MOST_TIMES`.
 MOST_SPREAD, MOST_TIMES = 0.01, 6
 #: A call that takes so many times as long as the host needs to launch it is not bound by the host, and its time in a
 #: graph would say no more.
 HOST_TIMES = 10
-#: Calls from which the length of a block is estimated, and how often. Other judges make these so many times slower at
-#: most. A block that is shorter than it should be by more than half, or graphs that are so many times too long, are
-#: made anew.
-PROBE, PROBES, MOST_SLOWED, TOO_LONG = 8, 2, 8, 3
-#: Calls of a block, and of a graph, whose outputs are compared.
-CHECKED_CALLS, CHECKED_OF_GRAPH = 2, 1
+#: Calls from which the length of a block is estimated before the turn, and how often.
+PROBE, PROBES = 8, 2
+#: Beside other judges a call is at most so many times slower than alone.
+MOST_SLOWED = 8
+#: Blocks and graphs that are so many times longer than they should be are made anew.
+TOO_LONG = 3
+#: Calls of each block and graph whose outputs are compared.
+CHECKED_CALLS = 2
 
 
 @dataclass(frozen=True)
 class TurnTimes:
-    """Seconds a call in blocks of calls, and in CUDA graphs (None without). `noise` is the relative spread of the
-    blocks or graphs that count, `samples` the number of all."""
+    """Seconds a call in blocks of calls, and in CUDA graphs (None without). `noise` is the relative spread of all
+    graphs, without them of all blocks; `samples` is the number of both."""
 
     seconds: float
     graph_seconds: float | None
@@ -50,13 +55,11 @@ class TurnTimes:
 
 @dataclass(frozen=True)
 class _TimedBlock:
-    """Calls on `calls` sets from `first` on; `run` makes them and returns their seconds. The outputs of `checked` of
-    them are compared."""
+    """Calls on `calls` sets from `first` on; `run` makes them and returns their seconds."""
 
     first: int
     calls: int
     run: Callable[[], float]
-    checked: int
 
 
 class QuickTurn:
@@ -105,25 +108,26 @@ class QuickTurn:
 
     def measure(self, subject: PlanSubject, timed: TimedSubject, after: Callable[[], None]) -> TurnTimes:
         """Time the candidate. The device has to be held exclusively. `timed` is `subject` on the clock that counts."""
-        means, times = list[float](), list[float]()
+        means, times, length = list[float](), list[float](), 0
 
         def add(blocks: int) -> None:
-            length, first = self._length(), len(times) * self._length()
-            firsts = [(first + number * length) % self._sets.count for number in range(blocks)]
-            some = [_TimedBlock(first, length, partial(timed.run, first, length), CHECKED_CALLS) for first in firsts]
+            begin = len(times) * length
+            firsts = [(begin + number * length) % self._sets.count for number in range(blocks)]
+            some = [_TimedBlock(first, length, partial(timed.run, first, length)) for first in firsts]
             self._add(means, times, self._timed(subject, some, after))
+            # Other work can only make a block slower.
+            self._call_seconds = min(means)
 
-        add(1)
         for _ in range(MOST_LATE):
-            length, self._call_seconds = self._length(), times[-1]
-            if length >= self._length() / 2:
-                break
-            means.clear()
-            times.clear()
+            means, times, length = [], [], self._length()
             add(1)
+            if _fits(length, self._length()) and not self._is_short():
+                add(BLOCKS - 1)
+            if _fits(length, self._length()):
+                break
         graphs = self._replayed(subject, after) if self._call_seconds < self._host_bound else None
-        if graphs is None or not self._is_short():
-            add(BLOCKS - 1)
+        if graphs is None and len(times) < BLOCKS:
+            add(BLOCKS - len(times))
         while _differ(times):
             add(BLOCKS)
         if graphs is None:
@@ -140,12 +144,12 @@ class QuickTurn:
         """Mean seconds a call of each group of graphs, and of each graph; None if the calls cannot be captured. Graphs
         whose length turns out to be wrong are made again."""
         needed = self._graph_length()
-        if not self._firsts or not needed / 2 <= self._graph_calls <= TOO_LONG * needed:
+        if not self._firsts or not _fits(self._graph_calls, needed):
             self._capture(subject)
         means, times = list[float](), list[float]()
         while self._firsts and (not times or _differ(times)):
             some = [
-                _TimedBlock(first, self._graph_calls, partial(subject.replay, number), CHECKED_OF_GRAPH)
+                _TimedBlock(first, self._graph_calls, partial(subject.replay, number))
                 for number, first in enumerate(self._firsts)
             ]
             self._add(means, times, self._timed(subject, some, after))
@@ -188,8 +192,8 @@ class QuickTurn:
             self._left += self._values.left()
             if not late:
                 break
-        for block, ring in zip(blocks, rings, strict=True):
-            self._hold(subject, random.SystemRandom().sample(ring, min(block.checked, len(ring))))
+        for ring in rings:
+            self._hold(subject, random.SystemRandom().sample(ring, min(CHECKED_CALLS, len(ring))))
         return [(spent, block.calls) for spent, block in zip(seconds, blocks, strict=True)]
 
     def _hold(self, subject: PlanSubject, indices: list[int]) -> None:
@@ -225,6 +229,11 @@ class QuickTurn:
         """Calls of a graph: of a block, or fewer if all graphs have sets of their own then and are not too short."""
         length, apart = self._length(), self._sets.count // GRAPHS
         return min(length, apart) if apart * self._call_seconds >= LEAST_GRAPH_SECONDS else length
+
+
+def _fits(calls: int, needed: int) -> bool:
+    """Whether a block of so many calls need not be made anew."""
+    return needed / 2 <= calls <= TOO_LONG * needed
 
 
 def _differ(times: list[float]) -> bool:

@@ -51,8 +51,8 @@ class SetValues:
             self.evict()
 
     def evict(self) -> None:
-        """Fill the cache with other values. Both sides of a comparison begin behind this: a cache full of values that
-        are not in memory yet makes the next block slower."""
+        """Fill the cache with other values. Both sides of a comparison begin behind this: cache lines that have to be
+        written back first make the next block slower."""
         self._evictor.add_(1)
         self._task.settle()
 

@@ -7,8 +7,8 @@ from __future__ import annotations
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.transposed_access import crossing
-from kernel_assistant.generator.print.cpu.common import loads, parallel, pointers, stores
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter
+from kernel_assistant.generator.print.cpu.common import loads, parallel, stores
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, pointers
 
 
 def emit_blocked(nest: LoopNest, schedule: Schedule) -> KernelSource:

@@ -6,17 +6,8 @@ from kernel_assistant.generator.ir.expr import Const, Expr, Load, children
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import Pass, Passes, plan_passes, read_elsewhere
-from kernel_assistant.generator.print.cpu.common import (
-    STEP,
-    identity,
-    loads,
-    parallel,
-    pointers,
-    stores,
-    streamed,
-    total_type,
-)
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element
+from kernel_assistant.generator.print.cpu.common import STEP, identity, loads, parallel, stores, streamed, total_type
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, pointers
 
 #: Rows that are summed in the working type before they are added to the total.
 BLOCK = 32

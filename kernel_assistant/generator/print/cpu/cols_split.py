@@ -10,9 +10,9 @@ from kernel_assistant.generator.ir.sizes import size_text
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import Pass, below, plan_passes
 from kernel_assistant.generator.print.cpu.cols import reduce_rows, scope_loop, store_outside, store_rows
-from kernel_assistant.generator.print.cpu.common import STEP, identity, parallel, pointers, total_type
+from kernel_assistant.generator.print.cpu.common import STEP, identity, parallel, total_type
 from kernel_assistant.generator.print.cpu.split import SCRATCH
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, pointers
 from kernel_assistant.records import BufferSpec
 
 

@@ -5,7 +5,7 @@ stores.
 from __future__ import annotations
 
 from kernel_assistant.generator.ir.expr import Axis, Expr, Op, PrefixScan, Reduce
-from kernel_assistant.generator.loops.nest import Access, LoopNest, accesses
+from kernel_assistant.generator.loops.nest import Access, LoopNest
 from kernel_assistant.generator.loops.passes import Pass
 from kernel_assistant.generator.lower.lower import Output
 from kernel_assistant.generator.print.cpu.walk import Walk
@@ -57,19 +57,6 @@ def costly(expr: Expr) -> bool:
 
 def parallel(unit: KernelSource, work: str) -> None:
     unit.add(f"#pragma omp parallel for schedule(static) if ({work} > {PARALLEL_FROM})")
-
-
-def pointers(unit: KernelSource, nest: LoopNest, axes: list[Axis], var: str) -> None:
-    """Declare one pointer for each access, at the position given by the outer loops."""
-    for access in accesses(nest):
-        place = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, axes, var))
-        if not access.buffer:
-            unit.add_if_used(access.name or "at", f"const int64_t {access.name or 'at'} = {place};")
-            continue
-        const = "" if access.buffer.startswith("out") else "const "
-        kind = f"{const}{element(access, 'cpu')}* __restrict__"
-        tail = "" if place == "0" else f" + {place}"
-        unit.add_if_used(access.name, f"{kind} {access.name} = {unit.buffer(access.buffer)}{tail};")
 
 
 def loads(unit: KernelSource, nest: LoopNest, *loops: tuple[list[Axis], str]) -> dict[int, str]:

@@ -5,8 +5,8 @@ from __future__ import annotations
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import plan_passes
-from kernel_assistant.generator.print.cpu.common import loads, parallel, pointers, stores, streamed
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element
+from kernel_assistant.generator.print.cpu.common import loads, parallel, stores, streamed
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, pointers
 
 #: An inner loop shorter than this is joined with the outer ones, at the price of 64-bit divisions for each element: two
 #: to twenty times as slow as a row of its own from 4 elements on (one core of an AMD EPYC with AVX-512).

@@ -14,7 +14,6 @@ from kernel_assistant.generator.print.cpu.common import (
     costly,
     loads,
     parallel,
-    pointers,
     reduce_loop,
     row_bytes,
     store_loop,
@@ -22,7 +21,7 @@ from kernel_assistant.generator.print.cpu.common import (
     take_totals,
 )
 from kernel_assistant.generator.print.cpu.walk import walk_of
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, pointers
 
 #: Most bytes of row buffers on a thread's stack.
 STACK = 262144

@@ -11,14 +11,13 @@ from kernel_assistant.generator.print.cpu.common import (
     identity,
     loads,
     parallel,
-    pointers,
     reduce_loop,
     stores,
     streamed,
     take_totals,
 )
 from kernel_assistant.generator.print.cpu.walk import walk_of
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, pointers
 
 
 def before_scans(part: Pass, scans: list[PrefixScan]) -> list[Expr]:

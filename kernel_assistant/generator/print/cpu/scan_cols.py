@@ -10,10 +10,10 @@ from kernel_assistant.generator.ir.sizes import size_text
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import plan_passes
 from kernel_assistant.generator.print.cpu.cols import open_columns, scope_loop
-from kernel_assistant.generator.print.cpu.common import identity, loads, parallel, pointers, stores
+from kernel_assistant.generator.print.cpu.common import identity, loads, parallel, stores
 from kernel_assistant.generator.print.cpu.scan import after_scans, before_scans, carry_type, direction, step
 from kernel_assistant.generator.print.cpu.split import SCRATCH
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, pointers
 from kernel_assistant.records import BufferSpec
 
 

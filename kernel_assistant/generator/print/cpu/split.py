@@ -12,14 +12,13 @@ from kernel_assistant.generator.print.cpu.common import (
     identity,
     loads,
     parallel,
-    pointers,
     reduce_loop,
     store_loop,
     stores,
     total_type,
 )
 from kernel_assistant.generator.print.cpu.walk import walk_of
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, pointers
 from kernel_assistant.records import BufferSpec
 
 SCRATCH = {"double": "f64", "float": "f32", "int64_t": "i64", "bool": "b1"}

@@ -15,9 +15,9 @@ from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.windows_plan import WindowBody, plan_windows
 from kernel_assistant.generator.lower.moving import JOIN
 from kernel_assistant.generator.lower.spans import always_inside
-from kernel_assistant.generator.print.cpu.common import loads, parallel, pointers, stores
+from kernel_assistant.generator.print.cpu.common import loads, parallel, stores
 from kernel_assistant.generator.print.cpu.rows import STACK
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, literal
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, literal, pointers
 
 #: Longest window along a row whose positions are written out.
 WRITTEN_OUT = 16
@@ -53,7 +53,7 @@ def emit_window(nest: LoopNest, schedule: Schedule) -> KernelSource:
     size = nest.size(nest.inner)
     tile = min(schedule["tile"], size) if isinstance(size, int) else schedule["tile"]
     unit.add(f"const int64_t N = {unit.size(size)}, O = {unit.size(nest.size(nest.outer))};")
-    unit.add(f"const int64_t tiles = (N + {tile - 1}) / {tile};")
+    unit.add(f"const int64_t tiles = (N + {tile - 1}) / {unit.divisor(tile)};")
     parallel(unit, f"O * N * {max(part.count for part in plan.parts)}")
     unit.open("for (int64_t task = 0; task < O * tiles; ++task)")
     unit.add_if_used("o", "const int64_t o = task / tiles;")

@@ -12,19 +12,13 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import size_text
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import Pass, Passes, nothing, plan_passes
-from kernel_assistant.generator.print.cuda.common import (
-    PassReductions,
-    many_additions,
-    pointers,
-    store_scope,
-    write_scope,
-)
+from kernel_assistant.generator.print.cuda.common import PassReductions, many_additions, store_scope, write_scope
 from kernel_assistant.generator.print.cuda.group import index_type, make_layout
 from kernel_assistant.generator.print.cuda.partial import join_parts, leave, left_buffers
 from kernel_assistant.generator.print.cuda.rows import shift_text
 from kernel_assistant.generator.print.cuda.shares import ALONE_SITE, bounds, zero
 from kernel_assistant.generator.print.cuda.sweeps import Sweep, plan_copies
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, pointers
 from kernel_assistant.records import BufferSpec, Launch
 
 

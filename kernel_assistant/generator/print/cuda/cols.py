@@ -19,11 +19,10 @@ from kernel_assistant.generator.print.cuda.common import (
     identity,
     is_kept,
     many_additions,
-    pointers,
 )
 from kernel_assistant.generator.print.cuda.group import VectorLayout, VectorWriter, make_layout
 from kernel_assistant.generator.print.cuda.transposed import TransposedVectorWriter, TransposePlan
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined, pointers
 from kernel_assistant.records import Launch
 
 #: Mean and variance share a pass, around a value of the column: a column of equal values has exactly that mean.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from kernel_assistant.generator.ir.expr import Axis, Expr, Load, Reduce
 from kernel_assistant.generator.ir.sizes import Size
-from kernel_assistant.generator.loops.nest import Access, LoopNest, accesses
+from kernel_assistant.generator.loops.nest import Access, LoopNest
 from kernel_assistant.generator.loops.passes import Pass, given_moments, joint_reduce
 from kernel_assistant.generator.lower.lower import Output
 from kernel_assistant.generator.print.cpu.common import IDENTITY
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined
 
 OPERATOR = {"sum": "ka_sum", "prod": "ka_prod", "max": "ka_top", "min": "ka_bottom", "logaddexp": "ka_exponential_sum"}
 STEP = {"sum": "{0} += {1};", "prod": "{0} *= {1};", "max": "{0} = ka_max({1}, {0});", "min": "{0} = ka_min({1}, {0});"}
@@ -30,19 +30,6 @@ def many_additions(size: Size, threads: int) -> bool:
 
 def identity(reduce: Reduce) -> str:
     return IDENTITY[reduce.kind, "float" if reduce.ctype == "double" else reduce.ctype]
-
-
-def pointers(unit: KernelSource, nest: LoopNest, axes: list[Axis], var: str) -> None:
-    """Declare one pointer for each access, at the position given by the outer loops."""
-    for access in accesses(nest):
-        place = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, axes, var))
-        if not access.buffer:
-            unit.add_if_used(access.name or "at", f"const int64_t {access.name or 'at'} = {place};")
-            continue
-        const = "" if access.buffer.startswith("out") else "const "
-        kind = f"{const}{element(access, 'cuda')}* __restrict__"
-        tail = "" if place == "0" else f" + {place}"
-        unit.add_if_used(access.name, f"{kind} {access.name} = {unit.buffer(access.buffer)}{tail};")
 
 
 def scope_loads(unit: KernelSource, nest: LoopNest, *loops: tuple[list[Axis], str]) -> dict[int, str]:

@@ -6,9 +6,9 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import size_text
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import plan_passes
-from kernel_assistant.generator.print.cuda.common import pointers, store_scope, write_scope
+from kernel_assistant.generator.print.cuda.common import store_scope, write_scope
 from kernel_assistant.generator.print.cuda.group import VectorWriter, make_layout
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, pointers
 from kernel_assistant.records import Launch
 
 #: Inner loops shorter than this are joined with the outer ones, element by element.

@@ -15,13 +15,12 @@ from kernel_assistant.generator.print.cuda.common import (
     PassReductions,
     is_kept,
     many_additions,
-    pointers,
     store_scope,
     write_scope,
 )
 from kernel_assistant.generator.print.cuda.group import VectorLayout, VectorWriter, index_type, make_layout
 from kernel_assistant.generator.print.cuda.sweeps import Sweep, plan_copies
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined, pointers
 from kernel_assistant.records import Launch
 
 

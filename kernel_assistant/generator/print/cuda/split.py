@@ -16,7 +16,6 @@ from kernel_assistant.generator.print.cuda.common import (
     PassReductions,
     identity,
     many_additions,
-    pointers,
     store_scope,
     write_scope,
 )
@@ -33,7 +32,7 @@ from kernel_assistant.generator.print.cuda.partial import (
 from kernel_assistant.generator.print.cuda.rows import shift_text
 from kernel_assistant.generator.print.cuda.sweeps import Sweep
 from kernel_assistant.generator.print.cuda.transposed import BANK
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, pointers
 from kernel_assistant.records import BufferSpec, Launch
 
 Emitted = tuple[list[KernelSource], list[Launch], tuple[BufferSpec, ...]]

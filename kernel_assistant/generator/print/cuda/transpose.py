@@ -10,8 +10,7 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import multiple_of, size_text
 from kernel_assistant.generator.loops.nest import Access, LoopNest
 from kernel_assistant.generator.loops.transposed_access import TransposedAccess, crossing
-from kernel_assistant.generator.print.cuda.common import pointers
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined, pointers
 from kernel_assistant.records import Launch
 from kernel_assistant.records.graph import DTYPE_BYTES
 

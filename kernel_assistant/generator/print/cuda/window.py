@@ -16,8 +16,8 @@ from kernel_assistant.generator.loops.windows_plan import WindowBody, WindowPlan
 from kernel_assistant.generator.lower.moving import JOIN
 from kernel_assistant.generator.lower.spans import always_inside
 from kernel_assistant.generator.print.cpu.window import digit, neutral_text, position
-from kernel_assistant.generator.print.cuda.common import pointers, scope_loads
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined, unsigned
+from kernel_assistant.generator.print.cuda.common import scope_loads
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, joined, pointers, unsigned
 from kernel_assistant.records import Launch
 
 #: Up to this many positions that a thread looks at are unrolled, and all loads issued without a branch in between.

@@ -16,14 +16,13 @@ from kernel_assistant.generator.print.cuda.common import (
     OPERATOR,
     PassReductions,
     many_additions,
-    pointers,
     store_scope,
     write_scope,
 )
 from kernel_assistant.generator.print.cuda.group import VectorLayout, VectorWriter, index_type, make_layout
 from kernel_assistant.generator.print.cuda.rows import shift_text
 from kernel_assistant.generator.print.cuda.sweeps import Sweep
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, pointers
 from kernel_assistant.records import Launch
 
 

@@ -9,13 +9,13 @@ from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.passes import plan_passes
 from kernel_assistant.generator.print.cpu.common import identity
 from kernel_assistant.generator.print.cpu.scan import before_scans, carry_type, direction, step
-from kernel_assistant.generator.print.cuda.common import OPERATOR, pointers, write_scope
+from kernel_assistant.generator.print.cuda.common import OPERATOR, write_scope
 from kernel_assistant.generator.print.cuda.group import VectorWriter, make_layout
 from kernel_assistant.generator.print.cuda.rows import shift_text
 from kernel_assistant.generator.print.cuda.scans.rows import follow, slack, sweep, write_tiles
 from kernel_assistant.generator.print.cuda.scans.totals import before_parts, total, total_buffers
 from kernel_assistant.generator.print.cuda.split import Emitted
-from kernel_assistant.generator.print.render import KernelSource, StatementWriter
+from kernel_assistant.generator.print.render import KernelSource, StatementWriter, pointers
 from kernel_assistant.records import Launch
 
 
