@@ -72,7 +72,7 @@ def values(plan: Any, dims: dict[str, int]) -> list[Any]:
 def test_the_text_is_read_back_as_the_same_plan(name: str, target: str) -> None:
     model, args = CASES[name]
     graph = export(model, *args)
-    for schedule in initial(graph, target, DEVICES[target])[:3]:
+    for schedule in initial(graph, target, DEVICES[target])[:2]:
         found = read_back(graph, schedule)
         assert values(found.plan, graph.dims) == values(emit(graph, schedule).plan, graph.dims)
 
