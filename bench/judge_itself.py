@@ -134,10 +134,10 @@ class Bench:
         self.profiler.close()
         self._folder.cleanup()
 
-    def compare(self, extra: int) -> tuple[float, float, float]:
+    def compare(self, extra: int, most_seconds: float = math.inf) -> Interval:
         """The slowdown of the kernel with extra rows and its 99.9% interval, from one measurement of the full
-        protocol."""
-        return interval_of(self._series(extra), "candidate", "twin")
+        protocol; after `most_seconds` the least number of rounds is enough."""
+        return interval_of(self._series(extra, most_seconds), "candidate", "twin")
 
     def judged(self, extra: int) -> Gain:
         """The verdict on the kernel with extra rows, with repeated measurements while it is unclear."""
@@ -151,10 +151,6 @@ class Bench:
                 break
         self.measurements += measurement
         return verdict
-
-    def interval(self) -> Interval:
-        """The 99.9% interval of one measurement of the kernel against itself."""
-        return interval_of(self._series(0, MOST_SECONDS[self.target]), "candidate", "twin")
 
     def _series(self, extra: int, most_seconds: float = math.inf) -> Series:
         plain, other = self._subject(0, 0), self._subject(1, extra)
@@ -232,7 +228,7 @@ def _alone(target: str, comparisons: int, until: float) -> list[Interval]:
     found: list[Interval] = []
     with Bench(target) as bench:
         while len(found) < comparisons and time.time() < until:
-            found.append(bench.interval())
+            found.append(bench.compare(0, MOST_SECONDS[target]))
     return found
 
 

@@ -2,8 +2,8 @@
 whether it compiles to the machine code of the text with numbers.
 
 `python -m bench.one_text cuda --tasks 400 --compiled 60` prints JSON. Tasks are sampled as for training, and four
-schedules of each drawn by lot. With `--learned 4000` a vocabulary of byte pairs within a line is learned from the texts
-of so many other tasks, and the tokens of a text counted in it.
+schedules of each drawn at random. With `--learned 4000` a vocabulary of byte pairs within a line is learned from the
+texts of so many other tasks, and the tokens of a text are counted in it.
 """
 
 from __future__ import annotations
@@ -101,7 +101,7 @@ def measured(target: str, tasks: int, compiled: int, learned: int, seed: int) ->
 def _written(
     target: str, tasks: int, seed: int, why: Counter[str]
 ) -> Iterator[tuple[Canonical, list[tuple[Schedule, str]]]]:
-    """Sampled tasks with the texts of schedules that are drawn by lot."""
+    """Sampled tasks with the texts of schedules that are drawn at random."""
     random = Random(seed)
     for _ in range(tasks):
         graph = None

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import copy
 import os
+from contextlib import nullcontext
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -43,12 +44,14 @@ KEEP_BYTES = 2 << 30
 
 @dataclass
 class LoadedCandidate:
-    """A candidate that is loaded in a runner, which has at most `most_threads` threads between calls."""
+    """A candidate that is loaded in a runner, which has at most `most_threads` threads between calls. `ready` is set
+    once it was verified and prepared for timing."""
 
     key: str
     plan: dict[str, Any]
     runner: RunnerClient
     most_threads: int
+    ready: ReadyCandidate | None = None
 
 
 @dataclass
@@ -94,8 +97,6 @@ class Judge:
         self._case_sets = CaseSets(task.input_names, keeps=command.target == "cuda" and self.runners_stay)
         self._held_out: list[dict[str, int]] | None = None
         self._profiler: Profiler | None = None
-        #: The candidate with this key, verified and ready to be timed.
-        self._ready: tuple[str, ReadyCandidate] | None = None
         self._ceilings, self._throughput, self._nominal = ceilings, throughput, nominal
         self._least_timeout = QUICK_TIMEOUT if quick_only else LEAST_TIMEOUT
         self._timeout = self._least_timeout
@@ -145,17 +146,15 @@ class Judge:
         cases = self._cases(tier)
         declared = [case for case in cases if case.dims is None]
         others = [case for case in cases if case.dims is not None]
-        self._ready = None
+        # Wait once, for verifying and preparing together: beside eleven judges each wait takes 240 ms.
+        prepares = tier == "quick" and self.command.target == "cuda" and self.runners_stay
         try:
-            if tier == "quick" and self.command.target == "cuda" and self.runners_stay:
-                runner = self._load(plan, binary, key).runner
-                # Wait once, for verifying and preparing together: beside eleven judges each wait takes 240 ms.
-                with self._lock.shared():
-                    tried = self._try(plan, binary, key, declared, VerifiedCases())
-                    ready = self.profiler.get_ready(runner, plan, tier, self._timeout)
-                self._ready = key, ready
-                return self._correct(tried, "")
-            tried = self._try(plan, binary, key, declared, VerifiedCases())
+            loaded = self._load(plan, binary, key)
+            loaded.ready = None
+            with self._lock.shared() if prepares else nullcontext():
+                tried = self._try(plan, binary, key, declared, VerifiedCases())
+                if prepares:
+                    loaded.ready = self.profiler.get_ready(loaded.runner, plan, tier, self._timeout)
             everywhere, elsewhere = self._try_others(plan, binary, key, others, tried)
             if elsewhere:
                 # A candidate that counts calls to know when it is no longer checked fails here.
@@ -229,8 +228,8 @@ class Judge:
         A repeated `measurement` adds to the rounds of the previous one (repeated_measurement.py).
         """
         try:
-            loaded, ready = self._load(plan, binary, key), self._ready
-            self._ready = None
+            loaded = self._load(plan, binary, key)
+            ready, loaded.ready = loaded.ready, None
             return self.profiler.candidate(
                 loaded.runner,
                 plan,
@@ -239,7 +238,7 @@ class Judge:
                 loaded.most_threads,
                 measurement,
                 full,
-                ready[1] if ready and ready[0] == key and tier == "quick" else None,
+                ready if tier == "quick" else None,
             )
         except IncorrectOutput as wrong:
             return {"outcome": wrong.outcome, "message": wrong.message, "mismatch": wrong.mismatch}
@@ -334,7 +333,6 @@ class Judge:
         """
         if self._loaded and self._loaded.key == key and self._loaded.runner.process.poll() is None:
             return self._loaded
-        self._ready = None
         runner = self._take_runner()
         alone = self.command.target == "cpu" and not plan.get("residual")
         if alone:

@@ -18,6 +18,7 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.targets import cpu, cuda
+from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.worker.applied.binaries import driver, libraries
 from kernel_assistant.worker.applied.precision import tf32_flags
 from kernel_assistant.worker.applied.strided import laid_out
@@ -28,6 +29,12 @@ from kernel_assistant.worker.runner.pytorch.tensors import DTYPES as TORCH
 from tests.common.builds import build
 
 Tensors = tuple[torch.Tensor, ...]
+
+#: Schedules are chosen for devices of this kind; none is used.
+DEVICES = {
+    "cpu": DeviceFacts(target="cpu", name="c", arch="x86-64-avx512", threads=2, cache_bytes=32 << 20),
+    "cuda": DeviceFacts(target="cuda", name="g", arch="sm_90", cores=132, cache_bytes=50 << 20),
+}
 
 
 class Function(torch.nn.Module):

@@ -1,4 +1,4 @@
-"""Schedules drawn by lot for learning."""
+"""Schedules drawn at random for learning."""
 
 from __future__ import annotations
 
@@ -14,14 +14,8 @@ from kernel_assistant.generator.ir.schedule import read_schedule
 from kernel_assistant.generator.search.drawn import drawn
 from kernel_assistant.generator.search.ladders import LADDERS
 from kernel_assistant.records.canonical import canonical
-from kernel_assistant.targets.base import DeviceFacts
-from tests.generator.harness import Function, export
+from tests.generator.harness import DEVICES, Function, export
 from tests.generator.modules import CASES
-
-DEVICES = {
-    "cpu": DeviceFacts(target="cpu", name="c", arch="x86-64-avx512", threads=2, cache_bytes=32 << 20),
-    "cuda": DeviceFacts(target="cuda", name="g", arch="sm_90", cores=132, cache_bytes=50 << 20),
-}
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])

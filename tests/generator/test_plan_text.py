@@ -21,18 +21,13 @@ from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.records import BufferSpec, Candidate, Launch, OpGraph
 from kernel_assistant.records.canonical import canonical
-from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.worker.runner.plan import evaluate
 from tests.generator.composites import COMPOSITES
 from tests.generator.graphs import graphs
-from tests.generator.harness import Function, compile_candidate, export
+from tests.generator.harness import DEVICES, Function, compile_candidate, export
 from tests.generator.library_modules import convolutions, products
 from tests.generator.modules import CASES
 
-DEVICES = {
-    "cpu": DeviceFacts(target="cpu", name="c", arch="x86-64-avx512", threads=2, cache_bytes=32 << 20),
-    "cuda": DeviceFacts(target="cuda", name="g", arch="sm_90", cores=132, cache_bytes=50 << 20),
-}
 #: Compiled twice each: of every kind one.
 COMPILED = {
     "cpu": ("rows: softmax even", "pointwise: activations"),

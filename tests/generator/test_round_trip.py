@@ -21,15 +21,9 @@ from kernel_assistant.generator.search.workload import measure
 from kernel_assistant.generator.support import Family, classify
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import GraphInput, Operand
-from kernel_assistant.targets.base import DeviceFacts
 from tests.generator.graphs import graphs
-from tests.generator.harness import Function, export
+from tests.generator.harness import DEVICES, Function, export
 from tests.generator.modules import CASES
-
-DEVICES = {
-    "cpu": DeviceFacts(target="cpu", name="c", arch="x86-64-avx512", threads=2, cache_bytes=32 << 20),
-    "cuda": DeviceFacts(target="cuda", name="g", arch="sm_90", cores=132, cache_bytes=50 << 20),
-}
 
 
 @pytest.mark.parametrize("target", ["cpu", "cuda"])

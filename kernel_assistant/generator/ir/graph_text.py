@@ -7,14 +7,13 @@ from __future__ import annotations
 import json
 import re
 
-from kernel_assistant.generator.ir.named import read_named_number
+from kernel_assistant.generator.ir.named import NAMED_SIZE, read_named_number
 from kernel_assistant.generator.ir.sizes import parse_size
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import GraphInput, Operand
 
 _NUMBER = re.compile(r"[-+]?(\d+(\.\d*)?([eE][-+]?\d+)?|inf|nan)$")
 _PLAIN = re.compile(r"%?[A-Za-z_][\w*+\- ()/]*$")
-_NAMED = re.compile(r"\bD\d+\(\d+\)")
 _WORDS: dict[str, Operand] = {"none": None, "true": True, "false": False}
 _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\[|\]|[^,\[\]"]+')
 
@@ -132,7 +131,7 @@ def _read_word(word: str) -> Operand:
         return _WORDS[word]
     if (number := read_named_number(word)) is not None:
         return number
-    if _NAMED.search(word) and isinstance(size := parse_size(word), int):
+    if NAMED_SIZE.search(word) and isinstance(size := parse_size(word), int):
         return size
     if not _NUMBER.match(word):
         return word

@@ -23,7 +23,8 @@ from typing import Any, Self
 WIDE = 1 << 31
 #: Marks a quotient that was rounded down, in `repr`.
 ROUNDED = "rounded"
-_NAMED_SIZE = re.compile(r"(D\d+)\((\d+)\)$")
+#: A name and its value, as `repr` writes them.
+NAMED_SIZE = re.compile(r"\b(D\d+)\((\d+)\)")
 _NAMED_NUMBER = re.compile(r"(C\d+)\((.*)\)$")
 
 
@@ -127,7 +128,7 @@ class NamedNumber(float):
 
 def read_named_size(word: str) -> NamedSize | None:
     """The size that `repr` writes as `D0(768)`; None for another text."""
-    found = _NAMED_SIZE.match(word)
+    found = NAMED_SIZE.fullmatch(word)
     return NamedSize.of_name(found[1], int(found[2])) if found else None
 
 

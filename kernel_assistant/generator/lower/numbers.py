@@ -17,6 +17,7 @@ import re
 from collections.abc import Sequence
 
 from kernel_assistant.generator.ir.expr import COMPUTE, Const, Expr, Op, TensorExpr
+from kernel_assistant.generator.ir.named import NamedSize
 from kernel_assistant.generator.ir.sizes import Poly
 from kernel_assistant.generator.lower.context import cast
 from kernel_assistant.records.canonical import PLAIN
@@ -99,5 +100,4 @@ def _wrapped(number: float, dtype: str) -> float:
     bits = int(dtype[1:])
     low = 0 if dtype == "u8" else -(1 << (bits - 1))
     wrapped = (int(number) - low) % (1 << bits) + low
-    # A number that fits may have a name.
-    return number if wrapped == number else wrapped
+    return number if isinstance(number, NamedSize) and wrapped == number else wrapped

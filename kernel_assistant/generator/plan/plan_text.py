@@ -14,10 +14,9 @@ from __future__ import annotations
 import re
 from functools import partial
 
+from kernel_assistant.generator.ir.named import NAMED_SIZE
 from kernel_assistant.records import BufferSpec, Launch, Plan
 
-#: A named size with its value, as shapes have it.
-_VALUE = re.compile(r"\b(D\d+)\(\d+\)")
 _TYPE = re.compile(r"\((?:int|int64_t)\)")
 
 
@@ -38,7 +37,7 @@ def _buffer(spec: BufferSpec) -> str:
 
 def _expression(size: str) -> str:
     """A size as a line of the plan has it: names without values, no types, and `//` where C has `/`."""
-    return re.sub(r" //? ", " // ", _TYPE.sub("", _VALUE.sub(r"\1", size)))
+    return re.sub(r" //? ", " // ", _TYPE.sub("", NAMED_SIZE.sub(r"\1", size)))
 
 
 def _launch(word: str, launch: Launch) -> str:

@@ -1,4 +1,5 @@
-"""Schedules drawn by lot, for learning: every form and every value of a ladder that can be written is about as likely.
+"""Schedules drawn at random, for learning: each form, and each value of its ladder, that can be written is about as
+likely.
 
 A search begins with what is good; a model has to see what is not, too.
 """
@@ -8,12 +9,11 @@ from __future__ import annotations
 from random import Random
 
 from kernel_assistant.generator.emit import emit
-from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make
 from kernel_assistant.generator.loops.checked import Family, checked_nest
 from kernel_assistant.generator.plan.partition import SubGraph, cut, is_one_nest
 from kernel_assistant.generator.search.ladders import LADDERS, derived
-from kernel_assistant.generator.search.search import initial
+from kernel_assistant.generator.search.search import emitted, initial
 from kernel_assistant.generator.search.search_parts import alike
 from kernel_assistant.generator.search.workload import measure
 from kernel_assistant.records import Candidate, OpGraph
@@ -75,7 +75,7 @@ def _of_nest(
         form = random.choice(list(failed))
         ladder = LADDERS[target][form]
         schedule = derived(shape, make(target, form, **{name: random.choice(ladder[name]) for name in ladder}))
-        candidate = None if schedule is None or schedule in found else _emitted(graph, schedule)
+        candidate = None if schedule is None or schedule in found else emitted(graph, schedule)
         if schedule is not None and candidate is not None:
             found[schedule], failed[form] = candidate, 0
             continue
@@ -85,10 +85,3 @@ def _of_nest(
     return list(found.items()) or [
         (schedule, emit(graph, schedule)) for schedule in initial(graph, target, device)[:count]
     ]
-
-
-def _emitted(graph: OpGraph, schedule: Schedule) -> Candidate | None:
-    try:
-        return emit(graph, schedule)
-    except Unsupported:
-        return None

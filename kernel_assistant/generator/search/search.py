@@ -19,7 +19,7 @@ from kernel_assistant.generator.search.search_cpu import initial_cpu
 from kernel_assistant.generator.search.search_cuda import initial_cuda
 from kernel_assistant.generator.search.search_parts import initial_parts, neighbours_parts
 from kernel_assistant.generator.search.workload import LoopShape, measure
-from kernel_assistant.records import Node, OpGraph
+from kernel_assistant.records import Candidate, Node, OpGraph
 from kernel_assistant.records.graph import Operand
 from kernel_assistant.targets.base import DeviceFacts
 
@@ -134,8 +134,12 @@ def _changed(shape: LoopShape, schedule: Schedule, name: str, value: int) -> lis
 
 def fits(graph: OpGraph, schedule: Schedule) -> bool:
     """Whether `emit` can write the graph with this schedule."""
+    return emitted(graph, schedule) is not None
+
+
+def emitted(graph: OpGraph, schedule: Schedule) -> Candidate | None:
+    """The candidate, None if `emit` cannot write the graph with this schedule."""
     try:
-        emit(graph, schedule)
+        return emit(graph, schedule)
     except Unsupported:
-        return False
-    return True
+        return None

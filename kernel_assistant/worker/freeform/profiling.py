@@ -22,7 +22,7 @@ from ..measuring.profiling import (
     MeasurementNumber,
     Profiler,
 )
-from ..measuring.quick_turn import QuickTurn
+from ..measuring.quick_timing import QuickTiming
 from ..measuring.timing import PlanSubject, TorchSubject
 from .outputs import tensors_in
 
@@ -43,9 +43,9 @@ class FreeformProfiler(Profiler):
         subject = CopyingSubject(which, self._callables[which], calls, self.target, self._private())
         return CopySubtracted(subject, self._copy_seconds)
 
-    def _quick(self, subject: PlanSubject, after: Callable[[], None], turn: QuickTurn | None) -> dict[str, Any]:
+    def _quick(self, subject: PlanSubject, after: Callable[[], None], quick: QuickTiming | None) -> dict[str, Any]:
         self._private()
-        return super()._quick(HostClockSubject(subject, self._copy_seconds), after, turn)  # type: ignore[arg-type]
+        return super()._quick(HostClockSubject(subject, self._copy_seconds), after, quick)  # type: ignore[arg-type]
 
     def _full(
         self,

@@ -36,7 +36,7 @@ from .load import OtherLoad
 from .nominal import NominalSubject
 from .passes import BLOCK_SECONDS as PASS_SECONDS
 from .passes import Block, TimedPasses, interleave
-from .quick_turn import QuickTurn
+from .quick_timing import QuickTiming
 from .repeated_measurement import interval_of
 from .roofline import MEASURED_SLACK, Roofline, floor_seconds, impossible
 from .set_values import SAMPLE_SECONDS, SetValues
@@ -105,11 +105,11 @@ FULL = FullComparison()
 
 @dataclass(frozen=True)
 class ReadyCandidate:
-    """A candidate that is bound to the sets; on a GPU with its turn of the quick tier. `prepare_seconds` are those of
-    its `prepare`."""
+    """A candidate that is bound to the sets, on a GPU with its timing in the quick tier. `prepare_seconds` are those
+    of its `prepare`."""
 
     subject: PlanSubject
-    turn: QuickTurn | None
+    quick: QuickTiming | None
     prepare_seconds: float
 
 
@@ -231,7 +231,7 @@ class Profiler:
 
     @pinned()
     def _short(self, subject: TimedSubject) -> float:
-        """Median seconds a call over a few blocks, all in one turn on the device."""
+        """Median seconds a call over a few blocks, while the device lock is held once."""
         subject, count = self._on_clock(subject), self.sets.count
         times = []
         with self.lock.exclusive():
@@ -264,7 +264,7 @@ class Profiler:
         self.sets.rename_outputs([spec["name"] for spec in plan["outputs"]])
         looks = self.target == "cuda" and self.candidate_on_host
         subject = PlanSubject(runner, timeout, self.values.look_at_last if looks else None)
-        turn = None
+        quick = None
         with torch.no_grad(), self.lock.shared():
             prepare_seconds = claimed(bind(self.sets, runner, plan, self.lock).get("prepare_seconds"))
             # Its threads could run while the baseline is timed.
@@ -274,14 +274,14 @@ class Profiler:
                 self.baseline("eager")
                 self.sets.poison(0xFF)
             if tier == "quick" and self.target == "cuda":
-                # One turn for all of the quick tier: waiting for eleven turns beside eleven judges took ten times as
-                # long as measuring.
-                turn = self._quick_turn(plan)
-                turn.get_ready(subject)
+                # The lock is taken once for all of the quick tier: beside eleven judges, waiting for it at each block
+                # took ten times as long as measuring.
+                quick = self._quick_timing(plan)
+                quick.get_ready(subject)
             if not runner.timed_alone:
                 self._time_empty_messages(subject)
                 runner.timed_alone = self.target == "cuda" and not self.candidate_on_host
-        return ReadyCandidate(subject, turn, prepare_seconds)
+        return ReadyCandidate(subject, quick, prepare_seconds)
 
     def candidate(
         self,
@@ -299,15 +299,15 @@ class Profiler:
         A repeated `measurement` adds to the rounds of the previous one, which must be of the same candidate.
         """
         ready = ready or self.get_ready(runner, plan, tier, timeout)
-        subject, turn = ready.subject, ready.turn
+        subject, quick = ready.subject, ready.quick
         after = _thread_watch(runner, most_threads + (self.target == "cuda"))
         if self.target == "cuda" and plan.get("residual"):
             # PyTorch may start threads there at any time, and no code of a candidate runs on the host.
             after = _nothing
         others = OtherLoad([os.getpid(), *descendants(runner.process.pid)])
-        with torch.no_grad(), self.lock.shared() if turn is None else self.lock.exclusive():
+        with torch.no_grad(), self.lock.shared() if quick is None else self.lock.exclusive():
             timing = (
-                self._quick(subject, after, turn) if tier == "quick" else self._full(subject, after, measurement, full)
+                self._quick(subject, after, quick) if tier == "quick" else self._full(subject, after, measurement, full)
             )
             timing["warning"] = others.warning() if self.target == "cpu" else ""
             seconds = timing["candidate_ms"] * 1e-3
@@ -328,9 +328,9 @@ class Profiler:
             "launches": parts,
         }
 
-    def _quick_turn(self, plan: dict[str, Any]) -> QuickTurn:
+    def _quick_timing(self, plan: dict[str, Any]) -> QuickTiming:
         host_seconds = 0.0 if self._nominal else _host_seconds(plan)
-        return QuickTurn(
+        return QuickTiming(
             self.sets,
             self.values,
             self.outputs,
@@ -399,12 +399,12 @@ class Profiler:
         return bool(now["quiet"])
 
     @pinned()
-    def _quick(self, subject: PlanSubject, after: Callable[[], None], turn: QuickTurn | None) -> dict[str, Any]:
-        if turn is None:
+    def _quick(self, subject: PlanSubject, after: Callable[[], None], quick: QuickTiming | None) -> dict[str, Any]:
+        if quick is None:
             seconds, noise, samples = self._quick_passes(subject, after)
             return self._quick_figures(seconds, None, noise, samples)
-        found = turn.measure(subject, self._on_clock(subject), after)
-        turn.check(subject)
+        found = quick.measure(subject, self._on_clock(subject), after)
+        quick.check(subject)
         # A call cannot be faster than in a graph, where nothing waits for the host.
         seconds = max(found.seconds, found.graph_seconds or 0.0)
         return self._quick_figures(seconds, found.graph_seconds, found.noise, found.samples)

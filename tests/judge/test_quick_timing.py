@@ -12,13 +12,13 @@ import torch
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.source import build_task
 from kernel_assistant.worker.measuring.profiling import Profiler
-from kernel_assistant.worker.measuring.quick_turn import (
+from kernel_assistant.worker.measuring.quick_timing import (
     BLOCKS,
     FEWEST_CALLS,
     GRAPHS,
     MOST_TIMES,
-    QuickTurn,
-    TurnTimes,
+    QuickTimes,
+    QuickTiming,
 )
 from kernel_assistant.worker.measuring.roofline import Roofline
 from kernel_assistant.worker.opening.open_task import open_task
@@ -120,89 +120,91 @@ def profiler(tmp_path: Path) -> Iterator[Profiler]:
     made.close()
 
 
-def _turn(profiler: Profiler, host_seconds: float, expected: float = CALL_SECONDS, together: bool = True) -> QuickTurn:
+def _timing(
+    profiler: Profiler, host_seconds: float, expected: float = CALL_SECONDS, together: bool = True
+) -> QuickTiming:
     parts = profiler.sets, profiler.values, profiler.outputs
-    return QuickTurn(*parts, BLOCK_SECONDS, host_seconds, expected, together=together)
+    return QuickTiming(*parts, BLOCK_SECONDS, host_seconds, expected, together=together)
 
 
-def _measured(turn: QuickTurn, subject: Any) -> TurnTimes:
-    turn.get_ready(subject)
-    measured = turn.measure(subject, subject, lambda: None)
-    turn.check(subject)
+def _measured(quick: QuickTiming, subject: Any) -> QuickTimes:
+    quick.get_ready(subject)
+    measured = quick.measure(subject, subject, lambda: None)
+    quick.check(subject)
     return measured
 
 
 def test_a_call_that_the_host_does_not_bind_is_timed_in_blocks(profiler: Profiler) -> None:
-    measured = _measured(_turn(profiler, 0.0), InProcess(profiler.sets, honest))
+    measured = _measured(_timing(profiler, 0.0), InProcess(profiler.sets, honest))
     assert measured.seconds == pytest.approx(CALL_SECONDS)
     assert measured.graph_seconds is None and measured.samples == BLOCKS
 
 
 def test_a_call_that_the_host_binds_is_timed_in_one_block_and_graphs(profiler: Profiler) -> None:
-    measured = _measured(_turn(profiler, CALL_SECONDS), InProcess(profiler.sets, honest))
+    measured = _measured(_timing(profiler, CALL_SECONDS), InProcess(profiler.sets, honest))
     assert measured.seconds == pytest.approx(CALL_SECONDS)
     assert measured.graph_seconds == pytest.approx(CALL_SECONDS / 2) and measured.samples == 1 + GRAPHS
 
 
 def test_long_calls_that_the_host_binds_are_timed_in_several_blocks_too(profiler: Profiler) -> None:
     subject = InProcess(profiler.sets, honest, seconds=2 * BLOCK_SECONDS)
-    measured = _measured(_turn(profiler, BLOCK_SECONDS), subject)
+    measured = _measured(_timing(profiler, BLOCK_SECONDS), subject)
     assert measured.samples == BLOCKS + GRAPHS and min(subject.counts) >= FEWEST_CALLS
 
 
 @pytest.mark.parametrize("expected", [CALL_SECONDS / 100, 100 * CALL_SECONDS])
 def test_a_block_has_its_length_whatever_was_expected(profiler: Profiler, expected: float) -> None:
     subject = InProcess(profiler.sets, honest)
-    assert _measured(_turn(profiler, 0.0, expected), subject).seconds == pytest.approx(CALL_SECONDS)
+    assert _measured(_timing(profiler, 0.0, expected), subject).seconds == pytest.approx(CALL_SECONDS)
     assert subject.counts[-1] == BLOCK_SECONDS / CALL_SECONDS
 
 
 @pytest.mark.parametrize("host_seconds", [0.0, CALL_SECONDS], ids=["in blocks", "in graphs"])
 def test_a_disturbed_first_block_decides_nothing(profiler: Profiler, host_seconds: float) -> None:
-    turn, subject = _turn(profiler, host_seconds), InProcess(profiler.sets, honest)
-    turn.get_ready(subject)
+    quick, subject = _timing(profiler, host_seconds), InProcess(profiler.sets, honest)
+    quick.get_ready(subject)
     subject.slower = [30.0]
-    measured = turn.measure(subject, subject, lambda: None)
+    measured = quick.measure(subject, subject, lambda: None)
     assert measured.seconds == pytest.approx(CALL_SECONDS)
     assert measured.graph_seconds == (pytest.approx(CALL_SECONDS / 2) if host_seconds else None)
     assert subject.counts[-1] >= BLOCK_SECONDS / CALL_SECONDS / 3
 
 
 def test_what_cannot_be_captured_is_timed_in_blocks(profiler: Profiler) -> None:
-    measured = _measured(_turn(profiler, CALL_SECONDS), InProcess(profiler.sets, honest, captures=False))
+    measured = _measured(_timing(profiler, CALL_SECONDS), InProcess(profiler.sets, honest, captures=False))
     assert measured.samples == BLOCKS and measured.graph_seconds is None
 
 
 @pytest.mark.parametrize("together", [True, False])
 def test_blocks_share_new_values_only_if_they_may(profiler: Profiler, together: bool) -> None:
-    turn, subject = _turn(profiler, CALL_SECONDS, together=together), InProcess(profiler.sets, honest)
-    turn.get_ready(subject)
+    quick, subject = _timing(profiler, CALL_SECONDS, together=together), InProcess(profiler.sets, honest)
+    quick.get_ready(subject)
     renewals = list[list[int]]()
     profiler.values.mark = renewals.append  # type: ignore[method-assign]
-    turn.measure(subject, subject, lambda: None)
+    quick.measure(subject, subject, lambda: None)
     assert len(renewals) == (2 if together else 1 + GRAPHS)
     assert all(len(set(indices)) == len(indices) for indices in renewals)
 
 
 def test_blocks_that_have_sets_in_common_get_new_values_each(profiler: Profiler) -> None:
     # Each block takes all sets.
-    turn, subject = _turn(profiler, 0.0), InProcess(profiler.sets, honest, seconds=1e-9)
-    turn.get_ready(subject)
+    quick, subject = _timing(profiler, 0.0), InProcess(profiler.sets, honest, seconds=1e-9)
+    quick.get_ready(subject)
     renewals = list[list[int]]()
     profiler.values.mark = renewals.append  # type: ignore[method-assign]
-    turn.measure(subject, subject, lambda: None)
+    quick.measure(subject, subject, lambda: None)
     assert [len(set(indices)) for indices in renewals] == [profiler.sets.count] * BLOCKS
 
 
 @pytest.mark.parametrize("host_seconds", [0.0, CALL_SECONDS], ids=["in blocks", "in graphs"])
 def test_what_is_computed_ahead_in_one_block_is_paid_there(profiler: Profiler, host_seconds: float) -> None:
     subject = InProcess(profiler.sets, honest)
-    turn = _turn(profiler, host_seconds)
-    turn.get_ready(subject)
+    quick = _timing(profiler, host_seconds)
+    quick.get_ready(subject)
     # The first block or graph of those with the same new values does the work of the others.
     ahead = [1.0, 3.0, 1e-6, 1e-6, 3.0, 1e-6, 1e-6] if host_seconds else [1.0, 2.0, 1e-6, 3.0, 1e-6, 1e-6]
     subject.slower = ahead
-    measured = turn.measure(subject, subject, lambda: None)
+    measured = quick.measure(subject, subject, lambda: None)
     of_calls = measured.graph_seconds if host_seconds else measured.seconds
     assert of_calls == pytest.approx(CALL_SECONDS / 2 if host_seconds else CALL_SECONDS, rel=0.01)
 
@@ -212,23 +214,23 @@ def test_what_is_computed_ahead_in_one_block_is_paid_there(profiler: Profiler, h
 def test_a_candidate_that_does_not_compute_while_timed_is_found(
     profiler: Profiler, attack: Callable[[], Callable[[Sets, int], None]], host_seconds: float
 ) -> None:
-    turn, subject = _turn(profiler, host_seconds), InProcess(profiler.sets, attack())
+    quick, subject = _timing(profiler, host_seconds), InProcess(profiler.sets, attack())
     with pytest.raises(IncorrectOutput) as found:
-        _measured(turn, subject)
+        _measured(quick, subject)
     assert found.value.outcome == "cheating"
 
 
 def test_times_that_differ_are_measured_again(profiler: Profiler) -> None:
-    turn, subject = _turn(profiler, 0.0), InProcess(profiler.sets, honest)
-    turn.get_ready(subject)
+    quick, subject = _timing(profiler, 0.0), InProcess(profiler.sets, honest)
+    quick.get_ready(subject)
     subject.slower = [1.3]
-    measured = turn.measure(subject, subject, lambda: None)
+    measured = quick.measure(subject, subject, lambda: None)
     assert measured.samples == MOST_TIMES and measured.seconds == pytest.approx(CALL_SECONDS)
 
 
 def test_inputs_are_kept_for_the_check(profiler: Profiler) -> None:
-    turn, subject = _turn(profiler, 0.0), InProcess(profiler.sets, honest)
-    turn.get_ready(subject)
-    turn.measure(subject, subject, lambda: None)
+    quick, subject = _timing(profiler, 0.0), InProcess(profiler.sets, honest)
+    quick.get_ready(subject)
+    quick.measure(subject, subject, lambda: None)
     profiler.values.refresh()
-    turn.check(subject)
+    quick.check(subject)

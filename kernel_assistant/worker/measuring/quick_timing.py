@@ -1,7 +1,7 @@
-"""The quick tier on a GPU: all that is timed of a candidate, in one turn on the device.
+"""The quick tier on a GPU: all that is timed of a candidate, while the device lock is held once.
 
 Other judges wait meanwhile, so that only timing is done in it, and what depends on it: new values, and at the end one
-comparison of what was written. The candidate sees its sets, and its graphs are made, before the turn.
+comparison of what was written. The candidate sees its sets, and its graphs are made, before that.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ MOST_SPREAD, MOST_TIMES = 0.01, 6
 #: A call that takes so many times as long as the host needs to launch it is not bound by the host, and its time in a
 #: graph would say no more.
 HOST_TIMES = 10
-#: Calls from which the length of a block is estimated before the turn, and how often.
+#: Calls from which the length of a block is estimated before the lock is held, and how often.
 PROBE, PROBES = 8, 2
 #: Beside other judges a call is at most so many times slower than alone.
 MOST_SLOWED = 8
@@ -43,7 +43,7 @@ CHECKED_CALLS = 2
 
 
 @dataclass(frozen=True)
-class TurnTimes:
+class QuickTimes:
     """Seconds a call in blocks of calls, and in CUDA graphs (None without). `noise` is the relative spread of all
     graphs, without them of all blocks; `samples` is the number of both."""
 
@@ -62,7 +62,7 @@ class _TimedBlock:
     run: Callable[[], float]
 
 
-class QuickTurn:
+class QuickTiming:
     """Times one candidate on a task's sets, in blocks of about `block_seconds`. The host launches a call of it in
     `host_seconds` at most; a call is expected to take `expected_seconds`. Several blocks share one change of values if
     `together`: nothing of the candidate may run between them.
@@ -106,7 +106,7 @@ class QuickTurn:
         if self._call_seconds < self._host_bound:
             self._capture(subject)
 
-    def measure(self, subject: PlanSubject, timed: TimedSubject, after: Callable[[], None]) -> TurnTimes:
+    def measure(self, subject: PlanSubject, timed: TimedSubject, after: Callable[[], None]) -> QuickTimes:
         """Time the candidate. The device has to be held exclusively. `timed` is `subject` on the clock that counts."""
         means, times, length = list[float](), list[float](), 0
 
@@ -130,9 +130,11 @@ class QuickTurn:
             add(BLOCKS - len(times))
         while _differ(times):
             add(BLOCKS)
+        seconds = self._typical(means)
         if graphs is None:
-            return TurnTimes(self._typical(means), None, spread(times), len(times))
-        return TurnTimes(self._typical(means), self._typical(graphs[0]), spread(graphs[1]), len(times) + len(graphs[1]))
+            return QuickTimes(seconds, None, spread(times), len(times))
+        of_groups, of_graphs = graphs
+        return QuickTimes(seconds, self._typical(of_groups), spread(of_graphs), len(times) + len(of_graphs))
 
     def check(self, subject: PlanSubject) -> None:
         """Raise IncorrectOutput unless the timed calls wrote what they should have."""
