@@ -13,6 +13,7 @@ from kernel_assistant.generator.ir.named_graph import named_graph
 from kernel_assistant.generator.ir.schedule import read_schedule
 from kernel_assistant.generator.search.drawn import drawn
 from kernel_assistant.generator.search.ladders import LADDERS
+from kernel_assistant.generator.search.search import first_guess, initial
 from kernel_assistant.records.canonical import canonical
 from tests.generator.harness import DEVICES, Function, export
 from tests.generator.modules import CASES
@@ -27,6 +28,14 @@ def test_drawn_schedules_can_be_written(name: str, target: str) -> None:
     assert found and len(dict(found)) == len(found)
     for schedule, candidate in found:
         assert candidate == emit(graph, read_schedule(target, schedule.text()))
+
+
+@pytest.mark.parametrize("target", ["cpu", "cuda"])
+@pytest.mark.parametrize("name", list(CASES)[1::4])
+def test_the_first_guess_is_that_of_a_search(name: str, target: str) -> None:
+    model, args = CASES[name]
+    graph = named_graph(canonical(export(model, *args)))
+    assert first_guess(graph, target, DEVICES[target]) == initial(graph, target, DEVICES[target])[0]
 
 
 def test_a_seed_gives_the_same_schedules() -> None:

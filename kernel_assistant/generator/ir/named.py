@@ -16,7 +16,6 @@ from __future__ import annotations
 import math
 import re
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, Self
 
 #: Names have the type of the number that they stand for, as a literal has it: int, from here on int64_t.
@@ -37,30 +36,35 @@ class _Atom:
     value: int
 
 
-class NamedSize(int):
-    """A size that is `scale` times the atoms of `top`, over those of `bottom`."""
+#: Numerator and denominator, without a common factor.
+_Scale = tuple[int, int]
+_ONE: _Scale = (1, 1)
 
-    scale: Fraction
+
+class NamedSize(int):
+    """A size that is `scale` (numerator, denominator) times the atoms of `top`, over those of `bottom`."""
+
+    scale: _Scale
     top: tuple[_Atom, ...]
     bottom: tuple[_Atom, ...]
 
-    def __new__(cls, value: int, scale: Fraction, top: tuple[_Atom, ...] = (), bottom: tuple[_Atom, ...] = ()) -> Self:
+    def __new__(cls, value: int, scale: _Scale, top: tuple[_Atom, ...] = (), bottom: tuple[_Atom, ...] = ()) -> Self:
         made = super().__new__(cls, value)
         made.scale, made.top, made.bottom = scale, top, bottom
         return made
 
     @classmethod
     def of_name(cls, name: str, value: int) -> Self:
-        return cls(value, Fraction(1), (_Atom(name, f"{name}({value})", value),))
+        return cls(value, _ONE, (_Atom(name, f"{name}({value})", value),))
 
     def __str__(self) -> str:
         above, below = self._products([atom.text for atom in self.top], [atom.text for atom in self.bottom])
-        product = abs(int(self)) * self.scale.denominator * math.prod(atom.value for atom in self.bottom)
+        product = abs(int(self)) * self.scale[1] * math.prod(atom.value for atom in self.bottom)
         wide = product >= WIDE
         cast = "(int64_t)" if wide and not (self.top and self.top[0].value >= WIDE) else ""
         if below == "1":
             return cast + above
-        divisor = self.scale.denominator * math.prod(atom.value for atom in self.bottom)
+        divisor = self.scale[1] * math.prod(atom.value for atom in self.bottom)
         below = f"((int64_t){below})" if divisor >= WIDE else f"({below})" if "*" in below else below
         quotient = f"({cast}{above} / {below})"
         return f"(int){quotient}" if wide and abs(int(self)) < WIDE else quotient
@@ -70,7 +74,7 @@ class NamedSize(int):
         return above if below == "1" else f"({above}//({below}))"
 
     def _products(self, top: list[str], bottom: list[str]) -> tuple[str, str]:
-        return _product_text(top, self.scale.numerator), _product_text(bottom, self.scale.denominator)
+        return _product_text(top, self.scale[0]), _product_text(bottom, self.scale[1])
 
     def __format__(self, form: str) -> str:
         return format(int(self), form) if form else str(self)
@@ -151,12 +155,22 @@ def _product_text(factors: list[str], scale: int) -> str:
     return "*".join([*factors, *([str(scale)] if scale != 1 or not factors else [])])
 
 
-def _parts(size: int) -> tuple[Fraction, tuple[_Atom, ...], tuple[_Atom, ...]]:
-    return (size.scale, size.top, size.bottom) if isinstance(size, NamedSize) else (Fraction(int(size)), (), ())
+def _parts(size: int) -> tuple[_Scale, tuple[_Atom, ...], tuple[_Atom, ...]]:
+    return (size.scale, size.top, size.bottom) if isinstance(size, NamedSize) else ((int(size), 1), (), ())
 
 
-def _monomial(value: int, scale: Fraction, top: tuple[_Atom, ...], bottom: tuple[_Atom, ...]) -> int:
+def _times(a: _Scale, b: _Scale) -> _Scale:
+    above, below = a[0] * b[0], a[1] * b[1]
+    if below == 1:
+        return above, 1
+    common = math.gcd(above, below)
+    return above // common, below // common
+
+
+def _monomial(value: int, scale: _Scale, top: tuple[_Atom, ...], bottom: tuple[_Atom, ...]) -> int:
     """The size without what stands above and below; a plain integer if no atom is left."""
+    if not bottom:
+        return NamedSize(value, scale, top) if top else value
     above, below = list(top), list[_Atom]()
     for atom in bottom:
         if atom in above:
@@ -171,7 +185,7 @@ def _product(a: int, b: int) -> int:
     if 0 in (x, y):
         return 0
     (scale, top, bottom), (more, above, below) = _parts(a), _parts(b)
-    return _monomial(x * y, scale * more, top + above, bottom + below)
+    return _monomial(x * y, _times(scale, more), top + above, bottom + below)
 
 
 def _quotient(a: int, b: int) -> int:
@@ -179,7 +193,7 @@ def _quotient(a: int, b: int) -> int:
     if x < y or y <= 0:
         return x // y
     (scale, top, bottom), (less, above, below) = _parts(a), _parts(b)
-    found = _monomial(x // y, scale / less, top + below, bottom + above)
+    found = _monomial(x // y, _times(scale, (less[1], less[0])), top + below, bottom + above)
     return found if x % y == 0 else rounded(found)
 
 
@@ -187,7 +201,7 @@ def rounded(quotient: int) -> int:
     """A quotient that was rounded down, as a factor of its own."""
     if not isinstance(quotient, NamedSize):
         return quotient
-    return NamedSize(quotient, Fraction(1), (_Atom(str(quotient), f"{ROUNDED}({quotient!r})", int(quotient)),))
+    return NamedSize(quotient, _ONE, (_Atom(str(quotient), f"{ROUNDED}({quotient!r})", int(quotient)),))
 
 
 def _sum(a: int, b: int) -> int:
@@ -197,7 +211,7 @@ def _sum(a: int, b: int) -> int:
     if x < 0 or y < 0:
         return _difference(a, -1 * b) if x > 0 else _difference(b, -1 * a)
     cast = "(int64_t)" if x + y >= WIDE > max(x, y) else ""
-    return NamedSize(x + y, Fraction(1), (_Atom(f"({cast}{a} + {b})", f"({a!r}+{b!r})", x + y),))
+    return NamedSize(x + y, _ONE, (_Atom(f"({cast}{a} + {b})", f"({a!r}+{b!r})", x + y),))
 
 
 def _difference(a: int, b: int) -> int:
@@ -206,4 +220,4 @@ def _difference(a: int, b: int) -> int:
         return a if y == 0 else x - y
     if y < 0:
         return _sum(a, -1 * b)
-    return NamedSize(x - y, Fraction(1), (_Atom(f"({a} - {b})", f"({a!r}-{b!r})", x - y),))
+    return NamedSize(x - y, _ONE, (_Atom(f"({a} - {b})", f"({a!r}-{b!r})", x - y),))

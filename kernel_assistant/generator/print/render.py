@@ -208,16 +208,17 @@ def _reads(later: list[str], name: str, declaration: str) -> bool:
 
 class StatementWriter:
     """Writes expressions as statements into a kernel's source. Each expression has a name; an inner scope copies the
-    table of names.
+    table of names and goes on with the `count` of variables.
     """
 
-    def __init__(self, unit: KernelSource, nest: LoopNest, names: dict[int, str] | None = None) -> None:
+    def __init__(self, unit: KernelSource, nest: LoopNest, names: dict[int, str] | None = None, count: int = 0) -> None:
         self.unit = unit
         self.nest = nest
         self.names: dict[int, str] = dict(names or {})
+        self.count = count
 
     def inner(self) -> StatementWriter:
-        return StatementWriter(self.unit, self.nest, self.names)
+        return StatementWriter(self.unit, self.nest, self.names, self.count)
 
     def name(self, expr: Expr) -> str:
         """The C text of a computed `expr`: its variable, or a literal."""
@@ -234,7 +235,9 @@ class StatementWriter:
         return found
 
     def fresh(self, prefix: str) -> str:
-        return f"{prefix}{len(self.names)}"
+        """The name of a further variable."""
+        self.count += 1
+        return f"{prefix}{self.count - 1}"
 
     def write(self, exprs: list[Expr], load: dict[int, str], prefix: str = "t") -> None:
         """Statements for `exprs` in order; `load` gives the text of each load by access."""

@@ -39,19 +39,29 @@ def initial(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:
     return list(_initial_text(tuple(write_graph(graph)), target, device))
 
 
+def first_guess(graph: OpGraph, target: str, device: DeviceFacts) -> Schedule:
+    """The first schedule of `initial`, without the others. Raises Unsupported."""
+    return _initial(graph, target, device, 1)[0]
+
+
 # A policy asks again at each turn, which takes seconds for a network.
 @lru_cache(maxsize=4)
 def _initial_text(lines: tuple[str, ...], target: str, device: DeviceFacts) -> tuple[Schedule, ...]:
-    graph = read_graph(list(lines))
+    return tuple(_initial(read_graph(list(lines)), target, device))
 
-    def first(part: OpGraph, most: int) -> list[Schedule]:
-        return _initial_nest(part, target, device, most)
+
+def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None = None) -> list[Schedule]:
+    """At most `most` schedules of each part, all without it."""
+
+    def first(part: OpGraph, count: int) -> list[Schedule]:
+        return _initial_nest(part, target, device, min(count, most or count))
 
     if not is_one_nest(graph, target):
-        return tuple(initial_parts(cut(graph, target), target, first))
-    found = _initial_nest(graph, target, device)
+        return initial_parts(cut(graph, target), target, first)
     parts = _cheaper_parts(graph, target)
-    return tuple(found if parts is None else [*initial_parts(parts, target, first), *found])
+    if parts is None:
+        return _initial_nest(graph, target, device, most)
+    return [*initial_parts(parts, target, first), *_initial_nest(graph, target, device, most)]
 
 
 def _cheaper_parts(graph: OpGraph, target: str) -> Partition | None:

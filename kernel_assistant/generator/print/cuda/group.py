@@ -144,13 +144,12 @@ class VectorWriter:
             value = place if layout.full else f"e < {layout.limit} ? {place} : {element(access, 'cuda')}()"
             unit.add(f"ka_fill({to}, {value});")
             return
-        unit.add("#pragma unroll")
-        unit.open(f"for (int k = 0; k < {layout.vec}; ++k)")
-        unit.add_if_used("q", f"const {layout.index} q = {layout.position()};")
-        place = f"({steady})[{unit.position(access, layout.axes, 'q') or '0'}]"
+        at = layout.position() if access.linear(layout.axes) == 1 else f"({layout.position()})"
+        place = f"({steady})[{unit.position(access, layout.axes, at) or '0'}]"
         inside = layout.inside()
-        unit.add(f"{to}[k] = {inside} ? {place} : {element(access, 'cuda')}();" if inside else f"{to}[k] = {place};")
-        unit.close()
+        value = f"{inside} ? {place} : {element(access, 'cuda')}()" if inside else place
+        unit.add("#pragma unroll")
+        unit.add(f"for (int k = 0; k < {layout.vec}; ++k) {to}[k] = {value};")
 
     def copies_whole(self, access: Access) -> bool:
         """Whether whole vectors of this access may be copied to shared memory without passing through a register."""

@@ -1,1 +1,0 @@
-"""Answers for tasks with other loops: layout, scans, windows."""

@@ -1,1 +1,0 @@
-"""Operators that move elements, as positions."""

@@ -1,1 +1,0 @@
-"""Answers for tasks that are one loop nest."""

@@ -1,1 +1,0 @@
-"""The pieces of an answer as text: expressions, terms, sizes."""
