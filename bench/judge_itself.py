@@ -86,11 +86,12 @@ def measure(settings: Settings) -> list[Figure]:
 class Bench:
     """The norm opened in this process, and two runners that hold its binary."""
 
-    def __init__(self, target: str) -> None:
+    def __init__(self, target: str, cache: Path | None = None) -> None:
+        """`cache`: where the bandwidth of the device is kept, and the kernel built."""
         self.target = target
         self.measurements = 0
         self._folder = tempfile.TemporaryDirectory(prefix="ka-bench-")
-        with norm_environment(target, Path(self._folder.name)) as environment:
+        with norm_environment(target, cache or Path(self._folder.name)) as environment:
             self._command = environment._runner_command()
             self._device = environment.device
             self._binary = environment.binaries(norm(target))
@@ -209,24 +210,29 @@ def itself_beside(target: str, judges: int, comparisons: int, most_seconds: floa
     environment = {**os.environ, GPU_SHARE: str(round(0.8 / judges, 3))}
     began = time.time()
     parts = [comparisons // judges + (number < comparisons % judges) for number in range(judges)]
-    processes = [
-        subprocess.Popen(
-            [*command, str(began + most_seconds), "--comparisons", str(part)],
-            env=environment,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        for part in parts
-    ]
-    intervals = [tuple(row) for process in processes for row in json.loads(process.communicate()[0].splitlines()[-1])]
+    with tempfile.TemporaryDirectory(prefix="ka-bench-") as cache:
+        # Twelve judges that each measure the bandwidth take turns for minutes.
+        with norm_environment(target, Path(cache)) as first:
+            first.binaries(norm(target))
+        processes = [
+            subprocess.Popen(
+                [*command, str(began + most_seconds), "--comparisons", str(part), "--cache", cache],
+                env=environment,
+                stdout=subprocess.PIPE,
+                text=True,
+            )
+            for part in parts
+        ]
+        found = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
+    intervals = [tuple(row) for rows in found for row in rows]
     excluded = sum(low > 1 or high < 1 for _, low, high in intervals)
     return Itself(target, judges, round(time.time() - began, 1), excluded, intervals)
 
 
-def _alone(target: str, comparisons: int, until: float) -> list[Interval]:
+def _alone(target: str, comparisons: int, until: float, cache: Path | None) -> list[Interval]:
     """The intervals of this process; it begins no comparison after `until`, a time of the clock of the system."""
     found: list[Interval] = []
-    with Bench(target) as bench:
+    with Bench(target, cache) as bench:
         while len(found) < comparisons and time.time() < until:
             found.append(bench.compare(0, MOST_SECONDS[target]))
     return found
@@ -277,9 +283,10 @@ def main() -> None:
     parser.add_argument("--most-seconds", type=float, default=math.inf, help="begin no comparison after so long")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
+    parser.add_argument("--cache", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.alone:
-        print(json.dumps(_alone(given.target, given.comparisons, given.until)))
+        print(json.dumps(_alone(given.target, given.comparisons, given.until, given.cache)))
         return
     print(json.dumps(asdict(itself_beside(given.target, given.judges, given.comparisons, given.most_seconds))))
 
