@@ -21,7 +21,7 @@ from typing import Any
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[:0] = [str(ROOT), str(ROOT / "training")]
 
-from bench.held_out_answers import TEACHER, AnswerEngine, Answers, engine  # noqa: E402 - after the path
+from bench.held_out_answers import GENERATOR, AnswerEngine, Answers, engine  # noqa: E402 - after the path
 from bench.held_out_judge import JudgeOptions, Row, judge_part  # noqa: E402
 from bench.held_out_page import page  # noqa: E402
 from bench.held_out_tasks import HeldOutTask, tasks  # noqa: E402
@@ -132,8 +132,8 @@ def _rows(options: argparse.Namespace) -> dict[str, dict[str, Any]]:
 
 def _identity(word: str) -> str:
     """Identifies the model that answers; a run with another model needs another folder."""
-    if word == TEACHER:
-        return "the teacher in a model's place"
+    if word == GENERATOR:
+        return "the generator in a model's place"
     entry = find(word, resolve()[0])
     path = Path(entry.where)
     digest = f", sha256 {hashlib.sha256(path.read_bytes()).hexdigest()[:16]}" if path.is_file() else ""

@@ -25,7 +25,7 @@ from kernel_assistant.serving.registry import ModelKind, find
 from kernel_assistant_training.lessons.lesson import fence
 from kernel_assistant_training.reply import MOST_REPLY
 
-TEACHER = "teacher"
+GENERATOR = "generator"
 #: Conversations that an endpoint handles at the same time.
 AT_ONCE = 16
 #: Tasks that are answered before they are judged, where answering takes no GPU memory.
@@ -59,10 +59,10 @@ class AnswerEngine:
 
 
 def engine(model: str, kind: str, target: str, settings: Settings) -> AnswerEngine:
-    """The engine for a GGUF file, a folder, a registered name, a URL, or the word teacher; `kind` is torch or
+    """The engine for a GGUF file, a folder, a registered name, a URL, or the word generator; `kind` is torch or
     llama.cpp. Raises UsageError and MissingError."""
-    if model == TEACHER:
-        return AnswerEngine(partial(_taught, target))
+    if model == GENERATOR:
+        return AnswerEngine(partial(_generated, target))
     entry = find(model, settings)
     if entry.kind is ModelKind.endpoint:
         return AnswerEngine(partial(_asked, connect(settings, model, ""), AT_ONCE))
@@ -72,8 +72,8 @@ def engine(model: str, kind: str, target: str, settings: Settings) -> AnswerEngi
     return AnswerEngine(partial(_decoded, where if where.is_dir() else derived_folder(where, settings)), 1 << 20)
 
 
-def _taught(target: str, tasks: Sequence[HeldOutTask], count: int) -> Generated:
-    """The programs of the teacher, which wrote the training data, in place of a model: the most that these data can
+def _generated(target: str, tasks: Sequence[HeldOutTask], count: int) -> Generated:
+    """The texts of the generator, which wrote the training data, in place of a model: the most that these data can
     teach. They are repeated if there are fewer; answers are empty if there are none."""
     answers = []
     for task in tasks:

@@ -137,7 +137,7 @@ def _row(one: Subject, worker: EvaluationWorker, options: JudgeOptions) -> dict[
         "key": one.asked.key,
         "split": one.asked.split,
         "level": one.asked.level,
-        "taught": one.asked.taught,
+        "writable": one.asked.writable,
         "graph": one.task.canonical.text(),
         "thorough": options.thorough,
         "tokens": one.tokens,

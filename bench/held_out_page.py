@@ -47,8 +47,8 @@ def _line(cells: Iterable[Any]) -> str:
 def _groups(rows: list[Row]) -> list[tuple[str, list[Row]]]:
     return [
         *((name, [row for row in rows if row["split"] == split]) for split, name in SPLITS.items()),
-        ("of these: the teacher has a form", [row for row in rows if row["taught"]]),
-        ("the teacher has none", [row for row in rows if not row["taught"]]),
+        ("of these: the generator can write it", [row for row in rows if row["writable"]]),
+        ("the generator cannot", [row for row in rows if not row["writable"]]),
         *(
             (f"{level} step{'s' * (level > 1)}", [row for row in rows if row["level"] == level])
             for level in sorted({row["level"] for row in rows})

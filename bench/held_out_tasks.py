@@ -16,8 +16,8 @@ from kernel_assistant.records.transcript import Message
 from kernel_assistant.session.training_run import replace_file
 from kernel_assistant_training.episodes.lines import read_lines
 from kernel_assistant_training.synth import fitted, sample, split
+from kernel_assistant_training.synth.answers import answers
 from kernel_assistant_training.synth.baselines import invented
-from kernel_assistant_training.teacher import answers
 
 LEVELS = 5
 #: Number of tasks of each split, relative to those of `held_out`.
@@ -25,14 +25,14 @@ SHARES = {"held_out": 1.0, "held_pairs": 0.25, "held_families": 0.25}
 
 
 class HeldOutTask(Record, frozen=True, kw_only=True):
-    """`key` is that of the canonical graph; `taught` says whether the teacher can write the task."""
+    """`key` is that of the canonical graph; `writable` says whether the generator can write the task."""
 
     key: str
     split: str
     level: int
     graph: OpGraph
     prompt: tuple[Message, ...]
-    taught: bool
+    writable: bool
 
 
 def tasks(file: Path, target: str, arch: str, count: int, seed: int) -> list[HeldOutTask]:
@@ -43,7 +43,7 @@ def tasks(file: Path, target: str, arch: str, count: int, seed: int) -> list[Hel
 
 
 def written(task: Canonical, target: str, count: int) -> list[str]:
-    """The teacher's answers for a task, best guess first. They do not affect which tasks are drawn."""
+    """The generator's answers for a task, best guess first. They do not affect which tasks are drawn."""
     try:
         return [answer.source for answer in answers(task, target, Random(task.key()), count)]
     except Exception:  # noqa: BLE001 - a task that it trips over is one that it cannot write
@@ -76,8 +76,8 @@ def _drawn(target: str, arch: str, count: int, seed: int) -> list[HeldOutTask]:
                 content=compact_task(task, graph.dims, arch, msgspec.structs.replace(baseline, compile_ms=None)),
             ),
         )
-        taught = bool(written(task, target, 1))
-        by_key[key] = HeldOutTask(key=key, split=part, level=level, graph=graph, prompt=prompt, taught=taught)
+        writable = bool(written(task, target, 1))
+        by_key[key] = HeldOutTask(key=key, split=part, level=level, graph=graph, prompt=prompt, writable=writable)
     mixed = list(by_key.values())
     random.shuffle(mixed)
     return mixed

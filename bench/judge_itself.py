@@ -20,7 +20,7 @@ import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
@@ -114,8 +114,10 @@ class Bench:
         base = expect(task, Case(0, "declared", None, fresh_seed()))
         assert base is not None
         ceilings = Roofline(self._device.copy_bandwidth, self._device.read_bandwidth, 0.0, self._device.cache_bytes)
-        # On the CPU the caller holds the lock, not the profiler.
-        self.lock = lock_of(self._device)
+        # As in the judge: what is not timed holds the lock shared, and a lock is given back when the device is done. On
+        # the CPU the caller holds the lock, not the profiler.
+        settle = torch.cuda.synchronize if self.target == "cuda" else lambda: None
+        self.lock = DeviceLock(lock_of(self._device).folder, settle)
         self.profiler = Profiler(
             task, base, ceilings, self.target, lock=self.lock if self.target == "cuda" else DeviceLock()
         )
@@ -154,9 +156,9 @@ class Bench:
         return verdict
 
     def _series(self, extra: int, most_seconds: float = math.inf) -> Series:
-        plain, other = self._subject(0, 0), self._subject(1, extra)
-        plain.name = "twin"
-        with self.lock.exclusive() if self.target == "cpu" else nullcontext():
+        with self.lock.exclusive() if self.target == "cpu" else self.lock.shared():
+            plain, other = self._subject(0, 0), self._subject(1, extra)
+            plain.name = "twin"
             return self.profiler.compare(other, plain, [], lambda *_: None, most_seconds=most_seconds)
 
     def different(self, comparisons: int) -> int:

@@ -142,7 +142,7 @@ def _synthesised(target: str) -> Iterator[Row]:
     device, faults = detect(target), cycle(PLANTED)
     for subject in islice(subjects(SEED, target), TASKS):
         random, task = Random(f"verdicts {SEED} {subject.number}"), of_graph(subject.graph, target)
-        labels = [*_taught(subject, target, random)]
+        labels = [*_lesson(subject, target, random)]
         with suppress(Unsupported):
             labels.append(Label(source="honest: generator", candidate=next(candidates(subject.graph, device))))
         for honest in [label for label in labels if label.source.startswith("honest")]:
@@ -151,9 +151,9 @@ def _synthesised(target: str) -> Iterator[Row]:
         yield Row(task=task.kernel_task, graph=subject.graph, labels=tuple(labels))
 
 
-def _taught(subject: LessonTask, target: str, random: Random) -> Iterator[Label]:
-    """A right answer of the teacher, and the same with a fault, as far as the plan can be read."""
-    texts = [("honest: teacher", subject.answers[0].source)]
+def _lesson(subject: LessonTask, target: str, random: Random) -> Iterator[Label]:
+    """A right answer, and the same with a fault, as far as the plan can be read."""
+    texts = [("honest: first guess", subject.answers[0].source)]
     for _ in range(FAULTS):
         wrong = faulty(random.choice(subject.answers).source, target, random)
         texts += [(f"fault: {wrong.fault}", wrong.source)] if wrong else []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any, Protocol
 
 from kernel_assistant.agent.calls import calls_of, code_of, plan_of, source_of, with_calls
@@ -13,14 +14,19 @@ from kernel_assistant.agent.replies.parsed import ParsedCall
 from kernel_assistant.agent.report import compact, report
 from kernel_assistant.agent.tools import ALL
 from kernel_assistant.agent.tools.workspace import PathRefused, Workspace
+from kernel_assistant.generator.emit import canonical_text
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import read_schedule
 from kernel_assistant.policy.base import EpisodeView
-from kernel_assistant.records import Candidate, Evaluation, KernelTask
+from kernel_assistant.records import Candidate, Evaluation, KernelTask, OpGraph
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.template import write_call
 
 PROFILES = ("full", "compact")
 EXAMPLE = "That was the same problem again. This is a whole call of a tool, as text; nothing else is needed:"
+#: A plan that changes constants of a `set` line instead of naming a schedule.
+_CONSTANTS = re.compile(r"(?:\w+=-?\d+\s*)+")
 MAX_COMPACT = 240  # characters of an observation, 80 tokens at three a token
 
 
@@ -100,21 +106,23 @@ class FullProfile:
 
 
 class CompactProfile:
-    """A fence of code or a `plan:` line is a candidate and evaluated at once; messages never change once sent. Graph
-    and sources use names for numbers (`records/canonical.py`)."""
+    """A fence of code is a candidate and evaluated at once, and so is a `plan:` line, for which the generator writes
+    the source; messages never change once sent. Graph and sources use names for numbers (`records/canonical.py`)."""
 
     name, compacts = "compact", False
     nudge = "no code"
     patience, example = 3, ""
     schemas: tuple[dict[str, Any], ...] = ()
 
-    def __init__(self, workspace: Workspace, target: str) -> None:
-        self._workspace, self._target = workspace, target
+    def __init__(self, workspace: Workspace, target: str, graph: OpGraph, *, earlier: bool = False) -> None:
+        """`earlier`: the model writes kernels in the language of earlier versions."""
+        self._workspace, self._target, self._earlier = workspace, target, earlier
+        self._task = canonical(graph)
         self._file = "kernel" + UNITS[target][0]
 
     def opening(self, view: EpisodeView, *, short: bool = False) -> tuple[Message, ...]:
-        system = Message(role="system", content=compact_system(view.target))
-        task = compact_task(canonical(view.graph), view.graph.dims, view.device.arch, view.baseline)
+        system = Message(role="system", content=compact_system(view.target, earlier=self._earlier))
+        task = compact_task(self._task, view.graph.dims, view.device.arch, view.baseline)
         return system, Message(role="user", content=task)
 
     def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
@@ -124,14 +132,21 @@ class CompactProfile:
         if code is None and plan is None:
             return reply, calls[:1]
         try:
-            source = self._workspace.read(self._file) if code is None else code
-            self._workspace.write(self._file, with_constants(source, read_constants(plan)) if plan else source)
-        except PathRefused as error:
+            self._workspace.write(self._file, self._source(code, plan or ""))
+        except (PathRefused, Unsupported) as error:
             return reply, [ParsedCall("evaluate", "evaluate", "{}", problem=f"plan {error}"[:MAX_COMPACT])]
         return reply, [ParsedCall("evaluate", "evaluate", "{}")]
 
+    def _source(self, code: str | None, plan: str) -> str:
+        """The source of a reply: its code, or the current one, with the constants of its plan; or the generator's text
+        for the schedule in its plan. Raises Unsupported, PathRefused."""
+        if code is None and not _CONSTANTS.fullmatch(plan):
+            return canonical_text(self._task, read_schedule(self._target, plan))
+        source = self._workspace.read(self._file) if code is None else code
+        return with_constants(source, read_constants(plan)) if plan else source
+
     def candidate(self, files: dict[str, str], view: EpisodeView) -> Candidate:
-        return candidate_from(files, view.graph, view.target, canonical(view.graph))
+        return candidate_from(files, view.graph, view.target, self._task)
 
     def observation(self, call: ParsedCall, text: str) -> Message:
         return Message(role="tool", content=text[:MAX_COMPACT], tool_call_id=call.id)

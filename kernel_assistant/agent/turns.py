@@ -6,7 +6,7 @@ The loop has no thread, clock or limit of its own; each caller passes its parts:
   once are threads of `agent/loop.py`, with one loop each, which share the numbers of the turns. The judge skips known
   candidates and, when the time is over, the rest of a turn. The stop rule reads the budget, the roofline and the other
   searches. `steps` begins with the steps from before a crash.
-* Lessons (`episodes/play.py` of training): a conversation with the teacher, which alone ends it. The judge is a cache,
+* Lessons (`episodes/play.py` of training): a lesson in place of a model, which alone ends it. The judge is a cache,
   with nominal times if the run's clock is nominal.
 * PPO, rejection fine-tuning and evaluations (`ppo/play.py` of training): a conversation whose replies and evaluations
   come from batched rounds. The stop rule ends an episode whose judge was lost (`void`). Time stands still.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from kernel_assistant.config import Settings
@@ -15,7 +16,8 @@ from kernel_assistant.policy.client import ModelClient
 from kernel_assistant.policy.embedded import EmbeddedClient, FirstReplyCache
 from kernel_assistant.serving.endpoint import Endpoint, endpoint_for, local_engine
 from kernel_assistant.serving.llama import llama
-from kernel_assistant.serving.registry import ModelKind, find
+from kernel_assistant.serving.llama.gguf_header import LANGUAGE, read_header
+from kernel_assistant.serving.registry import SHIPPED_NAME, ModelEntry, ModelKind, find
 from kernel_assistant.serving.state import running
 from kernel_assistant.serving.supervisor import ServerStatus
 
@@ -26,7 +28,8 @@ CONTEXT_TOKENS = 128_000
 class ModelConnection:
     """Makes clients for one model; each conversation has its own client, with its own seed. `compact` selects the
     profile. `turns` is the most replies of a conversation, 0 for any number. With `tokens`, prompts are sent as
-    token ids. `first` holds the first replies of an embedded model."""
+    token ids. `earlier`: it writes kernels in the language of earlier versions. `first` holds the first replies of an
+    embedded model."""
 
     endpoint: Endpoint | None
     context_tokens: int
@@ -35,6 +38,7 @@ class ModelConnection:
     settings: Settings
     turns: int = 0
     tokens: bool = False
+    earlier: bool = False
     first: FirstReplyCache = field(default_factory=FirstReplyCache)
 
     @property
@@ -66,9 +70,10 @@ def connect(settings: Settings, endpoint: str, model: str) -> ModelConnection:
     """
     word = endpoint or model
     entry = find(word, settings)
+    earlier = entry.kind is ModelKind.gguf and entry.compact and _is_earlier(entry)
     if entry.kind is ModelKind.gguf and entry.compact and running(settings) is None:
         llama.check_installed()
-        return ModelConnection(None, 0, True, word, settings, entry.turns)
+        return ModelConnection(None, 0, True, word, settings, entry.turns, earlier=earlier)
     configured = endpoint_for(settings, word)
     # A bare URL says nothing of the model there, and its key is in a variable.
     bare = entry.kind is ModelKind.endpoint and not entry.remote_name
@@ -76,7 +81,21 @@ def connect(settings: Settings, endpoint: str, model: str) -> ModelConnection:
     name, context = _served(configured.url, key, model if endpoint else "", configured.model if not bare else "")
     resolved = Endpoint(configured.url, key, name, configured.engine, configured.compact)
     tokens = configured.compact and takes_tokens(configured.url, key, name)
-    return ModelConnection(resolved, context, configured.compact, word, settings, entry.turns, tokens)
+    return ModelConnection(resolved, context, configured.compact, word, settings, entry.turns, tokens, earlier)
+
+
+def _is_earlier(entry: ModelEntry) -> bool:
+    """Whether a model writes kernels in the language of earlier versions, as the shipped one may. Raises UsageError for
+    another such model."""
+    header = read_header(Path(entry.where))
+    if header is None or header.language == LANGUAGE:
+        return False
+    if entry.name != SHIPPED_NAME:
+        raise UsageError(
+            f"model {entry.name} writes kernels in the language of an earlier version",
+            "train it again: kernel-assistant train; or use the shipped model: kernel-assistant models use shipped",
+        )
+    return True
 
 
 def _comes_back(endpoint: Endpoint, settings: Settings) -> bool:

@@ -83,7 +83,7 @@ def model(
     """A policy whose model replies with `lines`, or with the replies of another client."""
     world = world_of(environment, folder)
     full = FullProfile(environment.task, guidance or Guidance())
-    profile = CompactProfile(world.workspace, environment.device.target) if compact else full
+    profile = CompactProfile(world.workspace, environment.device.target, world.graph) if compact else full
     client = lines if hasattr(lines, "complete") else ScriptedClient(lines)
     return ModelPolicy(client, profile, world, limits or ConversationLimits(), emit, steering, bill=bill)
 

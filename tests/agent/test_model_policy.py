@@ -404,6 +404,17 @@ def test_compact_profile(play):
     assert "constexpr float C0 = 1e-06f;" in trajectory.steps[-1].candidates[0].sources["kernel.cpp"]
 
 
+def test_a_plan_names_a_schedule_and_the_generator_writes_it(play):
+    trajectory, policy = play(
+        ["plan: rows/keep lanes=8 nt=0", "plan: rows/nothing", hermes("finish", {})], compact=True
+    )
+    assert outcomes(trajectory) == [Outcome.correct]
+    assert "// schedule: rows/keep lanes=8 nt=0" in trajectory.steps[0].candidates[0].sources["kernel.cpp"]
+    right, unknown = observations(policy)
+    assert right.startswith("ok ")
+    assert unknown.startswith("plan schedule 'rows/nothing'")
+
+
 def test_a_transcript_plays_again(play, tmp_path):
     lines = [calls(write(BROKEN), EVALUATE), calls(write(WRONG), EVALUATE), calls(("list", {})), calls(FINISH)]
     trajectory, policy = play(lines)

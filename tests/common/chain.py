@@ -14,15 +14,15 @@ from tests.common.caches import new_cache
 MOST = 2300
 
 
-def run_of(recipe: str, folder: Path, python_path: str) -> Path:
-    """The folder of a run of `recipe`, below `folder`, which also has the run's own home. Raises AssertionError if it
-    fails.
+def run_of(recipe: str, folder: Path, python_path: str, *words: str) -> Path:
+    """The folder of a run of `recipe` with further options, below `folder`, which also has the run's own home. Raises
+    AssertionError if it fails.
     """
     run = folder / "run"
     new_cache(folder / "home" / "cache")
     kept = (device_locks.FOLDER, template_key.VARIABLE)
     done = subprocess.run(
-        [sys.executable, "-m", "kernel_assistant", "train", "--recipe", recipe, "--out", str(run)],
+        [sys.executable, "-m", "kernel_assistant", "train", "--recipe", recipe, "--out", str(run), *words],
         env={
             **{
                 name: one

@@ -22,7 +22,7 @@ def test_every_fault_has_a_place(kind, name, edit):
     assert edit("", Random(0)) is None
     # The rest of the source stays as it is: few lines differ, but where one syntax is taken for another.
     differing = set(CUDA.split("\n")) ^ set(changed.split("\n"))
-    assert len(differing) <= (12 if name in ("other_syntax", "operands", "outputs") else 2)
+    assert len(differing) <= (14 if name in ("other_syntax", "operands", "outputs") else 2)
 
 
 def test_faults_are_a_function_of_the_random_numbers():
@@ -61,8 +61,8 @@ def test_mistakes_of_the_model_itself():
     def changed(name):
         return {FAULTS["model"][name](CUDA, Random(seed)) for seed in range(60)}
 
-    assert {text.count("a.out1, a.x0") for text in changed("outputs")} == {0}
-    assert any("ka_put(a.out0[i], s1)" in text for text in changed("neighbour"))
-    assert any("s2 = (s1);" in text for text in changed("lost_operator"))
-    assert any("// scratch: w0 f32[B]" in text for text in changed("scratch_size"))
-    assert {"blockIdx.x / D0" in text or "[0]" in text for text in changed("channel")} == {True}
+    assert any("out0 = a.out1 +" in text for text in changed("outputs"))
+    assert any("ka_max(t1, s0)" in text for text in changed("neighbour"))
+    assert any("const float t1 = (t0);" in text for text in changed("lost_operator"))
+    assert any("// scratch: between0 f32[B]" in text for text in changed("scratch_size"))
+    assert all("/ D0" in text or "[0]" in text for text in changed("channel"))

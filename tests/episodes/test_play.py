@@ -9,7 +9,7 @@ from kernel_assistant.environment.builds.compile import Binary, CompileFailure
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant_training.episodes.client import LessonFailed
 from kernel_assistant_training.episodes.play import play
-from kernel_assistant_training.lessons.lesson import FINISH, Lesson, ReplyKind, TeacherReply, fence
+from kernel_assistant_training.lessons.lesson import FINISH, Lesson, PlannedReply, ReplyKind, fence
 from tests.episodes.written import CPU, SLOW
 
 BROKEN = CPU.replace("* s0 *", "* scale *")
@@ -17,17 +17,17 @@ WRONG = CPU.replace("v * v", "v + v")
 UNREAD = CPU.replace("out0, rows", "out, rows")
 
 
-def say(source: str, kind: ReplyKind = ReplyKind.answer, fault: str = "") -> TeacherReply:
-    return TeacherReply(kind, fence(source, "cpu"), source, fault)
+def say(source: str, kind: ReplyKind = ReplyKind.answer, fault: str = "") -> PlannedReply:
+    return PlannedReply(kind, fence(source, "cpu"), source, fault)
 
 
-def fault(source: str) -> TeacherReply:
+def fault(source: str) -> PlannedReply:
     return say(source, ReplyKind.fault, "a fault")
 
 
 @pytest.fixture
 def played(opened, tmp_path):
-    def run(*sayings: TeacherReply):
+    def run(*sayings: PlannedReply):
         environment = opened.environment
         return play(opened.judged, Lesson(sayings), environment.baseline(compiled=False), tmp_path / "workspace")
 
@@ -64,7 +64,7 @@ def test_faults_are_heard_of_and_not_learned(played):
 
 
 def test_a_slow_schedule_is_changed_by_a_plan_line_and_not_learned(played):
-    found = played(say(SLOW, ReplyKind.slow), TeacherReply(ReplyKind.answer, "plan: PASSES=1", CPU))
+    found = played(say(SLOW, ReplyKind.slow), PlannedReply(ReplyKind.answer, "plan: PASSES=1", CPU))
     slow, fast = (float(said.split()[1]) for said in heard(found))
     assert found.losses() == [False, True, True]
     assert found.best_ms == pytest.approx(fast, rel=0.01) != slow

@@ -48,7 +48,7 @@ TWO = """// launch: sums(x0, sums, rows=B)
 def task() -> HeldOutTask:
     graph = msgspec.structs.replace(norm(), dims={"B": 512})
     asked = Message(role="system", content=""), Message(role="user", content=canonical(graph).text())
-    return HeldOutTask(key=canonical(graph).key(), split="held_out", level=1, graph=graph, prompt=asked, taught=True)
+    return HeldOutTask(key=canonical(graph).key(), split="held_out", level=1, graph=graph, prompt=asked, writable=True)
 
 
 def fenced(source: str) -> Answer:
@@ -112,10 +112,10 @@ def test_tasks_are_withheld_ones_and_stay_the_same(tmp_path):
     assert tasks(tmp_path / "again.jsonl", "cpu", "x86-64-avx2", 10, seed=3) == found
 
 
-def test_the_teacher_in_a_models_place_and_what_was_answered_before(tmp_path):
+def test_the_generator_in_a_models_place_and_what_was_answered_before(tmp_path):
     graph = sample(Random(0), 1)
     one = msgspec.structs.replace(task(), graph=graph)
-    (answers,), _ = engine("teacher", "", "cpu", resolve()[0]).generate([one], 3)
+    (answers,), _ = engine("generator", "", "cpu", resolve()[0]).generate([one], 3)
     found = Answers(key=one.key, answers=tuple(answers))
     assert len(found.answers) == 3 and found.answers[0].text.startswith("```cpp\n//")
     file = tmp_path / "answers.jsonl"
@@ -126,12 +126,12 @@ def test_the_teacher_in_a_models_place_and_what_was_answered_before(tmp_path):
 
 def test_a_page_says_what_could_not_be_opened():
     rows = [
-        {"key": "1", "split": "held_pairs", "level": 2, "taught": False, "outcome": "not_opened", "seconds": 1.0},
+        {"key": "1", "split": "held_pairs", "level": 2, "writable": False, "outcome": "not_opened", "seconds": 1.0},
         {
             "key": "2",
             "split": "held_out",
             "level": 2,
-            "taught": True,
+            "writable": True,
             "outcome": "judged",
             "seconds": 2.0,
             "tokens": 300,

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gguf
 import pytest
 
 from kernel_assistant.config import resolve
@@ -48,6 +49,17 @@ def test_a_registered_endpoint(settings, endpoint, monkeypatch):
     monkeypatch.setenv("BOX_KEY", "other")
     found = connect(settings, "", "box")
     assert (found.endpoint.model, found.endpoint.key, found.compact) == ("small", "other", True)
+
+
+def test_a_model_of_an_earlier_language_is_refused(settings, tmp_path):
+    writer = gguf.GGUFWriter(str(tmp_path / "old.gguf"), "llama")
+    writer.write_header_to_file()
+    writer.write_kv_data_to_file()
+    writer.close()
+    registry_file().parent.mkdir(parents=True, exist_ok=True)
+    registry_file().write_text(f'["old"]\nkind = "gguf"\nwhere = "{tmp_path}/old.gguf"\ncompact = true\n')
+    with pytest.raises(UsageError, match="model old writes kernels in the language of an earlier version"):
+        connect(settings, "", "old")
 
 
 def test_nothing_named_and_nothing_there(settings, monkeypatch):

@@ -56,7 +56,7 @@ def test_a_conversation_names_operators_that_the_answer_declares() -> None:
         system, question, answer = messages
         assert system.content == SYSTEM
         wanted, given = question.content.splitlines()
-        task = read_answer(answer.content, "teacher", 0)
+        task = read_answer(answer.content, "model", 0)
         assert sorted(task.operators) == sorted(wanted.split(", "))
         assert 2 <= len(task.operators) <= MOST
         assert given.startswith("[")

@@ -30,8 +30,8 @@ def logits(model, ids, mask):
 
 def test_what_ships_is_small_enough():
     parameters = sum(weight.numel() for weight in Llama(SHIPPED).parameters())
-    assert 11_000_000 < parameters <= 12_000_000
-    assert parameters * 34 / 32 < 12_800_000  # q8_0: 32 weights share two bytes
+    assert 12_000_000 < parameters <= 14_000_000
+    assert parameters * 34 / 32 < 15_000_000  # q8_0: 32 weights share two bytes
 
 
 def test_transformers_computes_the_same(model, tmp_path):

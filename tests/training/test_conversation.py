@@ -6,6 +6,7 @@ from itertools import islice
 
 import pytest
 import torch
+from msgspec.structs import replace
 from transformers import AutoTokenizer
 
 from kernel_assistant.config import resolve
@@ -22,7 +23,7 @@ from kernel_assistant_training.reply import CONTEXT, MOST_REPLY
 from kernel_assistant_training.source import pairs_of
 from kernel_assistant_training.tokenizer import PARTS, VOCABULARY, load
 
-FENCE = '```cuda\n// set: T=256 V=4\n// launch: k0(x0, out0, rows=B) grid=B block=T\n#include "ka/rows.cuh"\n```\n'
+FENCE = '```cuda\n// schedule: rows\n// launch: rows(x0, out0, dim_B=B) grid=B block=256\n#include "ka_cuda.cuh"\n```\n'
 CALL = '<tool_call>{"name": "evaluate", "arguments": {}}</tool_call>'
 EPISODE = [
     Message(role="system", content="Write CUDA for the graph."),
@@ -55,8 +56,16 @@ def test_marks_are_those_of_the_chat_template(encoder, theirs):
     documents = [message.openai() for message in episode]
     expected = theirs.apply_chat_template(documents, tokenize=True, return_dict=True, return_assistant_tokens_mask=True)
     found = encoder.encode(episode)
-    assert found.ids == expected["input_ids"]
-    assert found.learned == [bool(mark) for mark in expected["assistant_masks"]]
+    # Replies are merged within whole lines, so that only their text is the same.
+    assert theirs.decode(found.ids) == theirs.decode(expected["input_ids"])
+    assert _learned(found.ids, found.learned, theirs) == _learned(
+        expected["input_ids"], expected["assistant_masks"], theirs
+    )
+    assert sum(found.learned) < sum(expected["assistant_masks"])
+
+
+def _learned(ids, marks, theirs):
+    return theirs.decode([number for number, mark in zip(ids, marks, strict=True) if mark])
 
 
 def test_a_turn_may_be_left_out(encoder, theirs):
@@ -108,10 +117,18 @@ def test_llama_cpp_cuts_text_in_the_same_way(encoder, tmp_path, monkeypatch):
         model = EmbeddedModel(engine)
         odd = "  a  b\n\n\n\tc+=1e-05f;  // größe — 🙂 x0[3,17]\r\n<tool_call>'ll 're\n   \n"
         for text in (odd, FENCE, (VOCABULARY.parent / "tokenizer.py").read_text()):
-            messages = [*EPISODE, Message(role="user", content=text)]
+            messages = [*_sampled(encoder), Message(role="user", content=text)]
             assert model.prompt(messages) == encoder.prompt(messages)
     finally:
         engine.stop()
+
+
+def _sampled(encoder):
+    """The episode as the product keeps it: with the tokens of its replies."""
+    return [
+        replace(message, token_ids=tuple(encoder.reply(message.content))) if message.role == "assistant" else message
+        for message in EPISODE
+    ]
 
 
 def test_rows_hold_whole_conversations(encoder):
@@ -143,4 +160,4 @@ def test_what_is_learned_fits_a_reply_and_a_reply_a_conversation(target, encoder
     said = [encoder.encode(messages) for messages in islice(pairs_of(target)(3), 300)]
     answers = [sum(one.learned) for one in said]
     assert max(len(one.ids) - answer for one, answer in zip(said, answers, strict=True)) + MOST_REPLY <= CONTEXT
-    assert sum(answer > MOST_REPLY for answer in answers) <= 1
+    assert sum(answer > MOST_REPLY for answer in answers) <= 6

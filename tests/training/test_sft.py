@@ -11,10 +11,12 @@ from pathlib import Path
 import pytest
 import torch
 
+from kernel_assistant.agent.prompts import compact_system
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.llama.gguf_header import LANGUAGE_FIELD
 from kernel_assistant.session.training_run import METRICS, RunState, TrainingCommand, ask, read_status
-from kernel_assistant_training.architecture import SMALL, Llama
+from kernel_assistant_training.architecture import SMALL, TINY, Llama
 from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.greedy import greedy
 from kernel_assistant_training.options.stages import SftArguments
@@ -75,6 +77,18 @@ def test_what_is_no_episode_is_named(tmp_path):
     (tmp_path / "odd.jsonl").write_text('{"messages": []}\n{"turns": 3}\n')
     with pytest.raises(UsageError, match=r"odd\.jsonl:2 is no episode"):
         list(sft.episodes([tmp_path / "odd.jsonl"]))
+
+
+def test_episodes_and_models_of_an_earlier_language_are_refused(tmp_path):
+    earlier = compact_system("cuda", earlier=True)
+    (tmp_path / "old.jsonl").write_text(json.dumps({"messages": [{"role": "system", "content": earlier}]}) + "\n")
+    with pytest.raises(UsageError, match=r"old\.jsonl has kernels in an earlier language"):
+        list(sft.episodes([tmp_path / "old.jsonl"]))
+    save_folder(Llama(TINY), tmp_path / "model")
+    config = json.loads((tmp_path / "model" / "config.json").read_text())
+    (tmp_path / "model" / "config.json").write_text(json.dumps({**config, LANGUAGE_FIELD: ""}))
+    with pytest.raises(UsageError, match="earlier language"):
+        load_folder(tmp_path / "model")
 
 
 def options_of(folder, file, **changed):

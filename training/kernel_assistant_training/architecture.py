@@ -20,9 +20,9 @@ from kernel_assistant.serving.convert.shape import ModelShape
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-#: The shape of the shipped model: 11.8 M parameters.
+#: The shape of the shipped model: 12.6 M parameters.
 SHIPPED = ModelShape(
-    vocabulary=4096,
+    vocabulary=6144,
     width=384,
     inner=768,
     layers=8,
@@ -36,7 +36,7 @@ SHIPPED = ModelShape(
 )
 #: Learns the form of an answer in minutes on two CPU cores; its heads are as wide as those of the shipped model.
 SMALL = ModelShape(
-    vocabulary=4096,
+    vocabulary=6144,
     width=128,
     inner=256,
     layers=4,

@@ -10,10 +10,10 @@ from tokenizers import Tokenizer
 
 from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.template import TURN_END, PromptPiece, pieces
-from kernel_assistant_training.tokenizer import id_of
+from kernel_assistant_training.tokenizer import ReplyTokenizer, id_of
 
-#: An assistant's turn has five pieces: start, role, content, end, line feed. The model writes those with these indices.
-_WRITTEN = (2, 3)
+#: An assistant's turn has five pieces: start, role, content, end, line feed. The model writes content and end.
+_CONTENT, _WRITTEN = 2, (2, 3)
 #: Shorter texts belong to the template and repeat, so their tokens are cached.
 _SHORT = 16
 
@@ -31,7 +31,7 @@ class Encoder:
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokenizer.encode_special_tokens = True
-        self._tokenizer = tokenizer
+        self._tokenizer, self._replies = tokenizer, ReplyTokenizer(tokenizer)
         self._end = id_of(tokenizer, TURN_END)
         self._known = lru_cache(maxsize=64)(self._encode)
 
@@ -46,7 +46,8 @@ class Encoder:
             for index, piece in enumerate(pieces([message], answer=False)):
                 if piece.text == TURN_END and piece.special and ids[-1] == self._end:
                     continue  # sampled tokens contain the end token already
-                part = self._tokens(piece, message.role)
+                written = message.role == "assistant" and index == _CONTENT
+                part = self._tokens(piece, message.role, written=written)
                 ids += part
                 marks += [wanted and index in _WRITTEN] * len(part)
         return Tokens(ids, marks)
@@ -56,11 +57,17 @@ class Encoder:
         start, role, *_ = pieces([Message(role="assistant", content="")], answer=False)
         return self.encode(messages).ids + self._tokens(start, "assistant") + self._tokens(role, "assistant")
 
-    def _tokens(self, piece: PromptPiece, role: str) -> list[int]:
+    def reply(self, text: str) -> list[int]:
+        """The tokens of what the assistant writes, without the end of its turn."""
+        return self._replies.encode(text)
+
+    def _tokens(self, piece: PromptPiece, role: str, *, written: bool = False) -> list[int]:
         if piece.ids is not None:
             return list(piece.ids)
         if piece.special:
             return [id_of(self._tokenizer, piece.text)]
+        if written:
+            return self.reply(piece.text)
         # Of long texts only the system message repeats.
         known = role == "system" or len(piece.text) < _SHORT
         return self._known(piece.text) if known else self._encode(piece.text)

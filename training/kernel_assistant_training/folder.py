@@ -11,10 +11,12 @@ from safetensors.torch import load_file, save_file
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.serving.convert.shape import from_config, to_config
+from kernel_assistant.serving.llama.gguf_header import LANGUAGE, LANGUAGE_FIELD
 from kernel_assistant.serving.template import CONTROL_TOKENS, TURN_END
 from kernel_assistant_training.architecture import Llama
 from kernel_assistant_training.tokenizer import VOCABULARY, id_of, load
 
+RETRAIN = "train it again, from pretrain on: kernel-assistant train"
 #: Bytes of one part: files from a borrowed machine may have at most 16 MiB.
 PART = 15 << 20
 
@@ -24,7 +26,7 @@ def save_folder(model: Llama, folder: Path, *, part: int = PART) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = load()
     special = {"bos": None, "eos": id_of(tokenizer, TURN_END), "pad": id_of(tokenizer, CONTROL_TOKENS[0])}
-    config = {**to_config(model.shape, special), "dtype": "bfloat16"}
+    config = {**to_config(model.shape, special), "dtype": "bfloat16", LANGUAGE_FIELD: LANGUAGE}
     (folder / "config.json").write_text(json.dumps(config, indent=1) + "\n", encoding="utf-8")
     generation = {"eos_token_id": special["eos"], "pad_token_id": special["pad"]}
     (folder / "generation_config.json").write_text(json.dumps(generation, indent=1) + "\n", encoding="utf-8")
@@ -34,11 +36,15 @@ def save_folder(model: Llama, folder: Path, *, part: int = PART) -> None:
 
 
 def load_folder(folder: Path) -> Llama:
-    """Loads the weights in float32. Raises UsageError if the folder holds no model with tied embeddings."""
+    """Loads the weights in float32. Raises UsageError if the folder holds no model with tied embeddings, or one that
+    writes kernels in an earlier language."""
     try:
-        shape = from_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        shape = from_config(config)
     except (OSError, ValueError) as error:
         raise UsageError(f"{folder} holds no model: {error}", "name a folder that pretrain wrote") from error
+    if config.get(LANGUAGE_FIELD) != LANGUAGE:
+        raise UsageError(f"the model in {folder} writes kernels in an earlier language", RETRAIN)
     weights: dict[str, torch.Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):
         weights |= load_file(file)

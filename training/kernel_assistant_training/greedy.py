@@ -1,11 +1,12 @@
-"""Greedy answers of a model, and other likely ones; those to held-out tasks are compared with the teacher's answers.
+"""Greedy answers of a model, and other likely ones; those to held-out tasks are compared with right answers.
 
-Only the judge can say whether an answer is correct; here it is compared with the teacher's, and its launch lines are
+Only the judge can say whether an answer is correct; here it is compared with right ones, and its launch lines are
 parsed.
 """
 
 from __future__ import annotations
 
+import re
 import time
 from collections.abc import Sequence
 from pathlib import Path
@@ -29,6 +30,8 @@ from kernel_assistant_training.reply import MOST_REPLY
 from kernel_assistant_training.source import TARGETS
 from kernel_assistant_training.tokenizer import id_of, load
 
+#: A number that is no part of a name.
+_NUMBER = re.compile(r"(?<![\w.])\d+")
 #: Conversations at once, if nothing else is asked for.
 ROWS = {"cuda": 512, "cpu": 32}
 #: What is added to a beginning that is complete.
@@ -36,7 +39,7 @@ _NOTHING = Reply([], [], ended=True, others=[])
 
 
 class GreedyAnswer(Record, frozen=True, kw_only=True):
-    """`same`: equal to one of the teacher's answers; `same_form`: equal except for constants. `problem` says why the
+    """`same`: equal to one of the task's answers; `same_form`: equal except for numbers. `problem` says why the
     launch lines cannot be parsed."""
 
     task: HeldOut
@@ -87,7 +90,7 @@ def judge(task: HeldOut, answer: str) -> GreedyAnswer:
 
 
 def _form(source: str) -> str:
-    return "\n".join(line for line in source.strip().splitlines() if not line.startswith("// set:"))
+    return _NUMBER.sub("0", source.strip())
 
 
 def greedy(

@@ -1,4 +1,4 @@
-"""Makes held-out tasks with the teacher's answers in a process of its own. Without torch."""
+"""Makes held-out tasks with right answers in a process of its own. Without torch."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.interrupts import belong_to_parent
 from kernel_assistant_training.source import TARGETS
 
-#: Answers of the teacher with which an answer is compared.
+#: Right answers with which an answer is compared.
 _ANSWERS = 24
 
 
 class HeldOut(Record, frozen=True, kw_only=True):
-    """A task: its graph, the prompt, and the teacher's answers, best guess first."""
+    """A task: its graph, the prompt, and right answers, best guess first."""
 
     target: str
     split: str
@@ -35,7 +35,7 @@ class HeldOut(Record, frozen=True, kw_only=True):
 def tasks(target: str, count: int, seed: int) -> list[HeldOut]:
     """`count` different tasks of the held-out split, equally many of each level."""
     from kernel_assistant_training.synth import prompt, sample, split
-    from kernel_assistant_training.teacher import answers
+    from kernel_assistant_training.synth.answers import answers
 
     random, by_key = Random(f"held out {target} {seed}"), dict[str, HeldOut]()
     while len(by_key) < count:
@@ -45,7 +45,7 @@ def tasks(target: str, count: int, seed: int) -> list[HeldOut]:
             continue
         try:
             written = answers(task, target, random, _ANSWERS)
-        except Exception:  # noqa: BLE001 - one task that the teacher trips over is left out, as it is of the pairs
+        except Exception:  # noqa: BLE001 - one task that the generator trips over is left out, as it is of the pairs
             continue
         if written:
             by_key[task.key()] = HeldOut(

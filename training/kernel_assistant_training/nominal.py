@@ -22,7 +22,7 @@ UNBOUNDED = 1e15
 CACHE_BYTES = 32 << 20
 #: Replaces the message which element differs and by how much.
 DIFFERS = "values differ"
-#: The share of the roofline that every kernel reaches: the teacher accepts it, and an episode does not stop for it.
+#: The share of the roofline that every kernel reaches: a lesson accepts it, and an episode does not stop for it.
 ROOFLINE = 0.93
 
 

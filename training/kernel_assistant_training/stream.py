@@ -23,6 +23,7 @@ from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.conversation import Encoder
 from kernel_assistant_training.packing import PackedRows, Packer
 from kernel_assistant_training.pool import SharedRows, SharedRowsShape
+from kernel_assistant_training.reply import MOST_REPLY
 from kernel_assistant_training.source import Source
 from kernel_assistant_training.tokenizer import VOCABULARY, load
 
@@ -145,8 +146,12 @@ def _make(name: str, shape: SharedRowsShape, options: StreamOptions, number: int
     while os.getppid() == parent:
         for conversations in running:
             messages = next(conversations)
+            tokens = encoder.encode(messages)
+            if sum(tokens.learned) > MOST_REPLY:
+                packer.left_out += 1  # the agent allows no such reply
+                continue
             pool.count(number, _hash(messages), packer.left_out)
-            row = packer.add(encoder.encode(messages))
+            row = packer.add(tokens)
             if row is not None:
                 while pool.is_full(number):
                     if os.getppid() != parent:

@@ -1,35 +1,46 @@
 """The vocabulary: `python -m kernel_assistant_training tokenizer FOLDER` trains it on the project's own corpus.
 
-It is a byte-level BPE that splits between digits and then as GPT-2 does; llama.cpp calls this splitting `starcoder`. No
-token holds more than one part of an operator's name (`cum`, `sum`, `prod`, which are cut out first): so a name that was
-never seen consists of known parts.
+It is a byte-level BPE with one list of tokens and two ways to cut a text before pairs are merged:
+
+* What a model reads is cut between digits and then as GPT-2 does; llama.cpp calls this `starcoder`. No token there
+  holds more than one part of an operator's name (`cum`, `sum`, `prod`, which are cut out first): so a name that was
+  never seen consists of known parts.
+* What a model writes is cut behind each line only (`ReplyTokenizer`), so that a line of a kernel is a few tokens. No
+  program that serves a model has to know this: it samples these tokens and keeps them.
 """
 
 from __future__ import annotations
 
 import json
+import re
 import sys
 from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
 from tokenizers import AddedToken, Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from kernel_assistant.errors import InternalError, UsageError
-from kernel_assistant.serving.template import CONTROL_TOKENS, MARKER_TOKENS, TRAINING_TEMPLATE, TURN_END, render
+from kernel_assistant.serving.template import CONTROL_TOKENS, MARKER_TOKENS, TRAINING_TEMPLATE, TURN_END
 from kernel_assistant_training.options.data import TokenizerArguments
 from kernel_assistant_training.reply import CONTEXT
 from kernel_assistant_training.source import TARGETS, Source, pairs_of
 
 #: The committed vocabulary.
 VOCABULARY = Path(__file__).parent / "vocabulary"
-SIZE = 4096
+SIZE = 6144
+#: Most characters of a token.
+LONGEST = 32
 #: The number of ids is a multiple of this, so that matrix products over the vocabulary have whole tiles.
 _TILE = 64
 #: Parts of operator names with the same meaning in each. A preceding blank is separate, so that a part is always the
 #: same token.
 PARTS = ("cum", "sum", "prod", "max", "min", "soft", "hard", "log", "exp", "pool", "sigmoid", "tanh", "swish")
-_SKILLS = Path(__file__).resolve().parents[2] / "kernel_assistant" / "skills"
+#: Stands in a corpus where a text is cut; no text has it.
+_CUT = "\0"
+_MARKERS = re.compile(f"({'|'.join(map(re.escape, MARKER_TOKENS))})")
+_LINES = pre_tokenizers.Split("\n", "merged_with_previous")
 #: Examples of the judge's messages in a compact conversation: numbers, positions, common words of compilers.
 _OBSERVATIONS = (
     "ok .214 compile .198 floor .120 regs 40 spill 16",
@@ -37,23 +48,31 @@ _OBSERVATIONS = (
     "wrong out1[0] got nan want -3.4e+05",
     'compile L12 identifier "t2" is undefined',
     "compile L7 'v' was not declared in this scope; did you mean 'w'?",
-    'compile L9 no instance of function template "ka::row" matches the argument list',
     "compile L9 expected ';' before '}' token",
     "compile L4 no member named 'x1' in 'k0_args'; cannot convert 'const float*' to 'float*'",
     "refused launch has no argument x0",
     "plan L2 'y' is no buffer and no size; buffers: x0, p0, out0; sizes: B",
     "memory illegal address runtime_error timeout launch failed too many resources requested for launch",
-    "plan: T=256 V=4 I=2",
 )
 
 
-def train(texts: Iterable[str], size: int = SIZE) -> Tokenizer:
+@dataclass(frozen=True)
+class CorpusText:
+    """A text that models read or, as a `reply`, write."""
+
+    text: str
+    reply: bool = False
+
+
+def train(texts: Iterable[CorpusText], size: int = SIZE) -> Tokenizer:
     """A vocabulary of at most `size` tokens, the control tokens first, parts and markers last."""
     tokenizer = Tokenizer(models.BPE())
     cuts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     # Parts that are cut out later must not be learned.
     parts = pre_tokenizers.Split(Regex("|".join(PARTS)), "removed")
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*cuts, parts])
+    # `_pieces` has cut the texts already.
+    bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([pre_tokenizers.Split(_CUT, "removed"), bytes_alone])
     tokenizer.decoder = decoders.ByteLevel()
     own = (*PARTS, *MARKER_TOKENS)
     trainer = trainers.BpeTrainer(
@@ -61,25 +80,50 @@ def train(texts: Iterable[str], size: int = SIZE) -> Tokenizer:
         special_tokens=list(CONTROL_TOKENS),
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         min_frequency=2,
-        max_token_length=24,
+        max_token_length=LONGEST,
         show_progress=False,
     )
-    tokenizer.train_from_iterator(texts, trainer)
+    reading = pre_tokenizers.Sequence([*cuts, parts])
+    tokenizer.train_from_iterator((_pieces(text, reading) for text in texts), trainer)
     tokenizer.pre_tokenizer = pre_tokenizers.Sequence(cuts)
     tokenizer.add_tokens([AddedToken(one, normalized=False, special=False) for one in own])
     return tokenizer
 
 
-def corpus(sources: Iterable[Source], count: int) -> Iterator[str]:
-    """`count` conversations of each source, the headers, SKILL.md and observations."""
+class ReplyTokenizer:
+    """Encodes what a model writes with the tokens of a vocabulary. Pairs are merged within a line, and over the parts
+    of names; the text of a control token stays text."""
+
+    def __init__(self, tokenizer: Tokenizer) -> None:
+        document = json.loads(tokenizer.to_str())
+        document["added_tokens"] = []
+        self._lines = Tokenizer.from_str(json.dumps(document))
+        bytes_alone = pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False)
+        self._lines.pre_tokenizer = pre_tokenizers.Sequence([_LINES, bytes_alone])
+        self._markers = {marker: id_of(tokenizer, marker) for marker in MARKER_TOKENS}
+
+    def encode(self, text: str) -> list[int]:
+        ids: list[int] = []
+        for part in _MARKERS.split(text):
+            ids += [self._markers[part]] if part in self._markers else self._lines.encode(part).ids
+        return ids
+
+
+def _pieces(text: CorpusText, reading: pre_tokenizers.Sequence) -> str:
+    """The text with `_CUT` where it is cut."""
+    found = (_LINES if text.reply else reading).pre_tokenize_str(text.text)
+    return _CUT.join(text.text[begin:end] for _, (begin, end) in found)
+
+
+def corpus(sources: Iterable[Source], count: int) -> Iterator[CorpusText]:
+    """`count` conversations of each source, and observations."""
     for source in sources:
         for messages in islice(source(0), count):
-            yield render(messages, answer=False)
-    for file in [*sorted((_SKILLS / "include").rglob("*.*h")), _SKILLS / "SKILL.md"]:
-        yield file.read_text(encoding="utf-8")
+            for message in messages:
+                yield CorpusText(message.content, reply=message.role == "assistant")
     # As often as a word must occur to become a token.
     for _ in range(20):
-        yield from _OBSERVATIONS
+        yield from map(CorpusText, _OBSERVATIONS)
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:

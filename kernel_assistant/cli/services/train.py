@@ -14,8 +14,8 @@ from kernel_assistant.errors import MissingError, UsageError
 STAGES = {
     "synth": "tasks out of what is installed, filtered by running them",
     "label": "the generator's candidates for those tasks, judged",
-    "pretrain": "a model from un-run pairs of the generator's teacher",
-    "episodes": "the teacher's lessons, played in the real environment",
+    "pretrain": "a model from pairs of a task and the generator's text",
+    "episodes": "lessons, played in the real environment",
     "sft": "fine-tuning on episodes",
     "ppo-single": "PPO, one reply an episode",
     "rft": "rejection fine-tuning on episodes that the model plays",

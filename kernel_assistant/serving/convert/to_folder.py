@@ -14,6 +14,7 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.serving.convert.shape import ModelShape, from_metadata, to_config
 from kernel_assistant.serving.convert.tensors import folder_name, halves, heads_rotated
 from kernel_assistant.serving.convert.tokens import Vocabulary, tokenizer_config, tokenizer_json
+from kernel_assistant.serving.llama.gguf_header import LANGUAGE_FIELD
 
 if TYPE_CHECKING:
     from kernel_assistant.serving.convert.tensors import Array
@@ -25,7 +26,7 @@ def to_folder(file: Path, folder: Path) -> None:
     fields = metadata(reader)
     shape, words = shape_of(reader), _vocabulary(fields)
     documents = {
-        "config.json": to_config(shape, words.special),
+        "config.json": {**to_config(shape, words.special), **_language(fields)},
         "generation_config.json": {f"{name}_token_id": number for name, number in words.special.items()},
         "tokenizer.json": tokenizer_json(words),
         "tokenizer_config.json": tokenizer_config(words, shape.context),
@@ -37,6 +38,10 @@ def to_folder(file: Path, folder: Path) -> None:
         (folder / "chat_template.jinja").write_text(words.template, encoding="utf-8")
     weights = {folder_name(tensor.name): _weight(tensor, shape) for tensor in reader.tensors}
     save_file(weights, str(folder / "model.safetensors"), metadata={"format": "pt"})
+
+
+def _language(fields: dict[str, Any]) -> dict[str, str]:
+    return {LANGUAGE_FIELD: fields[LANGUAGE_FIELD]} if LANGUAGE_FIELD in fields else {}
 
 
 def open_gguf(file: Path) -> gguf.GGUFReader:

@@ -15,6 +15,7 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.serving.convert.shape import ModelShape, from_config
 from kernel_assistant.serving.convert.tensors import gguf_name, heads_rotated, neighbours
 from kernel_assistant.serving.convert.tokens import Vocabulary, read_vocabulary
+from kernel_assistant.serving.llama.gguf_header import LANGUAGE_FIELD
 from kernel_assistant.serving.template import without_marks
 
 if TYPE_CHECKING:
@@ -35,6 +36,8 @@ def to_gguf(folder: Path, file: Path, *, name: str = "") -> None:
     words = read_vocabulary(folder, shape.vocabulary)
     writer = gguf.GGUFWriter(str(file), "llama")
     _describe(writer, shape, name or folder.name)
+    if config.get(LANGUAGE_FIELD):
+        writer.add_string(LANGUAGE_FIELD, config[LANGUAGE_FIELD])
     _add_vocabulary(writer, words)
     for long, weight in _weights(folder):
         if long == "lm_head.weight" and shape.tied:

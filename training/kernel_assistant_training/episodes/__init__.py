@@ -1,2 +1,2 @@
-"""Episodes for training from the real environment: a teacher answers in place of a model, mistakes included. See
+"""Episodes for training from the real environment: a lesson answers in place of a model, mistakes included. See
 docs/episodes.md."""

@@ -1,4 +1,4 @@
-"""TeacherClient: stands in for a language model and sends a lesson's replies."""
+"""LessonClient: stands in for a language model and sends a lesson's replies."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.client import Request
 from kernel_assistant.policy.embedded import CONTEXT_TOKENS
 from kernel_assistant.records.transcript import Message
-from kernel_assistant_training.lessons.lesson import Lesson, ReplyKind, TeacherReply
+from kernel_assistant_training.lessons.lesson import Lesson, PlannedReply, ReplyKind
 
 
 class LessonFailed(Exception):
     """The observation contradicts the lesson. `refused`: a reply that should be right was judged wrong; otherwise a
-    fault had no effect, or a slow version was not slower."""
+    fault had no effect."""
 
-    def __init__(self, reply: TeacherReply, observation: str) -> None:
+    def __init__(self, reply: PlannedReply, observation: str) -> None:
         super().__init__(observation)
         self.saying, self.observation = reply, observation
-        self.refused = reply.kind is not ReplyKind.fault and not observation.startswith(("ok ", "not slower"))
+        self.refused = reply.kind is not ReplyKind.fault and not observation.startswith("ok ")
 
 
-class TeacherClient:
+class LessonClient:
     """See `ModelClient`. `said` are the replies so far, in order."""
 
-    name, context_tokens = "teacher", CONTEXT_TOKENS
+    name, context_tokens = "lesson", CONTEXT_TOKENS
 
     def __init__(self, lesson: Lesson) -> None:
         self._lesson = lesson
-        self.said: list[TeacherReply] = []
+        self.said: list[PlannedReply] = []
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
         """The lesson's next reply. Raises LessonFailed, and Cancelled."""
@@ -38,7 +38,7 @@ class TeacherClient:
         self.said.append(reply)
         return Message(role="assistant", content=reply.text, finish_reason="stop")
 
-    def _next(self, observation: str) -> TeacherReply:
+    def _next(self, observation: str) -> PlannedReply:
         if not self.said:
             return self._lesson.sayings[0]
         reply = self._lesson.next(len(self.said) - 1, observation)

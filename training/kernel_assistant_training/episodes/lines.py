@@ -47,8 +47,8 @@ class Episode(Record, frozen=True, kw_only=True):
 class Failure(Record, frozen=True, kw_only=True):
     """A lesson or task that failed. `what` is "harmless" (a fault has no effect), "answer" (a right reply is judged
     wrong), "full" (wrong for other inputs or sizes), "graph" (the traced graph differs from the written one), "open"
-    (the task cannot be opened), "teacher" (the teacher raised an error), "stopped" (the conversation got too long) or
-    "worker" (the worker was lost)."""
+    (the task cannot be opened), "generator" (the generator raised an error), "stopped" (the conversation got too long)
+    or "worker" (the worker was lost)."""
 
     number: int
     key: str

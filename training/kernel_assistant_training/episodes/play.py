@@ -1,4 +1,4 @@
-"""One conversation between the teacher and the real environment, in the compact profile."""
+"""One conversation between a lesson and the real environment, in the compact profile."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from kernel_assistant.agent.tools.workspace import Workspace
 from kernel_assistant.agent.turns import TurnLoop
 from kernel_assistant.records import Baseline, Candidate, Evaluation, Step, StopReason
 from kernel_assistant.records.transcript import Message
-from kernel_assistant_training.episodes.client import LessonFailed, TeacherClient
+from kernel_assistant_training.episodes.client import LessonClient
 from kernel_assistant_training.evaluation.evaluation_cache import EvaluationCache
-from kernel_assistant_training.lessons.lesson import Lesson, ReplyKind, TeacherReply
+from kernel_assistant_training.lessons.lesson import Lesson, PlannedReply, ReplyKind
 
 LIMITS = ConversationLimits(turns=12)
 #: A turn that is slower than the best of the conversation by more than this factor is not learned.
@@ -31,7 +31,7 @@ class PlayedLesson:
     candidate."""
 
     messages: tuple[Message, ...]
-    turns: tuple[tuple[TeacherReply, Evaluation | None], ...]
+    turns: tuple[tuple[PlannedReply, Evaluation | None], ...]
     baseline: Baseline
     best: Candidate
 
@@ -46,13 +46,6 @@ class PlayedLesson:
         return next(
             reply.source for reply, evaluation in self.turns if evaluation is not None and evaluation.candidate == key
         )
-
-    def check(self) -> None:
-        """Raises LessonFailed if a version that was slowed on purpose is not slower."""
-        for reply, evaluation in self.turns:
-            ms = _ms(evaluation) if reply.kind is ReplyKind.slow and reply.fault else None
-            if ms is not None and ms <= SLOWER * self.best_ms:
-                raise LessonFailed(reply, f"not slower: {ms:.4g} ms, best {self.best_ms:.4g}")
 
     def losses(self) -> list[bool]:
         """For each reply, whether training includes it in the loss."""
@@ -77,10 +70,10 @@ def play(
 ) -> PlayedLesson:
     """Play a lesson to its `finish`. `baseline` is stated in the prompt, `folder` is an empty workspace.
 
-    The teacher alone ends the conversation. Raises LessonFailed if an observation contradicts the lesson, and Stop,
+    The lesson alone ends the conversation. Raises LessonFailed if an observation contradicts the lesson, and Stop,
     Cancelled, WorkerError and DeviceError.
     """
-    client, environment = TeacherClient(lesson), judged.environment
+    client, environment = LessonClient(lesson), judged.environment
     world = ToolContext(
         workspace=Workspace(folder),
         graph=environment.graph,
@@ -90,7 +83,7 @@ def play(
         baseline=lambda: baseline,
         cancel=threading.Event(),
     )
-    profile = CompactProfile(world.workspace, environment.device.target)
+    profile = CompactProfile(world.workspace, environment.device.target, world.graph)
     policy = ModelPolicy(client, profile, world, LIMITS, lambda event: None)
     began, steps = time.monotonic(), list[Step]()
     reason = TurnLoop(
@@ -108,7 +101,7 @@ def play(
     return _played(client, policy, steps, baseline)
 
 
-def _played(client: TeacherClient, policy: ModelPolicy, steps: list[Step], baseline: Baseline) -> PlayedLesson:
+def _played(client: LessonClient, policy: ModelPolicy, steps: list[Step], baseline: Baseline) -> PlayedLesson:
     """Pairs replies with their evaluations: the observation after a reply names its candidate."""
     evaluations = {evaluation.candidate: evaluation for step in steps for evaluation in step.evaluations}
     messages = policy.transcript().messages
@@ -116,9 +109,7 @@ def _played(client: TeacherClient, policy: ModelPolicy, steps: list[Step], basel
     behind = [messages[index + 1].candidate if index + 1 < len(messages) else "" for index in indices]
     turns = tuple((reply, evaluations.get(key)) for reply, key in zip(client.said, behind, strict=True))
     best = EvaluatedCandidates(tuple(steps)).finalists()[0]
-    played = PlayedLesson(messages, turns, baseline, best)
-    played.check()
-    return played
+    return PlayedLesson(messages, turns, baseline, best)
 
 
 def _ms(evaluation: Evaluation | None) -> float | None:

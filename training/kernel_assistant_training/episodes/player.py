@@ -30,7 +30,7 @@ from kernel_assistant_training.evaluation.options import WorkerOptions
 from kernel_assistant_training.evaluation.tasks import Task, of_graph
 from kernel_assistant_training.evaluation.worker import OtherGraphError
 from kernel_assistant_training.evaluation.workers import EvaluationWorkers
-from kernel_assistant_training.lessons.lesson import FINISH, Lesson, TeacherReply, lessons
+from kernel_assistant_training.lessons.lesson import FINISH, Lesson, PlannedReply, lessons
 from kernel_assistant_training.nominal import nominal_baseline
 from kernel_assistant_training.options.data import EpisodesArguments
 from kernel_assistant_training.synth import module_text
@@ -99,7 +99,7 @@ class LessonRunner(EvaluationWorkers):
             parts=asked.processes,
             narrow=Narrow.of(asked.only, asked.level),
             broken=lambda number, key, why: self._failures.add(
-                Failure(number=number, key=key, what="teacher", message=why)
+                Failure(number=number, key=key, what="generator", message=why)
             ),
         )
         for subject in stream:
@@ -136,7 +136,7 @@ class LessonRunner(EvaluationWorkers):
         measured = nominal_baseline(environment.graph) if nominal else environment.baseline(compiled=False)
         spent["baseline"] = time.perf_counter() - began
         judged = EvaluationCache(environment, self._asked.clock)
-        failed_before: set[TeacherReply] = set()
+        failed_before: set[PlannedReply] = set()
         in_full: dict[str, str] | None = {} if one.random.random() < self._asked.in_full else None
         for planned in one.lessons:
             if not self._in_time():
@@ -189,7 +189,7 @@ class LessonRunner(EvaluationWorkers):
                 device=self.device.arch,
                 level=one.subject.level,
                 behaviours=Lesson(tuple(replies[:-1])).behaviours,
-                families=one.subject.answers[0].families,
+                families=one.subject.answers[0].schedule.forms(),
                 outcome="correct",
                 turns=tuple(reply.kind.value for reply in replies),
                 messages=tuple(
@@ -212,7 +212,7 @@ class LessonRunner(EvaluationWorkers):
                 key=one.subject.key,
                 what=what,
                 message=message,
-                families=one.subject.answers[0].families,
+                families=one.subject.answers[0].schedule.forms(),
                 source=source,
                 fault=fault,
                 task=module_text(one.subject.graph),

@@ -12,9 +12,9 @@ from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant_training.lessons.lesson import Lesson, candidate_file
 from kernel_assistant_training.synth import fitted, split
+from kernel_assistant_training.synth.answers import Answer, answers
 from kernel_assistant_training.synth.memory import traffic
 from kernel_assistant_training.synth.narrow import Narrow
-from kernel_assistant_training.teacher import Answer, answers
 
 #: Probabilities of tasks with one to five operators.
 LEVELS = {1: 0.3, 2: 0.25, 3: 0.2, 4: 0.15, 5: 0.1}
@@ -59,7 +59,7 @@ def subjects(
 ) -> Iterator[LessonTask]:
     """Tasks from number `first` on. The stream is divided into `parts` without common keys; this is number `part`.
 
-    If the teacher fails at a task, `broken` is called with (number, key, error); without it the error is raised.
+    If the generator fails at a task, `broken` is called with (number, key, error); without it the error is raised.
     """
     levels, weights, kind = list(LEVELS), list(LEVELS.values()), narrow or Narrow()
     for number in count(first):

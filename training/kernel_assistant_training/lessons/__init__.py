@@ -1,1 +1,1 @@
-"""Lessons: the replies that a teacher plans, right ones, slow ones and ones with a mistake. Pure."""
+"""Lessons: planned replies, right ones, slow ones and ones with a mistake. Pure."""

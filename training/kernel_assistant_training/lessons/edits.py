@@ -18,8 +18,8 @@ def in_code(pattern: str, replacement: Replacement) -> Edit:
 
 
 def in_head(pattern: str, replacement: Replacement) -> Edit:
-    """Replaces one match in a comment line that describes launches."""
-    return _edit(pattern, replacement, lambda line: not _is_code(line) and line.lstrip().startswith("//"))
+    """Replaces one match in a comment line that describes launches; a schedule's line has no effect."""
+    return _edit(pattern, replacement, lambda line: re.match(r"\s*//(?! schedule:)", line) is not None)
 
 
 def one_of(*edits: Edit) -> Edit:

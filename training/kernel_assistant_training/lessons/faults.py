@@ -15,7 +15,7 @@ from kernel_assistant_training.lessons.edits import Edit, in_code, in_head, one_
 #: Probability that a kind is tried first; within a kind all faults are equally likely.
 KINDS = {"compile": 0.35, "plan": 0.15, "wrong": 0.3, "model": 0.2}
 _DECLARED = re.compile(r"\b(?:float|double|int|auto|int64_t) (\w+)(?= =|,|\)|\[)")
-#: Scalars with the names that the headers use: where one is defined, and where one is used.
+#: Scalars with the generator's names: where one is defined, and where one is used.
 _VALUE = re.compile(r"\b(?:float|double|int64_t|bool) ([nstpxbw]\d+|i|j)(?= =)")
 _USED = re.compile(r"(?<![\w.>])(?<!float )(?<!double )(?<!int64_t )(?<!bool )[nstpxbw]\d+\b(?! =)")
 _NAMES = ("scale", "sum", "mean", "total", "value", "inv", "row", "tmp")
@@ -61,10 +61,6 @@ def _other_syntax(source: str, random: Random) -> str | None:
     return _everywhere(source, old, new)
 
 
-def _fewer_parameters(source: str, random: Random) -> str | None:
-    return in_code(r"(\((?:float \w+, )*float \w+), float \w+\)", r"\1)")(source, random)
-
-
 def _wrong_header(source: str, random: Random) -> str | None:
     lines = source.split("\n")
     indices = [index for index, line in enumerate(lines) if line.startswith("#include") and "plan.h" not in line]
@@ -77,7 +73,7 @@ def _wrong_header(source: str, random: Random) -> str | None:
         return "\n".join(lines)
     name, suffix = match[1], match[2]
     wrong = random.choice(
-        [f"ka/{name[:-1]}.{suffix}", f"{name}.{suffix}", f"ka/{name}.{'h' if suffix == 'cuh' else 'cuh'}"]
+        [f"{name[:-1]}.{suffix}", f"ka/{name}.{suffix}", f"{name}.{'h' if suffix == 'cuh' else 'cuh'}"]
     )
     lines[index] = f'#include "{wrong}"'
     return "\n".join(lines)
@@ -143,12 +139,16 @@ def _scratch_size(source: str, random: Random) -> str | None:
         (number, match)
         for number, line in enumerate(lines)
         if line.startswith("// scratch:")
-        for match in re.finditer(r"(?<=[\w*)]), (?:D(\d+)|\d+)(?=[\],])", line)
+        for match in re.finditer(r"(?<=[\w*)])(?:, |\*)(?:D(\d+)|\d+)(?=[\],*])", line)
     ]
     if not matches:
         return None
     number, match = random.choice(matches)
-    new = f", D{int(match[1]) - 1}" if match[1] and int(match[1]) and random.random() < 0.4 else ""
+    new = (
+        f"{match[0][: match[0].index('D')]}D{int(match[1]) - 1}"
+        if match[1] and int(match[1]) and random.random() < 0.4
+        else ""
+    )
     lines[number] = lines[number][: match.start()] + new + lines[number][match.end() :]
     return "\n".join(lines)
 
@@ -171,20 +171,15 @@ FAULTS: dict[str, dict[str, Edit]] = {
         "unknown_member": in_code(r"\b(a(?:\.|->))([xpb]\d|out\d)\b", r"\1in"),
         "unknown_function": one_of(
             in_code(r"\bka_(\w+)(?=\()", r"ka_\1f"),
-            in_code(r"\bka::sum\b", "ka::total"),
-            in_code(r"\bka::max\b", "ka::maximum"),
-            in_code(r"\bka::min\b", "ka::minimum"),
-            in_code(r"\bka::(pointwise|map_row|fold_row|rows)\b", r"ka::\1s"),
-            in_code(r"\.fold<", ".reduce<"),
+            in_code(r"\bka_(sum|top|bottom|prod)\b", r"ka_\1s"),
+            in_code(r"\bka_row_(load|store)(?=<)", r"ka_\1_row"),
+            in_code(r"\bka_reduce(?=<)", "ka_reduction"),
         ),
         "type": one_of(
             in_code(r"\bconst float (\w+)(?= =)", r"const float* \1"),
-            in_code(r"\(float (\w+)(?=[,)])", r"(float* \1"),
             in_code(r"(?<=, )(\w+)\[", r"&\1["),
         ),
-        "fewer_parameters": _fewer_parameters,
         "wrong_header": _wrong_header,
-        "lost_capture": in_code(r"\[[=&]\]", "[]"),
     },
     "plan": {
         "lost_field": _lost_field,
@@ -192,7 +187,6 @@ FAULTS: dict[str, dict[str, Edit]] = {
         "unknown_size": one_of(in_head(r"(?<==)B\b", "N"), in_head(r"(?<==)D(\d+)\b", r"D\g<1>9")),
         "lost_launch": _lost_lines("// launch:"),
         "lost_scratch": _lost_lines("// scratch:"),
-        "lost_constants": _lost_lines("// set:"),
     },
     "wrong": {
         "operator": one_of(
@@ -209,7 +203,11 @@ FAULTS: dict[str, dict[str, Edit]] = {
             swap(r"\bka_{}(?=\()", ("relu", "abs", "gelu", "silu", "gelu_tanh")),
             swap(r"\bka_{}(?=\()", ("sqrt", "rsqrt")),
         ),
-        "reduction": swap(r"\bka::{}\b", ("sum", "max", "min", "prod")),
+        "reduction": one_of(
+            swap(r"\bka_{}(?=>)", ("sum", "top", "bottom", "prod")),
+            in_code(r"(?<=\br\d) \+= ", " = "),
+            swap(r"\bka_fold_{}\b", ("sum", "max", "min", "prod")),
+        ),
         "constant": one_of(
             in_code(r"(?<![\w.])(\d+\.\d*)f\b", _half),
             in_code(r" [+-] C\d+\b", ""),
@@ -217,13 +215,13 @@ FAULTS: dict[str, dict[str, Edit]] = {
             in_code(r" [*/] (?:D\d+|C\d+)\b", ""),
         ),
         "index": one_of(
-            in_code(r"(\bblockIdx\.[xyz]|\b\w) \* (?:\(int64_t\))?D\d+\b", r"\1"),
+            in_code(r"(?:\(int64_t\))?\bD\d+ \* (?=\w|\()", ""),
             in_code(r"\bD(\d+)\b", lambda match: f"D{max(int(match[1]) - 1, 0)}"),
         ),
         "operands": _exchanged,
-        "lost_statement": _lost_lines(r"\s+\S.*(?:store|map_row|pointwise|a(?:\.|->)out\d).*;$"),
+        "lost_statement": _lost_lines(r"\s+(?:\S.*)?\bka_(?:row_store|put)\b.*;$"),
         "lost_step": _lost_step,
-        "tail": one_of(in_head(r"(?<==)B\b", "B-1"), in_code(r"(\((?:a(?:\.|->)\w+|D\d+))(?=, \[)", r"\1 - 1")),
+        "tail": one_of(in_head(r"(?<==)B\b", "B-1"), in_code(r"(?<=[ce] )\+ k < R\b", "+ k < R - 1")),
     },
     # Mistakes of the first trained model on held-out tasks.
     "model": {

@@ -1,4 +1,4 @@
-"""The replies that a teacher plans for one conversation, and how it reacts to observations. Pure.
+"""The replies that are planned for one conversation, and which one follows an observation. Pure.
 
 A lesson is a list of replies. Which one comes next depends on the observation alone, so that a model that reads the
 conversation can make the same decision.
@@ -13,9 +13,9 @@ from enum import Enum
 from random import Random
 
 from kernel_assistant.agent.directives import UNITS, read_constants
+from kernel_assistant.generator.emit import SCHEDULE_MARK
 from kernel_assistant.serving.template import write_call
 from kernel_assistant_training.lessons.faults import faulty
-from kernel_assistant_training.lessons.slow import slowed
 
 FINISH = write_call("finish", "{}")
 LANGUAGE = {"cuda": "cuda", "cpu": "cpp"}
@@ -26,8 +26,6 @@ NEAR_FLOOR = 0.9
 FAULTS, SECOND_FAULT, SLOW, TRY = 0.55, 0.1, 0.3, 0.25
 #: At most so many lessons of a task with a fault for each without one: some tasks have few without.
 MOST_FAULTS = 1.25
-#: Share of slow schedules that are slowed on purpose, instead of another schedule of the teacher.
-SLOWED = 0.6
 _SET = re.compile(r"^\s*// set:.*$", re.MULTILINE)
 _OK = re.compile(r"^ok (\S+) .*\bfloor (\S+)")
 
@@ -43,8 +41,8 @@ class ReplyKind(str, Enum):
 
 
 @dataclass(frozen=True)
-class TeacherReply:
-    """One reply of the teacher. `source` is the candidate's source; `fault` names its mistake, and such a reply is not
+class PlannedReply:
+    """One reply. `source` is the candidate's source; `fault` names its mistake, and such a reply is not
     learned."""
 
     kind: ReplyKind
@@ -57,7 +55,7 @@ class TeacherReply:
 class Lesson:
     """`sayings` are the planned replies without the final `finish`; `behaviours` name what the lesson shows."""
 
-    sayings: tuple[TeacherReply, ...]
+    sayings: tuple[PlannedReply, ...]
 
     @property
     def sources(self) -> tuple[str, ...]:
@@ -76,14 +74,14 @@ class Lesson:
         named = [one.fault or one.kind.value for one in self.sayings if one.kind is not ReplyKind.answer]
         return tuple(named) or ("first",)
 
-    def next(self, index: int, observation: str) -> TeacherReply | None:
+    def next(self, index: int, observation: str) -> PlannedReply | None:
         """The reply after number `index`, given its `observation`; None if the observation contradicts the lesson."""
         reply = self.sayings[index]
         right = observation.startswith("ok ")
-        if right == (reply.kind is ReplyKind.fault) or (reply.fault and near_floor(observation)):
+        if right == (reply.kind is ReplyKind.fault):
             return None
         if index + 1 == len(self.sayings) or (right and near_floor(observation)):
-            return TeacherReply(ReplyKind.finish, FINISH)
+            return PlannedReply(ReplyKind.finish, FINISH)
         return self.sayings[index + 1]
 
 
@@ -92,15 +90,11 @@ def lesson(sources: Sequence[str], target: str, random: Random, faults: float = 
     if not sources:
         raise ValueError("a lesson needs an answer")
     others = list(sources[1:])
-    first, kind, how = sources[0], ReplyKind.answer, ""
-    if random.random() < SLOW:
-        slow = slowed(sources[0], target, random) if not others or random.random() < SLOWED else None
-        if slow is not None:
-            first, kind, how = slow, ReplyKind.slow, "slowed"
-        elif others:
-            first, kind = others.pop(random.randrange(len(others))), ReplyKind.slow
+    first, kind = sources[0], ReplyKind.answer
+    if others and random.random() < SLOW:
+        first, kind = others.pop(random.randrange(len(others))), ReplyKind.slow
     replies = _mistakes(first, target, random, faults)
-    replies.append(TeacherReply(kind, fence(first, target), first, how))
+    replies.append(PlannedReply(kind, fence(first, target), first))
     if kind is ReplyKind.slow:
         replies.append(_changed(ReplyKind.answer, first, sources[0], target))
     if others and random.random() < TRY:
@@ -139,22 +133,26 @@ def candidate_file(target: str) -> str:
     return "kernel" + UNITS[target][0]
 
 
-def _mistakes(source: str, target: str, random: Random, share: float) -> list[TeacherReply]:
+def _mistakes(source: str, target: str, random: Random, share: float) -> list[PlannedReply]:
     """Up to two different faulty versions of a source, as replies."""
-    mistakes: list[TeacherReply] = []
+    mistakes: list[PlannedReply] = []
     while len(mistakes) < 2 and random.random() < (SECOND_FAULT if mistakes else share):
         wrong = faulty(source, target, random)
         if wrong is None or any(wrong.source == one.source for one in mistakes):
             break
-        mistakes.append(TeacherReply(ReplyKind.fault, fence(wrong.source, target), wrong.source, wrong.fault))
+        mistakes.append(PlannedReply(ReplyKind.fault, fence(wrong.source, target), wrong.source, wrong.fault))
     return mistakes
 
 
-def _changed(kind: ReplyKind, before: str, after: str, target: str) -> TeacherReply:
-    """The reply that goes from `before` to `after`: a `plan:` line if only constants differ, else the whole source."""
+def _changed(kind: ReplyKind, before: str, after: str, target: str) -> PlannedReply:
+    """The reply that goes from `before` to `after`: a `plan:` line if only constants differ, or with the schedule of
+    `after` if the generator wrote it; else the whole source."""
     if _SET.sub("", before, count=1) == _SET.sub("", after, count=1):
         old, new = (read_constants(match[0]) if (match := _SET.search(text)) else {} for text in (before, after))
         changes = {name: value for name, value in new.items() if old.get(name) != value}
         if changes and set(old) == set(new):
-            return TeacherReply(kind, "plan: " + " ".join(f"{name}={value}" for name, value in changes.items()), after)
-    return TeacherReply(kind, fence(after, target), after)
+            return PlannedReply(kind, "plan: " + " ".join(f"{name}={value}" for name, value in changes.items()), after)
+    head, _, _ = after.partition("\n")
+    if head.startswith(SCHEDULE_MARK):
+        return PlannedReply(kind, f"plan: {head.removeprefix(SCHEDULE_MARK)}", after)
+    return PlannedReply(kind, fence(after, target), after)

@@ -60,7 +60,7 @@ class LabelArguments:
 
 @dataclass(frozen=True)
 class EpisodesArguments(NarrowArguments):
-    """Play the teacher's lessons in the real environment: docs/episodes.md."""
+    """Play lessons in the real environment: docs/episodes.md."""
 
     target: Target = option(help="Device kind of the kernels.")
     seconds: float = option(help="Seconds after which no lesson begins.")

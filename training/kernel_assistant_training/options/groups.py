@@ -31,7 +31,7 @@ class NarrowArguments:
 
 @dataclass(frozen=True)
 class PairArguments(NarrowArguments):
-    """Pairs of the teacher that nobody ran."""
+    """Pairs of a task and the generator's text that nobody ran."""
 
     target: tuple[Target, ...] = option(("cuda", "cpu"), "Devices whose kernels are learned.")
     compose_share: float = option(0.03, "Share of the pairs that are compositions of tasks.")

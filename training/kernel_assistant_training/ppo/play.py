@@ -165,7 +165,7 @@ class _Episode:
     def _profile(self, workspace: Workspace) -> ToolProfile:
         """The profile, after adding the files that it refers to."""
         if self._setting.options.profile == "compact":
-            return CompactProfile(workspace, self._opened.device.target)
+            return CompactProfile(workspace, self._opened.device.target, self._opened.graph)
         workspace.add_reference("module.py", self._task.kernel_task.content)
         workspace.add_reference("graph.txt", self._opened.graph.text())
         for name, text in shipped().items():

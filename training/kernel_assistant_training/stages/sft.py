@@ -17,6 +17,7 @@ from pathlib import Path
 from random import Random
 from typing import Any
 
+from kernel_assistant.agent.prompts import compact_system
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message, ToolCall
 from kernel_assistant_training.conversation import Tokens
@@ -24,12 +25,14 @@ from kernel_assistant_training.encoded import drawn, encoded
 from kernel_assistant_training.options.stages import SftArguments
 from kernel_assistant_training.reply import CONTEXT
 from kernel_assistant_training.run_settings import claim_run
-from kernel_assistant_training.source import Source, training_sources
+from kernel_assistant_training.source import TARGETS, Source, training_sources
 from kernel_assistant_training.stages.fine_tuning import asked_of, fit, trainer_of
 from kernel_assistant_training.synth.mistakes import FaultRates
 from kernel_assistant_training.synth.narrow import Narrow
 
 STAGE = "sft"
+#: What models of earlier versions were told.
+_EARLIER = tuple(compact_system(target, earlier=True) for target in TARGETS)
 
 
 def episodes(files: Sequence[Path]) -> Iterator[tuple[list[Message], list[bool]]]:
@@ -39,9 +42,13 @@ def episodes(files: Sequence[Path]) -> Iterator[tuple[list[Message], list[bool]]
         for number, line in enumerate(unpack(file.read_bytes()).splitlines(), 1):
             try:
                 documents = json.loads(line)["messages"]
-                yield [_message(one) for one in documents], [bool(one.get("loss", True)) for one in documents]
+                messages = [_message(one) for one in documents]
+                learned = [bool(one.get("loss", True)) for one in documents]
             except (KeyError, TypeError, ValueError) as error:
                 raise UsageError(f"{file}:{number} is no episode: {error!r}", "see docs/episodes.md") from error
+            if any(message.content in _EARLIER for message in messages[:1]):
+                raise UsageError(f"{file} has kernels in an earlier language", "play episodes again: train episodes")
+            yield messages, learned
 
 
 def _message(document: dict[str, Any]) -> Message:

@@ -12,12 +12,12 @@ from kernel_assistant.records import OpGraph
 from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.lessons.lesson import fence
+from kernel_assistant_training.synth.answers import answers
 from kernel_assistant_training.synth.baselines import invented
 from kernel_assistant_training.synth.mistakes import FaultRates
 from kernel_assistant_training.synth.narrow import Narrow
 from kernel_assistant_training.synth.split import split_of
 from kernel_assistant_training.synth.steps import Step
-from kernel_assistant_training.teacher import answers
 
 #: Weights of tasks with one to five steps: at the beginning of a stream, and from pair number `RAMP` on.
 EASY, LEVELS = (0.5, 0.3, 0.15, 0.05, 0.0), (0.18, 0.25, 0.25, 0.2, 0.12)
@@ -26,9 +26,9 @@ RAMP = 5_000
 #: gets the names of results wrong.
 MORE = 0.45
 #: Most tasks with the same canonical key in one stream.
-CAP = 48
-#: Probability that an answer may be another schedule than the best guess.
-NEIGHBOUR = 0.1
+CAP = 16
+#: Answers of a task, one after the other: the generator's first guess, then other schedules.
+SCHEDULES = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,8 +53,8 @@ def pairs(
 
 
 def drawn(seed: int, target: str, yields: Counter[str], narrow: Narrow | None = None) -> Iterator[Pair]:
-    """An endless stream of training tasks with answers. `yields` counts the drawn tasks, and the reasons why some are
-    left out. Tasks of a `narrow` synthesis may repeat without limit.
+    """An endless stream of training tasks with answers, up to `SCHEDULES` of a task in a row. `yields` counts the drawn
+    tasks, and the reasons why some are left out. Tasks of a `narrow` synthesis may repeat without limit.
     """
     random, seen = Random(f"pairs {seed} {target}"), Counter[str]()
     kind = narrow or Narrow()
@@ -72,16 +72,17 @@ def drawn(seed: int, target: str, yields: Counter[str], narrow: Narrow | None = 
         if part != "train":
             continue
         try:
-            source = answer(task, target, random)
-        except Exception:  # noqa: BLE001 - one task that the teacher trips over does not end a stream of millions
-            yields["teacher failed"] += 1
+            found = answers(task, target, random, SCHEDULES)
+        except Exception:  # noqa: BLE001 - one task that the generator trips over does not end a stream of millions
+            yields["generator failed"] += 1
             continue
-        if source is None:
+        if not found:
             yields["no answer"] += 1
             continue
         seen[key] += 1
-        yields["pairs"] += 1
-        yield Pair(graph, steps, task, source)
+        for answer in found:
+            yields["pairs"] += 1
+            yield Pair(graph, steps, task, answer.source)
 
 
 def level_weights(made: int) -> list[float]:
@@ -93,13 +94,6 @@ def level_weights(made: int) -> list[float]:
 def prompt(task: Canonical, target: str, random: Random) -> list[Message]:
     """The system and the user message for a task that is not run."""
     return _prompt(task, task.concrete(), target, random)
-
-
-def answer(task: Canonical, target: str, random: Random) -> str | None:
-    """An answer of the teacher: usually its best guess, sometimes another schedule. None if it cannot write the
-    task."""
-    programs = answers(task, target, random, 4 if random.random() < NEIGHBOUR else 1)
-    return random.choice(programs).source if programs else None
 
 
 def _prompt(task: Canonical, graph: OpGraph, target: str, random: Random) -> list[Message]:

@@ -13,7 +13,7 @@ from kernel_assistant_training.lessons.faults import FAULTS
 
 @dataclass(frozen=True)
 class FaultRates:
-    """The probability of each fault, by its name. An answer gets at most one fault; without one it is the teacher's."""
+    """The probability of each fault, by its name. An answer gets at most one fault; without one it is right."""
 
     shares: tuple[tuple[str, float], ...] = ()
 
