@@ -5,7 +5,6 @@ condition. A window whose output moves is written out as a chain of loads.
 from __future__ import annotations
 
 from dataclasses import replace
-from itertools import product as combinations
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import (
@@ -53,19 +52,26 @@ def chain(window: Window) -> Expr:
     """The window as an expression without loops."""
     if positions(window) > longest(window):
         raise Unsupported(f"a window of {positions(window)} positions inside another reduction")
+    taps: list[tuple[Expr, Expr | None]] = [(window.arg, None)]
+    for span in window.spans:
+        places = [_place(span, k) for k in range(span.size)]
+        taps = [
+            (_moved(part, span, place, k), both(guard, place.guard))
+            for part, guard in taps
+            for k, place in enumerate(places)
+        ]
     found: Expr | None = None
-    for chosen in combinations(*(range(span.size) for span in window.spans)):
-        part, guard = window.arg, None
-        for span, k in zip(window.spans, chosen, strict=True):
-            place = _place(span, k)
-            part = move(part, (span.source,), place)
-            part = part if span.tap is None else move(part, (span.tap,), Position(offset=k))
-            guard = both(guard, place.guard)
+    for part, guard in taps:
         if guard is not None:
             part = select(guard, part, neutral(window.kind, window.ctype))
         found = part if found is None else Op(window.ctype, JOIN[window.kind], (found, part))
     assert found is not None
     return found
+
+
+def _moved(part: Expr, span: Span, place: Position, k: int) -> Expr:
+    part = move(part, (span.source,), place)
+    return part if span.tap is None else move(part, (span.tap,), Position(offset=k))
 
 
 def longest(window: Window) -> int:

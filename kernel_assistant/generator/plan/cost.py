@@ -43,6 +43,11 @@ def part_seconds(graph: OpGraph, nest: LoopNest | None, target: str) -> float:
     return max(moved_bytes(graph) / memory, work / compute) + launch
 
 
+def least_seconds(graph: OpGraph, target: str) -> float:
+    """What `part_seconds` is at least, whatever the nest of the part."""
+    return part_seconds(graph, None, target)
+
+
 def _operations(nest: LoopNest, dims: dict[str, int]) -> int:
     """Operations of a nest. Each expression counts as often as the loops around it run, so repeated work counts
     repeatedly.

@@ -23,7 +23,7 @@ from kernel_assistant.generator.lower.windows_lower import WINDOWS
 from kernel_assistant.generator.plan.channels_last import COPY_BACK, is_channels_last
 from kernel_assistant.generator.plan.constants import constants
 from kernel_assistant.generator.plan.copies import with_copies, with_readable_operands, with_storage
-from kernel_assistant.generator.plan.cost import RATES, part_seconds
+from kernel_assistant.generator.plan.cost import RATES, least_seconds, part_seconds
 from kernel_assistant.generator.plan.flow import Flow
 from kernel_assistant.generator.plan.folding import with_folded_norms
 from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay
@@ -181,7 +181,8 @@ def _cuts(
     reason = ""
     for variant in variants:
         try:
-            found.append(_cut_expanded(original, read_graph(list(variant)), target, stay))
+            most = min((_sum(one.parts) for one in found), default=math.inf)
+            found.append(_cut_expanded(original, read_graph(list(variant)), target, stay, most))
         except Unsupported as error:
             reason = reason or str(error)
     return found, reason
@@ -191,26 +192,36 @@ def _sum(parts: Sequence[SubGraph]) -> float:
     return sum(part.seconds for part in parts)
 
 
-def _cut_expanded(original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str]) -> Partition:
+def _cut_expanded(original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str], most: float) -> Partition:
+    """The cheapest parts of a variant. Raises Unsupported if there are none that take less than `most` seconds."""
     readable, groups = with_readable_operands(graph, target, stay)
     ours = tuple(group for group in groups if not stay & set(group))
     once = constants(readable, ours, stay)
     first = Flow(readable, ours, stay, once=once)
-    flow, parts = first, _cheapest(first, original, target)
+    flow, parts = first, list[SubGraph]()
+    failed = None
+    try:
+        parts = _cheapest(first, original, target, most)
+        most = _sum(parts)
+    except Unsupported as error:
+        if most == math.inf:
+            raise
+        failed = error
     early = Flow(readable, ours, stay, early=True, once=once)
     if early.units != first.units:
         try:
-            flow, parts = min(
-                (flow, parts), (early, _cheapest(early, original, target)), key=lambda item: _sum(item[1])
-            )
+            flow, parts = early, _cheapest(early, original, target, most)
         except Unsupported:
-            pass  # the order before is one that can be cut
+            pass  # what was found before is cheaper, or the other failure is told
+    if not parts:
+        assert failed is not None
+        raise failed
     return Partition(tuple(parts), flow.same, tuple(flow.wanted))
 
 
-def _cheapest(flow: Flow, original: OpGraph, target: str) -> list[SubGraph]:
+def _cheapest(flow: Flow, original: OpGraph, target: str, most: float) -> list[SubGraph]:
     """Cuts the order of nodes into the cheapest intervals, found by dynamic programming over the beginning of the last
-    interval.
+    interval. Raises Unsupported if nodes fit no part, or all intervals together take `most` seconds or longer.
     """
     count = len(flow.units)
     # Every beginning is tried with every length, and each try lowers all of its nodes.
@@ -225,21 +236,23 @@ def _cheapest(flow: Flow, original: OpGraph, target: str) -> list[SubGraph]:
         failed = 0
         for end in range(begin + 1, min(begin + longest, count) + 1):
             try:
-                part = _part(flow, begin, end, original, target)
+                part = _part(flow, begin, end, original, target, min(best[end], most) - best[begin])
             except Unsupported as error:
                 reasons.setdefault(begin, _with_operator(flow, begin, str(error)))
                 failed += 1
                 if failed == PATIENCE:
                     break
                 continue
+            if part is None:
+                continue
             failed = 0
-            if best[begin] + part.seconds < best[end]:
+            if best[begin] + part.seconds < min(best[end], most):
                 best[end], last[end], begins[end] = best[begin] + part.seconds, part, begin
             if part.kind != "kernel":
                 break
     if best[count] == math.inf:
         stuck = max(end for end in range(count + 1) if best[end] < math.inf)
-        raise Unsupported(reasons[stuck])
+        raise Unsupported(reasons.get(stuck, "other parts are cheaper"))
     parts: list[SubGraph] = []
     while count:
         found = last[count]
@@ -277,8 +290,9 @@ def _norms_groups(graph: OpGraph) -> bool:
     return any(operator(node) == "ka_by_moments" and set(references(node)) & results for node in graph.nodes)
 
 
-def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str) -> SubGraph:
-    """The node groups [begin, end) as one part. Raises Unsupported if they cannot be a part."""
+def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most: float) -> SubGraph | None:
+    """The node groups [begin, end) as one part, None if it cannot take less than `most` seconds. Raises Unsupported if
+    they cannot be a part."""
     kinds = {unit.kind for unit in flow.units[begin:end]}
     if kinds != {"kernel"} and end - begin > 1:
         raise Unsupported("a call and other nodes")
@@ -295,6 +309,8 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str) -> S
         raise Unsupported("channels go first behind pooling")
     if _norms_groups(graph):
         raise Unsupported("moments of groups, and what is made of them")
+    if kind == "kernel" and not once and least_seconds(graph, target) >= most:
+        return None
     nest = checked_nest(graph, target) if kind == "kernel" else None
     call = as_call(original, graph, inputs, outputs) if kind == "residual" else None
     seconds = part_seconds(graph, nest, target) * (ONCE if once else 1.0)
