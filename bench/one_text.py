@@ -2,8 +2,7 @@
 whether it compiles to the machine code of the text with numbers.
 
 `python -m bench.one_text cuda --tasks 400 --compiled 60` prints JSON. Tasks are sampled as for training, and four
-schedules of each drawn at random. With `--learned 4000` a vocabulary of byte pairs within a line is learned from the
-texts of so many other tasks, and the tokens of a text are counted in it.
+schedules of each drawn at random; tokens are those of the committed vocabulary.
 """
 
 from __future__ import annotations
@@ -14,14 +13,13 @@ import subprocess
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from random import Random
 
 import msgspec
-from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from kernel_assistant.agent.directives import DirectiveError, candidate_from
 from kernel_assistant.environment.builds.header import plan_header
@@ -33,30 +31,22 @@ from kernel_assistant.generator.search.drawn import drawn
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.canonical import Canonical, canonical
 from kernel_assistant.targets import cpu, cuda
-from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant_training.conversation import Encoder
+from kernel_assistant_training.synth.answers import DEVICES
 from kernel_assistant_training.synth.memory import fitted
 from kernel_assistant_training.synth.sampler import sample
+from kernel_assistant_training.tokenizer import load
 
-#: Devices of this kind are what schedules are chosen for; none is used.
-DEVICES = {
-    "cpu": DeviceFacts(target="cpu", name="CPU", arch="x86-64-avx2", cores=4, threads=4, cache_bytes=32 << 20),
-    "cuda": DeviceFacts(
-        target="cuda", name="H200", arch="sm_90", cores=132, cache_bytes=50 << 20, shared_bytes_per_block=227 << 10
-    ),
-}
 MOST_LEVEL = 5
 #: Schedules of a task whose texts are written, as training takes them.
 SCHEDULES = 4
-#: Tokens of a vocabulary, and the most characters of one.
-SIZE, LONGEST = 4096, 32
 
 
 @dataclass
 class Texts:
     """`written` and `read` of `tasks`; the others fail as `why` says. `same` of `compiled` texts have the machine code
     of the text with numbers, `different` are schedules of those that have not. `per_second` are texts a second of one
-    core, with sampling and drawing; `characters` is their median length, `tokens` their median and 99th percentile in a
-    vocabulary that was learned."""
+    core, with sampling and drawing; `characters` is their median length, `tokens` their median and 99th percentile."""
 
     target: str
     tasks: int = 0
@@ -64,14 +54,14 @@ class Texts:
     read: int = 0
     per_second: float = 0.0
     characters: int = 0
-    tokens: tuple[int, int] | None = None
+    tokens: tuple[int, int] = (0, 0)
     compiled: int = 0
     same: int = 0
     different: list[str] = field(default_factory=list)
     why: Counter[str] = field(default_factory=Counter)
 
 
-def measured(target: str, tasks: int, compiled: int, learned: int, seed: int) -> Texts:
+def measured(target: str, tasks: int, compiled: int, seed: int) -> Texts:
     found, pairs, texts = Texts(target, tasks), list[tuple[Candidate, Candidate]](), list[str]()
     began, spent = time.process_time(), 0.0
     for task, some in _written(target, tasks, seed, found.why):
@@ -87,10 +77,9 @@ def measured(target: str, tasks: int, compiled: int, learned: int, seed: int) ->
         spent += time.process_time() - pausing
     found.per_second = round(len(texts) / (time.process_time() - began - spent), 1)
     found.characters = sorted(map(len, texts))[len(texts) // 2]
-    if learned:
-        vocabulary = _learned(text for _, some in _written(target, learned, seed + 1, Counter()) for _, text in some)
-        lengths = sorted(len(vocabulary.encode(text).ids) for text in texts)
-        found.tokens = lengths[len(lengths) // 2], lengths[len(lengths) * 99 // 100]
+    encoder = Encoder(load())
+    lengths = sorted(len(encoder.reply(text)) for text in texts)
+    found.tokens = lengths[len(lengths) // 2], lengths[len(lengths) * 99 // 100]
     with ThreadPoolExecutor() as pool:
         for (plain, _), same in zip(pairs, pool.map(_same_code, pairs[:compiled]), strict=False):
             found.compiled, found.same = found.compiled + 1, found.same + same
@@ -113,20 +102,6 @@ def _written(
             yield task, [(schedule, text_of(candidate)) for schedule, candidate in some]
         except Unsupported as error:
             why[str(error)] += 1
-
-
-def _learned(texts: Iterable[str]) -> Tokenizer:
-    """Byte pairs within a line."""
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [
-            pre_tokenizers.Split("\n", "isolated"),
-            pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
-        ]
-    )
-    trainer = trainers.BpeTrainer(vocab_size=SIZE, max_token_length=LONGEST, show_progress=False)
-    tokenizer.train_from_iterator(texts, trainer)
-    return tokenizer
 
 
 def _read(graph: OpGraph, task: Canonical, schedule: Schedule, text: str) -> Candidate:
@@ -154,10 +129,9 @@ def main() -> None:
     parser.add_argument("target", choices=list(DEVICES))
     parser.add_argument("--tasks", type=int, default=400, help="tasks that are sampled")
     parser.add_argument("--compiled", type=int, default=60, help="tasks of which two texts are compiled")
-    parser.add_argument("--learned", type=int, default=0, help="tasks from whose texts a vocabulary is learned")
     parser.add_argument("--seed", type=int, default=0)
     given = parser.parse_args()
-    print(json.dumps(asdict(measured(given.target, given.tasks, given.compiled, given.learned, given.seed)), indent=1))
+    print(json.dumps(asdict(measured(given.target, given.tasks, given.compiled, given.seed)), indent=1))
 
 
 if __name__ == "__main__":

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import json
-import re
 from typing import Any, Protocol
+
+from msgspec.structs import replace
 
 from kernel_assistant.agent.calls import calls_of, code_of, plan_of, source_of, with_calls
 from kernel_assistant.agent.directives import UNITS, DirectiveError, candidate_from, read_constants, with_constants
@@ -14,9 +15,10 @@ from kernel_assistant.agent.replies.parsed import ParsedCall
 from kernel_assistant.agent.report import compact, report
 from kernel_assistant.agent.tools import ALL
 from kernel_assistant.agent.tools.workspace import PathRefused, Workspace
-from kernel_assistant.generator.emit import canonical_text
+from kernel_assistant.generator.emit import ORIGIN, canonical_text
 from kernel_assistant.generator.ir.errors import Unsupported
-from kernel_assistant.generator.ir.schedule import read_schedule
+from kernel_assistant.generator.ir.schedule import MOST_SHOWN, read_schedule
+from kernel_assistant.generator.search.ladders import is_reasonable
 from kernel_assistant.policy.base import EpisodeView
 from kernel_assistant.records import Candidate, Evaluation, KernelTask, OpGraph
 from kernel_assistant.records.canonical import canonical
@@ -25,8 +27,6 @@ from kernel_assistant.serving.template import write_call
 
 PROFILES = ("full", "compact")
 EXAMPLE = "That was the same problem again. This is a whole call of a tool, as text; nothing else is needed:"
-#: A plan that changes constants of a `set` line instead of naming a schedule.
-_CONSTANTS = re.compile(r"(?:\w+=-?\d+\s*)+")
 MAX_COMPACT = 240  # characters of an observation, 80 tokens at three a token
 
 
@@ -106,8 +106,12 @@ class FullProfile:
 
 
 class CompactProfile:
-    """A fence of code is a candidate and evaluated at once, and so is a `plan:` line, for which the generator writes
-    the source; messages never change once sent. Graph and sources use names for numbers (`records/canonical.py`)."""
+    """A fence of code is a candidate and evaluated at once; messages never change once sent. Graph and sources use
+    names for numbers (`records/canonical.py`).
+
+    After a source of the model that is right, a `plan:` line names another schedule, for which the generator writes the
+    source. In the language of `earlier` versions it changes constants of a `set` line.
+    """
 
     name, compacts = "compact", False
     nudge = "no code"
@@ -117,6 +121,7 @@ class CompactProfile:
     def __init__(self, workspace: Workspace, target: str, graph: OpGraph, *, earlier: bool = False) -> None:
         """`earlier`: the model writes kernels in the language of earlier versions."""
         self._workspace, self._target, self._earlier = workspace, target, earlier
+        self._planned = self._was_right = False
         self._task = canonical(graph)
         self._file = "kernel" + UNITS[target][0]
 
@@ -133,25 +138,34 @@ class CompactProfile:
             return reply, calls[:1]
         try:
             self._workspace.write(self._file, self._source(code, plan or ""))
-        except (PathRefused, Unsupported) as error:
+            self._planned = code is None and not self._earlier
+        except (PathRefused, Unsupported, ValueError) as error:
             return reply, [ParsedCall("evaluate", "evaluate", "{}", problem=f"plan {error}"[:MAX_COMPACT])]
         return reply, [ParsedCall("evaluate", "evaluate", "{}")]
 
     def _source(self, code: str | None, plan: str) -> str:
-        """The source of a reply: its code, or the current one, with the constants of its plan; or the generator's text
-        for the schedule in its plan. Raises Unsupported, PathRefused."""
-        if code is None and not _CONSTANTS.fullmatch(plan):
-            return canonical_text(self._task, read_schedule(self._target, plan))
-        source = self._workspace.read(self._file) if code is None else code
-        return with_constants(source, read_constants(plan)) if plan else source
+        """The source of a reply: its code, or what its plan makes. Raises Unsupported, PathRefused."""
+        if self._earlier:
+            source = self._workspace.read(self._file) if code is None else code
+            return with_constants(source, read_constants(plan)) if plan else source
+        if code is not None:
+            return code
+        if not self._was_right:
+            raise Unsupported("a schedule is for a source that is right")
+        schedule = read_schedule(self._target, plan)
+        if not is_reasonable(schedule):
+            raise Unsupported(f"schedule {plan[:MOST_SHOWN]!r}: too large a number")
+        return canonical_text(self._task, schedule)
 
     def candidate(self, files: dict[str, str], view: EpisodeView) -> Candidate:
-        return candidate_from(files, view.graph, view.target, self._task)
+        candidate = candidate_from(files, view.graph, view.target, self._task)
+        return replace(candidate, origin=ORIGIN) if self._planned else candidate
 
     def observation(self, call: ParsedCall, text: str) -> Message:
         return Message(role="tool", content=text[:MAX_COMPACT], tool_call_id=call.id)
 
     def report(self, evaluation: Evaluation, view: EpisodeView, candidate: Candidate, best_ms: float) -> str:
+        self._was_right |= evaluation.correct
         return compact(evaluation, view.baseline)
 
     def plan_error(self, error: DirectiveError) -> str:

@@ -14,10 +14,11 @@ from kernel_assistant.policy.chat_failures import failure_of
 from kernel_assistant.policy.chat_tokens import ASK_SECONDS, TokenClient, beside, takes_tokens
 from kernel_assistant.policy.client import ModelClient
 from kernel_assistant.policy.embedded import EmbeddedClient, FirstReplyCache
+from kernel_assistant.serving import registry
 from kernel_assistant.serving.endpoint import Endpoint, endpoint_for, local_engine
+from kernel_assistant.serving.language import is_earlier
 from kernel_assistant.serving.llama import llama
-from kernel_assistant.serving.llama.gguf_header import LANGUAGE, read_header
-from kernel_assistant.serving.registry import SHIPPED_NAME, ModelEntry, ModelKind, find
+from kernel_assistant.serving.registry import ModelEntry, ModelKind, find
 from kernel_assistant.serving.state import running
 from kernel_assistant.serving.supervisor import ServerStatus
 
@@ -70,7 +71,7 @@ def connect(settings: Settings, endpoint: str, model: str) -> ModelConnection:
     """
     word = endpoint or model
     entry = find(word, settings)
-    earlier = entry.kind is ModelKind.gguf and entry.compact and _is_earlier(entry)
+    earlier = entry.compact and _is_earlier(entry)
     if entry.kind is ModelKind.gguf and entry.compact and running(settings) is None:
         llama.check_installed()
         return ModelConnection(None, 0, True, word, settings, entry.turns, earlier=earlier)
@@ -87,10 +88,9 @@ def connect(settings: Settings, endpoint: str, model: str) -> ModelConnection:
 def _is_earlier(entry: ModelEntry) -> bool:
     """Whether a model writes kernels in the language of earlier versions, as the shipped one may. Raises UsageError for
     another such model."""
-    header = read_header(Path(entry.where))
-    if header is None or header.language == LANGUAGE:
+    if entry.kind not in (ModelKind.gguf, ModelKind.folder) or not is_earlier(Path(entry.where)):
         return False
-    if entry.name != SHIPPED_NAME:
+    if entry.where != str(registry.SHIPPED):
         raise UsageError(
             f"model {entry.name} writes kernels in the language of an earlier version",
             "train it again: kernel-assistant train; or use the shipped model: kernel-assistant models use shipped",

@@ -19,7 +19,7 @@ from kernel_assistant.serving.errors import EngineError
 
 _ROOT = Path(__file__).parent.parent.parent
 #: Part of the cache's key: increase it when the conversion of the same file changes.
-_FORM = 1
+_FORM = 2
 
 
 def derived_folder(file: Path, settings: Settings) -> Path:

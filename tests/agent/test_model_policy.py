@@ -386,6 +386,7 @@ def test_compact_profile(play):
             hermes("finish", {}),
         ],
         compact=True,
+        earlier=True,
     )
     assert trajectory.stop_reason is StopReason.finished
     assert outcomes(trajectory) == [Outcome.compile_error, Outcome.incorrect, Outcome.correct, Outcome.correct]
@@ -405,14 +406,29 @@ def test_compact_profile(play):
 
 
 def test_a_plan_names_a_schedule_and_the_generator_writes_it(play):
-    trajectory, policy = play(
-        ["plan: rows/keep lanes=8 nt=0", "plan: rows/nothing", hermes("finish", {})], compact=True
-    )
-    assert outcomes(trajectory) == [Outcome.correct]
-    assert "// schedule: rows/keep lanes=8 nt=0" in trajectory.steps[0].candidates[0].sources["kernel.cpp"]
-    right, unknown = observations(policy)
-    assert right.startswith("ok ")
-    assert unknown.startswith("plan schedule 'rows/nothing'")
+    source = NORM.partition("\n")[2].replace('#include "plan.h"\n', "")
+    plans = [
+        "rows/keep lanes=32 nt=0",
+        "rows/nothing",
+        "rows/keep lanes=32 target=1",
+        "rows/keep lanes=999999999",
+        "LANES=8",
+    ]
+    lines = [
+        "plan: rows/keep lanes=32 nt=0",
+        f"```cpp\n{source}```",
+        *(f"plan: {plan}" for plan in plans),
+        hermes("finish", {}),
+    ]
+    trajectory, policy = play(lines, compact=True)
+    assert outcomes(trajectory) == [Outcome.correct, Outcome.correct]
+    own, planned = (step.candidates[0] for step in trajectory.steps)
+    assert (own.origin, planned.origin) == ("model", "generator")
+    assert "// schedule: rows/keep lanes=32 nt=0" in planned.sources["kernel.cpp"]
+    early, right, other, *refused = observations(policy)
+    assert early == "plan a schedule is for a source that is right"
+    assert right.startswith("ok ") and other.startswith("ok ")
+    assert [text.startswith("plan schedule ") for text in refused] == [True] * 4
 
 
 def test_a_transcript_plays_again(play, tmp_path):

@@ -16,7 +16,7 @@ from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_training.episodes.subject import LessonTask, subjects
-from kernel_assistant_training.lessons.lesson import Lesson, ReplyKind, TeacherReply
+from kernel_assistant_training.lessons.lesson import Lesson, PlannedReply, ReplyKind
 
 H200 = DeviceFacts(target="cuda", name="NVIDIA H200", arch="sm_90", shared_bytes_per_block=227 << 10)
 
@@ -36,14 +36,14 @@ def some() -> list[LessonTask]:
     """Tasks of different families."""
     found: dict[tuple[str, ...], LessonTask] = {}
     for subject in subjects(3, "cuda"):
-        found.setdefault(subject.answers[0].families, subject)
+        found.setdefault(subject.answers[0].schedule.forms(), subject)
         if len(found) == 6:
             return list(found.values())
     raise AssertionError
 
 
 def _candidate(subject: LessonTask, source: str) -> Candidate:
-    return subject.candidates(Lesson((TeacherReply(ReplyKind.answer, "", source),)), "cuda")[0]
+    return subject.candidates(Lesson((PlannedReply(ReplyKind.answer, "", source),)), "cuda")[0]
 
 
 def _by_nvcc(folder: Path) -> Compiler:
@@ -86,7 +86,7 @@ def test_machine_code_is_as_long_and_resources_are_those_of_nvcc(some: list[Less
 def test_what_nvrtc_refuses_is_told_in_the_words_of_nvcc(some: list[LessonTask], tmp_path: Path) -> None:
     fast, slow = Compiler(H200, choose("auto"), tmp_path / "fast", threading.Event()), _by_nvcc(tmp_path / "slow")
     source = some[0].answers[0].source
-    for wrong in (source.replace("ka/", "ka/no_", 1), source.replace(";", " nothing;", 1)):
+    for wrong in (source.replace("ka_cuda.cuh", "ka/no.cuh", 1), source.replace(";", " nothing;", 1)):
         failed, expected = fast.build(_candidate(some[0], wrong)), slow.build(_candidate(some[0], wrong))
         assert isinstance(failed, CompileFailure) and failed == expected
 

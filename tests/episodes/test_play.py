@@ -6,6 +6,8 @@ import pytest
 
 from kernel_assistant.agent.directives import candidate_from
 from kernel_assistant.environment.builds.compile import Binary, CompileFailure
+from kernel_assistant.generator.emit import canonical_text
+from kernel_assistant.generator.search.search import first_guess
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant_training.episodes.client import LessonFailed
 from kernel_assistant_training.episodes.play import play
@@ -63,8 +65,11 @@ def test_faults_are_heard_of_and_not_learned(played):
     assert found.losses() == [False, False, False, True, True]
 
 
-def test_a_slow_schedule_is_changed_by_a_plan_line_and_not_learned(played):
-    found = played(say(SLOW, ReplyKind.slow), PlannedReply(ReplyKind.answer, "plan: PASSES=1", CPU))
+def test_a_slow_source_is_followed_by_a_schedule_and_not_learned(opened, played):
+    graph = opened.environment.graph
+    schedule = first_guess(graph, "cpu", opened.environment.device)
+    written = canonical_text(canonical(graph), schedule)
+    found = played(say(SLOW, ReplyKind.slow), PlannedReply(ReplyKind.answer, f"plan: {schedule.text()}", written))
     slow, fast = (float(said.split()[1]) for said in heard(found))
     assert found.losses() == [False, True, True]
     assert found.best_ms == pytest.approx(fast, rel=0.01) != slow

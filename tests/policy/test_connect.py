@@ -53,6 +53,7 @@ def test_a_registered_endpoint(settings, endpoint, monkeypatch):
 
 def test_a_model_of_an_earlier_language_is_refused(settings, tmp_path):
     writer = gguf.GGUFWriter(str(tmp_path / "old.gguf"), "llama")
+    writer.add_name("kernel-assistant")
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.close()

@@ -14,13 +14,15 @@ import torch
 from kernel_assistant.agent.prompts import compact_system
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message
-from kernel_assistant.serving.llama.gguf_header import LANGUAGE_FIELD
+from kernel_assistant.serving.language import LANGUAGE_FIELD
 from kernel_assistant.session.training_run import METRICS, RunState, TrainingCommand, ask, read_status
 from kernel_assistant_training.architecture import SMALL, TINY, Llama
 from kernel_assistant_training.folder import load_folder, save_folder
 from kernel_assistant_training.greedy import greedy
 from kernel_assistant_training.options.stages import SftArguments
+from kernel_assistant_training.ppo.model.base import load_base
 from kernel_assistant_training.stages import fine_tuning, sft
+from kernel_assistant_training.stages.tuned import open_tuned
 from kernel_assistant_training.tokenizer import load, vocabulary_size
 from tests.common.threads import one_thread
 
@@ -87,8 +89,9 @@ def test_episodes_and_models_of_an_earlier_language_are_refused(tmp_path):
     save_folder(Llama(TINY), tmp_path / "model")
     config = json.loads((tmp_path / "model" / "config.json").read_text())
     (tmp_path / "model" / "config.json").write_text(json.dumps({**config, LANGUAGE_FIELD: ""}))
-    with pytest.raises(UsageError, match="earlier language"):
-        load_folder(tmp_path / "model")
+    for opened in (load_folder, open_tuned, lambda folder: load_base(folder, torch.float32)):
+        with pytest.raises(UsageError, match="earlier language"):
+            opened(tmp_path / "model")
 
 
 def options_of(folder, file, **changed):

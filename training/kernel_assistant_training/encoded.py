@@ -13,6 +13,7 @@ from kernel_assistant.errors import InternalError
 from kernel_assistant.records.transcript import Message
 from kernel_assistant_training.conversation import Encoder, Tokens
 from kernel_assistant_training.interrupts import belong_to_parent
+from kernel_assistant_training.reply import MOST_REPLY
 from kernel_assistant_training.source import Source
 from kernel_assistant_training.tokenizer import load
 
@@ -60,5 +61,7 @@ def _encoded(conversations: Sequence[Conversation]) -> list[Tokens]:
 
 
 def _drawn(source: Source, seed: int, count: int) -> list[Tokens]:
+    """Conversations with a reply that the agent does not allow are left out."""
     encoder = Encoder(load())
-    return [encoder.encode(messages) for messages in islice(source(seed), count)]
+    tokens = (encoder.encode(messages) for messages in source(seed))
+    return list(islice((one for one in tokens if sum(one.learned) <= MOST_REPLY), count))

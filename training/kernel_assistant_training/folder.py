@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.serving.convert.shape import from_config, to_config
-from kernel_assistant.serving.llama.gguf_header import LANGUAGE, LANGUAGE_FIELD
+from kernel_assistant.serving.language import LANGUAGE, LANGUAGE_FIELD, is_earlier
 from kernel_assistant.serving.template import CONTROL_TOKENS, TURN_END
 from kernel_assistant_training.architecture import Llama
 from kernel_assistant_training.tokenizer import VOCABULARY, id_of, load
@@ -35,16 +35,20 @@ def save_folder(model: Llama, folder: Path, *, part: int = PART) -> None:
     _save_weights(model, folder, part)
 
 
+def require_language(folder: Path) -> None:
+    """Raises UsageError for a model that writes kernels in an earlier language."""
+    if is_earlier(folder):
+        raise UsageError(f"the model in {folder} writes kernels in an earlier language", RETRAIN)
+
+
 def load_folder(folder: Path) -> Llama:
     """Loads the weights in float32. Raises UsageError if the folder holds no model with tied embeddings, or one that
     writes kernels in an earlier language."""
     try:
-        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
-        shape = from_config(config)
+        shape = from_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:
         raise UsageError(f"{folder} holds no model: {error}", "name a folder that pretrain wrote") from error
-    if config.get(LANGUAGE_FIELD) != LANGUAGE:
-        raise UsageError(f"the model in {folder} writes kernels in an earlier language", RETRAIN)
+    require_language(folder)
     weights: dict[str, torch.Tensor] = {}
     for file in sorted(folder.glob("*.safetensors")):
         weights |= load_file(file)

@@ -147,11 +147,10 @@ def _make(name: str, shape: SharedRowsShape, options: StreamOptions, number: int
         for conversations in running:
             messages = next(conversations)
             tokens = encoder.encode(messages)
-            if sum(tokens.learned) > MOST_REPLY:
-                packer.left_out += 1  # the agent allows no such reply
-                continue
+            too_long = sum(tokens.learned) > MOST_REPLY  # the agent allows no such reply
+            packer.left_out += too_long
             pool.count(number, _hash(messages), packer.left_out)
-            row = packer.add(tokens)
+            row = None if too_long else packer.add(tokens)
             if row is not None:
                 while pool.is_full(number):
                     if os.getppid() != parent:

@@ -5,8 +5,9 @@ It is a byte-level BPE with one list of tokens and two ways to cut a text before
 * What a model reads is cut between digits and then as GPT-2 does; llama.cpp calls this `starcoder`. No token there
   holds more than one part of an operator's name (`cum`, `sum`, `prod`, which are cut out first): so a name that was
   never seen consists of known parts.
-* What a model writes is cut behind each line only (`ReplyTokenizer`), so that a line of a kernel is a few tokens. No
-  program that serves a model has to know this: it samples these tokens and keeps them.
+* What a model writes is cut behind each line only (`ReplyTokenizer`), so that a line of a kernel is a few tokens. A
+  program that serves a model samples these tokens and has to keep those of earlier replies, as the embedded engine and
+  clients that send token ids do; a server that gets the text of earlier replies cuts it in the first way.
 """
 
 from __future__ import annotations

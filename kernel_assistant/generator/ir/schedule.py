@@ -113,12 +113,19 @@ class Schedule(Record, frozen=True, kw_only=True):
         return (self.form, *(part.form for part in self.parts))
 
 
+#: Characters of a schedule in a message.
+MOST_SHOWN = 80
+
+
 def make(target: str, form: str, **params: int) -> Schedule:
     """Makes a schedule; missing parameters get their defaults. Raises ValueError if the form or a parameter is
     unknown.
     """
-    known = FORMS.get(target, {}).get(form, {})
-    return Schedule(target=target, form=form, params=tuple(sorted({**known, **params}.items())))
+    return Schedule(target=target, form=form, params=_with_defaults(target, form, params))
+
+
+def _with_defaults(target: str, form: str, params: dict[str, int]) -> tuple[tuple[str, int], ...]:
+    return tuple(sorted({**FORMS.get(target, {}).get(form, {}), **params}.items()))
 
 
 def in_parts(target: str, parts: tuple[Schedule, ...]) -> Schedule:
@@ -132,11 +139,11 @@ def read_schedule(target: str, line: str) -> Schedule:
         items = line.split("; ")
         starts = [f"part{number}: " for number in range(len(items))]
         if not all(item.startswith(start) for item, start in zip(items, starts, strict=True)):
-            raise Unsupported(f"schedule {line!r}: want part0: …; part1: …")
+            raise Unsupported(f"schedule {line[:MOST_SHOWN]!r}: want part0: …; part1: …")
         return in_parts(target, tuple(read_schedule(target, item.partition(": ")[2]) for item in items))
     form, *items = line.split() or [""]
     try:
         params = {name: int(value) for name, _, value in (item.partition("=") for item in items)}
-        return make(target, form, **params)
+        return Schedule(target=target, form=form, params=_with_defaults(target, form, params))
     except ValueError as error:
-        raise Unsupported(f"schedule {line!r}: {error}") from error
+        raise Unsupported(f"schedule {line[:MOST_SHOWN]!r}: {error}") from error

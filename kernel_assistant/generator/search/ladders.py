@@ -110,6 +110,18 @@ MOST_JOINING = 1 << 20
 MOST_VALUES = {1024: 32, 512: 64}
 
 
+#: Largest value of a parameter that has no ladder.
+MOST_DERIVED = 1024
+
+
+def is_reasonable(schedule: Schedule) -> bool:
+    """Whether no parameter is much larger than those that a search tries: writing takes time that grows with them."""
+    if schedule.parts:
+        return all(map(is_reasonable, schedule.parts))
+    ladders = LADDERS[schedule.target].get(schedule.form, {})
+    return all(value <= 2 * max(ladders.get(name, (MOST_DERIVED,))) for name, value in schedule.params)
+
+
 def derived(shape: LoopShape, schedule: Schedule) -> Schedule | None:
     """The schedule with `items` computed from the sizes and the other parameters; None if there are too few registers
     or threads.

@@ -12,9 +12,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-#: The language in which a model for the compact profile writes kernels, as `config.json` and a GGUF file say it; a
-#: model of an earlier one is refused.
-LANGUAGE_FIELD, LANGUAGE = "kernel_assistant.language", "schedule"
 #: Types of values: the codes of `struct` for numbers, then text and lists.
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _LIST = 8, 9
@@ -25,12 +22,14 @@ _CACHED_BYTES = 2
 @dataclass(frozen=True)
 class GgufHeader:
     """`context` in tokens, 0 if the file does not say; `token_bytes` is what the cache needs for one of them, at most:
-    layers that look back only a little need less. `language`: "" for a model that is not of this package's training."""
+    layers that look back only a little need less. `language`: that of a model for the compact profile
+    (`serving/language.py`)."""
 
     context: int
     token_bytes: int
     chat_template: bool
     language: str = ""
+    name: str = ""
 
 
 def read_header(file: Path) -> GgufHeader | None:
@@ -49,7 +48,8 @@ def read_header(file: Path) -> GgufHeader | None:
         context=fields.get(f"{of}.context_length", 0),
         token_bytes=fields.get(f"{of}.block_count", 0) * kept * each * _CACHED_BYTES,
         chat_template=bool(fields.get("tokenizer.chat_template")),
-        language=str(fields.get(LANGUAGE_FIELD, "")),
+        language=str(fields.get("kernel_assistant.language", "")),
+        name=str(fields.get("general.name", "")),
     )
 
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from enum import Enum
 from random import Random
 
-from kernel_assistant.agent.directives import UNITS, read_constants
+from kernel_assistant.agent.directives import UNITS
 from kernel_assistant.generator.emit import SCHEDULE_MARK
 from kernel_assistant.serving.template import write_call
 from kernel_assistant_training.lessons.faults import faulty
@@ -26,7 +26,6 @@ NEAR_FLOOR = 0.9
 FAULTS, SECOND_FAULT, SLOW, TRY = 0.55, 0.1, 0.3, 0.25
 #: At most so many lessons of a task with a fault for each without one: some tasks have few without.
 MOST_FAULTS = 1.25
-_SET = re.compile(r"^\s*// set:.*$", re.MULTILINE)
 _OK = re.compile(r"^ok (\S+) .*\bfloor (\S+)")
 
 
@@ -96,9 +95,9 @@ def lesson(sources: Sequence[str], target: str, random: Random, faults: float = 
     replies = _mistakes(first, target, random, faults)
     replies.append(PlannedReply(kind, fence(first, target), first))
     if kind is ReplyKind.slow:
-        replies.append(_changed(ReplyKind.answer, first, sources[0], target))
+        replies.append(_changed(ReplyKind.answer, sources[0], target))
     if others and random.random() < TRY:
-        replies.append(_changed(ReplyKind.attempt, sources[0], random.choice(others), target))
+        replies.append(_changed(ReplyKind.attempt, random.choice(others), target))
     return Lesson(tuple(replies))
 
 
@@ -144,14 +143,8 @@ def _mistakes(source: str, target: str, random: Random, share: float) -> list[Pl
     return mistakes
 
 
-def _changed(kind: ReplyKind, before: str, after: str, target: str) -> PlannedReply:
-    """The reply that goes from `before` to `after`: a `plan:` line if only constants differ, or with the schedule of
-    `after` if the generator wrote it; else the whole source."""
-    if _SET.sub("", before, count=1) == _SET.sub("", after, count=1):
-        old, new = (read_constants(match[0]) if (match := _SET.search(text)) else {} for text in (before, after))
-        changes = {name: value for name, value in new.items() if old.get(name) != value}
-        if changes and set(old) == set(new):
-            return PlannedReply(kind, "plan: " + " ".join(f"{name}={value}" for name, value in changes.items()), after)
+def _changed(kind: ReplyKind, after: str, target: str) -> PlannedReply:
+    """The reply with the source `after`: a `plan:` line with its schedule if the generator wrote it, else all of it."""
     head, _, _ = after.partition("\n")
     if head.startswith(SCHEDULE_MARK):
         return PlannedReply(kind, f"plan: {head.removeprefix(SCHEDULE_MARK)}", after)

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 from kernel_assistant.errors import UsageError
 from kernel_assistant.serving.convert.shape import from_config
 from kernel_assistant_training.architecture import Llama
-from kernel_assistant_training.folder import load_folder, save_folder
+from kernel_assistant_training.folder import load_folder, require_language, save_folder
 from kernel_assistant_training.ppo.model.actor import HEAD, Actor
 from kernel_assistant_training.ppo.model.base import ADAPTER, PolicyModelOptions, folder_of
 from kernel_assistant_training.ppo.run_folder import copy_around
@@ -62,6 +62,7 @@ class HuggingFaceModel:
 def open_tuned(base: Path, lora: int = 0) -> TunedModel:
     """Opens a folder, a hub name or a checkpoint; `lora` is the rank of new adapters. Raises UsageError."""
     base = folder_of(base)
+    require_language(base)
     if lora or (base / ADAPTER).is_dir() or not _speaks_ours(base):
         return HuggingFaceModel(base, lora)
     return BuiltInModel(base, load_folder(base))

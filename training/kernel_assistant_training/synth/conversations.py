@@ -26,9 +26,9 @@ RAMP = 5_000
 #: gets the names of results wrong.
 MORE = 0.45
 #: Most tasks with the same canonical key in one stream.
-CAP = 16
+CAP = 24
 #: Answers of a task, one after the other: the generator's first guess, then other schedules.
-SCHEDULES = 3
+SCHEDULES = 2
 
 
 @dataclass(frozen=True, slots=True)

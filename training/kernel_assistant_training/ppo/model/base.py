@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 
 from kernel_assistant.errors import UsageError
+from kernel_assistant_training.folder import require_language
 
 if TYPE_CHECKING:
     from transformers import PreTrainedConfig, PreTrainedModel
@@ -52,6 +53,7 @@ def load_base(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
 
+    require_language(folder)
     # Without this, hundreds of progress bars would hide all other output.
     logging.disable_progress_bar()  # type: ignore[no-untyped-call]
     try:

@@ -1,0 +1,37 @@
+"""The language in which models for the compact profile write kernels, and models that write an earlier one.
+
+`config.json` and a GGUF file name the language. Models of earlier versions name none: they are known by the name that
+training gave a GGUF file, and by the chat template in a folder.
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from kernel_assistant.serving.llama.gguf_header import read_header
+from kernel_assistant.serving.template import CHAT_TEMPLATE, TRAINING_TEMPLATE
+
+#: The field, in both kinds of files, and what it says today.
+LANGUAGE_FIELD, LANGUAGE = "kernel_assistant.language", "schedule"
+#: `general.name` of the GGUF files that training writes.
+TRAINED_NAME = "kernel-assistant"
+
+
+def is_earlier(where: Path) -> bool:
+    """Whether a model, a GGUF file or a folder, writes kernels in the language of an earlier version."""
+    return _folder_is_earlier(where) if where.is_dir() else _file_is_earlier(where)
+
+
+def _file_is_earlier(file: Path) -> bool:
+    header = read_header(file)
+    return header is not None and header.name == TRAINED_NAME and header.language != LANGUAGE
+
+
+def _folder_is_earlier(folder: Path) -> bool:
+    try:
+        config = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        template = (folder / "chat_template.jinja").read_text(encoding="utf-8")
+    except (OSError, ValueError):
+        return False
+    return template in (TRAINING_TEMPLATE, CHAT_TEMPLATE) and config.get(LANGUAGE_FIELD) != LANGUAGE
