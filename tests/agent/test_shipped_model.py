@@ -83,7 +83,7 @@ def test_auto_lets_the_shipped_model_play_first(play, shipped, monkeypatch):
     assert len(transcript.replies) == len(other.replies) == 1
     assert (transcript.model, transcript.profile) == ("shipped", "compact")
     system, task, reply = transcript.messages[:3]
-    assert system.content == compact_system("cpu", earlier=True)
+    assert system.content == compact_system("cpu")
     assert f"\nB={ROWS} D0={WIDTH} C0=1e-06 " in task.content
     # The later reply, of either conversation, begins with tokens of the other, which do not count again.
     both = [one.messages[2] for one in (transcript, other)]

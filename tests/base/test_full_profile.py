@@ -45,7 +45,7 @@ def played(tmp_path_factory, cache):  # noqa: F811
     folder = tmp_path_factory.mktemp("full")
     vocabulary(folder, TEMPLATE)
     speech = TemplateChatFormat.load(folder)
-    subject = next(one for one in islice(subjects(1, "cpu"), 200) if "ka::pointwise" in one.answers[0].source)
+    subject = next(one for one in islice(subjects(1, "cpu"), 200) if one.answers[0].schedule.form == "pointwise")
     right, wrong = Script.sources(subject)
     write = [write_call("write", json.dumps({"path": "kernel.cpp", "text": text})) for text in (wrong, right)]
     evaluate = write_call("evaluate", "{}")
