@@ -232,15 +232,18 @@ def launching(source: str, entry: str) -> str:
 
 
 def test_constants_alone_can_make_a_candidate_wrong(game: Game) -> None:
-    """A change of `set:` is another candidate: it is judged anew, and the loop that it cuts short earns nothing."""
+    """A change of `set:` is another candidate: it is judged anew, and the loop that it cuts short earns nothing. Nor
+    does a schedule, for which the generator would write the kernel."""
     counted = game.source.replace("{\n", "{\n  for (int more = 1; more < LEAST; more++) return;\n", 1)
     source = f"// set: LEAST=1\n{counted}"
     before = game.pool.judged
-    found = episode(game, fenced(source), "plan: LEAST=2\n", FINISH)
+    found = episode(game, fenced(source), fenced(source.replace("LEAST=1", "LEAST=2")), FINISH)
     assert found.outcomes == ("correct", "incorrect") and game.pool.judged == before + 2
     assert found.reward.value == 1 and found.reward.candidate == found.candidates[0]
     alone = episode(game, fenced(source.replace("LEAST=1", "LEAST=2")), FINISH)
     assert (alone.reward.value, alone.outcomes) == (-1, ("incorrect",))
+    planned = episode(game, "plan: rows/again lanes=64 nt=0\n", FINISH)
+    assert (planned.reward.value, planned.outcomes) == (-1, ())
 
 
 def test_results_kept_from_the_first_call_earn_nothing_where_nothing_is_timed(
