@@ -32,7 +32,7 @@ class HeldOutTask(Record, frozen=True, kw_only=True):
     level: int
     graph: OpGraph
     prompt: tuple[Message, ...]
-    writable: bool = True
+    writable: bool
 
 
 def tasks(file: Path, target: str, arch: str, count: int, seed: int) -> list[HeldOutTask]:

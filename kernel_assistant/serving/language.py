@@ -9,11 +9,11 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kernel_assistant.serving.llama.gguf_header import read_header
+from kernel_assistant.serving.llama.gguf_header import LANGUAGE_FIELD, read_header
 from kernel_assistant.serving.template import CHAT_TEMPLATE, TRAINING_TEMPLATE
 
-#: The field, in both kinds of files, and what it says today.
-LANGUAGE_FIELD, LANGUAGE = "kernel_assistant.language", "schedule"
+#: What the field says of models that are trained today.
+LANGUAGE = "schedule"
 #: `general.name` of the GGUF files that training writes.
 TRAINED_NAME = "kernel-assistant"
 

@@ -14,7 +14,7 @@ import torch
 from kernel_assistant.agent.prompts import compact_system
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records.transcript import Message
-from kernel_assistant.serving.language import LANGUAGE_FIELD
+from kernel_assistant.serving.llama.gguf_header import LANGUAGE_FIELD
 from kernel_assistant.session.training_run import METRICS, RunState, TrainingCommand, ask, read_status
 from kernel_assistant_training.architecture import SMALL, TINY, Llama
 from kernel_assistant_training.folder import load_folder, save_folder

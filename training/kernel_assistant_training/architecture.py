@@ -20,7 +20,7 @@ from kernel_assistant.serving.convert.shape import ModelShape
 if TYPE_CHECKING:
     from torch.nn.attention.flex_attention import BlockMask
 
-#: The shape of the shipped model: 12.6 M parameters.
+#: The shape of the next shipped model: 12.6 M parameters.
 SHIPPED = ModelShape(
     vocabulary=6144,
     width=384,

@@ -11,7 +11,8 @@ from safetensors.torch import load_file, save_file
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.serving.convert.shape import from_config, to_config
-from kernel_assistant.serving.language import LANGUAGE, LANGUAGE_FIELD, is_earlier
+from kernel_assistant.serving.language import LANGUAGE, is_earlier
+from kernel_assistant.serving.llama.gguf_header import LANGUAGE_FIELD
 from kernel_assistant.serving.template import CONTROL_TOKENS, TURN_END
 from kernel_assistant_training.architecture import Llama
 from kernel_assistant_training.tokenizer import VOCABULARY, id_of, load

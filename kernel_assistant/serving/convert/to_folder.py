@@ -14,7 +14,7 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.serving.convert.shape import ModelShape, from_metadata, to_config
 from kernel_assistant.serving.convert.tensors import folder_name, halves, heads_rotated
 from kernel_assistant.serving.convert.tokens import Vocabulary, tokenizer_config, tokenizer_json
-from kernel_assistant.serving.language import LANGUAGE_FIELD
+from kernel_assistant.serving.llama.gguf_header import LANGUAGE_FIELD
 
 if TYPE_CHECKING:
     from kernel_assistant.serving.convert.tensors import Array

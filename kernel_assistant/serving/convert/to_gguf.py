@@ -15,7 +15,7 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.serving.convert.shape import ModelShape, from_config
 from kernel_assistant.serving.convert.tensors import gguf_name, heads_rotated, neighbours
 from kernel_assistant.serving.convert.tokens import Vocabulary, read_vocabulary
-from kernel_assistant.serving.language import LANGUAGE_FIELD
+from kernel_assistant.serving.llama.gguf_header import LANGUAGE_FIELD
 from kernel_assistant.serving.template import without_marks
 
 if TYPE_CHECKING:

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+#: The field of a model's language (`serving/language.py`), also in `config.json`.
+LANGUAGE_FIELD = "kernel_assistant.language"
 #: Types of values: the codes of `struct` for numbers, then text and lists.
 _NUMBERS = {0: "B", 1: "b", 2: "H", 3: "h", 4: "I", 5: "i", 6: "f", 7: "?", 10: "Q", 11: "q", 12: "d"}
 _TEXT, _LIST = 8, 9
@@ -48,7 +50,7 @@ def read_header(file: Path) -> GgufHeader | None:
         context=fields.get(f"{of}.context_length", 0),
         token_bytes=fields.get(f"{of}.block_count", 0) * kept * each * _CACHED_BYTES,
         chat_template=bool(fields.get("tokenizer.chat_template")),
-        language=str(fields.get("kernel_assistant.language", "")),
+        language=str(fields.get(LANGUAGE_FIELD, "")),
         name=str(fields.get("general.name", "")),
     )
 

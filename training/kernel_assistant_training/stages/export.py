@@ -20,6 +20,7 @@ import torch
 from kernel_assistant.errors import InternalError, UsageError
 from kernel_assistant.serving.convert.to_folder import to_folder
 from kernel_assistant.serving.convert.to_gguf import to_gguf
+from kernel_assistant.serving.language import TRAINED_NAME
 from kernel_assistant_training.folder import load_folder
 from kernel_assistant_training.options.checkpoints import one
 from kernel_assistant_training.options.stages import LARGEST, ExportArguments
@@ -30,7 +31,7 @@ from kernel_assistant_training.saving import written
 _ERROR = 0.5 / 127 + 2**-10
 
 
-def export(folder: Path, file: Path, *, name: str = "kernel-assistant", largest: int = LARGEST) -> dict[str, Any]:
+def export(folder: Path, file: Path, *, name: str = TRAINED_NAME, largest: int = LARGEST) -> dict[str, Any]:
     """Writes and checks the file; returns its size, parameters and largest error. Raises UsageError for a model that is
     too large, InternalError."""
     to_gguf(folder, file, name=name)
