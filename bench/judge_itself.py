@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 
 #: Seconds after which an interval gets the least number of rounds: at once on a GPU, where they differ little.
 MOST_SECONDS = {"cpu": math.inf, "cuda": 0.0}
+#: Seconds after `--most-seconds` in which a judge may end its last comparison.
+GRACE = 20
 #: Estimate, lower and upper end.
 Interval = tuple[float, float, float]
 MOST_DIFFERENT = 2
@@ -71,7 +73,7 @@ def measure(settings: Settings) -> list[Figure]:
             "intervals that say it differs from itself, by judges that share the device",
             shared.excluded,
             "",
-            f"of {len(shared.intervals)} by {beside} judges, one measurement each",
+            f"of {sum(map(len, shared.intervals))} by {beside} judges, one measurement each",
             ("≤", aim),
         ),
         Figure(
@@ -196,14 +198,14 @@ class Bench:
 
 @dataclass
 class Itself:
-    """Comparisons of a kernel with itself by `judges` processes at the same time: `excluded` of the intervals do not
-    contain 1; `seconds` with the start of the processes."""
+    """Comparisons of a kernel with itself by `judges` processes at the same time: `excluded` of the intervals, which
+    are kept by judge, do not contain 1; `seconds` with the start of the processes."""
 
     target: str
     judges: int
     seconds: float
     excluded: int
-    intervals: list[Interval]
+    intervals: list[list[Interval]]
 
 
 def itself_beside(target: str, judges: int, comparisons: int, most_seconds: float) -> Itself:
@@ -225,19 +227,29 @@ def itself_beside(target: str, judges: int, comparisons: int, most_seconds: floa
             )
             for part in parts
         ]
-        found = [json.loads(process.communicate()[0].splitlines()[-1]) for process in processes]
-    intervals = [tuple(row) for rows in found for row in rows]
-    excluded = sum(low > 1 or high < 1 for _, low, high in intervals)
+        intervals = [_written(process, began + most_seconds + GRACE) for process in processes]
+    excluded = sum(low > 1 or high < 1 for of_judge in intervals for _, low, high in of_judge)
     return Itself(target, judges, round(time.time() - began, 1), excluded, intervals)
 
 
-def _alone(target: str, comparisons: int, until: float, cache: Path | None) -> list[Interval]:
-    """The intervals of this process; it begins no comparison after `until`, a time of the clock of the system."""
-    found: list[Interval] = []
+def _written(process: subprocess.Popen[str], until: float) -> list[Interval]:
+    """The intervals that a judge has printed when it ends, or at `until`, when it is killed."""
+    try:
+        text, _ = process.communicate(timeout=None if until == math.inf else max(until - time.time(), 0))
+    except subprocess.TimeoutExpired:
+        process.kill()
+        text, _ = process.communicate()
+    return [tuple(json.loads(line)) for line in text.splitlines()]
+
+
+def _alone(target: str, comparisons: int, until: float, cache: Path | None) -> None:
+    """Prints the intervals of this process, a line each; it begins no comparison after `until`, a time of the clock of
+    the system."""
     with Bench(target, cache) as bench:
-        while len(found) < comparisons and time.time() < until:
-            found.append(bench.compare(0, MOST_SECONDS[target]))
-    return found
+        for _ in range(comparisons):
+            if time.time() >= until:
+                break
+            print(json.dumps(bench.compare(0, MOST_SECONDS[target])), flush=True)
 
 
 @contextmanager
@@ -288,7 +300,7 @@ def main() -> None:
     parser.add_argument("--cache", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.alone:
-        print(json.dumps(_alone(given.target, given.comparisons, given.until, given.cache)))
+        _alone(given.target, given.comparisons, given.until, given.cache)
         return
     print(json.dumps(asdict(itself_beside(given.target, given.judges, given.comparisons, given.most_seconds))))
 

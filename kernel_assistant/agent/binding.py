@@ -16,8 +16,8 @@ import re
 
 from kernel_assistant.records.canonical import Canonical
 
-#: First words of the generator's text.
-GENERATED = "// schedule: "
+#: First words of the generator's text: one of these.
+GENERATED = ("// schedule: ", "// parts: ")
 #: Integers from here on have 64 bits in C.
 WIDE = 1 << 31
 _HEAD = "// bound: sizes and constants of the task"

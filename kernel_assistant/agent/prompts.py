@@ -55,8 +55,8 @@ wrong, and where.
 """
 
 COMPACT = (
-    "Write {language} for the graph. Answer: one fenced source that begins with // schedule: and // launch: lines, or "
-    "a line plan: SCHEDULE, for which it is written. At the end: {call}"
+    "Write {language} for the graph. Answer: one fenced source that begins with // parts:, // schedule: and // launch: "
+    "lines, or a line plan: SCHEDULE, for which it is written. At the end: {call}"
 )
 
 

@@ -14,7 +14,6 @@ from kernel_assistant.generator.plan.partition import cut
 from kernel_assistant.generator.plan.plan_text import written
 from kernel_assistant.generator.print.cpu.family import emit_cpu
 from kernel_assistant.generator.print.cuda.family import emit_cuda
-from kernel_assistant.generator.print.render import KernelSource
 from kernel_assistant.records import BufferSpec, Candidate, OpGraph, Plan
 from kernel_assistant.records.canonical import Canonical
 
@@ -24,6 +23,7 @@ HEADERS = {"cpu": ("ka_cpu.h", "ka_math.h"), "cuda": ("ka_cuda.cuh", "ka_math.h"
 ORIGIN = "generator"
 GRAPH_MARK = "//| "
 SCHEDULE_MARK = "// schedule: "
+PARTS_MARK = "// parts: "
 
 
 @lru_cache(maxsize=8)
@@ -40,7 +40,7 @@ def emit(graph: OpGraph, schedule: Schedule) -> Candidate:
         composed = Composed(*emit_nest(checked_nest(graph, schedule.target), schedule))
     return Candidate(
         plan=_plan(graph, schedule, composed),
-        sources={SOURCE[schedule.target]: _source(graph, schedule, composed.units), **_headers(schedule.target)},
+        sources={SOURCE[schedule.target]: _source(graph, schedule, composed), **_headers(schedule.target)},
         origin=ORIGIN,
     )
 
@@ -82,7 +82,9 @@ def _buffer(graph: OpGraph, value: str, name: str) -> BufferSpec:
     return BufferSpec(name=name, dtype=spec.dtype, shape=spec.shape, strides=spec.strides)
 
 
-def _source(graph: OpGraph, schedule: Schedule, units: list[KernelSource]) -> str:
-    lines = [SCHEDULE_MARK + schedule.text(), *(GRAPH_MARK + line for line in write_graph(graph))]
+def _source(graph: OpGraph, schedule: Schedule, composed: Composed) -> str:
+    parts = "; ".join(" ".join(nodes) for nodes in composed.parts)
+    lines = [PARTS_MARK + parts, SCHEDULE_MARK + schedule.text()][len(composed.parts) < 2 :]
+    lines += (GRAPH_MARK + line for line in write_graph(graph))
     lines += ['#include "plan.h"', f'#include "{HEADERS[schedule.target][0]}"', ""]
-    return "\n".join(lines) + "\n" + "\n".join(unit.source for unit in units)
+    return "\n".join(lines) + "\n" + "\n".join(unit.source for unit in composed.units)

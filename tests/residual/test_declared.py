@@ -198,7 +198,9 @@ def test_results_alias_nothing() -> None:
             _declared(lambda one, call, buffer=buffer: _rewired(one, result, buffer))  # type: ignore[misc]
     last, at = CALLS[-1], PLAN.launches.index(CALLS[-1])
     assert last.call is not None
-    read, taken = dict(last.args)[last.call.reads[0]], dict(launch.args)[result]
+    buffers = dict(last.args)
+    read = next(buffers[name] for name in last.call.reads if buffers[name].startswith("given"))
+    taken = dict(launch.args)[result]
     for buffer, said in ((read, "that nothing else of the call uses"), (taken, "used before it")):
         changed = _rewired(last, last.call.results[0], buffer)
         launches = (*PLAN.launches[:at], changed, *PLAN.launches[at + 1 :])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from itertools import count
 
 from kernel_assistant.generator.ir.sizes import Size, divide, mul
 
@@ -66,14 +67,20 @@ def resolve_index(index: Index) -> Index:
     return found
 
 
+#: Ends the name of a node of which an expression is an intermediate value.
+INNER = "'"
+_SERIAL = count()
+
+
 @dataclass(eq=False, slots=True)
 class Expr:
-    """The base of expressions. `ctype` is the C type; `node` is the graph's node with this value, "" for intermediate
-    values.
+    """The base of expressions. `ctype` is the C type; `node` is the graph's node with this value, with INNER behind it
+    for values inside a node. Expressions are numbered as they are made, in the graph's order; a copy keeps its number.
     """
 
     ctype: str
     node: str = field(default="", kw_only=True)
+    serial: int = field(default_factory=_SERIAL.__next__, kw_only=True)
 
 
 @dataclass(eq=False, slots=True)
@@ -178,11 +185,31 @@ def children(expr: Expr) -> tuple[Expr, ...]:
     return ()
 
 
+def named_inside(expr: Expr, node: str, known: dict[int, Expr]) -> None:
+    """Marks `expr`, and what it is computed from, as values inside of `node`, except for what has a name. What is
+    `known` is not visited; what is visited is known then."""
+    waiting = [expr]
+    while waiting:
+        one = waiting.pop()
+        if id(one) not in known:
+            known[id(one)] = one
+            one.node = one.node or node + INNER
+            waiting += children(one)
+
+
 def ordered(roots: list[Expr]) -> list[Expr]:
-    """Every expression below `roots`, arguments first, each once."""
+    """Every expression below `roots`, each once, in the graph's order; arguments come first."""
+    reached: dict[int, Expr] = {}
+    waiting = list(reversed(roots))
+    while waiting:
+        expr = waiting.pop()
+        if id(expr) not in reached:
+            reached[id(expr)] = expr
+            waiting += reversed(children(expr))
     done: set[int] = set()
     order: list[Expr] = []
-    stack: list[tuple[Expr, bool]] = [(root, False) for root in reversed(roots)]
+    in_graph = sorted(reached.values(), key=lambda expr: expr.serial)
+    stack: list[tuple[Expr, bool]] = [(expr, False) for expr in reversed(in_graph)]
     while stack:
         expr, ready = stack.pop()
         if id(expr) in done:

@@ -8,6 +8,7 @@ from functools import lru_cache
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
+from kernel_assistant.generator.ir.labels import CANONICAL
 from kernel_assistant.generator.ir.sizes import fixed
 from kernel_assistant.generator.loops.nest import LoopNest, build_nest
 from kernel_assistant.records import OpGraph
@@ -54,7 +55,7 @@ def _checked(graph: OpGraph, target: str) -> LoopNest:
     if target not in ("cpu", "cuda"):
         raise Unsupported(f"target {target!r}")
     for value in graph.inputs:
-        if not (value.name[:1] in "xpb" and value.name[1:].isdigit()):
+        if not CANONICAL.fullmatch(value.name):
             raise Unsupported(f"input name {value.name!r}")
         if value.spec.dtype not in DTYPE_BYTES:
             raise Unsupported(f"dtype {value.spec.dtype}")

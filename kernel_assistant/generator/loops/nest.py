@@ -20,6 +20,7 @@ from kernel_assistant.generator.ir.expr import (
     resolve,
     resolve_index,
 )
+from kernel_assistant.generator.ir.labels import variables
 from kernel_assistant.generator.ir.sizes import Size, mul, multiple_of, product
 from kernel_assistant.generator.lower.lower import LoopProgram, Output, lower
 from kernel_assistant.generator.lower.windows import settle, window_axes
@@ -85,6 +86,7 @@ class LoopNest:
     stores: list[tuple[Access, Output]] = field(default_factory=list)
     varies: set[int] = field(default_factory=set)
     prefix: str = ""
+    _results: dict[int, str] = field(default_factory=dict)
 
     def size(self, axes: list[Axis]) -> Size:
         return product([axis.size for axis in axes])
@@ -92,6 +94,12 @@ class LoopNest:
     @property
     def reduces(self) -> list[Reduce]:
         return [expr for expr in self.program.exprs if isinstance(expr, Reduce)]
+
+    def result(self, reduce: Reduce) -> str:
+        """The variable of a reduction's result."""
+        if not self._results:
+            self._results = variables("r", self.reduces)
+        return self._results[id(reduce)]
 
     @property
     def scans(self) -> list[PrefixScan]:

@@ -104,6 +104,8 @@ def plan_passes(nest: LoopNest, keep: Callable[[Expr], bool] = nothing, joint: b
     if inside:
         planner.add([output.expr for _, output in inside], [], inside)
     scope = planner.scoped([output.expr for _, output in outside])
+    for part in planner.passes:
+        part.kept.sort(key=planner.place)
     return Passes(planner.passes, scope, outside, given)
 
 
@@ -137,6 +139,7 @@ def read_elsewhere(nest: LoopNest, exprs: list[Expr], plan: Passes | None = None
 class _Planner:
     def __init__(self, nest: LoopNest, keep: Callable[[Expr], bool]) -> None:
         self.varies = nest.varies
+        self._places = {id(expr): number for number, expr in enumerate(nest.program.exprs)}
         self.keep = keep
         self.passes: list[Pass] = []
         self.home: dict[int, Pass] = {}
@@ -148,6 +151,7 @@ class _Planner:
         edge: list[Expr] = []
         for target in targets:
             self._visit(target, part, seen, edge)
+        part.body.sort(key=self.place)
         part.scope = self.scoped(edge)
         self.passes.append(part)
         self.home.update((id(expr), part) for expr in part.body if id(expr) not in self.home and self.keep(expr))
@@ -173,7 +177,11 @@ class _Planner:
         found: list[Expr] = []
         for target in targets:
             self._scope(target, found)
-        return found
+        return sorted(found, key=self.place)
+
+    def place(self, expr: Expr) -> int:
+        """The place of an expression in the graph's order."""
+        return self._places[id(expr)]
 
     def _scope(self, expr: Expr, found: list[Expr]) -> None:
         if id(expr) in self.ready or isinstance(expr, Const | Reduce | PrefixScan):

@@ -105,7 +105,7 @@ def source(name: str, spec: TensorSpec) -> TensorExpr:
     strides = [parse_size(stride) for stride in spec.strides] if spec.strides is not None else contiguous(sizes)
     dims = tuple(() if size == 1 else (Axis(size),) for size in sizes)
     index = {dim[0]: stride for dim, stride in zip(dims, strides, strict=True) if dim}
-    return TensorExpr(Load(COMPUTE[spec.dtype], name, spec.dtype, index), dims, spec.dtype)
+    return TensorExpr(Load(COMPUTE[spec.dtype], name, spec.dtype, index, node=name), dims, spec.dtype)
 
 
 def contiguous(sizes: list[Size]) -> list[Size]:

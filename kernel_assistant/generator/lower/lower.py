@@ -6,7 +6,18 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from kernel_assistant.generator.ir.errors import Unsupported
-from kernel_assistant.generator.ir.expr import Axes, Axis, Expr, Index, PrefixScan, Reduce, TensorExpr, ordered, resolve
+from kernel_assistant.generator.ir.expr import (
+    Axes,
+    Axis,
+    Expr,
+    Index,
+    PrefixScan,
+    Reduce,
+    TensorExpr,
+    named_inside,
+    ordered,
+    resolve,
+)
 from kernel_assistant.generator.ir.sizes import Size, mul, parse_size
 from kernel_assistant.generator.lower.context import Context, contiguous, source, unify
 from kernel_assistant.generator.lower.depthwise import DEPTHWISE
@@ -60,16 +71,20 @@ def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
     values may be several, one for each of them."""
     graph = expand(graph)
     context = Context(graph, apart)
+    known: dict[int, Expr] = {}
     for value in graph.inputs:
-        context.values[value.name] = source(value.name, value.spec)
+        read = context.values[value.name] = source(value.name, value.spec)
+        known[id(read.expr)] = read.expr
         context.shapes.append(context.value(f"%{value.name}").dims)
     for node in graph.nodes:
         if node.op.partition(".")[0] in IGNORED:
             continue
         context.node = node
         found = context.values[node.name] = _lower_node(context)
-        if isinstance(found, TensorExpr) and not found.expr.node:
+        if isinstance(found, TensorExpr) and id(found.expr) not in known:
             found.expr.node = node.name
+        for result in found if isinstance(found, tuple) else (found,):
+            named_inside(result.expr, node.name, known)
     _join_outputs(context)
     outputs = [output for number, name in enumerate(graph.outputs) for output in _outputs(context, number, name)]
     exprs = ordered([output.expr for output in outputs])

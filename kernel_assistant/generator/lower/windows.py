@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from kernel_assistant.generator.ir.expr import (
+    INNER,
     Axis,
     Expr,
     Index,
@@ -12,6 +13,7 @@ from kernel_assistant.generator.ir.expr import (
     PrefixScan,
     Reduce,
     Window,
+    named_inside,
     ordered,
     resolve,
     resolve_index,
@@ -74,7 +76,11 @@ class _Chains(Rewriter):
         self.kept = kept
 
     def window(self, window: Window) -> Expr:
-        return super().window(window) if id(window) in self.kept else self.walk(chain(window))
+        if id(window) in self.kept:
+            return super().window(window)
+        found = self.walk(chain(window))
+        named_inside(found, window.node.removesuffix(INNER), {})
+        return found
 
 
 def window_axes(program: LoopProgram) -> tuple[set[Axis], set[Axis]]:

@@ -24,20 +24,22 @@ EmitNest = Callable[[LoopNest, Schedule], Emitted]
 
 @dataclass(slots=True)
 class Composed:
-    """`prepare` are the launches whose results, the buffers in `packed`, depend on parameters alone."""
+    """`prepare` are the launches whose results, the buffers in `packed`, depend on parameters alone; `parts` are the
+    nodes of each part."""
 
     units: list[KernelSource] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
     scratch: tuple[BufferSpec, ...] = ()
     prepare: list[Launch] = field(default_factory=list)
     packed: tuple[BufferSpec, ...] = ()
+    parts: tuple[tuple[str, ...], ...] = ()
 
 
 def compose(graph: OpGraph, found: Partition, schedule: Schedule, emit_nest: EmitNest) -> Composed:
     """Units, launches and buffers of all parts. Raises Unsupported."""
     if schedule.form != "parts" or len(schedule.parts) != len(found.parts):
         raise Unsupported(f"schedule {schedule.form} for a graph of {len(found.parts)} parts")
-    buffers, composed = _Buffers(graph, found), Composed()
+    buffers, composed = _Buffers(graph, found), Composed(parts=tuple(_nodes(graph, part) for part in found.parts))
     for number, (part, chosen) in enumerate(zip(found.parts, schedule.parts, strict=True)):
         prefix = f"part{number}_"
         written, calls, scratch = _emit_part(part, chosen, prefix, emit_nest)
@@ -48,6 +50,20 @@ def compose(graph: OpGraph, found: Partition, schedule: Schedule, emit_nest: Emi
         buffers.scratch += [msgspec.structs.replace(spec, name=names[spec.name]) for spec in scratch]
     composed.scratch, composed.packed = (*buffers.between(), *buffers.scratch), tuple(buffers.packed)
     return composed
+
+
+def _nodes(graph: OpGraph, part: SubGraph) -> tuple[str, ...]:
+    """The nodes of the graph that the part computes, the names of those that it was given for one of them cut off."""
+    own = {node.name for node in graph.nodes}
+    names = (_given(node.name, own) for node in part.graph.nodes)
+    return tuple(dict.fromkeys(name for name in names if name))
+
+
+def _given(name: str, own: set[str]) -> str:
+    """The node for which `name` was made: `n5` for `n5_0`; "" if there is none."""
+    while name not in own and "_" in name:
+        name = name.rpartition("_")[0]
+    return name if name in own else ""
 
 
 def _emit_part(part: SubGraph, schedule: Schedule, prefix: str, emit_nest: EmitNest) -> Emitted:

@@ -1,4 +1,4 @@
-"""Writes a plan and its kernels as one text: schedule, plan, kernels. `agent/directives.py` reads it back.
+"""Writes a plan and its kernels as one text: parts, schedule, plan, kernels. `agent/directives.py` reads it back.
 
     // schedule: pointwise block=256 vec=4
     // launch: k0(x0, out0) grid=cdiv(D0, 1024) block=256
@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from functools import partial
+from itertools import takewhile
 
 from kernel_assistant.generator.ir.named import NAMED_SIZE
 from kernel_assistant.records import BufferSpec, Launch, Plan
@@ -21,14 +22,15 @@ _TYPE = re.compile(r"\((?:int|int64_t)\)")
 
 
 def written(plan: Plan, source: str) -> str:
-    """The plan behind the first line of `source`, which is its schedule."""
-    schedule, _, kernels = source.partition("\n")
-    lines = [schedule]
+    """The plan behind the first lines of `source`, which are its parts, if there are several, and its schedule."""
+    kernels = source.split("\n")
+    lines = list(takewhile(lambda line: line.startswith("//"), kernels))
+    kernels = kernels[len(lines) :]
     for word, buffers in (("scratch", plan.scratch), ("packed", plan.packed)):
         lines += [f"// {word}: " + "; ".join(map(_buffer, buffers))] if buffers else []
     lines += map(partial(_launch, "prepare"), plan.prepare)
     lines += map(partial(_launch, "launch"), plan.launches)
-    return "\n".join([*lines, kernels])
+    return "\n".join([*lines, *kernels])
 
 
 def _buffer(spec: BufferSpec) -> str:

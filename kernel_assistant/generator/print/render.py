@@ -5,10 +5,12 @@ from __future__ import annotations
 import math
 import re
 import struct
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import COMPUTE, Axis, Const, Expr, Load, Op, children
+from kernel_assistant.generator.ir.labels import variable
 from kernel_assistant.generator.ir.named import NamedNumber, NamedSize
 from kernel_assistant.generator.ir.sizes import Poly, Size, add, mul, product, size_text, symbols_of
 from kernel_assistant.generator.loops.nest import Access, LoopNest, accesses
@@ -208,17 +210,23 @@ def _reads(later: list[str], name: str, declaration: str) -> bool:
 
 class StatementWriter:
     """Writes expressions as statements into a kernel's source. Each expression has a name; an inner scope copies the
-    table of names and goes on with the `count` of variables.
+    table of names and of `taken` variables.
     """
 
-    def __init__(self, unit: KernelSource, nest: LoopNest, names: dict[int, str] | None = None, count: int = 0) -> None:
+    def __init__(
+        self,
+        unit: KernelSource,
+        nest: LoopNest,
+        names: dict[int, str] | None = None,
+        taken: AbstractSet[str] = frozenset(),
+    ) -> None:
         self.unit = unit
         self.nest = nest
         self.names: dict[int, str] = dict(names or {})
-        self.count = count
+        self.taken = set(taken)
 
     def inner(self) -> StatementWriter:
-        return StatementWriter(self.unit, self.nest, self.names, self.count)
+        return StatementWriter(self.unit, self.nest, self.names, self.taken)
 
     def name(self, expr: Expr) -> str:
         """The C text of a computed `expr`: its variable, or a literal."""
@@ -234,10 +242,11 @@ class StatementWriter:
             self.names[id(expr)] = found
         return found
 
-    def fresh(self, prefix: str) -> str:
-        """The name of a further variable."""
-        self.count += 1
-        return f"{prefix}{self.count - 1}"
+    def fresh(self, prefix: str, expr: Expr) -> str:
+        """The name of a further variable, which holds `expr`."""
+        found = variable(prefix, expr, self.taken)
+        self.taken.add(found)
+        return found
 
     def write(self, exprs: list[Expr], load: dict[int, str], prefix: str = "t") -> None:
         """Statements for `exprs` in order; `load` gives the text of each load by access."""
@@ -254,14 +263,14 @@ class StatementWriter:
                     text = f"(int64_t)({text})"
             else:
                 text = self.name(expr)
-            variable = self.fresh(prefix)
-            line = f"const {expr.ctype} {variable} = {text};"
+            name = self.fresh(prefix, expr)
+            line = f"const {expr.ctype} {name} = {text};"
             # A launch that only needs part of what others computed leaves the rest out.
             if prefix == "s":
-                self.unit.add_if_used(variable, line)
+                self.unit.add_if_used(name, line)
             else:
                 self.unit.add(line)
-            self.names[id(expr)] = variable
+            self.names[id(expr)] = name
 
 
 def joined(*parts: str) -> str:

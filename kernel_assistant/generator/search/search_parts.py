@@ -11,6 +11,7 @@ from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make
 from kernel_assistant.generator.plan.partition import Partition, SubGraph
 from kernel_assistant.generator.plan.residual import renamed
 from kernel_assistant.records import OpGraph
+from kernel_assistant.records.graph import references
 
 #: The first schedules of a part, at most so many.
 First = Callable[[OpGraph, int], list[Schedule]]
@@ -73,10 +74,12 @@ def alike(found: Partition) -> list[list[int]]:
 
 
 def _text(part: SubGraph) -> str:
-    """The part's graph, with values named by their order."""
+    """The part's graph, with values named by the order in which they are read."""
     graph = part.graph
-    names = {value.name: f"v{at}" for at, value in enumerate(graph.inputs)}
-    lines = [value.spec.text() for value in graph.inputs]
+    specs = {value.name: value.spec for value in graph.inputs}
+    read = dict.fromkeys(name for node in graph.nodes for name in references(node) if name in specs)
+    names = {name: f"v{at}" for at, name in enumerate({**read, **specs})}
+    lines = [specs[name].text() for name in names]
     for node in graph.nodes:
         known = renamed(node, names)
         lines.append(f"{node.op} {known.args} {known.kwargs} {node.spec.text()}")

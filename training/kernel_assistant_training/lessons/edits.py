@@ -18,8 +18,8 @@ def in_code(pattern: str, replacement: Replacement) -> Edit:
 
 
 def in_head(pattern: str, replacement: Replacement) -> Edit:
-    """Replaces one match in a comment line that describes launches; a schedule's line has no effect."""
-    return _edit(pattern, replacement, lambda line: re.match(r"\s*//(?! schedule:)", line) is not None)
+    """Replaces one match in a comment line that describes launches; the lines of parts and schedule have no effect."""
+    return _edit(pattern, replacement, lambda line: re.match(r"\s*//(?! schedule:| parts:)", line) is not None)
 
 
 def one_of(*edits: Edit) -> Edit:

@@ -145,7 +145,7 @@ def _mistakes(source: str, target: str, random: Random, share: float) -> list[Pl
 
 def _changed(kind: ReplyKind, after: str, target: str) -> PlannedReply:
     """The reply with the source `after`: a `plan:` line with its schedule if the generator wrote it, else all of it."""
-    head, _, _ = after.partition("\n")
-    if head.startswith(SCHEDULE_MARK):
-        return PlannedReply(kind, f"plan: {head.removeprefix(SCHEDULE_MARK)}", after)
+    for line in after.split("\n", 2)[:2]:
+        if line.startswith(SCHEDULE_MARK):
+            return PlannedReply(kind, f"plan: {line.removeprefix(SCHEDULE_MARK)}", after)
     return PlannedReply(kind, fence(after, target), after)

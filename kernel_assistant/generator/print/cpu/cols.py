@@ -48,7 +48,7 @@ def scope_loop(body: StatementWriter, scope: list[Expr], tile: int, read: list[E
         return
     unit = body.unit
     read = read_elsewhere(body.nest, scope) if read is None else read
-    arrays = {id(expr): f"s{len(body.names)}_{number}" for number, expr in enumerate(read)}
+    arrays = {id(expr): body.fresh("s", expr) for expr in read}
     for expr in read:
         unit.add(f"{expr.ctype} {arrays[id(expr)]}[{tile}];")
     inner = open_columns(body)
@@ -69,7 +69,7 @@ def open_columns(body: StatementWriter) -> StatementWriter:
 def reduce_rows(body: StatementWriter, part: Pass, tile: int, first: str = "0", last: str = "R") -> None:
     """Write one pass of reductions over the rows from `first` to `last`. Totals are in arrays total_r<i> afterwards."""
     unit, nest = body.unit, body.nest
-    names = {id(reduce): f"r{nest.reduces.index(reduce)}" for reduce in part.reduces}
+    names = {id(reduce): nest.result(reduce) for reduce in part.reduces}
     for reduce in part.reduces:
         name = names[id(reduce)]
         unit.add(f"{total_type(reduce)} total_{name}[{tile}];")
@@ -98,7 +98,7 @@ def round_totals(body: StatementWriter, part: Pass, tile: int) -> None:
     """Name the results of the reductions, rounded to their type."""
     unit = body.unit
     for reduce in part.reduces:
-        name = f"r{body.nest.reduces.index(reduce)}"
+        name = body.nest.result(reduce)
         unit.add(f"for (int j = 0; j < {tile}; ++j) {name}[j] = ({reduce.ctype})total_{name}[j];")
         body.names[id(reduce)] = f"{name}[j]"
 

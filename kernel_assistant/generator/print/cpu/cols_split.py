@@ -104,4 +104,4 @@ class _ColumnChunks:
         ]
 
     def _name(self, reduce: Reduce) -> str:
-        return f"r{self.nest.reduces.index(reduce)}"
+        return self.nest.result(reduce)

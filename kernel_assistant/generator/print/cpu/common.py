@@ -93,7 +93,7 @@ def reduce_loop(body: StatementWriter, part: Pass, lanes: int, keep: dict[int, s
     begin, end = walk.limits
     pieces = walk.pieces(CHUNK)
     for reduce in part.reduces:
-        unit.add(f"{total_type(reduce)} total_r{nest.reduces.index(reduce)} = {identity(reduce)};")
+        unit.add(f"{total_type(reduce)} total_{nest.result(reduce)} = {identity(reduce)};")
     if pieces:
         # Several pieces share their lanes: folding them costs as much as a short piece.
         walk.open_batch(unit, nest, pieces)
@@ -117,7 +117,7 @@ def reduce_loop(body: StatementWriter, part: Pass, lanes: int, keep: dict[int, s
 
 
 def _names(nest: LoopNest, part: Pass) -> list[tuple[Reduce, str]]:
-    return [(reduce, f"r{nest.reduces.index(reduce)}") for reduce in part.reduces]
+    return [(reduce, nest.result(reduce)) for reduce in part.reduces]
 
 
 def _write_step(body: StatementWriter, part: Pass, keep: dict[int, str], walk: Walk) -> None:
@@ -169,7 +169,7 @@ def _take_kept(inner: StatementWriter, part: Pass, keep: dict[int, str]) -> None
 def take_totals(body: StatementWriter, part: Pass) -> None:
     """Name the results of the reductions, whose totals `reduce_loop` has computed."""
     for reduce in part.reduces:
-        name = f"r{body.nest.reduces.index(reduce)}"
+        name = body.nest.result(reduce)
         body.unit.add(f"const {reduce.ctype} {name} = ({reduce.ctype})total_{name};")
         body.names[id(reduce)] = name
 

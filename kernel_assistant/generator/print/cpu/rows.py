@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import Expr, Reduce, children
+from kernel_assistant.generator.ir.labels import variables
 from kernel_assistant.generator.ir.named import ceil_div
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.loops.nest import LoopNest
@@ -69,10 +70,11 @@ def _buffers(unit: KernelSource, nest: LoopNest, plan: Passes) -> dict[int, str]
     if not plan.kept:
         return {}
     if isinstance(size, int) and row_bytes(plan.kept) * size <= STACK:
-        for number, expr in enumerate(plan.kept):
+        names = variables("k", plan.kept)
+        for expr in plan.kept:
             # Rounded up to whole lanes, so that the compiler sees no write behind the end.
-            unit.add(f"alignas(64) {expr.ctype} k{number}[{ceil_div(size, 128) * 128}];")
-        return {id(expr): f"k{number}" for number, expr in enumerate(plan.kept)}
+            unit.add(f"alignas(64) {expr.ctype} {names[id(expr)]}[{ceil_div(size, 128) * 128}];")
+        return names
     rows = [access for access, _ in nest.stores if access.dtype == "f32" and access.linear(nest.reduced) == 1]
     if len(plan.kept) > 1 or not rows or plan.kept[0].ctype != "float":
         raise Unsupported("a row too long to be kept")

@@ -48,7 +48,7 @@ def emit_split(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, tuple[
         if part.reduces:
             reduce_loop(body, part, schedule["lanes"], {}, walk)
             for reduce in part.reduces:
-                name = f"r{nest.reduces.index(reduce)}"
+                name = nest.result(reduce)
                 unit.add(f"{unit.buffer(f'part_{name}')}[task] = total_{name};")
         else:
             store_loop(body, part, schedule["nt"], {}, walk)
@@ -69,7 +69,7 @@ def emit_split(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, tuple[
 def _with_totals(unit: KernelSource, nest: LoopNest, done: list[Reduce]) -> StatementWriter:
     body = StatementWriter(unit, nest)
     for reduce in done:
-        name = f"r{nest.reduces.index(reduce)}"
+        name = nest.result(reduce)
         unit.add_if_used(name, f"const {reduce.ctype} {name} = ({reduce.ctype}){unit.buffer(f'total_{name}')}[o];")
         body.names[id(reduce)] = name
     return body
@@ -77,7 +77,7 @@ def _with_totals(unit: KernelSource, nest: LoopNest, done: list[Reduce]) -> Stat
 
 def _combine(unit: KernelSource, nest: LoopNest, reduce: Reduce, rows: str, chunks: str) -> list[BufferSpec]:
     """Combine the pieces of each row in a fixed order, so that the result does not depend on the number of threads."""
-    name, kind = f"r{nest.reduces.index(reduce)}", total_type(reduce)
+    name, kind = nest.result(reduce), total_type(reduce)
     unit.open("for (int64_t o = 0; o < O; ++o)")
     unit.add(f"{kind} total = {identity(reduce)};")
     piece = f"{unit.buffer(f'part_{name}')}[o * chunks + c]"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import Expr
+from kernel_assistant.generator.ir.labels import variables
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import size_text
 from kernel_assistant.generator.loops.nest import LoopNest
@@ -105,7 +106,7 @@ class ColumnWriter:
             raise Unsupported(f"{self.items} items are too few for {size_text(size)} rows")
         self.whole = bool(self.items) and size == self.items * self.ty
         self.kept = plan.kept if self.items else []
-        self.names = {id(expr): f"k{number}" for number, expr in enumerate(self.kept)}
+        self.names = variables("k", self.kept)
         self.rows = (self.items or schedule["unroll"]) * self.ty
         self.turning = TransposePlan(nest, layout, self.rows, self.tx * self.vec, self.tx * self.ty)
 
@@ -123,7 +124,7 @@ class ColumnWriter:
         names: dict[int, str] = {}
         read = read_elsewhere(self.nest, scope, plan or self.plan)
         for expr in read:
-            names[id(expr)] = f"c{len(body.names)}_{len(names)}"
+            names[id(expr)] = body.fresh("c", expr)
             unit.add(f"{expr.ctype} {names[id(expr)]}[{self.vec}];")
         unit.add("#pragma unroll")
         unit.open(f"for (int k = 0; k < {self.vec}; ++k)")
@@ -150,7 +151,7 @@ class ColumnWriter:
         """Write one pass over rows [begin, end). This thread's partial results are in r<i> afterwards."""
         unit, reducing = body.unit, self.reducing(part)
         for reduce in reducing.single:
-            unit.add(f"{reduce.ctype} r{reducing.number(reduce)}[{self.vec}];")
+            unit.add(f"{reduce.ctype} {self.nest.result(reduce)}[{self.vec}];")
             unit.add("#pragma unroll")
             unit.add(f"for (int k = 0; k < {self.vec}; ++k) r{reducing.number(reduce)}[k] = {identity(reduce)};")
         for number in reducing.sums:
@@ -278,14 +279,14 @@ class ColumnWriter:
         reducing.fold(unit)
         for reduce in reducing.single:
             number = reducing.number(reduce)
-            unit.add(f"{self.joining(number, OPERATOR[reduce.kind])}(r{number});")
+            unit.add(f"{self.joining(reducing.site(reduce), OPERATOR[reduce.kind])}(r{number});")
             unit.add(f"{reduce.ctype} (&all_r{number})[{self.vec}] = r{number};")
         for _, x, _, reduce in reducing.pairs:
             number = reducing.number(reduce)
             unit.add(f"ka_moments<{x.ctype}> all_j{number}[{self.vec}];")
             unit.add("#pragma unroll")
             unit.add(f"for (int k = 0; k < {self.vec}; ++k) all_j{number}[k] = j{number}[k].done();")
-            unit.add(f"{self.joining(number, 'ka_chan')}(all_j{number});")
+            unit.add(f"{self.joining(reducing.site(reduce), 'ka_chan')}(all_j{number});")
         reducing.take(body, "all_", "[k]")
 
     def joining(self, site: int, operator: str) -> str:

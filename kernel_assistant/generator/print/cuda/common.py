@@ -77,11 +77,16 @@ class PassReductions:
                 paired |= {id(first), id(reduce)}
         self.single = [reduce for reduce in part.reduces if id(reduce) not in paired]
 
-    def number(self, reduce: Reduce) -> int:
+    def number(self, reduce: Reduce) -> str:
+        """The end of the names of a reduction's variables."""
+        return self.nest.result(reduce)[1:]
+
+    def site(self, reduce: Reduce) -> int:
+        """A number that differs for each reduction of the nest."""
         return self.nest.reduces.index(reduce)
 
     @property
-    def sums(self) -> list[int]:
+    def sums(self) -> list[str]:
         """The numbers of the single sums that keep what rounding leaves out."""
         return [self.number(one) for one in self.single if self.many and (one.kind, one.ctype) == ("sum", "float")]
 
@@ -135,16 +140,17 @@ class PassReductions:
         for number in self.sums:
             unit.add(f"ka_kept(r{number}, total_r{number}, rest_r{number});")
 
-    def states(self) -> list[tuple[str, str, str, str]]:
-        """(variable with the thread's state, type, operator, neutral value) of each reduction."""
+    def states(self) -> list[tuple[int, str, str, str, str]]:
+        """(site, variable with the thread's state, type, operator, neutral value) of each reduction."""
         found = [
-            (f"r{self.number(reduce)}", reduce.ctype, OPERATOR[reduce.kind], f"({reduce.ctype}){identity(reduce)}")
-            for reduce in self.single
+            (self.site(one), self.nest.result(one), one.ctype, OPERATOR[one.kind], f"({one.ctype}){identity(one)}")
+            for one in self.single
         ]
         for kind, x, _, reduce in self.pairs:
             state = f"{JOINT[kind][1]}<{x.ctype}>"
             done = ".done()" if kind == "m2" else ""
-            found.append((f"j{self.number(reduce)}{done}", state, JOINT[kind][2], f"{state}::none()"))
+            variable = f"j{self.number(reduce)}{done}"
+            found.append((self.site(reduce), variable, state, JOINT[kind][2], f"{state}::none()"))
         return found
 
     def finish(self, body: StatementWriter, threads: int, cluster: int, site: int = 0) -> None:
@@ -153,10 +159,9 @@ class PassReductions:
         `site` is a number that differs for each position in the kernel at which the same reduction is completed.
         """
         self.fold(body.unit)
-        for name, state, operator, none in self.states():
-            number = name.split(".")[0]
-            kind = f"ka_reduce<{site + int(number[1:])}, {threads}, {cluster}, {operator}>"
-            body.unit.add(f"const {state} all_{number} = {kind}({name}, {none});")
+        for own, name, state, operator, none in self.states():
+            kind = f"ka_reduce<{site + own}, {threads}, {cluster}, {operator}>"
+            body.unit.add(f"const {state} all_{name.split('.')[0]} = {kind}({name}, {none});")
         self.take(body, "all_")
 
     def take(self, body: StatementWriter, prefix: str, suffix: str = "") -> None:

@@ -53,7 +53,7 @@ def join_parts(
         number = reducing.number(reduce)
         unit.add(f"{reduce.ctype} of_r{number} = {identity(reduce)};")
         unit.add(f"{loop} {STEP[reduce.kind].format(f'of_r{number}', piece(f'r{number}'))}")
-        kind = f"ka_reduce<{JOIN_SITE + number}, {threads}, 1, {OPERATOR[reduce.kind]}>"
+        kind = f"ka_reduce<{JOIN_SITE + reducing.site(reduce)}, {threads}, 1, {OPERATOR[reduce.kind]}>"
         unit.add(f"const {reduce.ctype} past_r{number} = {kind}(of_r{number}, ({reduce.ctype}){identity(reduce)});")
     for kind, x, _, reduce in reducing.pairs:
         number = reducing.number(reduce)
@@ -61,7 +61,9 @@ def join_parts(
         unit.add(f"{state} of_j{number} = {state}::none();")
         fields = ", ".join(piece(f"j{number}_{field}") for field in FIELDS[kind])
         unit.add(f"{loop} of_j{number} = {operator}::join(of_j{number}, {state}{{{fields}}});")
-        call = f"ka_reduce<{JOIN_SITE + number}, {threads}, 1, {operator}>(of_j{number}, {state}::none())"
+        call = (
+            f"ka_reduce<{JOIN_SITE + reducing.site(reduce)}, {threads}, 1, {operator}>(of_j{number}, {state}::none())"
+        )
         unit.add(f"const {state} past_j{number} = {call};")
     reducing.take(body, "past_")
 

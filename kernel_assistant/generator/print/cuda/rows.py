@@ -7,6 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.labels import variables
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import size_text
 from kernel_assistant.generator.loops.nest import LoopNest
@@ -110,7 +111,7 @@ class _Registers:
             raise Unsupported(f"{self.items} items are too few for rows of {size}")
         row.layout.full = row.layout.shift is None and size == self.items * row.step
         self.nest, self.plan, self.row = nest, plan, row
-        self.names = {id(expr): f"k{number}" for number, expr in enumerate(plan.kept)}
+        self.names = variables("k", plan.kept)
 
     def write(self, unit: KernelSource) -> str:
         for expr in self.plan.kept:

@@ -221,7 +221,7 @@ class _ColumnParts:
             if reducing.number(reduce) in reducing.sums:
                 step = f"past_{name}[k] = {piece}, ka_keep(past_{name}[k], total, rest);"
                 ends = ("float total = 0, rest = 0;", f"ka_kept(past_{name}[k], total, rest);")
-            site = JOIN_SITE + reducing.number(reduce)
+            site = JOIN_SITE + reducing.site(reduce)
             self._past(unit, f"past_{name}", reduce.ctype, identity(reduce), step, ends)
             unit.add(f"{self.columns.joining(site, OPERATOR[reduce.kind])}(past_{name});")
         for kind, x, _, reduce in reducing.pairs:
@@ -229,7 +229,7 @@ class _ColumnParts:
             pieces = [f"{unit.buffer(f'part_{name}_{field}')}{self._place('p')}" for field in FIELDS[kind]]
             step = f"past_{name}[k] = ka_chan::join(past_{name}[k], {state}{{{', '.join(pieces)}}});"
             self._past(unit, f"past_{name}", state, f"{state}::none()", step)
-            unit.add(f"{self.columns.joining(JOIN_SITE + reducing.number(reduce), 'ka_chan')}(past_{name});")
+            unit.add(f"{self.columns.joining(JOIN_SITE + reducing.site(reduce), 'ka_chan')}(past_{name});")
         reducing.take(body, "past_", "[k]")
 
     def _past(

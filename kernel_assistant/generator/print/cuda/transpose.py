@@ -41,7 +41,7 @@ def emit_transpose(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, La
     pointers(unit, nest, rest, "o")
     loops = [([found.axis], "c"), (nest.inner, "i")]
     for access in found.loads:
-        unit.add(f"__shared__ {element(access, 'cuda')} t_{access.name}[{tile}][{tile + 1}];")
+        unit.add(f"__shared__ {element(access, 'cuda')} tile_{access.name}[{tile}][{tile + 1}];")
     unit.open("")
     _bring(unit, found, loops, tile, block, vec)
     unit.close()
@@ -91,7 +91,7 @@ def _bring(unit: KernelSource, found: TransposedAccess, loops: Loops, tile: int,
     unit.add("#pragma unroll")
     unit.open(f"for (int k = 0; k < {vec}; ++k)")
     for access in found.loads:
-        unit.add(f"t_{access.name}[ty + u * {rows}][tx + k] = v_{access.name}[u][k];")
+        unit.add(f"tile_{access.name}[ty + u * {rows}][tx + k] = v_{access.name}[u][k];")
     _close(unit)
 
 
@@ -109,7 +109,7 @@ def _finish(
     unit.add_if_used("i", "const int64_t i = first + k;")
     held = {id(access) for access in found.loads}
     texts = {
-        id(access): f"ka_get(t_{access.name}[tx + k][ty + u * {rows}])"
+        id(access): f"ka_get(tile_{access.name}[tx + k][ty + u * {rows}])"
         if id(access) in held
         else unit.fetch(access, _place(unit, access, loops))
         for access in dict.fromkeys(nest.loads.values())

@@ -80,11 +80,11 @@ class TransposePlan:
         for tile in (*self.loads(part), *self.stores(part)):
             kind, name = element(tile.access, "cuda"), tile.access.name
             start = f"reinterpret_cast<char*>(ka_dynamic) + {tile.offset}"
-            unit.add(f"{kind}* const t_{name} = reinterpret_cast<{kind}*>({start});")
+            unit.add(f"{kind}* const tile_{name} = reinterpret_cast<{kind}*>({start});")
 
     def element(self, access: Access, row: str) -> str:
         """The text of this thread's element in column k."""
-        name = f"t_{access.name}"
+        name = f"tile_{access.name}"
         columns = self.columns // self.vec
         return f"{name}[(threadIdx.x % {columns} * {self.vec} + k) * {self.tiles[id(access)].pitch} + {row}]"
 
@@ -119,7 +119,7 @@ class TransposePlan:
         unit.open(f"if (q < I && r < {end})")
         unit.add(f"{element(access, 'cuda')} whole[{tile.width}];")
         places = [unit.position(access, self.nest.inner, "q"), unit.position(access, self.nest.reduced, "r")]
-        return f"t_{access.name} + p * {tile.pitch} + s", joined(access.name, *places)
+        return f"tile_{access.name} + p * {tile.pitch} + s", joined(access.name, *places)
 
     def _close(self, unit: KernelSource) -> None:
         unit.close()

@@ -1,0 +1,39 @@
+"""Names of variables after the nodes of the graph, so that a reader of the graph knows them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from collections.abc import Set as AbstractSet
+from itertools import chain, count
+from string import ascii_lowercase
+
+from kernel_assistant.generator.ir.expr import INNER, Expr
+
+#: Inputs, parameters and nodes of a canonical graph, and what is made of them. Other names may be words of C.
+CANONICAL = re.compile(r"[xpbn]\d+(?:_\w+)?")
+#: A node of a canonical graph, or one of those that replace it.
+_NUMBERED = re.compile(r"n\d+(?:_\d+)*")
+
+
+def label(expr: Expr) -> str:
+    """The end of the names of variables that belong to the node of `expr`: its number, or `_` and its name."""
+    node = expr.node.removesuffix(INNER)
+    return node[1:] if _NUMBERED.fullmatch(node) else "_" + re.sub(r"\W", "_", node)
+
+
+def variable(prefix: str, expr: Expr, taken: AbstractSet[str]) -> str:
+    """A name that is not `taken`: `t5` for node n5, `t5a`, `t5b`, … for values inside of it, `t5_1` for a copy."""
+    base, inside = prefix + label(expr), expr.node.endswith(INNER)
+    if not inside and base not in taken:
+        return base
+    ends = chain(ascii_lowercase, map(str, count())) if inside else (f"_{number}" for number in count(1))
+    return next(name for end in ends if (name := base + end) not in taken)
+
+
+def variables(prefix: str, exprs: Iterable[Expr]) -> dict[int, str]:
+    """A different name for each of `exprs`."""
+    found: dict[int, str] = {}
+    for expr in exprs:
+        found[id(expr)] = variable(prefix, expr, set(found.values()))
+    return found
