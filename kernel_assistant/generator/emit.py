@@ -84,7 +84,8 @@ def _buffer(graph: OpGraph, value: str, name: str) -> BufferSpec:
 
 def _source(graph: OpGraph, schedule: Schedule, composed: Composed) -> str:
     parts = "; ".join(" ".join(nodes) for nodes in composed.parts)
-    lines = [PARTS_MARK + parts, SCHEDULE_MARK + schedule.text()][len(composed.parts) < 2 :]
+    lines = [PARTS_MARK + parts] if len(composed.parts) > 1 else []
+    lines.append(SCHEDULE_MARK + schedule.text())
     lines += (GRAPH_MARK + line for line in write_graph(graph))
     lines += ['#include "plan.h"', f'#include "{HEADERS[schedule.target][0]}"', ""]
     return "\n".join(lines) + "\n" + "\n".join(unit.source for unit in composed.units)

@@ -62,7 +62,7 @@ def test_mistakes_of_the_model_itself():
         return {FAULTS["model"][name](CUDA, Random(seed)) for seed in range(60)}
 
     assert any("out0 = a.out1 +" in text for text in changed("outputs"))
-    assert any("ka_max(t1, s0)" in text for text in changed("neighbour"))
-    assert any("const float t1 = (t0);" in text for text in changed("lost_operator"))
+    assert any("ka_max(t5a, s4)" in text for text in changed("neighbour"))
+    assert any("const float t6 = (t4);" in text for text in changed("lost_operator"))
     assert any("// scratch: between0 f32[B]" in text for text in changed("scratch_size"))
     assert all("/ D0" in text or text.count("[0]") > CUDA.count("[0]") for text in changed("channel"))

@@ -89,7 +89,7 @@ def test_another_schedule_is_named_and_the_generator_writes_it():
     found = [lesson([CUDA, other], "cuda", Random(seed), faults=0.0) for seed in range(60)]
     slow = next(one for one in found if one.behaviours[0] == "slow")
     assert slow.sayings[0].text == fence(other, "cuda")
-    assert slow.sayings[1].text == f"plan: {CUDA.splitlines()[0].removeprefix('// schedule: ')}"
+    assert slow.sayings[1].text == f"plan: {CUDA.splitlines()[1].removeprefix('// schedule: ')}"
     assert slow.sayings[1].source == CUDA
 
 

@@ -47,6 +47,27 @@ input x0 f32[B,64]
 %n3 = sub.Tensor(%n1, %n2) f32[B,62]
 return %n3"""
 
+#: A window that is written out, since channels are last.
+WINDOW = """dims B=4
+input x0 f32[B,16,16,16]/4096,1,256,16
+%n0 = max_pool2d(%x0, [5, 5], [1, 1], [2, 2]) f32[B,16,16,16]/4096,1,256,16
+%n1 = neg(%n0) f32[B,16,16,16]/4096,1,256,16
+return %n1"""
+#: One of two results, and both pieces.
+TAKEN = """dims B=4
+input x0 f32[B,64]
+%n0 = max.dim(%x0, 1) f32[B]
+%n1 = getitem(%n0, 0) f32[B]
+%n2 = neg(%n1) f32[B]
+return %n2"""
+CHUNKS = """dims B=4
+input x0 f32[B,64]
+%n0 = chunk(%x0, 2, 1) f32[B,32]/64,1
+%n1 = getitem(%n0, 0) f32[B,32]/64,1
+%n2 = getitem(%n0, 1) f32[B,32]/64,1
+%n3 = mul.Tensor(%n1, %n2) f32[B,32]
+return %n3"""
+
 
 def written(text: str, target: str) -> tuple[Candidate, str]:
     graph = read_graph(text.split("\n"))
@@ -79,6 +100,21 @@ def test_a_copy_of_a_value_at_another_place_has_a_name_of_its_own(target: str) -
     names = declared(written(SLICED, target)[1])
     assert len(set(names)) == len(names)
     assert {"t1", "t2", "t3"} <= set(names)
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_window_that_is_written_out_has_its_nodes_name_at_the_end_and_letters_before(target: str) -> None:
+    names = declared(written(WINDOW, target)[1])
+    assert names[-2:] == ["t0", "t1"]
+    assert "s0aa" in names
+    assert not [name for name in names if re.fullmatch(r"[ts]0[a-z]*\d+", name)]
+
+
+@pytest.mark.parametrize("target", TARGETS)
+def test_a_result_is_called_after_the_node_that_takes_it(target: str) -> None:
+    assert re.search(r"s2 = -\w*r1\b", written(TAKEN, target)[1])
+    assert declared(written(CHUNKS, target)[1])[-1] == "t3"
+    assert "t3 = t1 * t2;" in written(CHUNKS, target)[1]
 
 
 @pytest.mark.parametrize("target", TARGETS)

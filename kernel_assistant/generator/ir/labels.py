@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from collections.abc import Set as AbstractSet
-from itertools import chain, count
+from itertools import count, product
 from string import ascii_lowercase
 
 from kernel_assistant.generator.ir.expr import INNER, Expr
@@ -23,12 +23,20 @@ def label(expr: Expr) -> str:
 
 
 def variable(prefix: str, expr: Expr, taken: AbstractSet[str]) -> str:
-    """A name that is not `taken`: `t5` for node n5, `t5a`, `t5b`, … for values inside of it, `t5_1` for a copy."""
+    """A name that is not `taken`: `t5` for node n5, `t5a`, `t5b`, … for values inside of it, `t5_1` for a copy, `t_x0`
+    for an input.
+    """
     base, inside = prefix + label(expr), expr.node.endswith(INNER)
     if not inside and base not in taken:
         return base
-    ends = chain(ascii_lowercase, map(str, count())) if inside else (f"_{number}" for number in count(1))
+    ends = _letters() if inside else (f"_{number}" for number in count(1))
     return next(name for end in ends if (name := base + end) not in taken)
+
+
+def _letters() -> Iterator[str]:
+    """a, b, …, z, aa, ab, …: never a digit, behind which the number of another node would stand."""
+    for length in count(1):
+        yield from map("".join, product(ascii_lowercase, repeat=length))
 
 
 def variables(prefix: str, exprs: Iterable[Expr]) -> dict[int, str]:

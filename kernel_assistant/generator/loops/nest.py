@@ -233,8 +233,9 @@ def _add_accesses(nest: LoopNest) -> None:
         nest.stores.append((access, output))
     used: dict[str, int] = {}
     for access in (*seen.values(), *(access for access, _ in nest.stores)):
-        number = used[access.buffer] = used.get(access.buffer, -1) + 1
-        access.name = f"{access.buffer}_{number}" if number else access.buffer
+        base = access.buffer or "at"
+        number = used[base] = used.get(base, -1) + 1
+        access.name = f"{base}_{number}" if number else base
 
 
 def accesses(nest: LoopNest) -> list[Access]:

@@ -14,6 +14,7 @@ from kernel_assistant.generator.ir.expr import (
     PrefixScan,
     Reduce,
     TensorExpr,
+    children,
     named_inside,
     ordered,
     resolve,
@@ -81,15 +82,30 @@ def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
             continue
         context.node = node
         found = context.values[node.name] = _lower_node(context)
-        if isinstance(found, TensorExpr) and id(found.expr) not in known:
-            found.expr.node = node.name
-        for result in found if isinstance(found, tuple) else (found,):
-            named_inside(result.expr, node.name, known)
+        for expr in _inner(context, found, known):
+            named_inside(expr, node.name, known)
+    for name, found in context.values.items():
+        for result in found if isinstance(found, tuple) else ():
+            named_inside(result.expr, name, known)
     _join_outputs(context)
     outputs = [output for number, name in enumerate(graph.outputs) for output in _outputs(context, number, name)]
     exprs = ordered([output.expr for output in outputs])
     _join_reductions(context, exprs)
     return LoopProgram(outputs, exprs, _shapes(context), bool(context.pieces))
+
+
+def _inner(context: Context, found: TensorExpr | tuple[TensorExpr, ...], known: dict[int, Expr]) -> Sequence[Expr]:
+    """Names the value of the node that was just lowered, unless it is another's; returns what is inside of the node,
+    or below. One of several results is named by the node that takes it.
+    """
+    if isinstance(found, tuple):
+        return [expr for result in found for expr in children(result.expr)]
+    pieces = context.pieces.get(context.node.name)
+    if pieces is not None:
+        return pieces.exprs
+    if id(found.expr) not in known:
+        found.expr.node = context.node.name
+    return [found.expr]
 
 
 def _lower_node(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:

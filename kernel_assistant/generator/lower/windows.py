@@ -79,6 +79,7 @@ class _Chains(Rewriter):
         if id(window) in self.kept:
             return super().window(window)
         found = self.walk(chain(window))
+        found.node = found.node or window.node
         named_inside(found, window.node.removesuffix(INNER), {})
         return found
 

@@ -53,7 +53,7 @@ def compose(graph: OpGraph, found: Partition, schedule: Schedule, emit_nest: Emi
 
 
 def _nodes(graph: OpGraph, part: SubGraph) -> tuple[str, ...]:
-    """The nodes of the graph that the part computes, the names of those that it was given for one of them cut off."""
+    """The nodes of the graph for which the nodes of the part were made."""
     own = {node.name for node in graph.nodes}
     names = (_given(node.name, own) for node in part.graph.nodes)
     return tuple(dict.fromkeys(name for name in names if name))

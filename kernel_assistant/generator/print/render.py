@@ -136,7 +136,7 @@ class KernelSource:
         If `inside` is false, nothing is read at computed positions (with `always`, at any position).
         """
         if not access.buffer:
-            return f"{access.name or 'at'} + {place}"
+            return f"{access.name} + {place}"
         parts = [place] if place != "0" or not access.terms else []
         for number, (step, _) in enumerate(access.terms):
             parts.append(f"{{{number}}}" if step == 1 else f"{self.size(step)} * {{{number}}}")
@@ -287,7 +287,7 @@ def pointers(unit: KernelSource, nest: LoopNest, axes: list[Axis], var: str) -> 
     for access in accesses(nest):
         place = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, axes, var))
         if not access.buffer:
-            unit.add_if_used(access.name or "at", f"const int64_t {access.name or 'at'} = {place};")
+            unit.add_if_used(access.name, f"const int64_t {access.name} = {place};")
             continue
         const = "" if access.buffer.startswith("out") else "const "
         kind = f"{const}{element(access, unit.target)}* __restrict__"

@@ -84,7 +84,9 @@ def _text(part: SubGraph) -> str:
         known = renamed(node, names)
         lines.append(f"{node.op} {known.args} {known.kwargs} {node.spec.text()}")
         names[node.name] = f"v{len(names)}"
-    return "\n".join([*lines, " ".join(names[name] for name in graph.outputs), str(part.once)])
+    return "\n".join(
+        [*lines, *(" ".join(names[name] for name in some) for some in (specs, graph.outputs)), str(part.once)]
+    )
 
 
 def _changed(schedule: Schedule, numbers: Sequence[int], part: Schedule) -> Schedule:

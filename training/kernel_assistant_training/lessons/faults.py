@@ -16,8 +16,9 @@ from kernel_assistant_training.lessons.edits import Edit, in_code, in_head, one_
 KINDS = {"compile": 0.35, "plan": 0.15, "wrong": 0.3, "model": 0.2}
 _DECLARED = re.compile(r"\b(?:float|double|int|auto|int64_t) (\w+)(?= =|,|\)|\[)")
 #: Scalars with the generator's names: where one is defined, and where one is used.
-_VALUE = re.compile(r"\b(?:float|double|int64_t|bool) ([nstpxbw]\d+|i|j)(?= =)")
-_USED = re.compile(r"(?<![\w.>])(?<!float )(?<!double )(?<!int64_t )(?<!bool )[nstpxbw]\d+\b(?! =)")
+_NAME = r"(?:[ts](?:\d+(?:_\d+)*[a-z]*|_\w+)|[npxbw]\d+)"
+_VALUE = re.compile(rf"\b(?:float|double|int64_t|bool) ({_NAME}|i|j)(?= =)")
+_USED = re.compile(rf"(?<![\w.>])(?<!float )(?<!double )(?<!int64_t )(?<!bool ){_NAME}\b(?! =)")
 _NAMES = ("scale", "sum", "mean", "total", "value", "inv", "row", "tmp")
 
 
@@ -103,12 +104,12 @@ def _lost_step(source: str, random: Random) -> str | None:
     return _lost_lines("// launch:")(source, random) if len(launches) > 1 else None
 
 
-def _exchanged(source: str, random: Random, of: tuple[str, ...] = ("x", "p", "b")) -> str | None:
+def _exchanged(source: str, random: Random, of: tuple[str, ...] = ("x", "p", "b", "n")) -> str | None:
     """Exchanges two operands of the same kind."""
-    kinds = [kind for kind in of if len(set(re.findall(rf"\ba(?:\.|->)({kind}\d)\b", source))) > 1]
+    kinds = [kind for kind in of if len(set(re.findall(rf"\ba(?:\.|->)({kind}\d\w*)\b", source))) > 1]
     if not kinds:
         return None
-    first, second = random.sample(sorted(set(re.findall(rf"\ba(?:\.|->)({random.choice(kinds)}\d)\b", source))), 2)
+    first, second = random.sample(sorted(set(re.findall(rf"\ba(?:\.|->)({random.choice(kinds)}\d\w*)\b", source))), 2)
     pattern = re.compile(rf"(\ba(?:\.|->))({first}|{second})\b")
     return pattern.sub(lambda match: match[1] + (second if match[2] == first else first), source)
 
@@ -168,7 +169,7 @@ FAULTS: dict[str, dict[str, Edit]] = {
         "lost_semicolon": in_code(r"(?<=[\w)]);$", ""),
         "lost_bracket": in_code(r"\)(?=;$)|\}\)(?=;$)", ""),
         "other_syntax": _other_syntax,
-        "unknown_member": in_code(r"\b(a(?:\.|->))([xpb]\d|out\d)\b", r"\1in"),
+        "unknown_member": in_code(r"\b(a(?:\.|->))([xpbn]\d\w*|out\d+)\b", r"\1in"),
         "unknown_function": one_of(
             in_code(r"\bka_(\w+)(?=\()", r"ka_\1f"),
             in_code(r"\bka_(sum|top|bottom|prod)\b", r"ka_\1s"),
@@ -183,7 +184,7 @@ FAULTS: dict[str, dict[str, Edit]] = {
     },
     "plan": {
         "lost_field": _lost_field,
-        "unknown_buffer": one_of(in_head(r"\bout\d\b", "out"), in_head(r"(?<=[(, =])x(\d)\b", r"in\1")),
+        "unknown_buffer": one_of(in_head(r"\bout\d+\b", "out"), in_head(r"(?<=[(, =])[xn](\d+)\b", r"in\1")),
         "unknown_size": one_of(in_head(r"(?<==)B\b", "N"), in_head(r"(?<==)D(\d+)\b", r"D\g<1>9")),
         "lost_launch": _lost_lines("// launch:"),
         "lost_scratch": _lost_lines("// scratch:"),
@@ -205,7 +206,7 @@ FAULTS: dict[str, dict[str, Edit]] = {
         ),
         "reduction": one_of(
             swap(r"\bka_{}(?=>)", ("sum", "top", "bottom", "prod")),
-            in_code(r"(?<=\br\d) \+= ", " = "),
+            in_code(r"(\br\w+(?:\[k\])?) \+= ", r"\1 = "),
             swap(r"\bka_fold_{}\b", ("sum", "max", "min", "prod")),
         ),
         "constant": one_of(

@@ -25,7 +25,7 @@ DEVICES = {
 
 @dataclass(frozen=True)
 class Answer:
-    """`source` is the text inside the code fence: the schedule's line, the lines of the plan, the kernels."""
+    """`source` is the text inside the code fence: the lines of parts and schedule, those of the plan, the kernels."""
 
     schedule: Schedule
     source: str

@@ -67,7 +67,7 @@ def open_columns(body: StatementWriter) -> StatementWriter:
 
 
 def reduce_rows(body: StatementWriter, part: Pass, tile: int, first: str = "0", last: str = "R") -> None:
-    """Write one pass of reductions over the rows from `first` to `last`. Totals are in arrays total_r<i> afterwards."""
+    """Write one pass of reductions over the rows from `first` to `last`. Totals are in arrays total_r… afterwards."""
     unit, nest = body.unit, body.nest
     names = {id(reduce): nest.result(reduce) for reduce in part.reduces}
     for reduce in part.reduces:

@@ -88,7 +88,7 @@ def streamed(nest: LoopNest, part: Pass, axes: list[Axis], nt: int) -> list[Acce
 
 
 def reduce_loop(body: StatementWriter, part: Pass, lanes: int, keep: dict[int, str], walk: Walk) -> None:
-    """Write one pass of reductions along `walk`. Each result's total is in the variable total_r<i> afterwards."""
+    """Write one pass of reductions along `walk`. Each result's total is in the variable total_r… afterwards."""
     unit, nest = body.unit, body.nest
     begin, end = walk.limits
     pieces = walk.pieces(CHUNK)
@@ -121,7 +121,7 @@ def _names(nest: LoopNest, part: Pass) -> list[tuple[Reduce, str]]:
 
 
 def _write_step(body: StatementWriter, part: Pass, keep: dict[int, str], walk: Walk) -> None:
-    """Write the lambda `step_r<i>`, which adds one element to one lane of each reduction."""
+    """Write the lambda `step_r…`, which adds one element to one lane of each reduction."""
     unit, nest = body.unit, body.nest
     inner, names = body.inner(), _names(nest, part)
     params = ", ".join(f"{reduce.ctype}& {name}" for reduce, name in names)

@@ -83,7 +83,7 @@ def _window(body: StatementWriter, part: WindowBody, tile: int, stage: bool) -> 
     unit.add(f"for (int64_t i = begin; i < end; ++i) w{number}[i - begin] = {neutral_text(part)};")
     body.write(part.steady, loads(unit, nest), "s")
     for place, span in enumerate(part.spans):
-        at, k = f"p{number}_{place}", f"k{number}_{place}"
+        at, k = f"at{number}_{place}", f"k{number}_{place}"
         unit.open(f"for (int64_t {k} = 0; {k} < {span.size}; ++{k})")
         out = digit(unit, nest.outer, span.out, "o")
         unit.add(f"const int64_t {at} = {position(f'({out})' if ' ' in out else out, span, k)};")
@@ -92,7 +92,7 @@ def _window(body: StatementWriter, part: WindowBody, tile: int, stage: bool) -> 
     variable = "i" if last is None else "p" if last.tap is None else "p, int64_t k"
     unit.open(f"const auto read{number} = [&](int64_t {variable}) __attribute__((always_inline))")
     inner = body.inner()
-    loops = [([span.source], f"p{number}_{place}") for place, span in enumerate(part.spans)]
+    loops = [([span.source], f"at{number}_{place}") for place, span in enumerate(part.spans)]
     loops += [([span.tap], f"k{number}_{place}") for place, span in enumerate(part.spans) if span.tap is not None]
     loops += [([last.tap], "k")] if last is not None and last.tap is not None else []
     own = (nest.inner, "i") if last is None else ([last.source], "p")

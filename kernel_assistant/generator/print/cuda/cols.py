@@ -148,16 +148,16 @@ class ColumnWriter:
         return found
 
     def sweep(self, body: StatementWriter, part: Pass, begin: str, end: str) -> None:
-        """Write one pass over rows [begin, end). This thread's partial results are in r<i> afterwards."""
+        """Write one pass over rows [begin, end). This thread's partial results are in r… afterwards."""
         unit, reducing = body.unit, self.reducing(part)
         for reduce in reducing.single:
             unit.add(f"{reduce.ctype} {self.nest.result(reduce)}[{self.vec}];")
             unit.add("#pragma unroll")
-            unit.add(f"for (int k = 0; k < {self.vec}; ++k) r{reducing.number(reduce)}[k] = {identity(reduce)};")
-        for number in reducing.sums:
-            unit.add(f"float total_r{number}[{self.vec}] = {{}}, rest_r{number}[{self.vec}] = {{}};")
+            unit.add(f"for (int k = 0; k < {self.vec}; ++k) {self.nest.result(reduce)}[k] = {identity(reduce)};")
+        for label in reducing.sums:
+            unit.add(f"float total_r{label}[{self.vec}] = {{}}, rest_r{label}[{self.vec}] = {{}};")
         for _, x, _, reduce in reducing.pairs:
-            unit.add(f"ka_moments_of<{x.ctype}> j{reducing.number(reduce)}[{self.vec}];")
+            unit.add(f"ka_moments_of<{x.ctype}> j{reducing.label(reduce)}[{self.vec}];")
         turned = bool(self.turning.loads(part) or self.turning.stores(part))
         if self.items:
             self._kept_sweep(body, part, turned)
@@ -261,10 +261,10 @@ class ColumnWriter:
             unit.add(f"{self.names[id(expr)]}[n][k] = {inner.name(expr)};")
         reducing = self.reducing(part)
         for reduce in reducing.single:
-            target = f"r{reducing.number(reduce)}[k]"
+            target = f"r{reducing.label(reduce)}[k]"
             unit.add(STEP[reduce.kind].format(target, inner.name(reduce.arg)))
         for _, x, _, reduce in reducing.pairs:
-            unit.add(f"j{reducing.number(reduce)}[k].add({inner.name(x)});")
+            unit.add(f"j{reducing.label(reduce)}[k].add({inner.name(x)});")
         group.put(inner, part.stores)
         unit.close()
         group.store(part.stores)
@@ -278,15 +278,15 @@ class ColumnWriter:
         unit, reducing = body.unit, self.reducing(part)
         reducing.fold(unit)
         for reduce in reducing.single:
-            number = reducing.number(reduce)
-            unit.add(f"{self.joining(reducing.site(reduce), OPERATOR[reduce.kind])}(r{number});")
-            unit.add(f"{reduce.ctype} (&all_r{number})[{self.vec}] = r{number};")
+            label = reducing.label(reduce)
+            unit.add(f"{self.joining(reducing.site(reduce), OPERATOR[reduce.kind])}(r{label});")
+            unit.add(f"{reduce.ctype} (&all_r{label})[{self.vec}] = r{label};")
         for _, x, _, reduce in reducing.pairs:
-            number = reducing.number(reduce)
-            unit.add(f"ka_moments<{x.ctype}> all_j{number}[{self.vec}];")
+            label = reducing.label(reduce)
+            unit.add(f"ka_moments<{x.ctype}> all_j{label}[{self.vec}];")
             unit.add("#pragma unroll")
-            unit.add(f"for (int k = 0; k < {self.vec}; ++k) all_j{number}[k] = j{number}[k].done();")
-            unit.add(f"{self.joining(reducing.site(reduce), 'ka_chan')}(all_j{number});")
+            unit.add(f"for (int k = 0; k < {self.vec}; ++k) all_j{label}[k] = j{label}[k].done();")
+            unit.add(f"{self.joining(reducing.site(reduce), 'ka_chan')}(all_j{label});")
         reducing.take(body, "all_", "[k]")
 
     def joining(self, site: int, operator: str) -> str:

@@ -77,7 +77,7 @@ class PassReductions:
                 paired |= {id(first), id(reduce)}
         self.single = [reduce for reduce in part.reduces if id(reduce) not in paired]
 
-    def number(self, reduce: Reduce) -> str:
+    def label(self, reduce: Reduce) -> str:
         """The end of the names of a reduction's variables."""
         return self.nest.result(reduce)[1:]
 
@@ -87,23 +87,23 @@ class PassReductions:
 
     @property
     def sums(self) -> list[str]:
-        """The numbers of the single sums that keep what rounding leaves out."""
-        return [self.number(one) for one in self.single if self.many and (one.kind, one.ctype) == ("sum", "float")]
+        """The labels of the single sums that keep what rounding leaves out."""
+        return [self.label(one) for one in self.single if self.many and (one.kind, one.ctype) == ("sum", "float")]
 
     def declare(self, unit: KernelSource) -> None:
         for reduce in self.single:
-            unit.add(f"{reduce.ctype} r{self.number(reduce)} = {identity(reduce)};")
-        for number in self.sums:
-            unit.add(f"float total_r{number} = 0, rest_r{number} = 0;")
+            unit.add(f"{reduce.ctype} r{self.label(reduce)} = {identity(reduce)};")
+        for label in self.sums:
+            unit.add(f"float total_r{label} = 0, rest_r{label} = 0;")
         for kind, x, _, reduce in self.pairs:
             none = f" = ka_exponents<{x.ctype}>::none()" if kind == "sumexp" else ""
-            unit.add(f"{JOINT[kind][0]}<{x.ctype}> j{self.number(reduce)}{none};")
+            unit.add(f"{JOINT[kind][0]}<{x.ctype}> j{self.label(reduce)}{none};")
 
     def before(self, unit: KernelSource, vec: int) -> None:
         """Write the code before the element loop, where a pair of reductions processes whole vectors."""
         for kind, x, _, reduce in self.pairs:
             if kind == "sumexp":
-                unit.add(f"{x.ctype} v{self.number(reduce)}[{vec}];")
+                unit.add(f"{x.ctype} v{self.label(reduce)}[{vec}];")
 
     def element(self, unit: KernelSource, inner: StatementWriter, inside: str) -> None:
         """Write the code of the reductions inside the element loop; `inside` is the condition that the element
@@ -111,34 +111,34 @@ class PassReductions:
         """
         guard = f"if ({inside}) " if inside else ""
         for reduce in self.single:
-            unit.add(guard + STEP[reduce.kind].format(f"r{self.number(reduce)}", inner.name(reduce.arg)))
+            unit.add(guard + STEP[reduce.kind].format(f"r{self.label(reduce)}", inner.name(reduce.arg)))
         for kind, x, _, reduce in self.pairs:
-            number = self.number(reduce)
+            label = self.label(reduce)
             if kind == "sumexp":
                 value = f"{inside} ? {inner.name(x)} : ({x.ctype})(-INFINITY)" if inside else inner.name(x)
-                unit.add(f"v{number}[k] = {value};")
+                unit.add(f"v{label}[k] = {value};")
             else:
-                unit.add(f"{guard}j{number}.add({inner.name(x)});")
+                unit.add(f"{guard}j{label}.add({inner.name(x)});")
 
     def after(self, unit: KernelSource) -> None:
         """Write the code of the reductions after the element loop."""
         for kind, _, _, reduce in self.pairs:
             if kind == "sumexp":
-                unit.add(f"j{self.number(reduce)}.add(v{self.number(reduce)});")
+                unit.add(f"j{self.label(reduce)}.add(v{self.label(reduce)});")
         self.keep(unit)
 
     def keep(self, unit: KernelSource) -> None:
         """Add what was summed since the last call to the sums that keep what rounding leaves out."""
-        for number in self.sums:
-            unit.add(f"ka_keep(r{number}, total_r{number}, rest_r{number});")
+        for label in self.sums:
+            unit.add(f"ka_keep(r{label}, total_r{label}, rest_r{label});")
         for kind, x, _, reduce in self.pairs:
             if self.many and kind == "m2" and x.ctype == "float":
-                unit.add(f"ka_keep(j{self.number(reduce)});")
+                unit.add(f"ka_keep(j{self.label(reduce)});")
 
     def fold(self, unit: KernelSource) -> None:
         """Leave the whole sums in the variables of the sums."""
-        for number in self.sums:
-            unit.add(f"ka_kept(r{number}, total_r{number}, rest_r{number});")
+        for label in self.sums:
+            unit.add(f"ka_kept(r{label}, total_r{label}, rest_r{label});")
 
     def states(self) -> list[tuple[int, str, str, str, str]]:
         """(site, variable with the thread's state, type, operator, neutral value) of each reduction."""
@@ -149,7 +149,7 @@ class PassReductions:
         for kind, x, _, reduce in self.pairs:
             state = f"{JOINT[kind][1]}<{x.ctype}>"
             done = ".done()" if kind == "m2" else ""
-            variable = f"j{self.number(reduce)}{done}"
+            variable = f"j{self.label(reduce)}{done}"
             found.append((self.site(reduce), variable, state, JOINT[kind][2], f"{state}::none()"))
         return found
 
@@ -167,9 +167,9 @@ class PassReductions:
     def take(self, body: StatementWriter, prefix: str, suffix: str = "") -> None:
         """Name the results, which are in variables that begin with this prefix."""
         for reduce in self.single:
-            body.names[id(reduce)] = f"{prefix}r{self.number(reduce)}{suffix}"
+            body.names[id(reduce)] = f"{prefix}r{self.label(reduce)}{suffix}"
         for kind, x, first, reduce in self.pairs:
-            name = f"{prefix}j{self.number(reduce)}{suffix}"
+            name = f"{prefix}j{self.label(reduce)}{suffix}"
             if kind == "m2":
                 self._take_moments(body, name, first, reduce)
             else:

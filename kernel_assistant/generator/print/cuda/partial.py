@@ -19,11 +19,11 @@ def slots(reducing: PassReductions, item: str = "") -> list[tuple[str, str, str]
     """
     found = []
     for reduce in reducing.single:
-        number = reducing.number(reduce)
-        found.append((f"r{number}", f"r{number}{item}", reduce.ctype))
+        label = reducing.label(reduce)
+        found.append((f"r{label}", f"r{label}{item}", reduce.ctype))
     for kind, x, _, reduce in reducing.pairs:
-        number = reducing.number(reduce)
-        found += [(f"j{number}_{field}", f"j{number}{item}.{field}", x.ctype) for field in FIELDS[kind]]
+        label = reducing.label(reduce)
+        found += [(f"j{label}_{field}", f"j{label}{item}.{field}", x.ctype) for field in FIELDS[kind]]
     return found
 
 
@@ -50,21 +50,19 @@ def join_parts(
 
     loop = f"for (int p = threadIdx.x; p < {parts}; p += {threads})"
     for reduce in reducing.single:
-        number = reducing.number(reduce)
-        unit.add(f"{reduce.ctype} of_r{number} = {identity(reduce)};")
-        unit.add(f"{loop} {STEP[reduce.kind].format(f'of_r{number}', piece(f'r{number}'))}")
+        label = reducing.label(reduce)
+        unit.add(f"{reduce.ctype} of_r{label} = {identity(reduce)};")
+        unit.add(f"{loop} {STEP[reduce.kind].format(f'of_r{label}', piece(f'r{label}'))}")
         kind = f"ka_reduce<{JOIN_SITE + reducing.site(reduce)}, {threads}, 1, {OPERATOR[reduce.kind]}>"
-        unit.add(f"const {reduce.ctype} past_r{number} = {kind}(of_r{number}, ({reduce.ctype}){identity(reduce)});")
+        unit.add(f"const {reduce.ctype} past_r{label} = {kind}(of_r{label}, ({reduce.ctype}){identity(reduce)});")
     for kind, x, _, reduce in reducing.pairs:
-        number = reducing.number(reduce)
+        label = reducing.label(reduce)
         state, operator = f"{JOINT[kind][1]}<{x.ctype}>", JOINT[kind][2]
-        unit.add(f"{state} of_j{number} = {state}::none();")
-        fields = ", ".join(piece(f"j{number}_{field}") for field in FIELDS[kind])
-        unit.add(f"{loop} of_j{number} = {operator}::join(of_j{number}, {state}{{{fields}}});")
-        call = (
-            f"ka_reduce<{JOIN_SITE + reducing.site(reduce)}, {threads}, 1, {operator}>(of_j{number}, {state}::none())"
-        )
-        unit.add(f"const {state} past_j{number} = {call};")
+        unit.add(f"{state} of_j{label} = {state}::none();")
+        fields = ", ".join(piece(f"j{label}_{field}") for field in FIELDS[kind])
+        unit.add(f"{loop} of_j{label} = {operator}::join(of_j{label}, {state}{{{fields}}});")
+        call = f"ka_reduce<{JOIN_SITE + reducing.site(reduce)}, {threads}, 1, {operator}>(of_j{label}, {state}::none())"
+        unit.add(f"const {state} past_j{label} = {call};")
     reducing.take(body, "past_")
 
 
@@ -75,10 +73,10 @@ def read_whole(unit: KernelSource, body: StatementWriter, reducing: PassReductio
         return read.format(f"{unit.buffer(f'whole_{name}')}[o]")
 
     for reduce in reducing.single:
-        name = f"r{reducing.number(reduce)}"
+        name = f"r{reducing.label(reduce)}"
         unit.add_if_used(f"past_{name}", f"const {reduce.ctype} past_{name} = {value(name)};")
     for kind, x, _, reduce in reducing.pairs:
-        name = f"j{reducing.number(reduce)}"
+        name = f"j{reducing.label(reduce)}"
         fields = ", ".join(value(f"{name}_{field}") for field in FIELDS[kind])
         unit.add_if_used(f"past_{name}", f"const {JOINT[kind][1]}<{x.ctype}> past_{name} = {{{fields}}};")
     reducing.take(body, "past_")

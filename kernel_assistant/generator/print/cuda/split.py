@@ -215,17 +215,17 @@ class _ColumnParts:
         """Combine the parts of every column: each of the threads that share it some, then these together."""
         unit, reducing = body.unit, self.columns.reducing(part)
         for reduce in reducing.single:
-            name = f"r{reducing.number(reduce)}"
+            name = f"r{reducing.label(reduce)}"
             piece = f"{unit.buffer(f'part_{name}')}{self._place('p')}"
             step, ends = STEP[reduce.kind].format(f"past_{name}[k]", piece), ("", "")
-            if reducing.number(reduce) in reducing.sums:
+            if reducing.label(reduce) in reducing.sums:
                 step = f"past_{name}[k] = {piece}, ka_keep(past_{name}[k], total, rest);"
                 ends = ("float total = 0, rest = 0;", f"ka_kept(past_{name}[k], total, rest);")
             site = JOIN_SITE + reducing.site(reduce)
             self._past(unit, f"past_{name}", reduce.ctype, identity(reduce), step, ends)
             unit.add(f"{self.columns.joining(site, OPERATOR[reduce.kind])}(past_{name});")
         for kind, x, _, reduce in reducing.pairs:
-            name, state = f"j{reducing.number(reduce)}", f"ka_moments<{x.ctype}>"
+            name, state = f"j{reducing.label(reduce)}", f"ka_moments<{x.ctype}>"
             pieces = [f"{unit.buffer(f'part_{name}_{field}')}{self._place('p')}" for field in FIELDS[kind]]
             step = f"past_{name}[k] = ka_chan::join(past_{name}[k], {state}{{{', '.join(pieces)}}});"
             self._past(unit, f"past_{name}", state, f"{state}::none()", step)

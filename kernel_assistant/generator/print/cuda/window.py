@@ -137,9 +137,9 @@ class DirectWindow:
         band = next((span for span in part.spans if self.row is not None and span.out is self.row), None)
         for place, span in enumerate(part.spans):
             if span is not band:
-                self.loop(part, f"p{number}_{place}", span, unrolled)
+                self.loop(part, f"at{number}_{place}", span, unrolled)
         if band is not None:
-            self.band(f"p{number}_{part.spans.index(band)}", band, unrolled)
+            self.band(f"at{number}_{part.spans.index(band)}", band, unrolled)
         if band is not None and band.tap is not None:
             self._read(part, unrolled, tested, band)
         else:
@@ -240,9 +240,9 @@ class DirectWindow:
 
     def loops(self, part: WindowBody) -> list[tuple[list[Axis], str]]:
         """The variables that count along the axes of the window's argument."""
-        found = [([span.source], f"p{part.number}_{place}") for place, span in enumerate(part.spans)]
+        found = [([span.source], f"at{part.number}_{place}") for place, span in enumerate(part.spans)]
         found += [
-            ([span.tap], _tap(f"p{part.number}_{place}"))
+            ([span.tap], _tap(f"at{part.number}_{place}"))
             for place, span in enumerate(part.spans)
             if span.tap is not None and span.out is not self.row
         ]
@@ -286,7 +286,7 @@ class DirectWindow:
 
 def _tap(at: str) -> str:
     """The variable that counts the positions of the span whose position is `at`."""
-    return f"k{at[1:]}"
+    return f"k{at[2:]}"
 
 
 def _known(part: WindowBody, body: StatementWriter, inside: str) -> str:

@@ -81,7 +81,7 @@ class SharedWindow(DirectWindow):
         unit.add(f"__shared__ {part.window.ctype} rows{number}[2][{self._depth(part)}][{self._padded(part)}];")
         band = part.spans[-1] if part.spans else None
         for place, span in enumerate(part.spans[:-1]):
-            self.loop(part, f"p{number}_{place}", span, unrolled=False)
+            self.loop(part, f"at{number}_{place}", span, unrolled=False)
         self._staged(part, band)
         for _ in part.spans[:-1]:
             unit.close()
@@ -108,7 +108,7 @@ class SharedWindow(DirectWindow):
         unit.open(f"for (int u = 0; u < {depth}; ++u)")
         if band is None:
             return
-        at = f"p{part.number}_{len(part.spans) - 1}"
+        at = f"at{part.number}_{len(part.spans) - 1}"
         unit.add("const int b = above + u;")
         if used.bit_length() % depth or used.bit_count() < used.bit_length():
             unit.add(f"if (b >= {used.bit_length()} || !({used:#x}ull >> b & 1)) continue;")

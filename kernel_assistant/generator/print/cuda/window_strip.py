@@ -153,9 +153,9 @@ class StripWindow(DirectWindow):
         self.exists = []
         for place, span in enumerate(part.spans):
             if span is not band:
-                self.loop(part, f"p{number}_{place}", span, unrolled)
+                self.loop(part, f"at{number}_{place}", span, unrolled)
         if band is not None:
-            self.band(f"p{number}_{part.spans.index(band)}", band, unrolled)
+            self.band(f"at{number}_{part.spans.index(band)}", band, unrolled)
         self.readers[number].write(self.body, tested)
         self._overlapping(part, reach)
         self.join(part, band)
