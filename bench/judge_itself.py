@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import os
+import pickle
 import subprocess
 import sys
 import tempfile
@@ -37,6 +38,7 @@ from kernel_assistant.worker.device_lock import DeviceLock
 from kernel_assistant.worker.measuring.repeated_measurement import interval_of
 
 if TYPE_CHECKING:
+    from kernel_assistant.targets.base import DeviceFacts
     from kernel_assistant.worker.measuring.timing import Series
 
 #: Seconds after which an interval gets the least number of rounds: at once on a GPU, where they differ little.
@@ -85,18 +87,29 @@ def measure(settings: Settings) -> list[Figure]:
     ]
 
 
+@dataclass(frozen=True)
+class Prepared:
+    """What the environment of the norm gives: the command of a runner, the device, the kernel's binaries."""
+
+    command: dict[str, Any]
+    device: DeviceFacts
+    binaries: dict[str, bytes]
+
+
+def prepare(target: str) -> Prepared:
+    """Opens the norm, measures the device and builds the kernel."""
+    with tempfile.TemporaryDirectory(prefix="ka-bench-") as cache, norm_environment(target, Path(cache)) as environment:
+        return Prepared(environment._runner_command(), environment.device, dict(environment.binaries(norm(target))))
+
+
 class Bench:
     """The norm opened in this process, and two runners that hold its binary."""
 
-    def __init__(self, target: str, cache: Path | None = None) -> None:
-        """`cache`: where the bandwidth of the device is kept, and the kernel built."""
+    def __init__(self, target: str, prepared: Prepared | None = None) -> None:
         self.target = target
         self.measurements = 0
-        self._folder = tempfile.TemporaryDirectory(prefix="ka-bench-")
-        with norm_environment(target, cache or Path(self._folder.name)) as environment:
-            self._command = environment._runner_command()
-            self._device = environment.device
-            self._binary = environment.binaries(norm(target))
+        found = prepared or prepare(target)
+        self._command, self._device, self._binary = found.command, found.device, found.binaries
 
     def __enter__(self) -> Self:
         from kernel_assistant.worker.process.pinning import import_torch
@@ -137,7 +150,6 @@ class Bench:
         for runner in self._runners:
             runner.close()
         self.profiler.close()
-        self._folder.cleanup()
 
     def compare(self, extra: int, most_seconds: float = math.inf) -> Interval:
         """The slowdown of the kernel with extra rows and its 99.9% interval, from one measurement of the full
@@ -214,13 +226,13 @@ def itself_beside(target: str, judges: int, comparisons: int, most_seconds: floa
     environment = {**os.environ, GPU_SHARE: str(round(0.8 / judges, 3))}
     began = time.time()
     parts = [comparisons // judges + (number < comparisons % judges) for number in range(judges)]
-    with tempfile.TemporaryDirectory(prefix="ka-bench-") as cache:
-        # Twelve judges that each measure the bandwidth take turns for minutes.
-        with norm_environment(target, Path(cache)) as first:
-            first.binaries(norm(target))
+    with tempfile.NamedTemporaryFile(prefix="ka-bench-") as file:
+        # Once for all: twelve environments make contexts on a GPU and measure its bandwidth for minutes.
+        file.write(pickle.dumps(prepare(target)))
+        file.flush()
         processes = [
             subprocess.Popen(
-                [*command, str(began + most_seconds), "--comparisons", str(part), "--cache", cache],
+                [*command, str(began + most_seconds), "--comparisons", str(part), "--prepared", file.name],
                 env=environment,
                 stdout=subprocess.PIPE,
                 text=True,
@@ -242,10 +254,10 @@ def _written(process: subprocess.Popen[str], until: float) -> list[Interval]:
     return [tuple(json.loads(line)) for line in text.splitlines()]
 
 
-def _alone(target: str, comparisons: int, until: float, cache: Path | None) -> None:
+def _alone(target: str, comparisons: int, until: float, prepared: Path) -> None:
     """Prints the intervals of this process, a line each; it begins no comparison after `until`, a time of the clock of
     the system."""
-    with Bench(target, cache) as bench:
+    with Bench(target, pickle.loads(prepared.read_bytes())) as bench:
         for _ in range(comparisons):
             if time.time() >= until:
                 break
@@ -297,10 +309,10 @@ def main() -> None:
     parser.add_argument("--most-seconds", type=float, default=math.inf, help="begin no comparison after so long")
     parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
     parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
-    parser.add_argument("--cache", type=Path, help=argparse.SUPPRESS)
+    parser.add_argument("--prepared", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
     if given.alone:
-        _alone(given.target, given.comparisons, given.until, given.cache)
+        _alone(given.target, given.comparisons, given.until, given.prepared)
         return
     print(json.dumps(asdict(itself_beside(given.target, given.judges, given.comparisons, given.most_seconds))))
 

@@ -85,7 +85,7 @@ MOST_SECONDS = 10.0
 VARIED = "declared inputs with changed values"
 #: Seconds for making other inputs of the task, for the integers of one block of the full tier; at most this share of
 #: the time that it has.
-FULL_SAMPLE_SECONDS, SAMPLE_SHARE = {"cpu": 0.02, "cuda": 0.1}, 0.01
+FULL_SAMPLE_SECONDS, SAMPLE_SHARE = 0.1, 0.01
 #: Number of a measurement, from 1, and the most that there are.
 MeasurementNumber = tuple[int, int]
 ONLY_MEASUREMENT: MeasurementNumber = (1, 1)
@@ -459,7 +459,7 @@ class Profiler:
         self.baseline("eager")
         if full.compiled:
             self.baseline("compile")
-        self.values.sample_seconds = min(FULL_SAMPLE_SECONDS[self.target], SAMPLE_SHARE * full.most_seconds)
+        self.values.sample_seconds = min(FULL_SAMPLE_SECONDS, SAMPLE_SHARE * full.most_seconds)
         known = ["compile", "eager"] if full.compiled and not self.uncompiled else ["eager"]
         baselines = [self._subject(which) for which in known]
 
