@@ -14,10 +14,11 @@ from __future__ import annotations
 
 import re
 
+from kernel_assistant.generator.emit import PARTS_MARK, SCHEDULE_MARK
 from kernel_assistant.records.canonical import Canonical
 
-#: First words of the generator's text: one of these.
-GENERATED = ("// schedule: ", "// parts: ")
+#: The generator's text begins with one of these.
+GENERATED = (PARTS_MARK, SCHEDULE_MARK)
 #: Integers from here on have 64 bits in C.
 WIDE = 1 << 31
 _HEAD = "// bound: sizes and constants of the task"

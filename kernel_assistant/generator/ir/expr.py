@@ -67,15 +67,16 @@ def resolve_index(index: Index) -> Index:
     return found
 
 
-#: Ends the name of a node of which an expression is an intermediate value.
+#: Follows the name of a node in `Expr.node` for an intermediate value inside it.
 INNER = "'"
 _SERIAL = count()
 
 
 @dataclass(eq=False, slots=True)
 class Expr:
-    """The base of expressions. `ctype` is the C type; `node` is the graph's node with this value, with INNER behind it
-    for values inside a node. Expressions are numbered as they are made, in the graph's order; a copy keeps its number.
+    """The base of expressions. `ctype` is the C type. `node` is the name of the node whose value this is; INNER follows
+    it for an intermediate value inside the node. `serial` counts expressions in the order in which they are made, which
+    is the graph's; a copy keeps its number.
     """
 
     ctype: str
@@ -186,8 +187,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def named_inside(expr: Expr, node: str, known: dict[int, Expr]) -> None:
-    """Marks `expr`, and what it is computed from, as values inside of `node`, except for what has a name. What is
-    `known` is not visited; what is visited is known then."""
+    """Marks `expr`, and what it is computed from, as intermediate values inside `node`, unless they have a node. Skips
+    expressions in `known`, and adds all others that it visits."""
     waiting = [expr]
     while waiting:
         one = waiting.pop()

@@ -1,4 +1,4 @@
-"""Names of variables after the nodes of the graph, so that a reader of the graph knows them."""
+"""Variables in generated kernels are named after nodes of the graph: `t5` holds the value of n5."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NUMBERED = re.compile(r"n\d+(?:_\d+)*")
 
 
 def label(expr: Expr) -> str:
-    """The end of the names of variables that belong to the node of `expr`: its number, or `_` and its name."""
+    """What stands behind the prefix in names of variables for `expr`: the number of its node, or `_` and its name."""
     node = expr.node.removesuffix(INNER)
     return node[1:] if _NUMBERED.fullmatch(node) else "_" + re.sub(r"\W", "_", node)
 
 
 def variable(prefix: str, expr: Expr, taken: AbstractSet[str]) -> str:
-    """A name that is not `taken`: `t5` for node n5, `t5a`, `t5b`, … for values inside of it, `t5_1` for a copy, `t_x0`
-    for an input.
+    """A name that is not `taken`: `t5` for the value of n5, `t5a`, `t5b`, … for intermediate values inside it, `t5_1`
+    for its value at another position, `t_x0` for an input.
     """
     base, inside = prefix + label(expr), expr.node.endswith(INNER)
     if not inside and base not in taken:
@@ -34,7 +34,7 @@ def variable(prefix: str, expr: Expr, taken: AbstractSet[str]) -> str:
 
 
 def _letters() -> Iterator[str]:
-    """a, b, …, z, aa, ab, …: never a digit, behind which the number of another node would stand."""
+    """a, b, …, z, aa, ab, …: a digit would make the number of another node."""
     for length in count(1):
         yield from map("".join, product(ascii_lowercase, repeat=length))
 

@@ -74,7 +74,7 @@ class Access:
 @dataclass(eq=False, slots=True)
 class LoopNest:
     """The loops of one kernel. `outer`, `reduced` and `inner` are axes after joining, outermost first; `prefix` begins
-    the names of its functions.
+    the names of its functions; `results` has the variable of each reduction's result.
     """
 
     family: str
@@ -86,7 +86,7 @@ class LoopNest:
     stores: list[tuple[Access, Output]] = field(default_factory=list)
     varies: set[int] = field(default_factory=set)
     prefix: str = ""
-    _results: dict[int, str] = field(default_factory=dict)
+    results: dict[int, str] = field(default_factory=dict)
 
     def size(self, axes: list[Axis]) -> Size:
         return product([axis.size for axis in axes])
@@ -97,9 +97,7 @@ class LoopNest:
 
     def result(self, reduce: Reduce) -> str:
         """The variable of a reduction's result."""
-        if not self._results:
-            self._results = variables("r", self.reduces)
-        return self._results[id(reduce)]
+        return self.results[id(reduce)]
 
     @property
     def scans(self) -> list[PrefixScan]:
@@ -128,6 +126,7 @@ def _built(program: LoopProgram) -> LoopNest:
     else:
         outer, inner = in_memory_order(program, spine), []
     nest = LoopNest(_family(program, reduced, inner), program, outer, reduced, inner)
+    nest.results = variables("r", nest.reduces)
     _add_accesses(nest)
     _join(nest)
     _mark_varying(nest)

@@ -95,8 +95,9 @@ def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
 
 
 def _inner(context: Context, found: TensorExpr | tuple[TensorExpr, ...], known: dict[int, Expr]) -> Sequence[Expr]:
-    """Names the value of the node that was just lowered, unless it is another's; returns what is inside of the node,
-    or below. One of several results is named by the node that takes it.
+    """Gives the value of the node that was just lowered this node's name, unless it is the value of an earlier one.
+    Returns expressions whose operands are to be marked as inside the node. Of several results, each gets its name from
+    the `getitem` that takes it.
     """
     if isinstance(found, tuple):
         return [expr for result in found for expr in children(result.expr)]

@@ -24,8 +24,8 @@ EmitNest = Callable[[LoopNest, Schedule], Emitted]
 
 @dataclass(slots=True)
 class Composed:
-    """`prepare` are the launches whose results, the buffers in `packed`, depend on parameters alone; `parts` are the
-    nodes of each part."""
+    """`prepare` are the launches whose results, the buffers in `packed`, depend on parameters alone; `parts` has
+    the nodes of the graph that each part computes."""
 
     units: list[KernelSource] = field(default_factory=list)
     launches: list[Launch] = field(default_factory=list)
@@ -53,14 +53,14 @@ def compose(graph: OpGraph, found: Partition, schedule: Schedule, emit_nest: Emi
 
 
 def _nodes(graph: OpGraph, part: SubGraph) -> tuple[str, ...]:
-    """The nodes of the graph for which the nodes of the part were made."""
+    """The nodes of the graph from which the nodes of the part were made."""
     own = {node.name for node in graph.nodes}
     names = (_given(node.name, own) for node in part.graph.nodes)
     return tuple(dict.fromkeys(name for name in names if name))
 
 
 def _given(name: str, own: set[str]) -> str:
-    """The node for which `name` was made: `n5` for `n5_0`; "" if there is none."""
+    """The node from which the node `name` was made: `n5` for `n5_0`; "" if there is none."""
     while name not in own and "_" in name:
         name = name.rpartition("_")[0]
     return name if name in own else ""

@@ -52,7 +52,7 @@ class Flow:
         self.nodes = {node.name: node for node in self.graph.nodes if operator(node) not in IGNORED}
         self.place = {name: number for number, name in enumerate(self.nodes)}
         self.given = {value.name: value for value in self.graph.inputs}
-        self._inputs = [*self.given]
+        self._in_graph = {name: number for number, name in enumerate([*self.given, *self.nodes])}
         self.specs = {name: node.spec for name, node in self.nodes.items()}
         self.specs |= {name: value.spec for name, value in self.given.items()}
         in_groups = {name for group in groups for name in group}
@@ -167,7 +167,7 @@ class Flow:
         outside: dict[str, str] = {}
         for name in sorted(own, key=self.place.__getitem__):
             self._take(name, own, taken, outside)
-        outside = {name: outside[name] for name in sorted(outside, key=self._in_graph)}
+        outside = {name: outside[name] for name in sorted(outside, key=self._in_graph.__getitem__)}
         outputs = tuple(name for name in taken if name in own and self.last_reader.get(name, -1) >= end)
         nodes = tuple(renamed(node, outside) for _, node in sorted(taken.items(), key=lambda item: self.place[item[0]]))
         inputs = tuple(
@@ -201,15 +201,11 @@ class Flow:
         taken[name] = self.nodes[name]
 
     def _own_name(self, name: str, outside: dict[str, str]) -> str:
-        """The name that a part has for a value from outside: that of a canonical graph, else x0, x1, …"""
+        """The name of an input of a part: that of the value if it is a canonical graph's, else x0, x1, …"""
         if CANONICAL.fullmatch(name):
             return name
         taken = {*outside.values(), *self.given}
         return next(free for number in count() if (free := f"x{number}") not in taken)
-
-    def _in_graph(self, name: str) -> tuple[int, int]:
-        """Sorts values as the graph has them: inputs, then nodes."""
-        return (1, self.place[name]) if name in self.place else (0, self._inputs.index(name))
 
     def _kind(self, name: str, inside: str) -> str:
         return self.given[name].kind if name == inside and name in self.given else "input"

@@ -42,7 +42,7 @@ ONCE = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class SubGraph:
-    """One part as a graph: values of other parts are inputs.
+    """One part as a graph. Values of other parts are inputs of it.
 
     `inputs`, `outputs`: names in the whole graph, in the order of `graph.inputs` and `graph.outputs`. `kind`: "kernel",
     "library" or "residual", then with its `call`. `seconds`: a rough estimate, to compare parts of one graph. A part

@@ -22,7 +22,8 @@ _TYPE = re.compile(r"\((?:int|int64_t)\)")
 
 
 def written(plan: Plan, source: str) -> str:
-    """The plan behind the first lines of `source`, which are its parts, if there are several, and its schedule."""
+    """`source` with the plan inserted behind its comment lines, which are `// parts:`, if there are several, and
+    `// schedule:`."""
     kernels = source.split("\n")
     lines = list(takewhile(lambda line: line.startswith("//"), kernels))
     kernels = kernels[len(lines) :]

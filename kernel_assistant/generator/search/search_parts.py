@@ -11,7 +11,6 @@ from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make
 from kernel_assistant.generator.plan.partition import Partition, SubGraph
 from kernel_assistant.generator.plan.residual import renamed
 from kernel_assistant.records import OpGraph
-from kernel_assistant.records.graph import references
 
 #: The first schedules of a part, at most so many.
 First = Callable[[OpGraph, int], list[Schedule]]
@@ -74,19 +73,15 @@ def alike(found: Partition) -> list[list[int]]:
 
 
 def _text(part: SubGraph) -> str:
-    """The part's graph, with values named by the order in which they are read."""
+    """The part's graph, with values named by their order."""
     graph = part.graph
-    specs = {value.name: value.spec for value in graph.inputs}
-    read = dict.fromkeys(name for node in graph.nodes for name in references(node) if name in specs)
-    names = {name: f"v{at}" for at, name in enumerate({**read, **specs})}
-    lines = [specs[name].text() for name in names]
+    names = {value.name: f"v{at}" for at, value in enumerate(graph.inputs)}
+    lines = [value.spec.text() for value in graph.inputs]
     for node in graph.nodes:
         known = renamed(node, names)
         lines.append(f"{node.op} {known.args} {known.kwargs} {node.spec.text()}")
         names[node.name] = f"v{len(names)}"
-    return "\n".join(
-        [*lines, *(" ".join(names[name] for name in some) for some in (specs, graph.outputs)), str(part.once)]
-    )
+    return "\n".join([*lines, " ".join(names[name] for name in graph.outputs), str(part.once)])
 
 
 def _changed(schedule: Schedule, numbers: Sequence[int], part: Schedule) -> Schedule:

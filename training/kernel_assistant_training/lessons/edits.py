@@ -18,7 +18,7 @@ def in_code(pattern: str, replacement: Replacement) -> Edit:
 
 
 def in_head(pattern: str, replacement: Replacement) -> Edit:
-    """Replaces one match in a comment line that describes launches; the lines of parts and schedule have no effect."""
+    """Replaces one match in a comment line; not in `// parts:` and `// schedule:`, which have no effect."""
     return _edit(pattern, replacement, lambda line: re.match(r"\s*//(?! schedule:| parts:)", line) is not None)
 
 

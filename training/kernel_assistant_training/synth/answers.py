@@ -25,7 +25,7 @@ DEVICES = {
 
 @dataclass(frozen=True)
 class Answer:
-    """`source` is the text inside the code fence: the lines of parts and schedule, those of the plan, the kernels."""
+    """`source` is the text inside the code fence: parts, schedule, plan and kernels (`plan_text.py`)."""
 
     schedule: Schedule
     source: str

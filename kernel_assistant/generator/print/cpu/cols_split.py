@@ -55,7 +55,7 @@ class _ColumnChunks:
         body = StatementWriter(unit, nest)
         wanted = below(targets)
         for reduce in [one for one in self.done if id(one) in wanted]:
-            name = self._name(reduce)
+            name = self.nest.result(reduce)
             unit.add(f"{reduce.ctype} {name}[{self.tile}];")
             total = f"{unit.buffer(f'total_{name}')}[o * I + begin + j]"
             unit.add(f"for (int j = 0; j < n; ++j) {name}[j] = ({reduce.ctype}){total};")
@@ -80,7 +80,7 @@ class _ColumnChunks:
         else:
             store_rows(body, part, self.tile, self.nt, "first", "last")
         for reduce in part.reduces:
-            name = self._name(reduce)
+            name = self.nest.result(reduce)
             place = f"{unit.buffer(f'part_{name}')}[task / tiles * I + begin + j]"
             unit.add(f"for (int j = 0; j < n; ++j) {place} = total_{name}[j];")
         unit.close()
@@ -89,7 +89,7 @@ class _ColumnChunks:
         self.done += part.reduces
 
     def _combine(self, reduce: Reduce) -> None:
-        unit, nest, name, kind = self.unit, self.nest, self._name(reduce), total_type(reduce)
+        unit, nest, name, kind = self.unit, self.nest, self.nest.result(reduce), total_type(reduce)
         unit.open("for (int64_t task = 0; task < O * I; ++task)")
         unit.add(f"{kind} total = {identity(reduce)};")
         piece = f"{unit.buffer(f'part_{name}')}[(task / I * chunks + c) * I + task % I]"
@@ -102,6 +102,3 @@ class _ColumnChunks:
             BufferSpec(name=f"part_{name}", dtype=SCRATCH[kind], shape=shape),
             BufferSpec(name=f"total_{name}", dtype=SCRATCH[kind], shape=(rows, columns)),
         ]
-
-    def _name(self, reduce: Reduce) -> str:
-        return self.nest.result(reduce)

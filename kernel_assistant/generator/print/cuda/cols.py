@@ -151,9 +151,10 @@ class ColumnWriter:
         """Write one pass over rows [begin, end). This thread's partial results are in r… afterwards."""
         unit, reducing = body.unit, self.reducing(part)
         for reduce in reducing.single:
-            unit.add(f"{reduce.ctype} {self.nest.result(reduce)}[{self.vec}];")
+            label = reducing.label(reduce)
+            unit.add(f"{reduce.ctype} r{label}[{self.vec}];")
             unit.add("#pragma unroll")
-            unit.add(f"for (int k = 0; k < {self.vec}; ++k) {self.nest.result(reduce)}[k] = {identity(reduce)};")
+            unit.add(f"for (int k = 0; k < {self.vec}; ++k) r{label}[k] = {identity(reduce)};")
         for label in reducing.sums:
             unit.add(f"float total_r{label}[{self.vec}] = {{}}, rest_r{label}[{self.vec}] = {{}};")
         for _, x, _, reduce in reducing.pairs:

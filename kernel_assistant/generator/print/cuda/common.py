@@ -78,7 +78,7 @@ class PassReductions:
         self.single = [reduce for reduce in part.reduces if id(reduce) not in paired]
 
     def label(self, reduce: Reduce) -> str:
-        """The end of the names of a reduction's variables."""
+        """What stands behind the letter in the names of a reduction's variables: r…, j…, v…."""
         return self.nest.result(reduce)[1:]
 
     def site(self, reduce: Reduce) -> int:
@@ -143,7 +143,7 @@ class PassReductions:
     def states(self) -> list[tuple[int, str, str, str, str]]:
         """(site, variable with the thread's state, type, operator, neutral value) of each reduction."""
         found = [
-            (self.site(one), self.nest.result(one), one.ctype, OPERATOR[one.kind], f"({one.ctype}){identity(one)}")
+            (self.site(one), f"r{self.label(one)}", one.ctype, OPERATOR[one.kind], f"({one.ctype}){identity(one)}")
             for one in self.single
         ]
         for kind, x, _, reduce in self.pairs:
