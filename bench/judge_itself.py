@@ -12,6 +12,7 @@ of JSON.
 from __future__ import annotations
 
 import argparse
+import faulthandler
 import json
 import math
 import os
@@ -45,6 +46,8 @@ if TYPE_CHECKING:
 MOST_SECONDS = {"cpu": math.inf, "cuda": 0.0}
 #: Seconds after `--most-seconds` in which a judge may end its last comparison.
 GRACE = 20
+#: Seconds without a comparison after which a judge writes its stack to stderr.
+SLOW = 60
 #: Estimate, lower and upper end.
 Interval = tuple[float, float, float]
 MOST_DIFFERENT = 2
@@ -256,11 +259,13 @@ def _written(process: subprocess.Popen[str], until: float) -> list[Interval]:
 
 def _alone(target: str, comparisons: int, until: float, prepared: Path) -> None:
     """Prints the intervals of this process, a line each; it begins no comparison after `until`, a time of the clock of
-    the system."""
+    the system. It writes its stack to stderr where a comparison takes longer than `SLOW`."""
+    faulthandler.dump_traceback_later(SLOW)
     with Bench(target, pickle.loads(prepared.read_bytes())) as bench:
         for _ in range(comparisons):
             if time.time() >= until:
                 break
+            faulthandler.dump_traceback_later(SLOW)
             print(json.dumps(bench.compare(0, MOST_SECONDS[target])), flush=True)
 
 

@@ -28,7 +28,7 @@ MORE = 0.45
 #: Most tasks with the same canonical key in one stream.
 CAP = 24
 #: Answers of a task, one after the other: the generator's first guess, then other schedules.
-SCHEDULES = 2
+SCHEDULES = 4
 
 
 @dataclass(frozen=True, slots=True)
