@@ -57,10 +57,16 @@ class Conversation:
         self.messages.append(message)
 
     def add_reply(self, reply: Message) -> None:
-        """Append the model's reply to `prompt()`; its usage corrects the estimate of tokens."""
-        counted = reply.usage.prompt_tokens
-        if counted:
-            self._ratio = max(1.0, self._characters(self.prompt()) / counted)
+        """Append the model's reply to `prompt()`; its usage corrects the estimate of tokens.
+
+        The reply counts too where that gives more characters a token: a vocabulary for kernels has tokens of whole
+        lines. Where it gives fewer, the model has also written what is not in the reply.
+        """
+        prompt, answer = reply.usage.prompt_tokens, reply.usage.completion_tokens
+        if prompt:
+            sent = self._characters(self.prompt())
+            whole = (sent + self._characters((reply,))) / (prompt + answer) if answer else 0.0
+            self._ratio = max(1.0, sent / prompt, whole)
         self.messages.append(reply)
         self.turn += 1
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from kernel_assistant.agent.conversation import ContextWindow, Conversation
 from kernel_assistant.records.transcript import Message, ToolCall, Transcript, Usage
 from kernel_assistant.store import Store
@@ -51,6 +53,25 @@ def test_the_server_counts_better():
     estimated = talk.tokens()
     talk.add_reply(Message(role="assistant", content="", usage=Usage(prompt_tokens=2 * estimated)))
     assert 1.9 * estimated < talk.tokens() < 2.1 * estimated
+
+
+def test_replies_of_few_tokens_are_counted_as_the_server_did():
+    talk = conversation()
+    prompt = talk.tokens()
+    talk.add_reply(
+        Message(role="assistant", content="x" * 3000, usage=Usage(prompt_tokens=prompt, completion_tokens=60))
+    )
+    assert talk.tokens() == pytest.approx(prompt + 60, rel=0.05)
+
+
+def test_what_a_model_wrote_beside_its_reply_does_not_make_the_reply_longer():
+    talk, other = conversation(), conversation()
+    prompt = talk.tokens()
+    talk.add_reply(
+        Message(role="assistant", content="x" * 30, usage=Usage(prompt_tokens=prompt, completion_tokens=3000))
+    )
+    other.add_reply(Message(role="assistant", content="x" * 30, usage=Usage(prompt_tokens=prompt)))
+    assert talk.tokens() == other.tokens()
 
 
 def test_the_store_keeps_messages_as_they_come_and_change(tmp_path):

@@ -34,6 +34,18 @@ class Head(nn.Module):
         return self.rest(self.inner(x))
 
 
+class Branches(nn.Module):
+    """Convolutions side by side, one of them behind a pooling, whose results are joined."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.wide, self.narrow = nn.Conv2d(8, 24, 3, padding=1), nn.Conv2d(8, 8, 1)
+        self.pooled = nn.Sequential(nn.MaxPool2d(3, 1, 1), nn.Conv2d(8, 16, 1))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.cat([self.wide(x), self.narrow(x), self.pooled(x)], 1)
+
+
 class LeastChannel(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(torch.min(x, dim=1, keepdim=True)[0])
@@ -87,6 +99,7 @@ CASES = {
     ),
     "transposed, grouped": (Head(nn.ConvTranspose2d(8, 16, 4, 2, 1, groups=2), nn.GELU()), _image(3, 8, 97, 101)),
     "chain": (Chain(), _image(7, 8, 150, 150)),
+    "branches": (Branches(), _image(7, 8, 150, 150)),
 }
 
 
@@ -135,6 +148,17 @@ def test_channels_are_read_where_they_lie(name: str, forms: list[str]) -> None:
     found = texts[texts.index("library") + 1 :]
     assert len(found) == len(forms)
     assert all(text.startswith(form) for text, form in zip(found, forms, strict=True))
+
+
+def test_branches_are_joined_by_one_kernel_and_share_their_input() -> None:
+    """Biases are added where the branches are joined, and the pooling reads the copy that the convolutions read."""
+    model, x = CASES["branches"]
+    graph = export(model.eval(), x)
+    parts, schedule = cut(graph, "cuda").parts, initial(graph, "cuda", H200)[0]
+    kernels = [part.graph for part in parts if part.kind == "kernel" and not part.once]
+    copy, pooling, join = ([node.op.split(".")[0] for node in kernel.nodes] for kernel in kernels)
+    assert (copy, pooling, join) == ([COPY], ["max_pool2d"], ["add", "add", "add", "cat"])
+    assert schedule.parts[-1].form == "pointwise/transpose"
 
 
 @pytest.mark.parametrize(

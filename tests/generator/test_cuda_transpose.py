@@ -35,6 +35,14 @@ MODULES: dict[str, tuple[torch.nn.Module, Tensors]] = {
         Function(lambda x, y, b: torch.relu(x.permute(0, 3, 1, 2) + b.view(-1, 1, 1)) + y),
         (_spread(2, 6, 10, 24), _spread(2, 24, 6, 10), _spread(24)),
     ),
+    "joined": (
+        Function(lambda x, y: torch.relu(torch.cat([x.transpose(1, 2), y.transpose(1, 2)], 1)).contiguous()),
+        (_spread(2, 40, 24), _spread(2, 40, 40)),
+    ),
+    "joined odd": (
+        Function(lambda x, y: torch.cat([x.transpose(1, 2), y.transpose(1, 2)], 1).contiguous()),
+        (_spread(2, 40, 6), _spread(2, 40, 26)),
+    ),
     "halves": (Function(lambda x: (x.transpose(1, 2) * 2).contiguous()), (_spread(2, 48, 64).half(),)),
     "bfloat": (Function(lambda x: (x.transpose(1, 2) * 2).contiguous()), (_spread(2, 48, 64).bfloat16(),)),
 }
@@ -49,6 +57,9 @@ CASES = [
     ("to channels last", "tile=32 vec=4 put=4"),
     ("residual and bias", "tile=32 vec=4 put=4"),
     ("residual and bias", "tile=64 vec=2 put=4 block=512"),
+    ("joined", "tile=32 vec=4 put=4"),
+    ("joined", "tile=16 vec=1 put=2 block=128"),
+    ("joined odd", "tile=32 vec=2 put=2"),
     ("halves", "tile=64 vec=8 put=8"),
     ("bfloat", "tile=64 vec=8 put=4"),
 ]
@@ -72,6 +83,7 @@ def test_tiles_are_right(name: str, line: str, tmp_path: Path) -> None:
         ("matrices", "tile=64 vec=8", "vectors of 8"),
         ("matrices", "vec=3", "vec=3"),
         ("matrices", "tile=16 block=512", "blocks of 512"),
+        ("joined odd", "vec=4", "not whole vectors|in part"),
     ],
 )
 def test_tiles_that_do_not_fit_are_refused(name: str, line: str, reason: str) -> None:
@@ -82,7 +94,14 @@ def test_tiles_that_do_not_fit_are_refused(name: str, line: str, reason: str) ->
 
 @pytest.mark.parametrize(
     ("name", "widest"),
-    [("matrices", (4, 2)), ("odd", (1, 1)), ("odd stores", (4, 1)), ("odd loads", (1, 2)), ("halves", (8, 4))],
+    [
+        ("matrices", (4, 2)),
+        ("joined", (4, 2)),
+        ("odd", (1, 1)),
+        ("odd stores", (4, 1)),
+        ("odd loads", (1, 2)),
+        ("halves", (8, 4)),
+    ],
 )
 def test_wide_loads_come_first(name: str, widest: tuple[int, int]) -> None:
     model, args = MODULES[name]

@@ -7,7 +7,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from kernel_assistant.generator.ir.errors import Unsupported
-from kernel_assistant.generator.ir.expr import Axis
+from kernel_assistant.generator.ir.expr import Axis, Expr, Load, children
 from kernel_assistant.generator.loops.nest import Access, LoopNest
 
 #: Loops shorter than this leave most of a tile empty.
@@ -22,9 +22,10 @@ class TransposedAccess:
     loads: list[Access]
 
 
-def crossing(nest: LoopNest) -> TransposedAccess:
-    """Finds loads that are contiguous along another loop than the stores. Raises Unsupported if there are none, or if a
-    loop is too short.
+def crossing(nest: LoopNest, guarded: bool = False) -> TransposedAccess:
+    """Finds loads that are contiguous along another loop than the stores; with `guarded` also those that read where
+    their position allows it, as the pieces of joined tensors do. Raises Unsupported if there are none, or if a loop is
+    too short.
     """
     if len(nest.inner) != 1 or not nest.outer:
         raise Unsupported("a nest of one loop has nothing to transpose")
@@ -35,9 +36,17 @@ def crossing(nest: LoopNest) -> TransposedAccess:
         loads = [
             access
             for access in dict.fromkeys(nest.loads.values())
-            if access.buffer and not access.computed and access.index.get(axis, 0) == 1
+            if access.buffer and not access.terms and access.index.get(axis, 0) == 1
+            if access.guard is None or (guarded and reads_no_memory(access.guard))
             if access.index.get(inner, 0) not in (0, 1)
         ]
         if loads and not any(isinstance(loop.size, int) and loop.size < SHORTEST for loop in (axis, inner)):
             return TransposedAccess(axis, loads)
     raise Unsupported("no load runs across the stores")
+
+
+def reads_no_memory(expr: Expr) -> bool:
+    """Whether positions and constants alone decide the value."""
+    if isinstance(expr, Load) and expr.buffer:
+        return False
+    return all(reads_no_memory(child) for child in children(expr))

@@ -32,6 +32,10 @@ class Position:
         return self.term if self.term is not None else iota(self.index, self.offset)
 
 
+#: Whether a position is at least 0 and below a size.
+BELOW = "((uint64_t){0} < (uint64_t){1})"
+
+
 def iota(index: Index, offset: Size = 0) -> Expr:
     """offset + Σ coefficient·axis as a value."""
     return Load("int64_t", "", "i64", index, offset)
@@ -51,7 +55,7 @@ def condition(text: str, *args: Expr) -> Expr:
 
 def within(position: Expr, size: Size) -> Expr:
     """0 ≤ position < size, in one comparison."""
-    return condition("((uint64_t){0} < (uint64_t){1})", position, whole(size))
+    return condition(BELOW, position, whole(size))
 
 
 def both(left: Expr | None, right: Expr | None) -> Expr | None:

@@ -8,7 +8,7 @@ channels first are transposed at the end.
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
@@ -113,6 +113,10 @@ class _Rewrite:
         self.last: set[str] = set()
         self.copies: dict[tuple[str, str], str] = {}
         self.specs: dict[str, TensorSpec] = {value.name: value.spec for value in graph.inputs}
+        self.readers_of: dict[str, set[str]] = defaultdict(set)
+        for node in graph.nodes:
+            for name in references(node):
+                self.readers_of[name].add(node.name)
         self.readers = Counter([*graph.outputs, *(name for node in graph.nodes for name in set(references(node)))])
 
     def run(self) -> OpGraph:
@@ -132,8 +136,9 @@ class _Rewrite:
             for name in references(node)
             if name in self.last and not reads_any_order(node, self.specs[name], self.graph.dims)
         }
-        changed = self._beside(renamed(node, read))
-        kept = [name for name in references(changed) if name in self.last]
+        changed = self._pooled(self._beside(renamed(node, read)))
+        turned = self.last.union(copy for (_, op), copy in self.copies.items() if op == COPY)
+        kept = [name for name in references(changed) if name in turned]
         if not any(follows(node, self.specs[name]) for name in kept):
             self._add(changed)
             return
@@ -155,6 +160,17 @@ class _Rewrite:
             return renamed(node, {name: self._copied(name, COPY) for name in references(node)})
         copies = {name: self.copies[name, COPY] for name in references(node) if (name, COPY) in self.copies}
         return renamed(node, copies) if copies and is_elementwise(node) else node
+
+    def _pooled(self, node: Node) -> Node:
+        """A pooling between convolutions with channels last: it reads the copy that they read, too."""
+        if not is_pool(node) or not self.readers_of[node.name] or not self.readers_of[node.name] <= self.chosen:
+            return node
+        source = references(node)[0]
+        if source in self.last or not self.readers_of[source] & self.chosen:
+            return node
+        if not follows(node, in_channels_last(self.specs[source])):
+            return node
+        return renamed(node, {source: self._copied(source, COPY)})
 
     def _norm(self, node: Node) -> Node:
         """The remaining node of a norm over groups, whose moments are computed by another launch. Elementwise work

@@ -12,6 +12,7 @@ from kernel_assistant.generator.ir.labels import CANONICAL
 from kernel_assistant.generator.ir.operators import COPY, FREE, RESHAPES, operator
 from kernel_assistant.generator.ir.sizes import parse_size, size_value
 from kernel_assistant.generator.lower.lower import IGNORED
+from kernel_assistant.generator.plan.channels_last_readers import is_elementwise
 from kernel_assistant.generator.plan.cost import elements
 from kernel_assistant.generator.plan.residual import renamed
 from kernel_assistant.records import Node, OpGraph, TensorSpec
@@ -35,8 +36,9 @@ class Flow:
 
     `same` maps a reshape to the value that is read instead of it; `wanted` has the value that is written for each
     output of the graph. Nodes in `stay` are calls of PyTorch. With `early`, groups for libraries are moved before
-    kernels that they do not depend on, so that these kernels are next to the nodes that read both. The nodes in `once`,
-    which depend on parameters alone, come first.
+    kernels that they do not depend on, so that these kernels are next to the nodes that read both; with `late`,
+    elementwise nodes are then moved to directly before the first node that reads them. The nodes in `once`, which
+    depend on parameters alone, come first.
     """
 
     def __init__(
@@ -45,6 +47,7 @@ class Flow:
         groups: tuple[tuple[str, ...], ...],
         stay: frozenset[str] = frozenset(),
         early: bool = False,
+        late: bool = False,
         once: frozenset[str] = frozenset(),
     ) -> None:
         self.stay, self.once = stay, once
@@ -66,8 +69,10 @@ class Flow:
         self._find_units()
         self.units: list[NodeGroup] = []
         self._order(wanted)
-        if early:
+        if early or late:
             self._hoist()
+        if late:
+            self._sink()
         self.units.sort(key=lambda unit: not self.is_constant(unit))
         self._find_readers(wanted)
 
@@ -146,6 +151,20 @@ class Flow:
                     at += 1
             units.insert(at, unit)
         self.units = units
+
+    def _sink(self) -> None:
+        """Move each elementwise node to directly before the first group that reads it."""
+        units: list[NodeGroup] = []
+        for unit in reversed(self.units):  # `units` are those behind, the last one first
+            at = len(units)
+            if unit.kind == "kernel" and all(is_elementwise(self.nodes[name]) for name in unit.nodes):
+                readers = (n for n, other in enumerate(units) if self._reads_from(other, unit))
+                at = max(readers, default=at - 1) + 1
+            units.insert(at, unit)
+        self.units = units[::-1]
+
+    def _reads_from(self, unit: NodeGroup, other: NodeGroup) -> bool:
+        return any(root in other.nodes for name in unit.nodes for root in self._read(name))
 
     def _read(self, name: str) -> list[str]:
         """Written values that a node reads, without those of its own group."""

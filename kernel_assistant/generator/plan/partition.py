@@ -207,12 +207,15 @@ def _cut_expanded(original: OpGraph, graph: OpGraph, target: str, stay: frozense
         if most == math.inf:
             raise
         failed = error
-    early = Flow(readable, ours, stay, early=True, once=once)
-    if early.units != first.units:
-        try:
-            flow, parts = early, _cheapest(early, original, target, most)
-        except Unsupported:
-            pass  # what was found before is cheaper, or the other failure is told
+    orders = [first]
+    for other in (Flow(readable, ours, stay, early=True, once=once), Flow(readable, ours, stay, late=True, once=once)):
+        if all(other.units != order.units for order in orders):
+            orders.append(other)
+            try:
+                flow, parts = other, _cheapest(other, original, target, most)
+                most = _sum(parts)
+            except Unsupported:
+                pass  # what was found before is cheaper, or the other failure is told
     if not parts:
         assert failed is not None
         raise failed

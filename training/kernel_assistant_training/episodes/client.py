@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cache
 
 from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.client import Request
 from kernel_assistant.policy.embedded import CONTEXT_TOKENS
-from kernel_assistant.records.transcript import Message
+from kernel_assistant.records.transcript import Message, Usage
+from kernel_assistant_training.conversation import Encoder
 from kernel_assistant_training.lessons.lesson import Lesson, PlannedReply, ReplyKind
+from kernel_assistant_training.tokenizer import load
 
 
 class LessonFailed(Exception):
@@ -36,7 +39,12 @@ class LessonClient:
             raise Cancelled("cancelled")
         reply = self._next(request.messages[-1].content)
         self.said.append(reply)
-        return Message(role="assistant", content=reply.text, finish_reason="stop")
+        # As a server counts them: estimates are too high for lines that are a few tokens, and would end long lessons.
+        usage = Usage(
+            prompt_tokens=len(_encoder().prompt(request.messages)),
+            completion_tokens=len(_encoder().reply(reply.text)) + 1,
+        )
+        return Message(role="assistant", content=reply.text, finish_reason="stop", usage=usage)
 
     def _next(self, observation: str) -> PlannedReply:
         if not self.said:
@@ -48,3 +56,8 @@ class LessonClient:
 
     def close(self) -> None:
         """Does nothing: there is nothing to release."""
+
+
+@cache
+def _encoder() -> Encoder:
+    return Encoder(load())

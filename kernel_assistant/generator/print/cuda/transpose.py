@@ -5,27 +5,32 @@ memory, so that both access whole cache lines, in vectors if rows consist of the
 from __future__ import annotations
 
 from kernel_assistant.generator.ir.errors import Unsupported
-from kernel_assistant.generator.ir.expr import Axis
+from kernel_assistant.generator.ir.expr import Axis, Const, Expr, Load, Op, children
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import multiple_of, size_text
 from kernel_assistant.generator.loops.nest import Access, LoopNest
 from kernel_assistant.generator.loops.transposed_access import TransposedAccess, crossing
+from kernel_assistant.generator.lower.positions import BELOW
 from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined, pointers
 from kernel_assistant.records import Launch
 from kernel_assistant.records.graph import DTYPE_BYTES
 
 #: Bytes of one vector access.
 WIDEST = 16
+#: Bytes of shared memory that a kernel has without asking for more.
+SHARED = 48 << 10
 
 
 def emit_transpose(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch]:
-    found, tile, block = crossing(nest), schedule["tile"], schedule["block"]
+    found, tile, block = crossing(nest, guarded=True), schedule["tile"], schedule["block"]
     vec, put = schedule["vec"], schedule["put"]
     for width in (vec, put):
         if tile not in (16, 32, 64) or width not in (1, 2, 4, 8) or block % (tile // width):
             raise Unsupported(f"tiles of {tile} in vectors of {width} for blocks of {block}")
         if tile * tile // width < block:
             raise Unsupported(f"blocks of {block} for {tile * tile // width} vectors")
+    if sum(tile * (tile + 1) * DTYPE_BYTES[access.dtype] for access in found.loads) > SHARED:
+        raise Unsupported(f"tiles of {tile} for {len(found.loads)} tensors")
     _check_vectors(nest, found, vec, put)
     unit = KernelSource(nest.prefix + "transpose", "cuda")
     rest = [axis for axis in nest.outer if axis is not found.axis]
@@ -43,7 +48,7 @@ def emit_transpose(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, La
     for access in found.loads:
         unit.add(f"__shared__ {element(access, 'cuda')} tile_{access.name}[{tile}][{tile + 1}];")
     unit.open("")
-    _bring(unit, found, loops, tile, block, vec)
+    _bring(unit, nest, found, loops, tile, block, vec)
     unit.close()
     unit.add("__syncthreads();")
     _finish(unit, nest, found, loops, tile, block, put)
@@ -65,6 +70,23 @@ def _check_vectors(nest: LoopNest, found: TransposedAccess, vec: int, put: int) 
             raise Unsupported(f"vectors of {width} elements of {access.dtype}")
         if not multiple_of(size, width) or not access.aligned(others, width):
             raise Unsupported(f"rows of {access.name} that are not whole vectors of {width} elements")
+        if access.guard is not None and not _is_uniform(nest, access.guard, found.axis, width):
+            raise Unsupported(f"vectors of {width} elements that {access.name} has in part")
+
+
+def _is_uniform(nest: LoopNest, guard: Expr, axis: Axis, width: int) -> bool:
+    """Whether `guard` is the same for all elements of each vector along `axis`: what it compares there with a bound are
+    multiples of the width.
+    """
+    if isinstance(guard, Load):
+        return guard.index.get(axis, 0) == 0
+    if isinstance(guard, Op) and guard.text == BELOW and isinstance(guard.args[0], Load):
+        position, bound = nest.loads[id(guard.args[0])], guard.args[1]
+        if position.index.get(axis, 0) == 1:
+            others = [other for other in position.index if other is not axis]
+            whole = isinstance(bound, Const) and isinstance(bound.value, int) and bound.value % width == 0
+            return whole and position.aligned(others, width)
+    return all(_is_uniform(nest, child, axis, width) for child in children(guard))
 
 
 Loops = list[tuple[list[Axis], str]]
@@ -74,17 +96,22 @@ def _place(unit: KernelSource, access: Access, loops: Loops) -> str:
     return joined(*(unit.position(access, *loop) for loop in loops))
 
 
-def _bring(unit: KernelSource, found: TransposedAccess, loops: Loops, tile: int, block: int, vec: int) -> None:
+def _bring(
+    unit: KernelSource, nest: LoopNest, found: TransposedAccess, loops: Loops, tile: int, block: int, vec: int
+) -> None:
     """Load all vectors of a thread first, so that the loads are in flight together; then store them in shared
     memory.
     """
     rows = _threads(unit, tile, block, vec)
     turns = tile // rows
     for access in found.loads:
-        unit.add(f"{element(access, 'cuda')} v_{access.name}[{turns}][{vec}];")
+        zero = "" if access.guard is None else " = {}"
+        unit.add(f"{element(access, 'cuda')} v_{access.name}[{turns}][{vec}]{zero};")
     _open(unit, turns, f"i0 + ty + u * {rows}", "c0 + tx")
-    for access in found.loads:
-        unit.add(f"ka_load<{vec}, 0>(v_{access.name}[u], {access.name} + {_place(unit, access, loops)});")
+    guards = _guards(unit, nest, found, loops)
+    for access, guard in zip(found.loads, guards, strict=True):
+        load = f"ka_load<{vec}, 0>(v_{access.name}[u], {access.name} + {_place(unit, access, loops)});"
+        unit.add(f"if ({guard}) {load}" if guard else load)
     _close(unit)
     unit.add("#pragma unroll")
     unit.open(f"for (int u = 0; u < {turns}; ++u)")
@@ -93,6 +120,23 @@ def _bring(unit: KernelSource, found: TransposedAccess, loops: Loops, tile: int,
     for access in found.loads:
         unit.add(f"tile_{access.name}[ty + u * {rows}][tx + k] = v_{access.name}[u][k];")
     _close(unit)
+
+
+def _guards(unit: KernelSource, nest: LoopNest, found: TransposedAccess, loops: Loops) -> list[str]:
+    """Writes what decides whether each load reads; returns its text, "" for loads that always do."""
+    needed = {id(expr) for access in found.loads if access.guard is not None for expr in _inside(access.guard)}
+    positions = {
+        id(access): unit.fetch(access, _place(unit, access, loops))
+        for access in nest.loads.values()
+        if not access.buffer
+    }
+    writer = StatementWriter(unit, nest)
+    writer.write([expr for expr in nest.program.exprs if id(expr) in needed], positions)
+    return ["" if access.guard is None else writer.name(access.guard) for access in found.loads]
+
+
+def _inside(expr: Expr) -> list[Expr]:
+    return [expr, *(other for child in children(expr) for other in _inside(child))]
 
 
 def _finish(
