@@ -45,6 +45,7 @@ def test_streams_are_their_seeds() -> None:
 
 def test_no_graph_comes_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kernel_assistant_training.synth.conversations.CAP", 1)
+    monkeypatch.setattr("kernel_assistant_training.synth.conversations.FAVOURED", {frozenset(): 1.0})
     monkeypatch.setattr("kernel_assistant_training.synth.conversations.EASY", (1.0, 0.0, 0.0, 0.0, 0.0))
     yields: Counter[str] = Counter()
     keys = [key for key, _ in groupby(pair.task.key() for pair in islice(drawn(3, "cuda", yields), 250))]

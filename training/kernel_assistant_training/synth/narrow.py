@@ -8,7 +8,7 @@ from typing import Self
 
 from kernel_assistant.errors import UsageError
 from kernel_assistant.records import OpGraph
-from kernel_assistant_training.synth.sampler import LEVELS, sampled
+from kernel_assistant_training.synth.sampler import LEVELS, MORE, sampled
 from kernel_assistant_training.synth.steps import STEPS, Step
 
 
@@ -40,6 +40,8 @@ class Narrow:
         """A task of `level` steps, but at most `most`."""
         return self.sampled(random, level)[0]
 
-    def sampled(self, random: Random, level: int, **more: float) -> tuple[OpGraph, tuple[Step, ...]]:
-        """A task and the steps that made it; `more` is passed to the sampler."""
-        return sampled(random, min(level, self.most), **more, only=self.only)
+    def sampled(
+        self, random: Random, level: int, more: float = MORE, favoured: frozenset[str] = frozenset()
+    ) -> tuple[OpGraph, tuple[Step, ...]]:
+        """A task and the steps that made it; `more` and `favoured` are passed to the sampler."""
+        return sampled(random, min(level, self.most), more, self.only, favoured)

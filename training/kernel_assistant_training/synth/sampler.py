@@ -101,6 +101,8 @@ _CHANNELS = (64, 32, 128, 16, 3, 256, 96, 24, 512, 48, 8, 12)
 _SIDES = (32, 56, 28, 64, 14, 112, 7, 31, 33, 128, 224, 16, 24, 65)
 #: Probability that a task also returns intermediate values, and that it then returns two of them.
 MORE, TWO = 0.12, 0.2
+#: How much more often favoured families are drawn.
+FAVOUR = 30
 #: Probability that the batch is small whatever the size of an item.
 SMALL_BATCH = 0.08
 #: Most elements of one item of the batch.
@@ -115,25 +117,31 @@ def sample(random: Random, level: int) -> OpGraph:
 
 
 def sampled(
-    random: Random, level: int, more: float = MORE, only: frozenset[str] = frozenset()
+    random: Random,
+    level: int,
+    more: float = MORE,
+    only: frozenset[str] = frozenset(),
+    favoured: frozenset[str] = frozenset(),
 ) -> tuple[OpGraph, tuple[Step, ...]]:
     """A task, and the steps that made it. `more` is the probability that it returns intermediate values; `only` names
-    the families and steps to use, all if it is empty."""
+    the families and steps to use, all if it is empty. Families in `favoured` are drawn `FAVOUR` times as often."""
     while True:
         make = Builder(random, random.choices(("f32", "bf16", "f16"), (70, 20, 10))[0])
         try:
-            x, taken = _steps(make, level, only)
+            x, taken = _steps(make, level, only, favoured)
             outputs = _outputs(make, x, more)
             return make.finish(outputs, free_size(random, make.inputs[0].spec.shape)), taken
         except Unfit:
             continue
 
 
-def _steps(make: Builder, level: int, only: frozenset[str]) -> tuple[Tensor, tuple[Step, ...]]:
+def _steps(
+    make: Builder, level: int, only: frozenset[str], favoured: frozenset[str]
+) -> tuple[Tensor, tuple[Step, ...]]:
     x, taken = _start(make, only)
     failures = 0
     while len(taken) < level:
-        step = _drawn(make, x, taken, only)
+        step = _drawn(make, x, taken, only, favoured)
         mark = make.mark()
         try:
             result = step.write(make, x)
@@ -148,22 +156,27 @@ def _steps(make: Builder, level: int, only: frozenset[str]) -> tuple[Tensor, tup
     return x, taken
 
 
-def _drawn(make: Builder, x: Tensor, taken: tuple[Step, ...], only: frozenset[str]) -> Step:
+def _drawn(
+    make: Builder, x: Tensor, taken: tuple[Step, ...], only: frozenset[str], favoured: frozenset[str]
+) -> Step:
     """A random step. In a task of a half type, a float32 value is often cast back."""
     if x.dtype == "f32" != make.dtype and taken[-1].family != "cast" and make.random.random() < BACK:
         return _RETURNED
-    families, weights, steps = _choices(only)
+    families, weights, steps = _choices(only, favoured)
     (family,) = make.random.choices(families, weights)
     (step,) = make.random.choices(*steps[family])
     return step
 
 
 @lru_cache
-def _choices(only: frozenset[str]) -> tuple[list[str], list[float], dict[str, tuple[list[Step], list[float]]]]:
+def _choices(
+    only: frozenset[str], favoured: frozenset[str]
+) -> tuple[list[str], list[float], dict[str, tuple[list[Step], list[float]]]]:
     """The families, their weights, and for each family its steps with their weights."""
     fitting = {family: [one for one in STEPS[family] if not only or {family, one.name} & only] for family in FAMILIES}
     there = {family: (steps, [one.weight for one in steps]) for family, steps in fitting.items() if steps}
-    return list(there), [FAMILIES[family] for family in there], there
+    weights = [FAMILIES[family] * (FAVOUR if family in favoured else 1) for family in there]
+    return list(there), weights, there
 
 
 def _fits(x: Tensor, last: bool) -> None:
