@@ -64,9 +64,9 @@ class Conversation:
         """
         prompt, answer = reply.usage.prompt_tokens, reply.usage.completion_tokens
         if prompt:
-            sent = self._characters(self.prompt())
-            whole = (sent + self._characters((reply,))) / (prompt + answer) if answer else 0.0
-            self._ratio = max(1.0, sent / prompt, whole)
+            sent = self.prompt()
+            whole = self._characters((*sent, reply)) / (prompt + answer) if answer else 0.0
+            self._ratio = max(1.0, self._characters(sent) / prompt, whole)
         self.messages.append(reply)
         self.turn += 1
 

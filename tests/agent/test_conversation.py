@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_assistant.agent.conversation import ContextWindow, Conversation
+from kernel_assistant.agent.conversation import CHARACTERS_PER_TOKEN, ContextWindow, Conversation
 from kernel_assistant.records.transcript import Message, ToolCall, Transcript, Usage
 from kernel_assistant.store import Store
 
@@ -62,6 +62,15 @@ def test_replies_of_few_tokens_are_counted_as_the_server_did():
         Message(role="assistant", content="x" * 3000, usage=Usage(prompt_tokens=prompt, completion_tokens=60))
     )
     assert talk.tokens() == pytest.approx(prompt + 60, rel=0.05)
+
+
+def test_schemas_of_tools_are_counted_once():
+    talk = Conversation(ContextWindow(context=13_000, reply=500), ({"name": "x" * 20_000},), compacts=False)
+    talk.add(Message(role="user", content="x" * 8000))
+    characters = talk.tokens() * CHARACTERS_PER_TOKEN
+    usage = Usage(prompt_tokens=int(characters / 4), completion_tokens=100)
+    talk.add_reply(Message(role="assistant", content="x" * 400, usage=usage))
+    assert talk.tokens() == pytest.approx(characters / 4 + 100, rel=0.02)
 
 
 def test_what_a_model_wrote_beside_its_reply_does_not_make_the_reply_longer():

@@ -46,6 +46,18 @@ class Branches(nn.Module):
         return torch.cat([self.wide(x), self.narrow(x), self.pooled(x)], 1)
 
 
+class PooledBoth(nn.Module):
+    """A pooling that is a result, and that convolutions with channels last read."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = (nn.Conv2d(8, 16, 3, padding=1) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        pooled = torch.nn.functional.max_pool2d(x, 3, 1, 1)
+        return self.one(x) + self.other(pooled), pooled
+
+
 class LeastChannel(nn.Module):
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return torch.tanh(torch.min(x, dim=1, keepdim=True)[0])
@@ -99,6 +111,7 @@ CASES = {
     ),
     "transposed, grouped": (Head(nn.ConvTranspose2d(8, 16, 4, 2, 1, groups=2), nn.GELU()), _image(3, 8, 97, 101)),
     "chain": (Chain(), _image(7, 8, 150, 150)),
+    "pooling is a result": (PooledBoth(), _image(7, 8, 150, 150)),
     "branches": (Branches(), _image(7, 8, 150, 150)),
 }
 

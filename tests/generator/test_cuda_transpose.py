@@ -43,6 +43,10 @@ MODULES: dict[str, tuple[torch.nn.Module, Tensors]] = {
         Function(lambda x, y: torch.cat([x.transpose(1, 2), y.transpose(1, 2)], 1).contiguous()),
         (_spread(2, 40, 6), _spread(2, 40, 26)),
     ),
+    "on a diagonal": (
+        Function(lambda x, y: (y + torch.diag_embed(x)).permute(2, 1, 0).contiguous()),
+        (_spread(16, 16), _spread(16, 16, 16)),
+    ),
     "halves": (Function(lambda x: (x.transpose(1, 2) * 2).contiguous()), (_spread(2, 48, 64).half(),)),
     "bfloat": (Function(lambda x: (x.transpose(1, 2) * 2).contiguous()), (_spread(2, 48, 64).bfloat16(),)),
 }
@@ -60,6 +64,7 @@ CASES = [
     ("joined", "tile=32 vec=4 put=4"),
     ("joined", "tile=16 vec=1 put=2 block=128"),
     ("joined odd", "tile=32 vec=2 put=2"),
+    ("on a diagonal", "tile=16 block=64 vec=1 put=1"),
     ("halves", "tile=64 vec=8 put=8"),
     ("bfloat", "tile=64 vec=8 put=4"),
 ]
@@ -83,7 +88,8 @@ def test_tiles_are_right(name: str, line: str, tmp_path: Path) -> None:
         ("matrices", "tile=64 vec=8", "vectors of 8"),
         ("matrices", "vec=3", "vec=3"),
         ("matrices", "tile=16 block=512", "blocks of 512"),
-        ("joined odd", "vec=4", "not whole vectors|in part"),
+        ("joined odd", "vec=4", "not whole vectors|some only"),
+        ("on a diagonal", "tile=16 block=64 vec=2", "some only"),
     ],
 )
 def test_tiles_that_do_not_fit_are_refused(name: str, line: str, reason: str) -> None:

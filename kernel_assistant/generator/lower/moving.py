@@ -113,9 +113,12 @@ class _Move(Rewriter):
         assert isinstance(found, Load)
         index = resolve_index(found.index)
         coefficient = index.pop(self.axis, 0)
-        if coefficient == 0:
-            return found
         place = self.place
+        if coefficient == 0:
+            if load.buffer and place.guard is not None and found.terms != load.terms:
+                # A computed position moves along: where the guard does not hold, it may be any number.
+                return replace(found, guard=both(found.guard, place.guard))
+            return found
         guard = both(found.guard, place.guard) if load.buffer else None
         if place.term is None:
             for axis, step in place.index.items():

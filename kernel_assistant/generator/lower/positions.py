@@ -32,7 +32,7 @@ class Position:
         return self.term if self.term is not None else iota(self.index, self.offset)
 
 
-#: Whether a position is at least 0 and below a size.
+#: Whether a position is at least 0 and below a size. `print/cuda/transpose.py` recognises this text.
 BELOW = "((uint64_t){0} < (uint64_t){1})"
 
 

@@ -113,10 +113,10 @@ class _Rewrite:
         self.last: set[str] = set()
         self.copies: dict[tuple[str, str], str] = {}
         self.specs: dict[str, TensorSpec] = {value.name: value.spec for value in graph.inputs}
-        self.readers_of: dict[str, set[str]] = defaultdict(set)
+        self.nodes_that_read: dict[str, set[str]] = defaultdict(set)
         for node in graph.nodes:
             for name in references(node):
-                self.readers_of[name].add(node.name)
+                self.nodes_that_read[name].add(node.name)
         self.readers = Counter([*graph.outputs, *(name for node in graph.nodes for name in set(references(node)))])
 
     def run(self) -> OpGraph:
@@ -137,6 +137,7 @@ class _Rewrite:
             if name in self.last and not reads_any_order(node, self.specs[name], self.graph.dims)
         }
         changed = self._pooled(self._beside(renamed(node, read)))
+        # Copies count for all readers: an elementwise node that reads one writes channels last, too.
         turned = self.last.union(copy for (_, op), copy in self.copies.items() if op == COPY)
         kept = [name for name in references(changed) if name in turned]
         if not any(follows(node, self.specs[name]) for name in kept):
@@ -163,10 +164,14 @@ class _Rewrite:
 
     def _pooled(self, node: Node) -> Node:
         """A pooling between convolutions with channels last: it reads the copy that they read, too."""
-        if not is_pool(node) or not self.readers_of[node.name] or not self.readers_of[node.name] <= self.chosen:
+        if (
+            not is_pool(node)
+            or not self.nodes_that_read[node.name]
+            or not self.nodes_that_read[node.name] <= self.chosen
+        ):
             return node
         source = references(node)[0]
-        if source in self.last or not self.readers_of[source] & self.chosen:
+        if source in self.last or not self.nodes_that_read[source] & self.chosen:
             return node
         if not follows(node, in_channels_last(self.specs[source])):
             return node
@@ -211,6 +216,7 @@ class _Rewrite:
         name = f"{node.name}_{COPY}"
         self.last.discard(node.name)
         self._add(replace(inner, name=name))
+        self.copies[node.name, COPY] = name
         self._add(Node(name=node.name, op=COPY_BACK, args=(f"%{name}",), spec=node.spec))
 
     def _add(self, node: Node) -> None:

@@ -4,6 +4,7 @@ interval of this order.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from dataclasses import dataclass
 from itertools import count
 
@@ -154,17 +155,18 @@ class Flow:
 
     def _sink(self) -> None:
         """Move each elementwise node to directly before the first group that reads it."""
-        units: list[NodeGroup] = []
-        for unit in reversed(self.units):  # `units` are those behind, the last one first
-            at = len(units)
-            if unit.kind == "kernel" and all(is_elementwise(self.nodes[name]) for name in unit.nodes):
-                readers = (n for n, other in enumerate(units) if self._reads_from(other, unit))
-                at = max(readers, default=at - 1) + 1
-            units.insert(at, unit)
-        self.units = units[::-1]
-
-    def _reads_from(self, unit: NodeGroup, other: NodeGroup) -> bool:
-        return any(root in other.nodes for name in unit.nodes for root in self._read(name))
+        readers: dict[NodeGroup, set[NodeGroup]] = defaultdict(set)
+        for unit in self.units:
+            for root in (root for name in unit.nodes for root in self._read(name) if root in self.nodes):
+                readers[self.unit_of[root]].add(unit)
+        behind: list[NodeGroup] = []  # the last one first
+        for unit in reversed(self.units):
+            at = len(behind)
+            if readers[unit] and unit.kind == "kernel" and all(is_elementwise(self.nodes[name]) for name in unit.nodes):
+                while behind[at - 1] not in readers[unit]:
+                    at -= 1
+            behind.insert(at, unit)
+        self.units = behind[::-1]
 
     def _read(self, name: str) -> list[str]:
         """Written values that a node reads, without those of its own group."""

@@ -156,9 +156,7 @@ def _steps(
     return x, taken
 
 
-def _drawn(
-    make: Builder, x: Tensor, taken: tuple[Step, ...], only: frozenset[str], favoured: frozenset[str]
-) -> Step:
+def _drawn(make: Builder, x: Tensor, taken: tuple[Step, ...], only: frozenset[str], favoured: frozenset[str]) -> Step:
     """A random step. In a task of a half type, a float32 value is often cast back."""
     if x.dtype == "f32" != make.dtype and taken[-1].family != "cast" and make.random.random() < BACK:
         return _RETURNED

@@ -71,15 +71,15 @@ def _check_vectors(nest: LoopNest, found: TransposedAccess, vec: int, put: int) 
         if not multiple_of(size, width) or not access.aligned(others, width):
             raise Unsupported(f"rows of {access.name} that are not whole vectors of {width} elements")
         if access.guard is not None and not _is_uniform(nest, access.guard, found.axis, width):
-            raise Unsupported(f"vectors of {width} elements that {access.name} has in part")
+            raise Unsupported(f"vectors of {width} elements, of which {access.name} may have some only")
 
 
 def _is_uniform(nest: LoopNest, guard: Expr, axis: Axis, width: int) -> bool:
-    """Whether `guard` is the same for all elements of each vector along `axis`: what it compares there with a bound are
-    multiples of the width.
+    """Whether `guard` is the same for all elements of each vector along `axis`: positions along it are compared only
+    with multiples of the width, and nothing else in the guard depends on it.
     """
     if isinstance(guard, Load):
-        return guard.index.get(axis, 0) == 0
+        return nest.loads[id(guard)].index.get(axis, 0) == 0
     if isinstance(guard, Op) and guard.text == BELOW and isinstance(guard.args[0], Load):
         position, bound = nest.loads[id(guard.args[0])], guard.args[1]
         if position.index.get(axis, 0) == 1:
