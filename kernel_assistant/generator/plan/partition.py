@@ -10,6 +10,8 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 
+from msgspec.structs import replace
+
 from kernel_assistant.generator.algebra.simplify import simplified
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
@@ -26,7 +28,7 @@ from kernel_assistant.generator.plan.copies import with_copies, with_readable_op
 from kernel_assistant.generator.plan.cost import RATES, least_seconds, part_seconds
 from kernel_assistant.generator.plan.flow import Flow
 from kernel_assistant.generator.plan.folding import with_folded_norms
-from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay
+from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay, renamed
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import references
 from kernel_assistant.records.residual import ResidualCall
@@ -314,7 +316,29 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most
         raise Unsupported("moments of groups, and what is made of them")
     if kind == "kernel" and not once and least_seconds(graph, target) >= most:
         return None
-    nest = checked_nest(graph, target) if kind == "kernel" else None
+    found = _kernel_seconds(named_in_order(graph), target) if kind == "kernel" else part_seconds(graph, None, target)
+    if isinstance(found, str):
+        raise Unsupported(found)
     call = as_call(original, graph, inputs, outputs) if kind == "residual" else None
-    seconds = part_seconds(graph, nest, target) * (ONCE if once else 1.0)
-    return SubGraph(graph, inputs, outputs, kind, seconds, call, once)
+    return SubGraph(graph, inputs, outputs, kind, found * (ONCE if once else 1.0), call, once)
+
+
+# Networks repeat their blocks, and each order of the nodes has mostly the same parts.
+@lru_cache(maxsize=1 << 14)
+def _kernel_seconds(lines: tuple[str, ...], target: str) -> float | str:
+    """The seconds of a part that is one nest, or why it is none."""
+    graph = read_graph(list(lines))
+    try:
+        return part_seconds(graph, checked_nest(graph, target), target)
+    except Unsupported as error:
+        return str(error)
+
+
+def named_in_order(graph: OpGraph) -> tuple[str, ...]:
+    """The text of the graph with values named in their order: that of parts that are alike is the same."""
+    names = {value.name: f"x{number}" for number, value in enumerate(graph.inputs)}
+    names |= {node.name: f"n{number}" for number, node in enumerate(graph.nodes)}
+    inputs = tuple(replace(value, name=names[value.name], path="") for value in graph.inputs)
+    nodes = tuple(renamed(node, names) for node in graph.nodes)
+    outputs = tuple(names[name] for name in graph.outputs)
+    return tuple(write_graph(OpGraph(dims=graph.dims, inputs=inputs, nodes=nodes, outputs=outputs)))
