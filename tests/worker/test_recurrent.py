@@ -1,5 +1,5 @@
-"""LSTMs for which fake tensors use PyTorch's decomposition instead of oneDNN: the states have the shapes of a real
-run.
+"""Recurrent layers for which fake tensors use PyTorch's decompositions: the results have the shapes of a real run, and
+not every step is computed for that.
 """
 
 from __future__ import annotations
@@ -67,3 +67,41 @@ def test_a_free_batch_stays_free(version: str) -> None:
     program = export_program(model, (x,), {}, [frozenset({0})])
     last = list(program.graph.output_node().args[0])[1].meta["val"]
     assert last.dim() == 3 and not isinstance(last.shape[1], int)
+
+
+RECURRENT = {
+    "gru": lambda: torch.nn.GRU(8, 16, num_layers=2, bidirectional=True),
+    "gru, batch first": lambda: torch.nn.GRU(8, 16, batch_first=True, bias=False),
+    "tanh": lambda: torch.nn.RNN(8, 16, bidirectional=True),
+    "relu": lambda: torch.nn.RNN(8, 16, nonlinearity="relu", dtype=torch.float64),
+}
+
+
+@pytest.mark.parametrize("name", RECURRENT)
+def test_others_have_the_shapes_of_a_real_run(name: str) -> None:
+    model = RECURRENT[name]().eval().requires_grad_(False)
+    x = torch.randn(7, B, 8, dtype=next(model.parameters()).dtype)
+    traced = trace(model, (x,), {}, [frozenset[int]()])
+    shapes = [[int(size) for size in spec["shape"]] for spec in traced.out_specs]
+    assert shapes == [list(tensor.shape) for tensor in model(x)]
+
+
+def test_a_long_sequence_takes_no_more_steps_than_a_short_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    cell, calls = decompositions.gru_cell, list[int]()
+
+    def counted(*args: Any) -> Any:
+        calls.append(1)
+        return cell(*args)
+
+    monkeypatch.setattr(decompositions, "gru_cell", counted)
+    model, counts = torch.nn.GRU(8, 16, num_layers=2, bidirectional=True).eval(), []
+    for steps in (4, 400):
+        calls.clear()
+        trace(model, (torch.randn(steps, B, 8),), {}, [frozenset[int]()])
+        counts.append(len(calls))
+    assert counts[0] == counts[1] > 0
+
+
+def test_one_step_of_the_wrong_size_is_refused_as_it_was() -> None:
+    with pytest.raises(Exception, match=r"[Ss]ize|shape"):
+        trace(torch.nn.GRU(8, 16).eval(), (torch.randn(4, B, 9),), {}, [frozenset[int]()])

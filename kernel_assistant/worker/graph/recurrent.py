@@ -1,4 +1,4 @@
-"""Corrects the shape of an LSTM's last states in torch.export."""
+"""Corrects what fake tensors give for recurrent layers in torch.export, and gives it without computing every step."""
 
 from __future__ import annotations
 
@@ -9,26 +9,31 @@ from typing import Any
 
 import torch
 from torch._decomp import decompositions
+from torch._subclasses.fake_tensor import FakeTensor
+from torch.fx.experimental.proxy_tensor import get_proxy_mode
 
-Layer = Callable[..., tuple[torch.Tensor, tuple[torch.Tensor, ...]]]
+#: `layer(inputs, hidden, …)`: inputs of shape (steps, batch, features), the results of all steps and the last states.
+Layer = Callable[..., tuple[torch.Tensor, Any]]
 
 
 @contextlib.contextmanager
 def right_states() -> Iterator[None]:
-    """Within the block, an LSTM gives fake tensors the shapes that real ones have.
+    """Within the block, RNNs, GRUs and LSTMs give fake tensors the shapes that real ones have, after one step.
 
-    Without oneDNN (on CUDA, in float64 and float16, with projections) fake tensors take PyTorch's own decomposition,
-    whose last states had one dimension too many before 2.13 unless the batch is 1: `hx.squeeze(1)` of [1, B, H].
+    Without oneDNN (on CUDA, in float64 and float16, with projections) fake tensors take PyTorch's own decomposition of
+    an LSTM, whose last states had one dimension too many before 2.13 unless the batch is 1: `hx.squeeze(1)` of
+    [1, B, H]. These decompositions compute every step, which takes minutes for two directions of 512 steps.
     """
-    original: Layer | None = getattr(decompositions, "one_layer_lstm", None)
-    if original is None:  # a later PyTorch without this function
-        yield
-        return
-    decompositions.one_layer_lstm = _mended(original)
+    # A later PyTorch may have none of these functions.
+    changes = {"one_layer_lstm": lambda layer: _of_one_step(_mended(layer)), "one_layer_rnn": _of_one_step}
+    originals = {name: getattr(decompositions, name) for name in changes if hasattr(decompositions, name)}
+    for name, layer in originals.items():
+        setattr(decompositions, name, changes[name](layer))
     try:
         yield
     finally:
-        decompositions.one_layer_lstm = original
+        for name, layer in originals.items():
+            setattr(decompositions, name, layer)
 
 
 def _mended(layer: Layer) -> Layer:
@@ -41,3 +46,17 @@ def _mended(layer: Layer) -> Layer:
         )
 
     return mended
+
+
+def _of_one_step(layer: Layer) -> Layer:
+    """The layer, which computes one step where only shapes are asked for: all steps have the same."""
+
+    @functools.wraps(layer)
+    def short(inputs: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        count = len(inputs)  # a number: the layer loops over the steps
+        if count < 2 or not isinstance(inputs, FakeTensor) or get_proxy_mode() is not None:
+            return layer(inputs, *args, **kwargs)
+        step, states = layer(inputs[:1], *args, **kwargs)
+        return step.new_empty((count, *step.shape[1:])), states
+
+    return short
