@@ -324,7 +324,7 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most
 
 
 # Networks repeat their blocks, and each order of the nodes has mostly the same parts.
-@lru_cache(maxsize=1 << 14)
+@lru_cache(maxsize=1 << 12)
 def _kernel_seconds(lines: tuple[str, ...], target: str) -> float | str:
     """The seconds of a part that is one nest, or why it is none."""
     graph = read_graph(list(lines))
