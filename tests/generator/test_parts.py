@@ -13,6 +13,7 @@ import torch.nn.functional as F
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
 from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make, read_schedule
 from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.plan.partition import Partition, cut, partition
@@ -172,3 +173,10 @@ def test_what_fits_no_part_is_named() -> None:
     inputs = tuple(value for value in given if value.kind != "param")
     trained = OpGraph(dims={"B": 4}, inputs=inputs, nodes=(node,), outputs=("n0",))
     assert classify(trained, "cpu") == "batch_norm in training mode: it changes its running statistics"
+
+
+def test_a_name_that_no_kernel_has_is_refused_in_parts_too() -> None:
+    graph = _graph(lambda x, w: torch.softmax(torch.softmax(x, 0), 1) * w, torch.randn(8, 16), torch.randn(16))
+    lines = [line.replace("input x1", "param weight").replace("%x1", "%weight") for line in write_graph(graph)]
+    with pytest.raises(Unsupported, match="input name 'weight'"):
+        partition(read_graph(lines), "cpu")

@@ -134,7 +134,7 @@ def _filled(context: Context, value: TensorExpr) -> TensorExpr:
 def _outputs(context: Context, number: int, name: str) -> list[Output]:
     value, spec = context.values[name], context.graph.spec(name)
     if isinstance(value, tuple):
-        raise Unsupported(f"output {name} is several tensors")
+        raise Unsupported("an output that is several tensors")
     sizes = [parse_size(size) for size in spec.shape]
     strides = [parse_size(stride) for stride in spec.strides] if spec.strides is not None else contiguous(sizes)
     pieces = context.pieces.get(name)

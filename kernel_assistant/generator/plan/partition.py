@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from kernel_assistant.generator.algebra.simplify import simplified
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
+from kernel_assistant.generator.ir.labels import CANONICAL
 from kernel_assistant.generator.ir.operators import COPY, operator
 from kernel_assistant.generator.library.attention import with_attention_written
 from kernel_assistant.generator.library.library import library_nodes
@@ -336,7 +337,11 @@ def _kernel_seconds(lines: tuple[str, ...], target: str) -> float | str:
 
 def named_in_order(graph: OpGraph) -> tuple[str, ...]:
     """The text of the graph with values named in their order: that of parts that are alike is the same."""
-    names = {value.name: f"x{number}" for number, value in enumerate(graph.inputs)}
+    # Other names of inputs are refused, and stay.
+    names = {
+        value.name: f"x{number}" if CANONICAL.fullmatch(value.name) else value.name
+        for number, value in enumerate(graph.inputs)
+    }
     names |= {node.name: f"n{number}" for number, node in enumerate(graph.nodes)}
     inputs = tuple(replace(value, name=names[value.name], path="") for value in graph.inputs)
     nodes = tuple(renamed(node, names) for node in graph.nodes)

@@ -49,14 +49,24 @@ def _mended(layer: Layer) -> Layer:
 
 
 def _of_one_step(layer: Layer) -> Layer:
-    """The layer, which computes one step where only shapes are asked for: all steps have the same."""
+    """The layer, which computes one step where only shapes are asked for: all steps have the same if the first one
+    leaves the states as they were.
+    """
 
     @functools.wraps(layer)
-    def short(inputs: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        count = len(inputs)  # a number: the layer loops over the steps
-        if count < 2 or not isinstance(inputs, FakeTensor) or get_proxy_mode() is not None:
-            return layer(inputs, *args, **kwargs)
-        step, states = layer(inputs[:1], *args, **kwargs)
-        return step.new_empty((count, *step.shape[1:])), states
+    def short(inputs: torch.Tensor, hidden: Any, *args: Any, **kwargs: Any) -> Any:
+        if isinstance(inputs, FakeTensor) and get_proxy_mode() is None and len(inputs) > 1:
+            step, states = layer(inputs[:1], hidden, *args, **kwargs)
+            if list(map(_kind, _each(states))) == list(map(_kind, _each(hidden))):
+                return step.new_empty((len(inputs), *step.shape[1:])), states
+        return layer(inputs, hidden, *args, **kwargs)
 
     return short
+
+
+def _each(states: Any) -> tuple[torch.Tensor, ...]:
+    return (states,) if isinstance(states, torch.Tensor) else tuple(states)
+
+
+def _kind(state: torch.Tensor) -> tuple[torch.dtype, torch.Size]:
+    return state.dtype, state.shape
