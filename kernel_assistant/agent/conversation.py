@@ -59,8 +59,8 @@ class Conversation:
     def add_reply(self, reply: Message) -> None:
         """Append the model's reply to `prompt()`; its usage corrects the estimate of tokens.
 
-        The reply counts too where that gives more characters a token: a vocabulary for kernels has tokens of whole
-        lines. Where it gives fewer, the model has also written what is not in the reply.
+        Prompt and reply together give the characters of a token, because a vocabulary for kernels has tokens for whole
+        lines; or the prompt alone, if that gives more: a reply's tokens may include reasoning that is not in the text.
         """
         prompt, answer = reply.usage.prompt_tokens, reply.usage.completion_tokens
         if prompt:

@@ -88,8 +88,8 @@ def test_tiles_are_right(name: str, line: str, tmp_path: Path) -> None:
         ("matrices", "tile=64 vec=8", "vectors of 8"),
         ("matrices", "vec=3", "vec=3"),
         ("matrices", "tile=16 block=512", "blocks of 512"),
-        ("joined odd", "vec=4", "not whole vectors|some only"),
-        ("on a diagonal", "tile=16 block=64 vec=2", "some only"),
+        ("joined odd", "vec=4", "not whole vectors|only some"),
+        ("on a diagonal", "tile=16 block=64 vec=2", "only some"),
     ],
 )
 def test_tiles_that_do_not_fit_are_refused(name: str, line: str, reason: str) -> None:

@@ -23,9 +23,9 @@ class TransposedAccess:
 
 
 def crossing(nest: LoopNest, guarded: bool = False) -> TransposedAccess:
-    """Finds loads that are contiguous along another loop than the stores; with `guarded` also those that read where
-    their position allows it, as the pieces of joined tensors do. Raises Unsupported if there are none, or if a loop is
-    too short.
+    """Finds loads that are contiguous along another loop than the stores; with `guarded` also loads with a guard that
+    depends on positions alone, such as the pieces of a `cat`. Raises Unsupported if there are none, or if a loop is too
+    short.
     """
     if len(nest.inner) != 1 or not nest.outer:
         raise Unsupported("a nest of one loop has nothing to transpose")
@@ -37,7 +37,7 @@ def crossing(nest: LoopNest, guarded: bool = False) -> TransposedAccess:
             access
             for access in dict.fromkeys(nest.loads.values())
             if access.buffer and not access.terms and access.index.get(axis, 0) == 1
-            if access.guard is None or (guarded and reads_no_memory(access.guard))
+            if access.guard is None or (guarded and _reads_no_memory(access.guard))
             if access.index.get(inner, 0) not in (0, 1)
         ]
         if loads and not any(isinstance(loop.size, int) and loop.size < SHORTEST for loop in (axis, inner)):
@@ -45,8 +45,8 @@ def crossing(nest: LoopNest, guarded: bool = False) -> TransposedAccess:
     raise Unsupported("no load runs across the stores")
 
 
-def reads_no_memory(expr: Expr) -> bool:
-    """Whether positions and constants alone decide the value."""
+def _reads_no_memory(expr: Expr) -> bool:
+    """Whether the value is computed from positions and constants alone."""
     if isinstance(expr, Load) and expr.buffer:
         return False
-    return all(reads_no_memory(child) for child in children(expr))
+    return all(_reads_no_memory(child) for child in children(expr))

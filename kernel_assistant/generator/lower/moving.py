@@ -116,7 +116,7 @@ class _Move(Rewriter):
         place = self.place
         if coefficient == 0:
             if load.buffer and place.guard is not None and found.terms != load.terms:
-                # A computed position moves along: where the guard does not hold, it may be any number.
+                # The load's computed position depends on the axis: it is only inside the buffer where the guard holds.
                 return replace(found, guard=both(found.guard, place.guard))
             return found
         guard = both(found.guard, place.guard) if load.buffer else None

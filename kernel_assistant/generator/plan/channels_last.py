@@ -8,7 +8,7 @@ channels first are transposed at the end.
 
 from __future__ import annotations
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Set as AbstractSet
 
 from msgspec.structs import replace
@@ -105,7 +105,9 @@ def _lies_last(spec: TensorSpec) -> bool:
 
 
 class _Rewrite:
-    """Rewrites the nodes in order. `last` are the values that have channels last because of the rewriting."""
+    """Rewrites the nodes in order. `last` are the values that have channels last because of the rewriting, `turned` the
+    copies that have it; `readers` has the names of the nodes that read a value.
+    """
 
     def __init__(self, graph: OpGraph, chosen: set[str]) -> None:
         self.graph, self.chosen = graph, chosen
@@ -113,11 +115,11 @@ class _Rewrite:
         self.last: set[str] = set()
         self.copies: dict[tuple[str, str], str] = {}
         self.specs: dict[str, TensorSpec] = {value.name: value.spec for value in graph.inputs}
-        self.nodes_that_read: dict[str, set[str]] = defaultdict(set)
+        self.turned: set[str] = set()
+        self.readers: dict[str, set[str]] = defaultdict(set)
         for node in graph.nodes:
             for name in references(node):
-                self.nodes_that_read[name].add(node.name)
-        self.readers = Counter([*graph.outputs, *(name for node in graph.nodes for name in set(references(node)))])
+                self.readers[name].add(node.name)
 
     def run(self) -> OpGraph:
         for node in self.graph.nodes:
@@ -137,9 +139,7 @@ class _Rewrite:
             if name in self.last and not reads_any_order(node, self.specs[name], self.graph.dims)
         }
         changed = self._pooled(self._beside(renamed(node, read)))
-        # Copies count for all readers: an elementwise node that reads one writes channels last, too.
-        turned = self.last.union(copy for (_, op), copy in self.copies.items() if op == COPY)
-        kept = [name for name in references(changed) if name in turned]
+        kept = [name for name in references(changed) if name in self.last or name in self.turned]
         if not any(follows(node, self.specs[name]) for name in kept):
             self._add(changed)
             return
@@ -164,14 +164,11 @@ class _Rewrite:
 
     def _pooled(self, node: Node) -> Node:
         """A pooling between convolutions with channels last: it reads the copy that they read, too."""
-        if (
-            not is_pool(node)
-            or not self.nodes_that_read[node.name]
-            or not self.nodes_that_read[node.name] <= self.chosen
-        ):
+        readers = self.readers[node.name]
+        if not is_pool(node) or not readers or not readers <= self.chosen:
             return node
         source = references(node)[0]
-        if source in self.last or not self.nodes_that_read[source] & self.chosen:
+        if source in self.last or not self.readers[source] & self.chosen:
             return node
         if not follows(node, in_channels_last(self.specs[source])):
             return node
@@ -190,7 +187,8 @@ class _Rewrite:
     def _again(self, name: str) -> str:
         """The name of a value that another launch recomputes from values in memory."""
         node = next((node for node in self.nodes if node.name == name), None)
-        if node is None or name not in self.last or not is_per_element(node) or self.readers.get(name, 0) > 1:
+        readers = len(self.readers[name]) + self.graph.outputs.count(name)
+        if node is None or name not in self.last or not is_per_element(node) or readers > 1:
             return name
         read = {other: self._again(other) for other in references(node)}
         self._add(replace(renamed(node, read), name=f"{name}_again"))
@@ -217,6 +215,7 @@ class _Rewrite:
         self.last.discard(node.name)
         self._add(replace(inner, name=name))
         self.copies[node.name, COPY] = name
+        self.turned.add(name)
         self._add(Node(name=node.name, op=COPY_BACK, args=(f"%{name}",), spec=node.spec))
 
     def _add(self, node: Node) -> None:
@@ -233,4 +232,6 @@ class _Rewrite:
             new = f"{name}_{op.replace('.', '_')}"
             self._add(Node(name=new, op=op, args=(f"%{name}",), spec=spec))
             self.copies[name, op] = new
+            if op == COPY:
+                self.turned.add(new)
         return self.copies[name, op]

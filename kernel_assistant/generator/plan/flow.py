@@ -7,6 +7,7 @@ from __future__ import annotations
 from collections import defaultdict
 from dataclasses import dataclass
 from itertools import count
+from typing import Literal, get_args
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.labels import CANONICAL
@@ -18,6 +19,10 @@ from kernel_assistant.generator.plan.cost import elements
 from kernel_assistant.generator.plan.residual import renamed
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import GraphInput, references
+
+#: Orders in which nodes are cut into parts; `Flow` explains them.
+Order = Literal["depth first", "libraries early", "elementwise late"]
+ORDERS: tuple[Order, ...] = get_args(Order)
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,10 +41,10 @@ class Flow:
     """An expanded graph, ready to be cut.
 
     `same` maps a reshape to the value that is read instead of it; `wanted` has the value that is written for each
-    output of the graph. Nodes in `stay` are calls of PyTorch. With `early`, groups for libraries are moved before
-    kernels that they do not depend on, so that these kernels are next to the nodes that read both; with `late`,
-    elementwise nodes are then moved to directly before the first node that reads them. The nodes in `once`, which
-    depend on parameters alone, come first.
+    output of the graph. Nodes in `stay` are calls of PyTorch. `order`: "depth first" from the outputs; in "libraries
+    early", groups for libraries are moved before kernels that they do not depend on, so that these kernels are next to
+    the nodes that read both; in "elementwise late", elementwise nodes are then moved to directly before the first group
+    that reads them. The nodes in `once`, which depend on parameters alone, come first.
     """
 
     def __init__(
@@ -47,8 +52,7 @@ class Flow:
         graph: OpGraph,
         groups: tuple[tuple[str, ...], ...],
         stay: frozenset[str] = frozenset(),
-        early: bool = False,
-        late: bool = False,
+        order: Order = "depth first",
         once: frozenset[str] = frozenset(),
     ) -> None:
         self.stay, self.once = stay, once
@@ -70,9 +74,9 @@ class Flow:
         self._find_units()
         self.units: list[NodeGroup] = []
         self._order(wanted)
-        if early or late:
+        if order != "depth first":
             self._hoist()
-        if late:
+        if order == "elementwise late":
             self._sink()
         self.units.sort(key=lambda unit: not self.is_constant(unit))
         self._find_readers(wanted)

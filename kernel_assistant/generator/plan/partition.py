@@ -27,7 +27,7 @@ from kernel_assistant.generator.plan.channels_last import COPY_BACK, is_channels
 from kernel_assistant.generator.plan.constants import constants
 from kernel_assistant.generator.plan.copies import with_copies, with_readable_operands, with_storage
 from kernel_assistant.generator.plan.cost import RATES, least_seconds, part_seconds
-from kernel_assistant.generator.plan.flow import Flow
+from kernel_assistant.generator.plan.flow import ORDERS, Flow, NodeGroup
 from kernel_assistant.generator.plan.folding import with_folded_norms
 from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay, renamed
 from kernel_assistant.records import OpGraph
@@ -200,29 +200,25 @@ def _cut_expanded(original: OpGraph, graph: OpGraph, target: str, stay: frozense
     readable, groups = with_readable_operands(graph, target, stay)
     ours = tuple(group for group in groups if not stay & set(group))
     once = constants(readable, ours, stay)
-    first = Flow(readable, ours, stay, once=once)
-    flow, parts = first, list[SubGraph]()
-    failed = None
-    try:
-        parts = _cheapest(first, original, target, most)
-        most = _sum(parts)
-    except Unsupported as error:
-        if most == math.inf:
-            raise
-        failed = error
-    orders = [first]
-    for other in (Flow(readable, ours, stay, early=True, once=once), Flow(readable, ours, stay, late=True, once=once)):
-        if all(other.units != order.units for order in orders):
-            orders.append(other)
-            try:
-                flow, parts = other, _cheapest(other, original, target, most)
-                most = _sum(parts)
-            except Unsupported:
-                pass  # what was found before is cheaper, or the other failure is told
-    if not parts:
+    found, failed = None, None
+    tried: list[list[NodeGroup]] = []
+    for order in ORDERS:
+        flow = Flow(readable, ours, stay, order, once)
+        if flow.units in tried:
+            continue
+        tried.append(flow.units)
+        try:
+            parts = _cheapest(flow, original, target, most)
+        except Unsupported as error:
+            if most == math.inf:
+                raise
+            failed = failed or error  # what was found before is cheaper, or the first failure is told
+            continue
+        found, most = Partition(tuple(parts), flow.same, tuple(flow.wanted)), _sum(parts)
+    if found is None:
         assert failed is not None
         raise failed
-    return Partition(tuple(parts), flow.same, tuple(flow.wanted))
+    return found
 
 
 def _cheapest(flow: Flow, original: OpGraph, target: str, most: float) -> list[SubGraph]:
@@ -324,7 +320,7 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most
     return SubGraph(graph, inputs, outputs, kind, found * (ONCE if once else 1.0), call, once)
 
 
-# Networks repeat their blocks, and each order of the nodes has mostly the same parts.
+# Networks repeat their blocks, and most parts of one order of the nodes are parts of the others.
 @lru_cache(maxsize=1 << 12)
 def _kernel_seconds(lines: tuple[str, ...], target: str) -> float | str:
     """The seconds of a part that is one nest, or why it is none."""
@@ -336,14 +332,16 @@ def _kernel_seconds(lines: tuple[str, ...], target: str) -> float | str:
 
 
 def named_in_order(graph: OpGraph) -> tuple[str, ...]:
-    """The text of the graph with values named in their order: that of parts that are alike is the same."""
-    # Other names of inputs are refused, and stay.
+    """The text of the graph with values named by their order, and all inputs of one kind: parts that are alike have the
+    same text.
+    """
+    # Names that are not canonical stay, because kernels refuse them.
     names = {
         value.name: f"x{number}" if CANONICAL.fullmatch(value.name) else value.name
         for number, value in enumerate(graph.inputs)
     }
     names |= {node.name: f"n{number}" for number, node in enumerate(graph.nodes)}
-    inputs = tuple(replace(value, name=names[value.name], path="") for value in graph.inputs)
+    inputs = tuple(replace(value, name=names[value.name], kind="input", path="") for value in graph.inputs)
     nodes = tuple(renamed(node, names) for node in graph.nodes)
     outputs = tuple(names[name] for name in graph.outputs)
     return tuple(write_graph(OpGraph(dims=graph.dims, inputs=inputs, nodes=nodes, outputs=outputs)))

@@ -8,8 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make
-from kernel_assistant.generator.plan.partition import Partition, SubGraph
-from kernel_assistant.generator.plan.residual import renamed
+from kernel_assistant.generator.plan.partition import Partition, SubGraph, named_in_order
 from kernel_assistant.records import OpGraph
 
 #: The first schedules of a part, at most so many.
@@ -62,26 +61,15 @@ def alike(found: Partition) -> list[list[int]]:
     """Numbers of the parts, those together that are alike; the most expensive kind first. Parts that a library or
     PyTorch computes come last, because they have only one schedule.
     """
-    kinds: dict[str, list[int]] = {}
+    kinds: dict[object, list[int]] = {}
     for number, part in enumerate(found.parts):
-        kinds.setdefault(_text(part) if part.kind == "kernel" else str(number), []).append(number)
+        key = (named_in_order(part.graph), part.once) if part.kind == "kernel" else number
+        kinds.setdefault(key, []).append(number)
 
     def cost(kind: list[int]) -> tuple[bool, float, int]:
         return found.parts[kind[0]].kind != "kernel", -sum(found.parts[number].seconds for number in kind), kind[0]
 
     return sorted(kinds.values(), key=cost)
-
-
-def _text(part: SubGraph) -> str:
-    """The part's graph, with values named by their order."""
-    graph = part.graph
-    names = {value.name: f"v{at}" for at, value in enumerate(graph.inputs)}
-    lines = [value.spec.text() for value in graph.inputs]
-    for node in graph.nodes:
-        known = renamed(node, names)
-        lines.append(f"{node.op} {known.args} {known.kwargs} {node.spec.text()}")
-        names[node.name] = f"v{len(names)}"
-    return "\n".join([*lines, " ".join(names[name] for name in graph.outputs), str(part.once)])
 
 
 def _changed(schedule: Schedule, numbers: Sequence[int], part: Schedule) -> Schedule:

@@ -1,4 +1,4 @@
-"""Corrects what fake tensors give for recurrent layers in torch.export, and gives it without computing every step."""
+"""The shapes of recurrent layers on fake tensors, in torch.export: made correct, and found from one step."""
 
 from __future__ import annotations
 
@@ -18,13 +18,14 @@ Layer = Callable[..., tuple[torch.Tensor, Any]]
 
 @contextlib.contextmanager
 def right_states() -> Iterator[None]:
-    """Within the block, RNNs, GRUs and LSTMs give fake tensors the shapes that real ones have, after one step.
+    """Within the block, RNNs, GRUs and LSTMs on fake tensors have results of the same shapes as on real tensors.
 
-    Without oneDNN (on CUDA, in float64 and float16, with projections) fake tensors take PyTorch's own decomposition of
-    an LSTM, whose last states had one dimension too many before 2.13 unless the batch is 1: `hx.squeeze(1)` of
-    [1, B, H]. These decompositions compute every step, which takes minutes for two directions of 512 steps.
+    Fake tensors take PyTorch's own decompositions, LSTMs only without oneDNN (on CUDA, in float64 and float16, with
+    projections). These compute every step, which takes more than 90 s for two directions of 512 steps; here one step is
+    computed. Before 2.13 an LSTM's last states had one dimension too many unless the batch is 1: `hx.squeeze(1)` of
+    [1, B, H].
     """
-    # A later PyTorch may have none of these functions.
+    # A later PyTorch may lack these functions.
     changes = {"one_layer_lstm": lambda layer: _of_one_step(_mended(layer)), "one_layer_rnn": _of_one_step}
     originals = {name: getattr(decompositions, name) for name in changes if hasattr(decompositions, name)}
     for name, layer in originals.items():
@@ -49,15 +50,15 @@ def _mended(layer: Layer) -> Layer:
 
 
 def _of_one_step(layer: Layer) -> Layer:
-    """The layer, which computes one step where only shapes are asked for: all steps have the same if the first one
-    leaves the states as they were.
+    """The layer; where it only has to find shapes, it computes the first step. If that leaves dtypes and shapes of the
+    states as they are, the other steps have the same shape.
     """
 
     @functools.wraps(layer)
     def short(inputs: torch.Tensor, hidden: Any, *args: Any, **kwargs: Any) -> Any:
         if isinstance(inputs, FakeTensor) and get_proxy_mode() is None and len(inputs) > 1:
             step, states = layer(inputs[:1], hidden, *args, **kwargs)
-            if list(map(_kind, _each(states))) == list(map(_kind, _each(hidden))):
+            if list(map(_dtype_and_shape, _each(states))) == list(map(_dtype_and_shape, _each(hidden))):
                 return step.new_empty((len(inputs), *step.shape[1:])), states
         return layer(inputs, hidden, *args, **kwargs)
 
@@ -68,5 +69,5 @@ def _each(states: Any) -> tuple[torch.Tensor, ...]:
     return (states,) if isinstance(states, torch.Tensor) else tuple(states)
 
 
-def _kind(state: torch.Tensor) -> tuple[torch.dtype, torch.Size]:
+def _dtype_and_shape(state: torch.Tensor) -> tuple[torch.dtype, torch.Size]:
     return state.dtype, state.shape

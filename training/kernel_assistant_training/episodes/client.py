@@ -39,7 +39,8 @@ class LessonClient:
             raise Cancelled("cancelled")
         reply = self._next(request.messages[-1].content)
         self.said.append(reply)
-        # As a server counts them: estimates are too high for lines that are a few tokens, and would end long lessons.
+        # Counted, as a server does. The agent's estimate is too high for text whose lines are a few tokens each, and
+        # ends long lessons early.
         usage = Usage(
             prompt_tokens=len(_encoder().prompt(request.messages)),
             completion_tokens=len(_encoder().reply(reply.text)) + 1,

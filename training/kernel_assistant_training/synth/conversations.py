@@ -25,8 +25,8 @@ RAMP = 5_000
 #: Probability that a task also returns intermediate values: higher than for tasks of users, because a small model often
 #: gets the names of results wrong.
 MORE = 0.45
-#: Families that are favoured in a share of the tasks. Without them two thirds of the tasks are rows and elementwise
-#: work, which a model has learned when it still gets windows and positions wrong.
+#: Sets of families, each with the share of the tasks in which it is favoured. Without this three fifths of the tasks
+#: are rows and elementwise work, which a model learns long before windows and positions.
 FAVOURED = {
     frozenset[str](): 0.3,
     frozenset({"windows"}): 0.22,

@@ -101,7 +101,7 @@ _CHANNELS = (64, 32, 128, 16, 3, 256, 96, 24, 512, 48, 8, 12)
 _SIDES = (32, 56, 28, 64, 14, 112, 7, 31, 33, 128, 224, 16, 24, 65)
 #: Probability that a task also returns intermediate values, and that it then returns two of them.
 MORE, TWO = 0.12, 0.2
-#: How much more often favoured families are drawn.
+#: The weight of favoured families is multiplied by this.
 FAVOUR = 30
 #: Probability that the batch is small whatever the size of an item.
 SMALL_BATCH = 0.08
@@ -124,7 +124,7 @@ def sampled(
     favoured: frozenset[str] = frozenset(),
 ) -> tuple[OpGraph, tuple[Step, ...]]:
     """A task, and the steps that made it. `more` is the probability that it returns intermediate values; `only` names
-    the families and steps to use, all if it is empty. Families in `favoured` are drawn `FAVOUR` times as often."""
+    the families and steps to use, all if it is empty. Families in `favoured` have `FAVOUR` times their weight."""
     while True:
         make = Builder(random, random.choices(("f32", "bf16", "f16"), (70, 20, 10))[0])
         try:

@@ -229,7 +229,7 @@ def _getitem(context: Context) -> TensorExpr:
     name, place = context.node.args
     found = context.values[str(name)[1:]]
     if not isinstance(found, tuple) or not isinstance(place, int) or place >= len(found):
-        raise Unsupported(f"result {place} of a node that has no such one")
+        raise Unsupported(f"a node without a result {place}")
     return context.result(found[place].expr, found[place].dims)
 
 

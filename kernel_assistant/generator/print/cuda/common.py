@@ -19,6 +19,8 @@ JOINT = {
 }
 
 
+#: Most bytes of shared memory that a kernel may declare.
+STATIC_LIMIT = 48 * 1024
 #: As many additions one after the other keep a float32 sum within a few units in its last place.
 MANY = 64
 

@@ -9,16 +9,16 @@ from kernel_assistant.generator.ir.expr import Axis, Const, Expr, Load, Op, chil
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import multiple_of, size_text
 from kernel_assistant.generator.loops.nest import Access, LoopNest
+from kernel_assistant.generator.loops.passes import below
 from kernel_assistant.generator.loops.transposed_access import TransposedAccess, crossing
 from kernel_assistant.generator.lower.positions import BELOW
+from kernel_assistant.generator.print.cuda.common import STATIC_LIMIT
 from kernel_assistant.generator.print.render import KernelSource, StatementWriter, element, joined, pointers
 from kernel_assistant.records import Launch
 from kernel_assistant.records.graph import DTYPE_BYTES
 
 #: Bytes of one vector access.
 WIDEST = 16
-#: Bytes of shared memory that a kernel has without asking for more.
-SHARED = 48 << 10
 
 
 def emit_transpose(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch]:
@@ -29,7 +29,7 @@ def emit_transpose(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, La
             raise Unsupported(f"tiles of {tile} in vectors of {width} for blocks of {block}")
         if tile * tile // width < block:
             raise Unsupported(f"blocks of {block} for {tile * tile // width} vectors")
-    if sum(tile * (tile + 1) * DTYPE_BYTES[access.dtype] for access in found.loads) > SHARED:
+    if sum(tile * (tile + 1) * DTYPE_BYTES[access.dtype] for access in found.loads) > STATIC_LIMIT:
         raise Unsupported(f"tiles of {tile} for {len(found.loads)} tensors")
     _check_vectors(nest, found, vec, put)
     unit = KernelSource(nest.prefix + "transpose", "cuda")
@@ -71,7 +71,7 @@ def _check_vectors(nest: LoopNest, found: TransposedAccess, vec: int, put: int) 
         if not multiple_of(size, width) or not access.aligned(others, width):
             raise Unsupported(f"rows of {access.name} that are not whole vectors of {width} elements")
         if access.guard is not None and not _is_uniform(nest, access.guard, found.axis, width):
-            raise Unsupported(f"vectors of {width} elements, of which {access.name} may have some only")
+            raise Unsupported(f"vectors of {width} elements, of which {access.name} may have only some")
 
 
 def _is_uniform(nest: LoopNest, guard: Expr, axis: Axis, width: int) -> bool:
@@ -123,8 +123,8 @@ def _bring(
 
 
 def _guards(unit: KernelSource, nest: LoopNest, found: TransposedAccess, loops: Loops) -> list[str]:
-    """Writes what decides whether each load reads; returns its text, "" for loads that always do."""
-    needed = {id(expr) for access in found.loads if access.guard is not None for expr in _inside(access.guard)}
+    """Writes the guards of the loads; returns the variable of each, "" for loads without a guard."""
+    needed = below([access.guard for access in found.loads if access.guard is not None])
     positions = {
         id(access): unit.fetch(access, _place(unit, access, loops))
         for access in nest.loads.values()
@@ -133,10 +133,6 @@ def _guards(unit: KernelSource, nest: LoopNest, found: TransposedAccess, loops: 
     writer = StatementWriter(unit, nest)
     writer.write([expr for expr in nest.program.exprs if id(expr) in needed], positions)
     return ["" if access.guard is None else writer.name(access.guard) for access in found.loads]
-
-
-def _inside(expr: Expr) -> list[Expr]:
-    return [expr, *(other for child in children(expr) for other in _inside(child))]
 
 
 def _finish(

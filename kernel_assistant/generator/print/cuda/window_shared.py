@@ -11,13 +11,11 @@ from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.windows_plan import WindowBody
 from kernel_assistant.generator.lower.moving import JOIN
 from kernel_assistant.generator.print.cpu.window import digit, neutral_text, position
-from kernel_assistant.generator.print.cuda.common import scope_loads
+from kernel_assistant.generator.print.cuda.common import STATIC_LIMIT, scope_loads
 from kernel_assistant.generator.print.cuda.window import MOST_BAND, UNROLLED_ROW, DirectWindow, unweighted, used_rows
 from kernel_assistant.generator.print.render import KernelSource, pointers, unsigned
 from kernel_assistant.records import Launch
 
-#: Most bytes of shared memory that a kernel may declare.
-STATIC_LIMIT = 48 * 1024
 BYTES = {"float": 4, "double": 8, "int64_t": 8, "bool": 1}
 
 

@@ -12,12 +12,11 @@ from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.windows_plan import WindowBody
 from kernel_assistant.generator.lower.moving import JOIN
 from kernel_assistant.generator.print.cpu.window import neutral_text
-from kernel_assistant.generator.print.cuda.common import scope_loads
+from kernel_assistant.generator.print.cuda.common import STATIC_LIMIT, scope_loads
 from kernel_assistant.generator.print.cuda.strip_reach import WARP, WindowExtent, reach_of
 from kernel_assistant.generator.print.cuda.strip_read import GlobalStripReader, SharedStripReader
 from kernel_assistant.generator.print.cuda.strip_store import Loops, StripStores
 from kernel_assistant.generator.print.cuda.window import FULL_ENOUGH, UNROLLED, DirectWindow, unweighted
-from kernel_assistant.generator.print.cuda.window_shared import STATIC_LIMIT
 from kernel_assistant.generator.print.render import KernelSource, unsigned
 from kernel_assistant.records import Launch
 
