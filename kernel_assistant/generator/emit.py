@@ -8,9 +8,8 @@ from pathlib import Path
 from kernel_assistant.generator.ir.graph_text import write_graph
 from kernel_assistant.generator.ir.named_graph import named_graph
 from kernel_assistant.generator.ir.schedule import Schedule
-from kernel_assistant.generator.loops.checked import checked_nest
-from kernel_assistant.generator.plan.compose import Composed, compose
-from kernel_assistant.generator.plan.partition import cut
+from kernel_assistant.generator.plan.compose import Composed, compose, emit_kernel
+from kernel_assistant.generator.plan.partition import cut_for
 from kernel_assistant.generator.plan.plan_text import written
 from kernel_assistant.generator.print.cpu.family import emit_cpu
 from kernel_assistant.generator.print.cuda.family import emit_cuda
@@ -35,9 +34,9 @@ def emit(graph: OpGraph, schedule: Schedule) -> Candidate:
     """The candidate that computes `graph` as `schedule` says. Raises Unsupported if the generator cannot write it."""
     emit_nest = emit_cpu if schedule.target == "cpu" else emit_cuda
     if schedule.form == "parts":
-        composed = compose(graph, cut(graph, schedule.target), schedule, emit_nest)
+        composed = compose(graph, cut_for(graph, schedule), schedule, emit_nest)
     else:
-        composed = Composed(*emit_nest(checked_nest(graph, schedule.target), schedule))
+        composed = Composed(*emit_kernel(graph, schedule, "", emit_nest))
     return Candidate(
         plan=_plan(graph, schedule, composed),
         sources={SOURCE[schedule.target]: _source(graph, schedule, composed), **_headers(schedule.target)},

@@ -1,6 +1,6 @@
 """Runs the parts of a graph that are cut for CUDA on the CPU: kernels as the generator writes them for the CPU, library
-launches and residual calls by PyTorch. So the parts are tested together, with the layouts of values between them; what
-a kernel for CUDA computes has tests of its own.
+launches and residual calls by PyTorch, recurrences, which the CPU does not have, with the emulator. So the parts are
+tested together, with the layouts of values between them; what a kernel for CUDA computes has tests of its own.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ from pathlib import Path
 import torch
 
 from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.lower.recurrent import as_recurrence
 from kernel_assistant.generator.plan.partition import SubGraph, cut
 from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import OpGraph
@@ -17,6 +19,7 @@ from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner import plan as plans
 from kernel_assistant.worker.runner.pytorch.aten import Operator
+from tests.generator.cuda_on_host import OnHost
 from tests.generator.harness import Built
 from tests.generator.library_reference import run_plan
 from tests.generator.test_cuda import H200
@@ -25,12 +28,12 @@ from tests.generator.test_cuda import H200
 class ByParts:
     """A graph cut for CUDA, called with tensors like `harness.Built`. `kinds` are those of its parts, in order."""
 
-    def __init__(self, graph: OpGraph, folder: Path) -> None:
-        self.graph = graph
+    def __init__(self, graph: OpGraph, folder: Path, recurrence: Schedule | None = None) -> None:
+        self.graph, self._recurrence = graph, recurrence
         self.found = cut(graph, "cuda")
         self.kinds = [part.kind for part in self.found.parts]
         self._folder = folder
-        self._kernels: dict[int, Built] = {}
+        self._kernels: dict[int, Built | OnHost] = {}
 
     def __call__(self, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
         pairs = [
@@ -62,8 +65,14 @@ class ByParts:
         if number not in self._kernels:
             folder = self._folder / f"part{number}"
             folder.mkdir()
-            self._kernels[number] = Built(part.graph, initial(part.graph, "cpu", cpu.facts())[0], folder)
-        return self._kernels[number](given, dims)
+            self._kernels[number] = self._built(part.graph, folder)
+        kernel = self._kernels[number]
+        return kernel(given, dims) if isinstance(kernel, Built) else kernel(given)
+
+    def _built(self, graph: OpGraph, folder: Path) -> Built | OnHost:
+        if as_recurrence(graph) is not None:
+            return OnHost(graph, self._recurrence or initial(graph, "cuda", H200)[0], folder)
+        return Built(graph, initial(graph, "cpu", cpu.facts())[0], folder)
 
 
 def _laid(value: torch.Tensor, spec: object, dims: dict[str, int]) -> torch.Tensor:

@@ -42,6 +42,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "window/direct": {"block": 256, "rows": 1},
         "window/shared": {"block": 128, "rows": 1, "unroll": 1},
         "window/strip": {"block": 128, "rows": 1, "stage": 0, "strip": 4},
+        "recurrence": {"cluster": 8, "held": 16, "items": 1, "lanes": 16},
         "parts": {},
         "library": {},
         "residual": {},
@@ -61,6 +62,9 @@ class Schedule(Record, frozen=True, kw_only=True):
     read their input through shared memory; join: 1 if a separate launch combines partial results, of a scan the threads
     that combine those of a column; rows, strip: outputs of a thread in neighbouring rows and at neighbouring positions;
     held: vectors of a thread in registers, the others are in shared memory.
+
+    A recurrence takes cluster: blocks that share a layer's hidden units; items: batch elements of a cluster; lanes:
+    threads that share a hidden unit; held: vectors of weights.
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and `residual` are the
     forms of those that a library or PyTorch itself computes.

@@ -13,8 +13,10 @@ from kernel_assistant.generator.ir.sizes import Size, parse_size, product, size_
 from kernel_assistant.generator.library.library import emit_library
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.loops.nest import LoopNest
+from kernel_assistant.generator.lower.recurrent import as_recurrence
 from kernel_assistant.generator.plan.partition import Partition, SubGraph
 from kernel_assistant.generator.plan.residual import emit_residual
+from kernel_assistant.generator.print.cuda.recurrence import emit_recurrence
 from kernel_assistant.generator.print.render import KernelSource
 from kernel_assistant.records import BufferSpec, Launch, OpGraph, TensorSpec
 
@@ -75,7 +77,16 @@ def _emit_part(part: SubGraph, schedule: Schedule, prefix: str, emit_nest: EmitN
     if part.kind == "library":
         launches, scratch = emit_library(part.graph, prefix)
         return [], launches, scratch
-    nest = checked_nest(part.graph, schedule.target)
+    return emit_kernel(part.graph, schedule, prefix, emit_nest)
+
+
+def emit_kernel(graph: OpGraph, schedule: Schedule, prefix: str, emit_nest: EmitNest) -> Emitted:
+    """The kernels of a graph that is one nest or one recurrence. Raises Unsupported."""
+    recurrence = as_recurrence(graph)
+    if recurrence is not None:
+        unit, launch = emit_recurrence(graph, recurrence, schedule, prefix)
+        return [unit], [launch], ()
+    nest = checked_nest(graph, schedule.target)
     nest.prefix = prefix
     return emit_nest(nest, schedule)
 

@@ -17,10 +17,12 @@ from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
 from kernel_assistant.generator.ir.labels import CANONICAL
 from kernel_assistant.generator.ir.operators import COPY, operator
+from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.library.attention import with_attention_written
 from kernel_assistant.generator.library.library import library_nodes
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.lower.expand import expand, in_steps
+from kernel_assistant.generator.lower.recurrent import GATES, as_recurrence, with_recurrences
 from kernel_assistant.generator.lower.reductions import SCANS
 from kernel_assistant.generator.lower.windows_lower import WINDOWS
 from kernel_assistant.generator.plan.channels_last import COPY_BACK, is_channels_last
@@ -93,29 +95,41 @@ def partition(graph: OpGraph, target: str) -> Partition:
     return cut(graph, target)
 
 
-def cut(graph: OpGraph, target: str) -> Partition:
-    """The parts of a graph that is not one nest."""
-    found = _cut_text(tuple(write_graph(graph)), target)
+def cut(graph: OpGraph, target: str, recurrences: bool = True) -> Partition:
+    """The parts of a graph that is not one nest. Without `recurrences` recurrent layers stay PyTorch's calls. Raises
+    Unsupported."""
+    found = _cut_text(tuple(write_graph(graph)), target, recurrences)
     if isinstance(found, str):
         raise Unsupported(found)
     return found
 
 
+def cut_for(graph: OpGraph, schedule: Schedule) -> Partition:
+    """The parts for which `schedule` has a schedule each. Raises Unsupported."""
+    return cut(graph, schedule.target, not has_recurrences(graph) or "recurrence" in schedule.forms())
+
+
+def has_recurrences(graph: OpGraph) -> bool:
+    """Whether the graph has recurrent layers."""
+    return any(operator(node) in GATES for node in graph.nodes)
+
+
 @lru_cache(maxsize=16)
-def _cut_text(lines: tuple[str, ...], target: str) -> Partition | str:
+def _cut_text(lines: tuple[str, ...], target: str, recurrences: bool) -> Partition | str:
     if target not in RATES:
         return f"target {target!r}"
     original = read_graph(list(lines))
     graph = simplified(original, target)
     if graph is not original:
-        found = _cut_text(tuple(write_graph(graph)), target)
+        found = _cut_text(tuple(write_graph(graph)), target, recurrences)
         if isinstance(found, Partition) and _calls_are_of(original, found):
             return found
         graph = original
-    found = _cut_around(graph, target, frozenset())
+    calls = frozenset(node.name for node in graph.nodes if operator(node) in GATES and not recurrences)
+    found = _cut_around(graph, target, frozenset()) if not calls else "recurrent layers stay PyTorch's calls"
     if isinstance(found, Partition):
         return found
-    partial = _cut_with_calls(graph, graph, target, found)
+    partial = _cut_with_calls(graph, graph, target, found, calls)
     if isinstance(partial, Partition):
         return partial
     try:
@@ -124,8 +138,8 @@ def _cut_text(lines: tuple[str, ...], target: str) -> Partition | str:
         return partial
     if written is graph:
         return partial
-    whole = _cut_around(written, target, frozenset())
-    whole = whole if isinstance(whole, Partition) else _cut_with_calls(graph, written, target, whole)
+    whole = _cut_around(written, target, frozenset()) if not calls else found
+    whole = whole if isinstance(whole, Partition) else _cut_with_calls(graph, written, target, whole, calls)
     return whole if isinstance(whole, Partition) else partial
 
 
@@ -134,12 +148,15 @@ def _calls_are_of(original: OpGraph, found: Partition) -> bool:
     return all(node in original.nodes for part in found.parts if part.call for node in part.call.nodes)
 
 
-def _cut_with_calls(original: OpGraph, graph: OpGraph, target: str, reason: str) -> Partition | str:
+def _cut_with_calls(
+    original: OpGraph, graph: OpGraph, target: str, reason: str, calls: frozenset[str]
+) -> Partition | str:
     """The parts where some nodes, which are the original's, stay PyTorch's own calls, or why there are none.
 
-    Something has to be left for us to do, and be it one kernel. `reason`: why the graph has no parts without calls.
+    Something has to be left for us to do, and be it one kernel. `reason`: why the graph has no parts without calls;
+    `calls`: nodes that stay although they can be written.
     """
-    stay = nodes_that_stay(graph, lambda alone: _is_writable(tuple(write_graph(alone)), target))
+    stay = calls | nodes_that_stay(graph, lambda alone: _is_writable(tuple(write_graph(alone)), target))
     partial = _cut_around(graph, target, stay, original) if stay else reason
     if isinstance(partial, str) or any(map(_computes, partial.parts)):
         return partial
@@ -162,7 +179,7 @@ def _cut_around(graph: OpGraph, target: str, stay: frozenset[str], original: OpG
     graph that has these nodes, if it is not `graph`.
     """
     original = original or graph
-    folded = with_folded_norms(graph, stay) if target == "cuda" else graph
+    folded = with_folded_norms(with_recurrences(graph, stay), stay) if target == "cuda" else graph
     plain = with_storage(expand(folded, stay))
     variants = dict.fromkeys(
         tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))
@@ -325,6 +342,8 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most
 def _kernel_seconds(lines: tuple[str, ...], target: str) -> float | str:
     """The seconds of a part that is one nest, or why it is none."""
     graph = read_graph(list(lines))
+    if as_recurrence(graph) is not None:
+        return part_seconds(graph, None, target)
     try:
         return part_seconds(graph, checked_nest(graph, target), target)
     except Unsupported as error:

@@ -12,12 +12,14 @@ from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
 from kernel_assistant.generator.ir.operators import operator
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.loops.checked import checked_nest
+from kernel_assistant.generator.lower.recurrent import as_recurrence
 from kernel_assistant.generator.plan.cost import part_seconds
-from kernel_assistant.generator.plan.partition import Partition, cut, is_one_nest
+from kernel_assistant.generator.plan.partition import Partition, cut, cut_for, has_recurrences, is_one_nest
 from kernel_assistant.generator.search.ladders import LADDERS, derived
 from kernel_assistant.generator.search.search_cpu import initial_cpu
 from kernel_assistant.generator.search.search_cuda import initial_cuda
-from kernel_assistant.generator.search.search_parts import initial_parts, neighbours_parts
+from kernel_assistant.generator.search.search_parts import First, initial_parts, neighbours_parts
+from kernel_assistant.generator.search.search_recurrence import initial_recurrence, neighbours_recurrence
 from kernel_assistant.generator.search.workload import LoopShape, measure
 from kernel_assistant.records import Candidate, Node, OpGraph
 from kernel_assistant.records.graph import Operand
@@ -56,12 +58,29 @@ def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None 
     def first(part: OpGraph, count: int) -> list[Schedule]:
         return _initial_nest(part, target, device, min(count, most or count))
 
+    if has_recurrences(graph):
+        return _with_recurrences(graph, target, first)
     if not is_one_nest(graph, target):
         return initial_parts(cut(graph, target), target, first)
     parts = _cheaper_parts(graph, target)
     if parts is None:
         return _initial_nest(graph, target, device, most)
     return [*initial_parts(parts, target, first), *_initial_nest(graph, target, device, most)]
+
+
+def _with_recurrences(graph: OpGraph, target: str, first: First) -> list[Schedule]:
+    """Schedules of a graph with recurrent layers: in our kernels, then as PyTorch's calls. Raises Unsupported if
+    neither is possible."""
+    found: list[Schedule] = []
+    failed: list[Unsupported] = []
+    for ours in (True, False):
+        try:
+            found += initial_parts(cut(graph, target, ours), target, first)
+        except Unsupported as error:
+            failed.append(error)
+    if not found:
+        raise failed[0]
+    return list(dict.fromkeys(found))
 
 
 def _cheaper_parts(graph: OpGraph, target: str) -> Partition | None:
@@ -84,6 +103,9 @@ def _joined(node: Node) -> Sequence[Operand]:
 
 
 def _initial_nest(graph: OpGraph, target: str, device: DeviceFacts, most: int | None = None) -> list[Schedule]:
+    recurrence = as_recurrence(graph)
+    if recurrence is not None:
+        return list(islice((one for one in initial_recurrence(graph, recurrence, device) if fits(graph, one)), most))
     shape = measure(checked_nest(graph, target), graph.dims)
     found = (initial_cpu if target == "cpu" else initial_cuda)(shape, device)
     last = [make(target, form) for form in LAST[target].get(shape.family, ())]
@@ -106,15 +128,24 @@ def around(
 ) -> Iterator[Schedule]:
     """Like `neighbours`, computed one by one."""
     if schedule.form != "parts":
-        yield from _neighbours_nest(graph, schedule, leave)
+        yield from _neighbours_kernel(graph, schedule, device, leave)
         return
     yield from neighbours_parts(
-        cut(graph, schedule.target),
+        cut_for(graph, schedule),
         schedule,
         leave,
         lambda part, most: _initial_nest(part, schedule.target, device, most),
-        _neighbours_nest,
+        lambda part, one, names: _neighbours_kernel(part, one, device, names),
     )
+
+
+def _neighbours_kernel(
+    graph: OpGraph, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
+) -> list[Schedule]:
+    recurrence = as_recurrence(graph)
+    if recurrence is None:
+        return _neighbours_nest(graph, schedule, leave)
+    return [one for one in neighbours_recurrence(graph, recurrence, schedule, device) if fits(graph, one)]
 
 
 def _neighbours_nest(graph: OpGraph, schedule: Schedule, leave: frozenset[str]) -> list[Schedule]:

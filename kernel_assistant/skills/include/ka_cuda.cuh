@@ -293,11 +293,19 @@ template <class OP, int W = 32, class S> KA_FN S ka_warp_reduce(S x) {
   for (int mask = W / 2; mask > 0; mask >>= 1) x = OP::join(x, ka_across(x, mask));
   return x;
 }
+// The address at which block `rank` of the cluster has its own `here`, and a store to such an address.
+KA_FN uint32_t ka_peer(const void* here, int rank) {
+  uint32_t at;
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"((uint32_t)__cvta_generic_to_shared(here)), "r"(rank));
+  return at;
+}
+KA_FN void ka_put_peer(uint32_t at, float x) {
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(at), "f"(x) : "memory");
+}
 // Over all threads of a block of T, and over the C blocks of a cluster; every thread gets the result. `none` is the
 // neutral value. Each call site has its own ID, and so its own shared memory: one barrier is enough.
 template <class S> KA_FN S ka_remote(const S* here, int rank) {
-  uint32_t at;
-  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(at) : "r"((uint32_t)__cvta_generic_to_shared(here)), "r"(rank));
+  const uint32_t at = ka_peer(here, rank);
   union { S value; uint32_t words[(sizeof(S) + 3) / 4]; } found;
 #pragma unroll
   for (int w = 0; w < (int)(sizeof(S) + 3) / 4; ++w)
@@ -307,6 +315,9 @@ template <class S> KA_FN S ka_remote(const S* here, int rank) {
 KA_FN void ka_cluster_barrier() {
   asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
 }
+// The two halves of the barrier: what other blocks wrote before they arrived is visible after the wait.
+KA_FN void ka_cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
+KA_FN void ka_cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
 template <int ID, int T, int C, class OP, class S> KA_FN S ka_reduce(S x, S none) {
   x = ka_warp_reduce<OP, (T < 32 ? T : 32)>(x);
   if constexpr (T > 32) {

@@ -20,6 +20,8 @@
 
 struct alignas(8) uint2 { unsigned x, y; };
 struct alignas(16) uint4 { unsigned x, y, z, w; };
+struct alignas(16) float4 { float x, y, z, w; };
+inline float4 make_float4(float x, float y, float z, float w) { return {x, y, z, w}; }
 struct Place { unsigned x, y, z; };
 static Place threadIdx, blockIdx, blockDim, gridDim;
 
@@ -103,6 +105,9 @@ extern "C" void emulate(void (*kernel)(const void*), const void* arguments, unsi
 #define __nanosleep(x)
 template <class T> T __shfl_xor_sync(unsigned, T x, int mask) { return emulator::exchange(x, emulator::current % 32 ^ mask); }
 template <class T> T __shfl_sync(unsigned, T x, int lane) { return emulator::exchange(x, lane % 32); }
+template <class T> T __shfl_sync(unsigned, T x, int lane, int width) {
+  return emulator::exchange(x, emulator::current % 32 / width * width + lane % width);
+}
 template <class T> T __shfl_up_sync(unsigned, T x, int by) {
   const int lane = emulator::current % 32;
   return emulator::exchange(x, lane >= by ? lane - by : lane);

@@ -1,0 +1,385 @@
+"""The steps of one recurrent layer as one kernel: docs/recurrent.md.
+
+A cluster of blocks runs all steps of one direction for `items` batch elements. Each block has some of the hidden units;
+its weights stay in registers and shared memory, and after each step it writes the new h of its units into the shared
+memory of all blocks.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.ir.sizes import Size, size_text
+from kernel_assistant.generator.loops.strided import Resolver, View
+from kernel_assistant.generator.lower.recurrent import Recurrence
+from kernel_assistant.generator.print.cuda.common import STATIC_LIMIT
+from kernel_assistant.generator.print.render import ELEMENTS, KernelSource
+from kernel_assistant.records import Launch, OpGraph
+from kernel_assistant.records.graph import Operand
+
+#: Threads of a block, and bytes of shared memory for weights.
+MOST_THREADS, MOST_SHARED = 1024, 160 * 1024
+#: Registers of a multiprocessor, and those that a thread needs beside its weights.
+REGISTERS, OTHER_REGISTERS = 65536, 56
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How the rows of W_hh are divided: `units` hidden units a block, `lanes` threads a unit, each with `columns` of
+    all its gates' rows in vectors of four; `width` is the length of a row, rounded up."""
+
+    hidden: int
+    gates: int
+    cluster: int
+    items: int
+    lanes: int
+    held: int
+
+    @property
+    def padded_gates(self) -> int:
+        return 1 if self.gates == 1 else 4
+
+    @property
+    def units(self) -> int:
+        """Hidden units of a block, so that its threads are whole warps."""
+        least, whole = -(-self.hidden // self.cluster), max(1, 32 // self.lanes)
+        return -(-least // whole) * whole
+
+    @property
+    def threads(self) -> int:
+        return self.units * self.lanes
+
+    @property
+    def width(self) -> int:
+        return -(-self.hidden // (4 * self.lanes)) * 4 * self.lanes
+
+    @property
+    def columns(self) -> int:
+        return self.width // self.lanes
+
+    @property
+    def vectors(self) -> int:
+        """Vectors of four weights that a thread needs."""
+        return self.gates * self.columns // 4
+
+    @property
+    def shared(self) -> int:
+        """Bytes of shared memory for the weights that are not in registers."""
+        return max(0, self.vectors - self.held) * self.threads * 16
+
+    @property
+    def results(self) -> int:
+        """Sums that are left to a thread."""
+        return max(1, self.padded_gates * self.items // self.lanes)
+
+    def check(self) -> None:
+        """Raises Unsupported if the kernel cannot be launched."""
+        if self.threads > MOST_THREADS or not self.padded_gates <= self.lanes <= 32 or self.lanes & (self.lanes - 1):
+            raise Unsupported(f"{self.threads} threads, {self.lanes} for a hidden unit")
+        if self.items & (self.items - 1):
+            raise Unsupported(f"{self.items} batch elements at once")
+        if self.shared > MOST_SHARED or 8 * self.items * self.width > STATIC_LIMIT:
+            raise Unsupported(f"{self.shared} bytes of weights in shared memory")
+        own = 4 * min(self.held, self.vectors) + 2 * self.padded_gates * self.items
+        if own + OTHER_REGISTERS > min(255, REGISTERS // self.threads):
+            raise Unsupported(f"{own} registers for weights and sums")
+
+
+def emit_recurrence(graph: OpGraph, found: Recurrence, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
+    """The kernel and its launch. Raises Unsupported."""
+    if schedule.form != "recurrence":
+        raise Unsupported(f"schedule {schedule.form} for a recurrent layer")
+    division = Division(
+        found.hidden, found.gates, schedule["cluster"], schedule["items"], schedule["lanes"], schedule["held"]
+    )
+    division.check()
+    return _Writer(graph, found, division, prefix).write()
+
+
+class _Writer:
+    def __init__(self, graph: OpGraph, found: Recurrence, division: Division, prefix: str) -> None:
+        self.graph, self.found, self.division = graph, found, division
+        self.unit = KernelSource(prefix + "recurrence", "cuda")
+        self.values = Resolver(graph)
+        operands = found.node.args
+        self.x = self._view(operands[0])
+        self.weights, self.biases = self._each(operands[1]), self._each(operands[2])
+        self.states = [self._dense(one) if one is not None else None for one in operands[3:5]]
+        order = (0, 1) if found.batch_first else (1, 0)
+        self.batch, self.steps = (self.x.sizes[at] for at in order)
+        self.strides = [self.x.strides[at] for at in order]
+        if self.x.strides[2] != 1:
+            raise Unsupported("gates that are not contiguous")
+
+    def _view(self, operand: Operand) -> View:
+        return self.values.view(operand)
+
+    def _dense(self, operand: Operand) -> View:
+        view = self._view(operand)
+        if not view.is_contiguous:
+            raise Unsupported("an operand of a recurrent layer that is not contiguous")
+        return view
+
+    def _each(self, operands: Operand) -> list[View]:
+        return [self._dense(one) for one in operands] if isinstance(operands, list) else []
+
+    def _pointer(self, view: View) -> str:
+        return self.unit.buffer(view.root)
+
+    def _chosen(self, views: list[View]) -> str:
+        """The pointer for this block's direction."""
+        texts = [self._pointer(view) for view in views]
+        return texts[0] if len(texts) == 1 else f"back ? {texts[1]} : {texts[0]}"
+
+    def write(self) -> tuple[KernelSource, Launch]:
+        unit, division = self.unit, self.division
+        self._places()
+        self._load()
+        unit.open("for (int64_t step = 0; step < steps; ++step)")
+        self._sums()
+        self._gates()
+        unit.close()
+        self._last()
+        cluster = f"__cluster_dims__({division.cluster}, 1, 1) " if division.cluster > 1 else ""
+        unit.finish(bounds=f"__launch_bounds__({division.threads}) {cluster}")
+        count = f"cdiv({size_text(self.batch)}, {division.items})"
+        blocks = f"{count} * {self.found.directions * division.cluster}"
+        return unit, unit.launch((blocks, "1", "1"), division.threads, str(division.shared))
+
+    def _places(self) -> None:
+        """What this thread computes: a hidden unit, columns of its rows, and at the end one of its gates."""
+        unit, one = self.unit, self.division
+        share = one.lanes // one.padded_gates
+        unit.add(f"constexpr int H = {one.hidden}, W = {one.width}, C = {one.cluster}, ITEMS = {one.items};")
+        unit.add("// h of each batch element: what this step reads, and what it writes.")
+        unit.add("__shared__ __align__(16) float h[2][ITEMS][W];")
+        unit.add(f"const int64_t batch = {unit.size(self.batch)}, steps = {unit.size(self.steps)};")
+        unit.add("const int64_t group = blockIdx.x / C;")
+        if self.found.directions == 2:
+            unit.add("const int64_t groups = (batch + ITEMS - 1) / ITEMS;")
+            unit.add("const bool back = group >= groups;")
+            unit.add("const int64_t first = (back ? group - groups : group) * ITEMS;")
+        else:
+            unit.add("constexpr bool back = false;")
+            unit.add("const int64_t first = group * ITEMS;")
+        unit.add(f"const int lane = threadIdx.x % {one.lanes};")
+        rank = f"blockIdx.x % C * {one.units} + " if one.cluster > 1 else ""
+        unit.add(f"const int unit = {rank}threadIdx.x / {one.lanes};")
+        unit.add(f"const int gate = lane / {share}, part = lane % {share};")
+        # Sums are halved over the lanes: a lane ends with sums of one gate, for these batch elements.
+        if one.items >= share:
+            unit.add(f"const int item = part * {one.items // share};")
+        else:
+            unit.add(f"const int item = part / {share // one.items};")
+
+    def _load(self) -> None:
+        """Weights, bias and first states."""
+        unit, one = self.unit, self.division
+        vectors, held = one.vectors, min(one.held, one.vectors)
+        element = ELEMENTS["cuda"][self.x.dtype]
+        unit.add(f"float4 w[{max(held, 1)}];")
+        if vectors > held:
+            unit.add("extern __shared__ uint4 ka_dynamic[];")
+            unit.add("float4* const rest = (float4*)ka_dynamic;")
+        unit.open("")
+        unit.add(f"const {element}* weights = {self._chosen(self.weights)};")
+        unit.add("#pragma unroll")
+        unit.open(f"for (int at = 0; at < {vectors}; ++at)")
+        unit.add(f"const int row = at / {one.columns // 4} * H + unit;")
+        unit.add(f"const int column = (at % {one.columns // 4} * {one.lanes} + lane) * 4;")
+        unit.add("float each[4];")
+        unit.add("#pragma unroll")
+        unit.add("for (int k = 0; k < 4; ++k)")
+        unit.add("  each[k] = unit < H && column + k < H ? ka_get(weights[(int64_t)row * H + column + k]) : 0;")
+        unit.add("const float4 four = make_float4(each[0], each[1], each[2], each[3]);")
+        if vectors > held:
+            unit.add(f"if (at < {held}) w[at % {max(held, 1)}] = four;")
+            unit.add(f"else rest[(at - {held}) * {one.threads} + threadIdx.x] = four;")
+        else:
+            unit.add("w[at] = four;")
+        unit.close()
+        unit.close()
+        exists = f"unit < H && gate < {one.gates}"
+        if self.biases:
+            unit.add(f"const {element}* biases = {self._chosen(self.biases)};")
+            unit.add(f"const float bias = {exists} ? ka_get(biases[gate * H + unit]) : 0;")
+        h0, c0 = self.states
+        unit.open(f"for (int at = threadIdx.x; at < ITEMS * W; at += {one.threads})")
+        unit.add("const int which = at / W, column = at % W;")
+        unit.add(f"h[0][which][column] = {self._state(h0, 'which', 'column')};")
+        unit.add("h[1][which][column] = 0;")
+        unit.close()
+        unit.add(f"float state[{one.results}];")
+        own = c0 if self.found.kind == "lstm" else h0
+        self._for_results(f"state[m] = {self._state(own, 'item + m', 'unit')};")
+        if self.found.kind == "lstm":
+            unit.add(f"float last[{one.results}];")
+            self._for_results(f"last[m] = {self._state(h0, 'item + m', 'unit')};")
+        if one.cluster > 1:
+            peers = -(-one.cluster // one.padded_gates)
+            unit.add(f"uint32_t peer[{peers}];")
+            unit.add("#pragma unroll")
+            place = f"gate + k * {one.padded_gates}"
+            unit.add(f"for (int k = 0; k < {peers}; ++k) peer[k] = ka_peer(h, ({place}) % C);")
+            unit.add("ka_cluster_arrive();")
+            unit.add("ka_cluster_wait();")
+        else:
+            unit.add("__syncthreads();")
+        directions, gates = self.found.directions, one.gates
+        offset = f"(back ? {gates} * H : 0) + gate * H + unit" if directions == 2 else "gate * H + unit"
+        unit.add(f"const {element}* x = {self._pointer(self.x)} + {offset};")
+        unit.add(f"float given[{one.results}];")
+        self._read_gates("back ? steps - 1 : 0", "steps > 0")
+
+    def _state(self, view: View | None, item: str, unit: str) -> str:
+        """A first state as text, 0 outside of the tensor."""
+        if view is None:
+            return "0"
+        layer = f"{self.found.first} + back" if self.found.directions == 2 else f"{self.found.first}"
+        place = f"(({layer}) * batch + first + {item}) * H + {unit}"
+        return f"first + {item} < batch && {unit} < H ? ka_get({self._pointer(view)}[{place}]) : 0"
+
+    def _for_results(self, line: str) -> None:
+        self.unit.add("#pragma unroll")
+        self.unit.add(f"for (int m = 0; m < {self.division.results}; ++m) {line}")
+
+    def _read_gates(self, step: str, condition: str) -> None:
+        """Read what the product gives for a step: `given`."""
+        exists = f"{condition} && unit < H && gate < {self.division.gates} && first + item + m < batch"
+        batch, steps = (self.unit.size(stride) for stride in self.strides)
+        place = f"(first + item + m) * {batch} + ({step}) * {steps}"
+        self._for_results(f"given[m] = {exists} ? ka_get(x[{place}]) : 0;")
+
+    def _sums(self) -> None:
+        """W_hh · h for all gates of the unit, this thread's columns, then the sums over the lanes."""
+        unit, one = self.unit, self.division
+        vectors, held, along = one.vectors, min(one.held, one.vectors), one.columns // 4
+        padded = one.padded_gates * one.items
+        unit.add(f"float sum[{padded}] = {{}};")
+        unit.add("#pragma unroll")
+        unit.open(f"for (int j = 0; j < {along}; ++j)")
+        unit.add("#pragma unroll")
+        unit.open("for (int n = 0; n < ITEMS; ++n)")
+        unit.add(f"const float4 own = ((const float4*)h[step & 1][n])[j * {one.lanes} + lane];")
+        unit.add("#pragma unroll")
+        unit.open(f"for (int g = 0; g < {one.gates}; ++g)")
+        unit.add(f"const int at = g * {along} + j;")
+        if vectors > held:
+            spilled = f"rest[(at - {held}) * {one.threads} + threadIdx.x]"
+            unit.add(f"const float4 weight = at < {held} ? w[at % {max(held, 1)}] : {spilled};")
+        else:
+            unit.add("const float4 weight = w[at];")
+        unit.add("float& total = sum[g * ITEMS + n];")
+        for field in "xyzw":
+            unit.add(f"total = fmaf(weight.{field}, own.{field}, total);")
+        for _ in range(3):
+            unit.close()
+        count, mask = padded, one.lanes // 2
+        while mask:
+            if count > 1:
+                count //= 2
+                unit.add("#pragma unroll")
+                unit.open(f"for (int k = 0; k < {count}; ++k)")
+                unit.add(f"const bool upper = lane & {mask};")
+                unit.add(f"const float away = upper ? sum[k] : sum[k + {count}];")
+                unit.add(f"sum[k] = (upper ? sum[k + {count}] : sum[k]) + __shfl_xor_sync(~0u, away, {mask});")
+                unit.close()
+            else:
+                unit.add(f"sum[0] += __shfl_xor_sync(~0u, sum[0], {mask});")
+            mask //= 2
+
+    def _gates(self) -> None:
+        """The new state, and h to all blocks of the cluster."""
+        unit, one, kind = self.unit, self.division, self.found.kind
+        share = one.lanes // one.padded_gates
+        unit.add("const int64_t t = back ? steps - 1 - step : step;")
+        unit.add("const int next = (step + 1) & 1;")
+        unit.add("#pragma unroll")
+        unit.open(f"for (int m = 0; m < {one.results}; ++m)")
+        unit.add(f"const float own = sum[m]{' + bias' if self.biases else ''};")
+        if kind == "lstm":
+            unit.add("// sigmoid(x) = tanh(x / 2) / 2 + 1 / 2")
+            unit.add("const float all = given[m] + own;")
+            unit.add("const float bent = ka_tanh(gate == 2 ? all : 0.5f * all);")
+            unit.add("const float value = gate == 2 ? bent : 0.5f * bent + 0.5f;")
+            for number, name in enumerate(("in", "keep", "cell", "out")):
+                unit.add(f"const float {name} = {self._of_gate('value', number, share)};")
+            unit.add("state[m] = keep * state[m] + in * cell;")
+            unit.add("const float result = out * ka_tanh(state[m]);")
+            unit.add("last[m] = result;")
+        elif kind == "gru":
+            unit.add("const float value = ka_sigmoid(given[m] + own);")
+            unit.add(f"const float reset = {self._of_gate('value', 0, share)};")
+            unit.add(f"const float keep = {self._of_gate('value', 1, share)};")
+            unit.add(f"const float from_x = {self._of_gate('given[m]', 2, share)};")
+            unit.add(f"const float from_h = {self._of_gate('own', 2, share)};")
+            unit.add("const float fresh = ka_tanh(from_x + reset * from_h);")
+            unit.add("const float result = fresh + keep * (state[m] - fresh);")
+            unit.add("state[m] = result;")
+        else:
+            unit.add("const float all = given[m] + own;")
+            unit.add(f"const float result = {'ka_tanh(all)' if kind == 'rnn_tanh' else 'all < 0 ? 0 : all'};")
+            unit.add("state[m] = result;")
+        self._put_h()
+        unit.close()
+        unit.add("ka_cluster_arrive();" if one.cluster > 1 else "__syncthreads();")
+        self._put_steps()
+        self._read_gates("back ? t - 1 : t + 1", "step + 1 < steps")
+        if one.cluster > 1:
+            unit.add("ka_cluster_wait();")
+
+    def _of_gate(self, value: str, gate: int, share: int) -> str:
+        """`value` of the lane that has another gate of the same unit and batch element."""
+        lanes = self.division.lanes
+        return f"__shfl_sync(~0u, {value}, {gate * share} + part, {lanes})"
+
+    def _put_h(self) -> None:
+        unit, one = self.unit, self.division
+        if one.cluster == 1:
+            unit.add("if (unit < H && gate == 0) h[next][item + m][unit] = result;")
+            return
+        peers = -(-one.cluster // one.padded_gates)
+        unit.add("const uint32_t place = ((next * ITEMS + item + m) * W + unit) * 4;")
+        unit.add("#pragma unroll")
+        unit.add(f"for (int k = 0; k < {peers}; ++k)")
+        sure = "" if one.cluster % one.padded_gates == 0 else f" && gate + k * {one.padded_gates} < C"
+        unit.add(f"  if (unit < H{sure}) ka_put_peer(peer[k] + place, result);")
+
+    @property
+    def _current(self) -> str:
+        return "last[m]" if self.found.kind == "lstm" else "state[m]"
+
+    def _put_steps(self) -> None:
+        if 0 not in self.found.results:
+            return
+        view = self._output(0)
+        order = (0, 1) if self.found.batch_first else (1, 0)
+        batch, steps = (self.unit.size(view.strides[at]) for at in order)
+        column = "(back ? H : 0) + unit" if self.found.directions == 2 else "unit"
+        step = self._times(column, view.strides[2])
+        place = f"(first + item + m) * {batch} + t * {steps} + {step}"
+        out = self.unit.buffer(f"out{self.graph.outputs.index(self.found.results[0])}")
+        self._for_results(f"if ({self._own}) ka_put({out}[{place}], {self._current});")
+
+    @property
+    def _own(self) -> str:
+        return "gate == 0 && unit < H && first + item + m < batch"
+
+    def _times(self, text: str, stride: Size) -> str:
+        return text if stride == 1 else f"({text}) * {self.unit.size(stride)}"
+
+    def _output(self, number: int) -> View:
+        return self.values.buffer(self.found.results[number])
+
+    def _last(self) -> None:
+        """The states after the last step."""
+        for number, value in ((1, self._current), (2, "state[m]")):
+            if number in self.found.results:
+                view = self._output(number)
+                layer, batch, column = (self.unit.size(stride) for stride in view.strides)
+                out = self.unit.buffer(f"out{self.graph.outputs.index(self.found.results[number])}")
+                back = f"(back ? {layer} : 0) + " if self.found.directions == 2 else ""
+                place = f"{back}(first + item + m) * {batch} + unit * {column}"
+                self._for_results(f"if ({self._own}) ka_put({out}[{place}], {value});")

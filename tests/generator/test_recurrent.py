@@ -1,0 +1,187 @@
+"""Recurrent layers as products and kernels of all steps: in the emulator with one block, on a GPU with clusters."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from msgspec.structs import replace
+from torch import nn
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.ir.schedule import Schedule, make
+from kernel_assistant.generator.lower.recurrent import as_recurrence
+from kernel_assistant.generator.parse import parse
+from kernel_assistant.generator.plan.partition import cut
+from kernel_assistant.generator.search.search import initial, neighbours
+from kernel_assistant.records import OpGraph
+from tests.generator.by_parts import ByParts
+from tests.generator.harness import Built, Tensors, bindings, check, compile_candidate, export, resized
+from tests.generator.test_cuda import H200
+
+
+class Recurrent(nn.Module):
+    """All results of a recurrent layer, scaled, so that a kernel reads them."""
+
+    def __init__(self, kind: type[nn.RNNBase], width: int, hidden: int, given: bool = False, **options: Any) -> None:
+        super().__init__()
+        self.layer, self.given = kind(width, hidden, **options), given
+
+    def forward(self, x: torch.Tensor, *states: torch.Tensor) -> Any:
+        first = (states if len(states) > 1 else states[0]) if self.given else None
+        steps, last = self.layer(x, first)
+        return (steps * 2, *last) if isinstance(last, tuple) else (steps * 2, last)
+
+
+def _spread(*shape: int) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape)))
+
+
+Case = tuple[nn.Module, Tensors, Schedule | None]
+
+
+def _one_block(**parameters: int) -> Schedule:
+    return make("cuda", "recurrence", cluster=1, **parameters)
+
+
+#: Name → module, inputs, the schedule of its recurrences (None: the first guess).
+CASES: dict[str, Case] = {
+    "lstm": (Recurrent(nn.LSTM, 5, 8), (_spread(4, 3, 5),), None),
+    "lstm, two layers, batch first": (
+        Recurrent(nn.LSTM, 5, 12, num_layers=2, batch_first=True),
+        (_spread(3, 6, 5),),
+        _one_block(items=2, lanes=8, held=40),
+    ),
+    "lstm, given states, two at once": (
+        Recurrent(nn.LSTM, 6, 10, given=True, num_layers=2),
+        (_spread(5, 5, 6), _spread(2, 5, 10), _spread(2, 5, 10).cos()),
+        _one_block(items=8, lanes=16, held=40),
+    ),
+    "lstm, both directions, weights in shared memory": (
+        Recurrent(nn.LSTM, 4, 20, bidirectional=True, num_layers=2, batch_first=True),
+        (_spread(3, 4, 4),),
+        _one_block(items=4, lanes=4, held=4),
+    ),
+    "gru": (Recurrent(nn.GRU, 5, 9), (_spread(4, 3, 5),), None),
+    "gru, both directions, given state": (
+        Recurrent(nn.GRU, 5, 16, given=True, bidirectional=True, num_layers=2),
+        (_spread(5, 4, 5), _spread(4, 4, 16)),
+        _one_block(items=1, lanes=32, held=16),
+    ),
+    "rnn": (Recurrent(nn.RNN, 5, 7), (_spread(4, 3, 5),), _one_block(items=2, lanes=4, held=16)),
+    "rnn relu, without biases": (
+        Recurrent(nn.RNN, 5, 33, nonlinearity="relu", bias=False),
+        (_spread(4, 3, 5),),
+        _one_block(items=1, lanes=8, held=16),
+    ),
+    "one step": (Recurrent(nn.GRU, 5, 9, bidirectional=True), (_spread(1, 2, 5),), None),
+}
+#: Wider ones, for the GPU: clusters, weights that registers do not hold.
+WIDE: dict[str, tuple[nn.Module, Tensors]] = {
+    "lstm 256": (Recurrent(nn.LSTM, 128, 256, num_layers=2, batch_first=True), (_spread(10, 65, 128),)),
+    "lstm 512": (Recurrent(nn.LSTM, 64, 512), (_spread(33, 5, 64),)),
+    "gru 256, both": (
+        Recurrent(nn.GRU, 128, 256, given=True, bidirectional=True, num_layers=2),
+        (_spread(40, 10, 128), _spread(4, 10, 256)),
+    ),
+    "gru 100": (Recurrent(nn.GRU, 32, 100, batch_first=True), (_spread(130, 9, 32),)),
+    "rnn 700": (Recurrent(nn.RNN, 16, 700), (_spread(12, 3, 16),)),
+}
+HALVES = {
+    "lstm bf16": (Recurrent(nn.LSTM, 32, 64).bfloat16(), (_spread(9, 4, 32).bfloat16(),)),
+    "gru half": (Recurrent(nn.GRU, 32, 64).half(), (_spread(9, 4, 32).half(),)),
+}
+
+
+def _recurrences(graph: OpGraph) -> list[OpGraph]:
+    return [part.graph for part in cut(graph, "cuda").parts if as_recurrence(part.graph) is not None]
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values_with_one_block(name: str, tmp_path: Path) -> None:
+    model, args, schedule = CASES[name]
+    graph = export(model, *args)
+    assert not any(part.call for part in cut(graph, "cuda").parts)
+    parts = ByParts(graph, tmp_path, schedule)
+    with torch.no_grad():
+        for given in (args, resized(args, 7)) if "batch first" in name else (args,):
+            got, want = parts(bindings(graph, model, given)), model(*given)
+            torch.testing.assert_close(tuple(got), tuple(want), rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_text_is_read_back(name: str) -> None:
+    model, args, _ = CASES[name]
+    graph = export(model, *args)
+    for schedule in initial(graph, "cuda", H200)[:3]:
+        assert parse(emit(graph, schedule)) == (graph, schedule)
+
+
+@pytest.mark.parametrize("name", [*WIDE, *HALVES])
+def test_clusters_where_one_block_is_too_small(name: str) -> None:
+    model, args = (WIDE | HALVES)[name]
+    graph = export(model, *args)
+    first = initial(graph, "cuda", H200)[0]
+    emit(graph, first)
+    clusters = [part["cluster"] for part in first.parts if part.form == "recurrence"]
+    assert len(clusters) == len(_recurrences(graph))
+    wide = name in WIDE and "100" not in name
+    assert all((cluster > 1) == wide for cluster in clusters)
+
+
+def test_neighbours_of_a_recurrence() -> None:
+    model, args = WIDE["lstm 256"]
+    (part, *_) = _recurrences(export(model, *args))
+    first = initial(part, "cuda", H200)[0]
+    around = neighbours(part, first, H200)
+    assert around and all(one.forms() == first.forms() and one != first for one in around)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("name", ["lstm 512", "gru 256, both", "gru half"])
+def test_clusters_compile(name: str, tmp_path: Path) -> None:
+    model, args = (WIDE | HALVES)[name]
+    graph = export(model, *args)
+    compile_candidate(emit(graph, initial(graph, "cuda", H200)[0]), tmp_path)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*CASES, *WIDE, *HALVES])
+def test_values_on_a_gpu(name: str, tmp_path: Path) -> None:
+    model, args = ({key: case[:2] for key, case in CASES.items()} | WIDE | HALVES)[name]
+    graph = export(model, *args)
+    schedules = initial(graph, "cuda", H200)
+    for number, schedule in enumerate(schedules[:6]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        check(model, args, Built(graph, schedule, folder), bound=1e-4)
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        Recurrent(nn.LSTM, 5, 8, proj_size=3),
+        Recurrent(nn.LSTM, 5, 8).double(),
+        Recurrent(nn.LSTM, 5, 1500),
+    ],
+)
+def test_what_stays_a_call_of_pytorch(model: nn.Module) -> None:
+    dtype = next(model.parameters()).dtype
+    graph = export(model, _spread(4, 3, 5).to(dtype))
+    chosen = initial(graph, "cuda", H200)
+    assert chosen and all(
+        "recurrence" not in schedule.forms() and "residual" in schedule.forms() for schedule in chosen
+    )
+
+
+def test_a_gpu_without_clusters_has_pytorchs_call(tmp_path: Path) -> None:
+    model, args = WIDE["lstm 256"]
+    ampere = replace(H200, name="A100", arch="sm_80")
+    assert "recurrence" not in initial(export(model, *args), "cuda", ampere)[0].forms()
+    small, args = CASES["lstm"][:2]
+    forms = [schedule.forms() for schedule in initial(export(small, *args), "cuda", ampere)]
+    assert "recurrence" in forms[0] and "residual" in forms[-1]
