@@ -91,7 +91,7 @@ class _Layers:
             raise Unsupported(f"{self.kind} with projections")
         for at in range(0, len(given), each):
             weights, added = given[at : at + 2], given[at + 2 : at + 4]
-            yield _Direction(weights[0], weights[1], *(added if biases else (None, None)))  # type: ignore[arg-type]
+            yield _Direction(weights[0], weights[1], *(added if biases else (None, None)))
 
     def nodes(self) -> list[Node]:
         """All nodes that replace the node and those that take its results."""
