@@ -11,7 +11,7 @@ import torch
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.schedule import Schedule
-from kernel_assistant.generator.lower.recurrent import as_recurrence
+from kernel_assistant.generator.loops.recurrence import as_recurrence
 from kernel_assistant.generator.plan.partition import SubGraph, cut
 from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import OpGraph

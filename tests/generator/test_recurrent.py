@@ -13,7 +13,7 @@ from torch import nn
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.schedule import Schedule, make
-from kernel_assistant.generator.lower.recurrent import as_recurrence
+from kernel_assistant.generator.loops.recurrence import as_recurrence
 from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.plan.partition import cut
 from kernel_assistant.generator.search.search import initial, neighbours

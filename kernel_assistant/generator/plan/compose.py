@@ -13,8 +13,8 @@ from kernel_assistant.generator.ir.sizes import Size, parse_size, product, size_
 from kernel_assistant.generator.library.library import emit_library
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.loops.nest import LoopNest
-from kernel_assistant.generator.lower.recurrent import as_recurrence
-from kernel_assistant.generator.plan.partition import Partition, SubGraph
+from kernel_assistant.generator.loops.recurrence import as_recurrence
+from kernel_assistant.generator.plan.partition import Partition, SubGraph, named_in_order
 from kernel_assistant.generator.plan.residual import emit_residual
 from kernel_assistant.generator.print.cuda.recurrence import emit_recurrence
 from kernel_assistant.generator.print.render import KernelSource
@@ -38,15 +38,19 @@ class Composed:
 
 
 def compose(graph: OpGraph, found: Partition, schedule: Schedule, emit_nest: EmitNest) -> Composed:
-    """Units, launches and buffers of all parts. Raises Unsupported."""
+    """Units, launches and buffers of all parts; parts that are alike share their kernels. Raises Unsupported."""
     if schedule.form != "parts" or len(schedule.parts) != len(found.parts):
         raise Unsupported(f"schedule {schedule.form} for a graph of {len(found.parts)} parts")
     buffers, composed = _Buffers(graph, found), Composed(parts=tuple(_nodes(graph, part) for part in found.parts))
+    shared: dict[tuple[object, ...], tuple[SubGraph, Emitted]] = {}
     for number, (part, chosen) in enumerate(zip(found.parts, schedule.parts, strict=True)):
         prefix = f"part{number}_"
-        written, calls, scratch = _emit_part(part, chosen, prefix, emit_nest)
-        names = buffers.names(part) | {spec.name: f"{prefix}{spec.name}" for spec in scratch}
-        composed.units += written
+        key = (named_in_order(part.graph), chosen, part.once) if part.kind == "kernel" else (number,)
+        if key not in shared:
+            shared[key] = part, _emit_part(part, chosen, prefix, emit_nest)
+            composed.units += shared[key][1][0]
+        first, (_, calls, scratch) = shared[key]
+        names = _as_in(first, part, buffers.names(part)) | {spec.name: f"{prefix}{spec.name}" for spec in scratch}
         launches = composed.prepare if part.once else composed.launches
         launches += [_rewired(call, names) for call in calls]
         buffers.scratch += [msgspec.structs.replace(spec, name=names[spec.name]) for spec in scratch]
@@ -89,6 +93,12 @@ def emit_kernel(graph: OpGraph, schedule: Schedule, prefix: str, emit_nest: Emit
     nest = checked_nest(graph, schedule.target)
     nest.prefix = prefix
     return emit_nest(nest, schedule)
+
+
+def _as_in(first: SubGraph, part: SubGraph, names: dict[str, str]) -> dict[str, str]:
+    """The buffers of `part`, by the names that the values have in `first`, which is alike."""
+    own = {one.name: other.name for one, other in zip(part.graph.inputs, first.graph.inputs, strict=True)}
+    return {own.get(name, name): buffer for name, buffer in names.items()}
 
 
 def _rewired(launch: Launch, names: dict[str, str]) -> Launch:

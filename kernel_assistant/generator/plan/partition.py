@@ -21,8 +21,8 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.library.attention import with_attention_written
 from kernel_assistant.generator.library.library import library_nodes
 from kernel_assistant.generator.loops.checked import checked_nest
+from kernel_assistant.generator.loops.recurrence import GATES, as_recurrence
 from kernel_assistant.generator.lower.expand import expand, in_steps
-from kernel_assistant.generator.lower.recurrent import GATES, as_recurrence, with_recurrences
 from kernel_assistant.generator.lower.reductions import SCANS
 from kernel_assistant.generator.lower.windows_lower import WINDOWS
 from kernel_assistant.generator.plan.channels_last import COPY_BACK, is_channels_last
@@ -31,6 +31,7 @@ from kernel_assistant.generator.plan.copies import with_copies, with_readable_op
 from kernel_assistant.generator.plan.cost import RATES, least_seconds, part_seconds
 from kernel_assistant.generator.plan.flow import ORDERS, Flow, NodeGroup
 from kernel_assistant.generator.plan.folding import with_folded_norms
+from kernel_assistant.generator.plan.recurrent_layers import with_recurrences
 from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay, renamed
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import references

@@ -12,7 +12,7 @@ from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
 from kernel_assistant.generator.ir.operators import operator
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.loops.checked import checked_nest
-from kernel_assistant.generator.lower.recurrent import as_recurrence
+from kernel_assistant.generator.loops.recurrence import as_recurrence
 from kernel_assistant.generator.plan.cost import part_seconds
 from kernel_assistant.generator.plan.partition import Partition, cut, cut_for, has_recurrences, is_one_nest
 from kernel_assistant.generator.search.ladders import LADDERS, derived

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import Size, size_text
+from kernel_assistant.generator.loops.recurrence import Recurrence
 from kernel_assistant.generator.loops.strided import Resolver, View
-from kernel_assistant.generator.lower.recurrent import Recurrence
 from kernel_assistant.generator.print.cuda.common import STATIC_LIMIT
 from kernel_assistant.generator.print.render import ELEMENTS, KernelSource
 from kernel_assistant.records import Launch, OpGraph
@@ -21,8 +21,8 @@ from kernel_assistant.records.graph import Operand
 
 #: Threads of a block, and bytes of shared memory for weights.
 MOST_THREADS, MOST_SHARED = 1024, 160 * 1024
-#: Registers of a multiprocessor, and those that a thread needs beside its weights.
-REGISTERS, OTHER_REGISTERS = 65536, 56
+#: Registers of a multiprocessor, of a thread, and those that a thread needs beside its weights and sums.
+REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 65536, 255, 56
 
 
 @dataclass(frozen=True, slots=True)
@@ -74,6 +74,19 @@ class Division:
         """Sums that are left to a thread."""
         return max(1, self.padded_gates * self.items // self.lanes)
 
+    @property
+    def registers(self) -> int:
+        """Registers of a thread for weights and sums."""
+        return 4 * min(self.held, self.vectors) + 2 * self.padded_gates * self.items
+
+    @property
+    def resident(self) -> int:
+        """Blocks that a multiprocessor has room for."""
+        if self.shared:
+            return 1
+        registers = min(MOST_REGISTERS, self.registers + OTHER_REGISTERS)
+        return max(1, min(REGISTERS // (self.threads * registers), 2 * MOST_THREADS // self.threads))
+
     def check(self) -> None:
         """Raises Unsupported if the kernel cannot be launched."""
         if self.threads > MOST_THREADS or not self.padded_gates <= self.lanes <= 32 or self.lanes & (self.lanes - 1):
@@ -82,9 +95,8 @@ class Division:
             raise Unsupported(f"{self.items} batch elements at once")
         if self.shared > MOST_SHARED or 8 * self.items * self.width > STATIC_LIMIT:
             raise Unsupported(f"{self.shared} bytes of weights in shared memory")
-        own = 4 * min(self.held, self.vectors) + 2 * self.padded_gates * self.items
-        if own + OTHER_REGISTERS > min(255, REGISTERS // self.threads):
-            raise Unsupported(f"{own} registers for weights and sums")
+        if self.registers + OTHER_REGISTERS > min(MOST_REGISTERS, REGISTERS // self.threads):
+            raise Unsupported(f"{self.registers} registers for weights and sums")
 
 
 def emit_recurrence(graph: OpGraph, found: Recurrence, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
