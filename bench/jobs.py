@@ -25,7 +25,10 @@ HANGING = 180.0
 #: The module of the first job of each session host, and its budget.
 FIRST, FIRST_SECONDS = Path(__file__).resolve().parent.parent / "examples" / "gated_rms_norm.py", 3.0
 COLUMNS = ("module", "outcome", "× compile", "× eager", "over the better", "seconds", "what stood in the way")
-FIGURES = ("candidate_ms", "eager_ms", "compile_ms", "speedup_vs_compile", "speedup_vs_compile_ci", "speedup_vs_eager")
+FIGURES = (
+    *("candidate_ms", "eager_ms", "compile_ms", "speedup_vs_compile", "speedup_vs_compile_ci", "speedup_vs_eager"),
+    *("speedup_vs_eager_ci", "error_ratio", "share_in_our_kernels", "residual"),
+)
 
 
 @dataclass(frozen=True)
@@ -73,9 +76,10 @@ class SessionHost:
         except subprocess.TimeoutExpired:
             return {"outcome": "hangs"}
         best, seconds = document.get("best") or {}, round(time.monotonic() - began, 1)
-        kept = {name: best.get(name) for name in (*FIGURES, "speedup_vs_eager_ci", "residual")}
+        kept = {name: best.get(name) for name in FIGURES}
         told = {name: document.get(name) for name in ("outcome", "offer", "why", "evaluations", "obstacles")}
-        return {"seconds": seconds, **kept, **told, "steps": self._steps()}
+        job = (document.get("artifacts") or {}).get("job")
+        return {"seconds": seconds, "job": job, **kept, **told, "steps": self._steps()}
 
     def _steps(self) -> list[tuple[float, str]]:
         """What the last job told of its progress, each with the seconds since it started."""
