@@ -1,30 +1,44 @@
 """Scans, reductions and sorts of tensors with one tiny and one huge dimension: generated kernels beside PyTorch.
 
-    python bench/thin_shapes.py --target cuda --out FOLDER [--seconds 360] [--only cumsum]
+    python -m bench.thin_shapes --target cuda --out FOLDER [--seconds 360] [--only cumsum]
+    python -m bench.thin_shapes --table docs/benchmarks/thin-shapes-cpu.json
 
 Sixty rows, operator × sizes × dimension. Each has the times of eager PyTorch, of `torch.compile`, of the generator's
 first schedule, of the best and of the slowest that a search would try. The rows run in a process of their own, which is
-started anew behind a row in which it dies or is silent for long; such a row, and one that nobody can write, says so.
+replaced where it dies or is silent for long.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
 import os
-import select
-import subprocess
 import sys
+import tempfile
+import threading
 import time
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import cache, partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+import torch
+from torch.nn import functional as F
+
+from bench.harness import IsolatedProcess, Row, RowFile, markdown, measure_cases, shown
+from bench.machine import describe
+from kernel_assistant.environment.builds.compile import Binary, Compiler
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.search.search import initial, neighbours
+from kernel_assistant.records import OpGraph
+from kernel_assistant.sandbox.choose import choose
+from kernel_assistant.targets.detect import detect
+from tests.generator.harness import Built, Function, bindings, export
 
 HUGE, LONG = 1 << 20, 1 << 18
-OPERATORS = ("cumsum", "cumprod", "cummax", "logcumsumexp", "sum", "softmax", "std", "argmax", "sort", "topk")
 #: Sizes and the dimension along which the operator works.
 PLACES = (
     ((4, HUGE), 0),
@@ -34,142 +48,218 @@ PLACES = (
     ((LONG, 8), 0),
     ((1 << 15, 16, 8), 1),
 )
-#: Seconds without an answer after which the process of the rows is killed.
+#: Seconds of a block of calls, and blocks of which the median counts.
+BLOCK = {"cuda": 2e-3, "cpu": 1e-2}
+BLOCKS = 5
+#: Sets of inputs and outputs, at least and at most.
+SETS = (2, 32)
+
+OPERATORS: dict[str, Callable[[torch.Tensor, int], Any]] = {
+    "cumsum": torch.cumsum,
+    "cumprod": lambda x, dim: torch.cumprod(1 + x * 1e-4, dim),
+    "cummax": lambda x, dim: torch.cummax(x, dim)[0],
+    "logcumsumexp": lambda x, dim: torch.logcumsumexp(x, dim) * 2,
+    "sum": torch.sum,
+    "softmax": F.softmax,
+    "std": torch.std,
+    "argmax": torch.argmax,
+    "sort": lambda x, dim: torch.sort(x, dim)[0] * 2,
+    "topk": lambda x, dim: torch.topk(x, 2, dim)[0] * 2,
+}
+
+
+#: Seconds without an answer after which the process of the rows is replaced.
 SILENT = {"cuda": 90.0, "cpu": 240.0}
 #: A row whose slowest schedule takes more than this times torch.compile's time is a defect.
 SLOW = 10.0
-
-
-@dataclass(frozen=True)
-class Row:
-    operator: str
-    sizes: tuple[int, ...]
-    dim: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.operator} {' x '.join(map(str, self.sizes))} along {self.dim}"
-
-
-ROWS = [Row(operator, sizes, dim) for operator in OPERATORS for sizes, dim in PLACES]
+TIMES = ("eager", "compile", "first", "best", "slowest")
 
 
 def main() -> int:
-    arguments = _arguments()
-    if arguments.child:
-        from bench.thin_rows import measure_rows
-
-        measure_rows(ROWS, arguments.target, arguments.most)
+    given = _arguments()
+    if given.table:
+        print(page(RowFile(given.table).read()))
         return 0
-    began = time.monotonic()
-    command = " ".join((Path(__file__).name, *sys.argv[1:]))
-    document: dict[str, Any] = {"command": command, "target": arguments.target, **_machine(arguments.target)}
-    document["rows"] = rows = _supervised(arguments, began + arguments.seconds)
-    document["seconds"] = round(time.monotonic() - began, 1)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / f"thin-shapes-{arguments.target}.json").write_text(json.dumps(document, indent=1) + "\n")
-    _report(rows)
+    out = RowFile(given.out / f"thin-shapes-{given.target}.jsonl")
+    out.describe({"command": " ".join(sys.argv), "target": given.target, "machine": describe(detect(given.target))})
+    named = {
+        f"{one} {' x '.join(map(str, sizes))} along {dim}": (one, sizes, dim)
+        for one in OPERATORS
+        for sizes, dim in PLACES
+    }
+    cases = [({"row": name}, case) for name, case in named.items() if given.only in name]
+    measure = partial(_isolated, given.target, given.most)
+    print(page(measure_cases(cases, measure, out, [IsolatedProcess(SILENT[given.target])], given.seconds)))
     return 0
+
+
+def _isolated(target: str, most: int, case: tuple[str, tuple[int, ...], int], process: IsolatedProcess) -> Row:
+    return process.call(measure_row, target, most, *case)
+
+
+def measure_row(target: str, most: int, operator: str, sizes: tuple[int, ...], dim: int) -> Row:
+    """A row, in the process of the rows."""
+    return _bench(target, most).row(operator, sizes, dim)
+
+
+@cache
+def _bench(target: str, most: int) -> _Bench:
+    return _Bench(target, most)
+
+
+def page(rows: Sequence[Row]) -> str:
+    """The table, and the rows in which something is slow or wrong."""
+    lines = markdown(("row", *TIMES, "× compile", "slowest × compile", "best schedule"), map(_cells, rows))
+    timed = [row for row in rows if "of_compile" in row]
+    slow = [row for row in timed if row["slowest_of_compile"] < 1 / SLOW]
+    behind = [row for row in timed if row["of_better"] < 0.9]
+    wrong = [row for row in rows if row.get("wrong")]
+    refused = sum("refused" in row for row in rows)
+    lines += [
+        "",
+        f"{len(rows)} rows: {len(timed)} timed, {refused} refused by name, {len(wrong)} with a wrong schedule",
+    ]
+    for title, some in ((f"a schedule {SLOW:.0f} times slower", slow), ("best below 0.9", behind), ("wrong", wrong)):
+        lines += [f"{title}: {row['row']}: {row.get('slowest')} {row.get('wrong', '')}" for row in some]
+    return "\n".join(lines)
+
+
+def _cells(row: Row) -> list[str]:
+    said = row.get("best") or row.get("refused") or row.get("reason") or row.get("problem", "")
+    gains = [shown(row.get("of_compile")), shown(row.get("slowest_of_compile"))]
+    return [row["row"], *(shown(row.get(f"{name}_ms"), ".4f") for name in TIMES), *gains, said]
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--target", choices=("cpu", "cuda"), default="cuda")
-    parser.add_argument("--out", type=Path, default=Path("."), help="folder for thin-shapes-TARGET.json")
+    parser.add_argument("--out", type=Path, default=Path(), help="folder for thin-shapes-TARGET.jsonl")
     parser.add_argument("--seconds", type=float, default=360.0, help="no row begins after so many")
     parser.add_argument("--most", type=int, default=12, help="schedules of a row")
     parser.add_argument("--only", default="", help="rows whose name contains this")
-    parser.add_argument("--child", action="store_true", help=argparse.SUPPRESS)
+    parser.add_argument("--table", type=Path, help="only print the table of these rows")
     return parser.parse_args()
 
 
-def _machine(target: str) -> dict[str, Any]:
-    from bench.machine import describe
-    from kernel_assistant.targets.detect import detect
+class _Bench:
+    """Compiles and times schedules. As in the judge, a block of calls walks around several sets of inputs and outputs,
+    which together exceed the cache, and launching counts."""
 
-    commit = subprocess.run(["git", "-C", str(ROOT), "rev-parse", "HEAD"], capture_output=True, text=True, check=False)
-    return {"machine": describe(detect(target)), "commit": commit.stdout.strip() or "unknown"}
+    def __init__(self, target: str, most: int) -> None:
+        self.target, self.most, self.device = target, most, detect(target)
+        self.folder = Path(tempfile.mkdtemp(prefix="ka-thin-"))
+        self.compiler = Compiler(self.device, choose("none"), self.folder, threading.Event())
+        self.pool = ThreadPoolExecutor(os.cpu_count())
 
-
-def _supervised(arguments: argparse.Namespace, until: float) -> list[dict[str, Any]]:
-    """The results of all rows, from as many processes as it takes."""
-    found: list[dict[str, Any]] = []
-    chosen = [number for number, row in enumerate(ROWS) if arguments.only in row.name]
-    while chosen and time.monotonic() < until:
-        child = _Child(arguments)
-        problem = ""
-        while chosen and not problem and time.monotonic() < until:
-            row = ROWS[chosen[0]]
-            problem = child.ask(chosen[0]) or child.wait(SILENT[arguments.target])
-            result = {"problem": problem} if problem else json.loads(child.line)
-            found.append({"row": row.name, **result})
-            print(_line(found[-1]), flush=True)
-            chosen.pop(0)
-        child.end()
-    found += [{"row": ROWS[number].name, "problem": "left out: no time was left"} for number in chosen]
-    return found
-
-
-class _Child:
-    """The process that measures rows: numbers of rows go in, lines of JSON come out."""
-
-    def __init__(self, arguments: argparse.Namespace) -> None:
-        argv = [sys.executable, __file__, "--target", arguments.target, "--most", str(arguments.most), "--child"]
-        self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE)
-        self.line, self._rest = "", b""
-
-    def ask(self, number: int) -> str:
-        assert self.process.stdin is not None
+    def row(self, operator: str, sizes: tuple[int, ...], dim: int) -> Row:
+        """Times in milliseconds, quotients, and schedules; or `refused`, the generator's reason."""
+        function = OPERATORS[operator]
+        model = Function(lambda x: function(x, dim))
+        x = torch.randn(sizes, generator=torch.Generator().manual_seed(1))
+        graph = export(model, x)
+        torch._dynamo.reset()
+        times = {"eager_ms": self._of_module(model, x), "compile_ms": self._of_module(torch.compile(model), x)}
         try:
-            self.process.stdin.write(f"{number}\n".encode())
-            self.process.stdin.flush()
-        except OSError:
-            return self._how_it_ended()
-        return ""
+            first = initial(graph, self.target, self.device)
+        except Unsupported as error:
+            return {"refused": str(error), "eager_ms": times["eager_ms"]}
+        want, bound = _expected(model, x)
+        tried, wrong = self._try(graph, first[: self.most], x, want, bound)
+        if tried:
+            best = min(tried, key=lambda one: tried[one])
+            more = [one for one in neighbours(graph, best, self.device) if one not in tried][: self.most // 2]
+            found, also = self._try(graph, more, x, want, bound)
+            tried, wrong = {**tried, **found}, {**wrong, **also}
+        return {**times, **_summary(first[0], tried, times), "wrong": wrong}
 
-    def wait(self, seconds: float) -> str:
-        """Why there is no line, or "" with the next one in `line`."""
-        assert self.process.stdout is not None
-        until = time.monotonic() + seconds
-        while b"\n" not in self._rest:
-            ready, _, _ = select.select([self.process.stdout], [], [], max(until - time.monotonic(), 0.0))
-            if not ready:
-                return f"no answer within {seconds:.0f} s"
-            more = os.read(self.process.stdout.fileno(), 1 << 16)
-            if not more:
-                return self._how_it_ended()
-            self._rest += more
-        line, self._rest = self._rest.split(b"\n", 1)
-        self.line = line.decode()
-        return ""
+    def _try(
+        self, graph: OpGraph, schedules: Sequence[Schedule], x: torch.Tensor, want: torch.Tensor, bound: float
+    ) -> tuple[dict[Schedule, float], dict[str, str]]:
+        """Milliseconds of the right schedules, and what is wrong with the others."""
+        builds = list(self.pool.map(lambda schedule: self.compiler.build(emit(graph, schedule)), schedules))
+        times: dict[Schedule, float] = {}
+        wrong: dict[str, str] = {}
+        for number, (schedule, build) in enumerate(zip(schedules, builds, strict=True)):
+            if not isinstance(build, Binary):
+                wrong[schedule.text()] = build.diagnostics[0].message
+                continue
+            path = self.folder / f"{time.monotonic_ns()}-{number}-{build.name}"
+            path.write_bytes(build.content)
+            built = Built(graph, schedule, self.folder, path)
+            got = built({"x0": x})[0]
+            error = float((got.double() - want).abs().max()) if got.numel() else 0.0
+            if not error <= bound:
+                wrong[schedule.text()] = f"error {error:.3g}, allowed {bound:.3g}"
+                continue
+            times[schedule] = self._of_candidate(built, x)
+        return times, wrong
 
-    def _how_it_ended(self) -> str:
-        return f"the process ended with status {self.process.wait()}"
+    def _sets(self, x: torch.Tensor, result: int) -> int:
+        wanted = -(-4 * max(self.device.cache_bytes, 1) // (x.nbytes + result))
+        return min(max(wanted, SETS[0]), SETS[1])
 
-    def end(self) -> None:
-        self.process.kill()
-        self.process.wait()
+    def _of_module(self, call: Callable[..., Any], x: torch.Tensor) -> float:
+        with torch.no_grad():
+            size = call(x.to(self.target)).nbytes
+            inputs = [x.to(self.target) for _ in range(self._sets(x, size))]
+            return self._milliseconds([lambda one=one: call(one) for one in inputs])
+
+    def _of_candidate(self, built: Built, x: torch.Tensor) -> float:
+        values = bindings(built.graph, torch.nn.Module(), (x,))
+        size = sum(output.nbytes for output in built.bind(values)[2])
+        bound = [built.bind(values) for _ in range(self._sets(x, size))]
+        return self._milliseconds([lambda one=one: one[0].run(one[1]) for one in bound])
+
+    def _milliseconds(self, calls: Sequence[Callable[[], object]]) -> float:
+        """Median milliseconds of a call, in blocks that walk around `calls`."""
+        self._block(calls, len(calls))
+        once = self._block(calls, len(calls)) / len(calls)
+        length = min(max(int(BLOCK[self.target] / max(once, 1e-7)), len(calls) if once < 1e-2 else 1), 4096)
+        return 1e3 * median(self._block(calls, length) / length for _ in range(BLOCKS))
+
+    def _block(self, calls: Sequence[Callable[[], object]], length: int) -> float:
+        """Seconds of `length` calls, one set after another."""
+        if self.target == "cpu":
+            began = time.perf_counter()
+            for number in range(length):
+                calls[number % len(calls)]()
+            return time.perf_counter() - began
+        begin, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
+        torch.cuda.synchronize()
+        begin.record()
+        for number in range(length):
+            calls[number % len(calls)]()
+        end.record()
+        end.synchronize()
+        return begin.elapsed_time(end) / 1e3
 
 
-def _line(row: dict[str, Any]) -> str:
-    if "problem" in row:
-        return f"{row['row']:<40} {row['problem']}"
-    if "compile_ms" not in row:
-        return f"{row['row']:<40} {row['refused']}"
-    times = " ".join(f"{row[f'{name}_ms']:>9.4f}" for name in ("eager", "compile", "first", "best", "slowest"))
-    return f"{row['row']:<40} {times} {row['of_compile']:>7.2f} {row['slowest_of_compile']:>7.2f}  {row['best']}"
+def _expected(model: torch.nn.Module, x: torch.Tensor) -> tuple[torch.Tensor, float]:
+    """The result in float64, and the largest error that is allowed: 1e-4 of the largest value, or twice PyTorch's."""
+    with torch.no_grad():
+        want, own = model(x.double()).double(), model(x).double()
+    if not model(x[:1]).is_floating_point():
+        return own, 0.0
+    return want, max(1e-4 * float(want.abs().max()), 2 * float((own - want).abs().max()))
 
 
-def _report(rows: list[dict[str, Any]]) -> None:
-    timed = [row for row in rows if "of_compile" in row]
-    slow = [row for row in timed if row["slowest_of_compile"] < 1 / SLOW]
-    behind = [row for row in timed if row["of_better"] < 0.9]
-    wrong = [row for row in rows if row.get("wrong")]
-    print(f"\n{len(rows)} rows: {len(timed)} timed, {sum('refused' in row for row in rows)} refused by name, ", end="")
-    print(f"{sum('problem' in row for row in rows)} without a result, {len(wrong)} with a wrong schedule")
-    for title, some in ((f"a schedule {SLOW:.0f} times slower", slow), ("best below 0.9", behind), ("wrong", wrong)):
-        for row in some:
-            print(f"{title}: {row['row']}: {row.get('slowest')} {row.get('wrong', '')}")
+def _summary(first: Schedule, tried: dict[Schedule, float], times: dict[str, float]) -> Row:
+    if not tried:
+        return {"reason": "no schedule was right"}
+    best, slowest = min(tried, key=lambda one: tried[one]), max(tried, key=lambda one: tried[one])
+    better = min(times.values())
+    return {
+        "first_ms": tried.get(first, float("nan")),
+        "best_ms": tried[best],
+        "slowest_ms": tried[slowest],
+        "of_eager": times["eager_ms"] / tried[best],
+        "of_compile": times["compile_ms"] / tried[best],
+        "of_better": better / tried[best],
+        "slowest_of_compile": times["compile_ms"] / tried[slowest],
+        "best": best.text(),
+        "slowest": slowest.text(),
+        "schedules": {one.text(): ms for one, ms in tried.items()},
+    }
 
 
 if __name__ == "__main__":
