@@ -19,7 +19,7 @@ from kernel_assistant.targets.base import DeviceFacts
 
 @dataclass(frozen=True)
 class Judging:
-    """How problems are opened. `cache` has the builds, the worker's logs and problems in other precisions."""
+    """How modules are opened. `cache` has the builds, the worker's logs and problems in other precisions."""
 
     device: DeviceFacts
     precision: str
@@ -28,8 +28,10 @@ class Judging:
     cache: Path
 
     @contextmanager
-    def opened(self, problem: Problem, worker: WorkerClient) -> Iterator[Environment]:
-        source = problem.source(self.precision, self.cache)
+    def opened(self, source: str, worker: WorkerClient) -> Iterator[Environment]:
+        """The class `FILE:CLASS` in a worker, which is started again where the one before died."""
+        if not worker.alive:
+            worker.restart()
         with open_environment(
             build_task(source, target=self.device.target, numerics=self.numerics),
             device=self.device,
@@ -48,17 +50,16 @@ def judge(
     """Write a row for each problem that `out` does not have yet. A problem that fails has `outcome` "failed"."""
 
     def row(problem: Problem, worker: WorkerClient) -> Row:
-        if not worker.alive:
-            worker.restart()
-        with how.opened(problem, worker) as environment:
+        with how.opened(problem.source(how.precision, how.cache), worker) as environment:
             return measure(environment)
 
     named = [({"level": one.level, "problem": one.name, "precision": how.precision}, one) for one in chosen]
-    measure_cases(named, row, out, [_worker(how.cache, number) for number in range(judges)])
+    measure_cases(named, row, out, [worker_process(how.cache, number) for number in range(judges)])
 
 
 @contextmanager
-def _worker(cache: Path, number: int) -> Iterator[WorkerClient]:
+def worker_process(cache: Path, number: int = 0) -> Iterator[WorkerClient]:
+    """A worker that logs below `cache`."""
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
     with closing(WorkerClient(sys.executable, log=cache / f"worker-{number}.log", env=env)) as worker:
         yield worker
