@@ -11,32 +11,10 @@ from statistics import median
 from typing import Any
 
 from bench.figures import Figure, Settings
-from bench.subjects import trivial
+from bench.subjects import KERNELS, trivial
 from kernel_assistant.environment.builds.compile import Binary, Compiler
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.targets.detect import detect
-
-CPU_SOURCE = """
-torch::Tensor twice(torch::Tensor x) {
-  auto o = torch::empty_like(x);
-  const float* in = x.data_ptr<float>();
-  float* out = o.data_ptr<float>();
-  #pragma omp parallel for simd if (x.numel() > 32768)
-  for (int64_t i = 0; i < x.numel(); i++) out[i] = 2.0f * in[i] + 1.0f;
-  return o;
-}
-"""
-CUDA_SOURCE = """
-__global__ void kernel(const float* x, float* o, int64_t count) {
-  const int64_t i = blockIdx.x * (int64_t)blockDim.x + threadIdx.x;
-  if (i < count) o[i] = 2.0f * x[i] + 1.0f;
-}
-torch::Tensor twice(torch::Tensor x) {
-  auto o = torch::empty_like(x);
-  kernel<<<(x.numel() + 255) / 256, 256>>>(x.data_ptr<float>(), o.data_ptr<float>(), x.numel());
-  return o;
-}
-"""
 
 
 def measure(settings: Settings) -> list[Figure]:
@@ -72,12 +50,14 @@ def _load_inline(target: str) -> float:
         if target == "cuda":
             device = torch.cuda.get_device_capability()
             os.environ["TORCH_CUDA_ARCH_LIST"] = f"{device[0]}.{device[1]}"
+            text = (KERNELS / "load_inline.cu").read_text()
             sources: dict[str, Any] = {
                 "cpp_sources": "torch::Tensor twice(torch::Tensor x);",
-                "cuda_sources": CUDA_SOURCE,
+                "cuda_sources": text,
             }
         else:
-            sources = {"cpp_sources": CPU_SOURCE, "extra_cflags": ["-O3", "-march=native", "-fopenmp"]}
+            text = (KERNELS / "load_inline.cpp").read_text()
+            sources = {"cpp_sources": text, "extra_cflags": ["-O3", "-march=native", "-fopenmp"]}
         began = time.perf_counter()
         module = cpp_extension.load_inline(  # type: ignore[no-untyped-call]
             "ka_bench_twice", functions=["twice"], build_directory=folder, **sources

@@ -12,17 +12,20 @@ from __future__ import annotations
 
 import json
 import random
-import subprocess
 import sys
 import time
+from contextlib import suppress
+from importlib.metadata import version
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import click
 
+from bench.harness import IsolatedProcess, Row, RowFile, measure_cases
+from bench.jobs import SessionHost, over_the_better, page, session_host
 from bench.library_models import build, names
 from bench.machine import describe
-from bench.modules_table import Row, command, flags, over_the_better, page, rows_of, steps, told
 from kernel_assistant.targets.detect import detect
 
 PROGRAM = Path(__file__).with_name("library_models.py")
@@ -44,37 +47,25 @@ def draw(seed: int, out: Path) -> None:
     """Draw the classes."""
     drawn: list[dict[str, str]] = []
     passed: list[str] = []
-    for library, wanted in DRAWN.items():
-        drawing = random.Random(f"{seed} {library}")
-        taken = 0
-        for name in names(library, drawing):
-            if taken == wanted:
-                break
-            left = sorted(set(_called(name)) - {one["class"] for one in drawn})
-            if left:
-                drawn.append({"model": name, "class": drawing.choice(left)})
-                taken += 1
-            else:
-                passed.append(name)
-            click.echo(f"{name}: {drawn[-1]['class'] if left else 'passed'}")
-            out.write_text(json.dumps({"seed": seed, "classes": drawn, "passed": passed}, indent=1) + "\n")
+    with IsolatedProcess(DRAW_SECONDS) as process:
+        for library, wanted in DRAWN.items():
+            drawing, most = random.Random(f"{seed} {library}"), len(drawn) + wanted
+            for name in names(library, drawing):
+                if len(drawn) == most:
+                    break
+                called: list[str] = []
+                with suppress(Exception):
+                    called = process.call(_called, name)
+                if left := sorted(set(called) - {one["class"] for one in drawn}):
+                    drawn.append({"model": name, "class": drawing.choice(left)})
+                else:
+                    passed.append(name)
+                click.echo(f"{name}: {drawn[-1]['class'] if left else 'passed'}")
+                out.write_text(json.dumps({"seed": seed, "classes": drawn, "passed": passed}, indent=1) + "\n")
 
 
 def _called(name: str) -> list[str]:
-    """Names of the library's classes that a forward pass of the model calls, without the model itself. None of a model
-    that does not run in a minute."""
-    argv = (sys.executable, "-m", "bench.drawn_classes", "called", name)
-    try:
-        done = subprocess.run(argv, capture_output=True, text=True, timeout=DRAW_SECONDS, check=False)
-    except subprocess.TimeoutExpired:
-        return []
-    return json.loads(done.stdout.splitlines()[-1]) if done.returncode == 0 else []
-
-
-@main.command(hidden=True)
-@click.argument("name")
-def called(name: str) -> None:
-    """Print the classes as JSON."""
+    """Names of the library's classes that a forward pass of the model calls, without the model itself."""
     import torch
 
     model, arguments = build(name)
@@ -86,10 +77,13 @@ def called(name: str) -> None:
         if own and module is not model and not isinstance(module, torch.nn.Sequential):
             found.add(kind.__name__)
 
-    torch.nn.modules.module.register_module_forward_hook(note)
-    with torch.no_grad():
-        model(**arguments)
-    click.echo(json.dumps(sorted(found)))
+    handle = torch.nn.modules.module.register_module_forward_hook(note)
+    try:
+        with torch.no_grad():
+            model(**arguments)
+    finally:
+        handle.remove()
+    return sorted(found)
 
 
 @main.command()
@@ -102,60 +96,24 @@ def called(name: str) -> None:
 def run(drawn: Path, target: str, budget: float, jobs: int, only: str, out: Path) -> None:
     """Scan and optimize each class."""
     classes = [one for one in json.loads(drawn.read_text())["classes"] if not only or one["class"] in only.split(",")]
-    asked = {"machine": describe(detect(target)), "libraries": _versions(), "budget": budget, "jobs": jobs}
-
-    def row(one: dict[str, str], environment: dict[str, str]) -> Row:
-        return row_of(one, target, budget, environment)
-
-    rows: list[Row] = []
-    for found in rows_of(classes, row, target, budget, jobs):
-        rows.append(found)
-        rows.sort(key=lambda row: row["module"])
-        out.write_text(json.dumps({**asked, "rows": rows}, indent=1))
+    file = RowFile(out.with_suffix(".jsonl"))
+    libraries = {name: version(name) for name in ("torch", *DRAWN) if find_spec(name)}
+    file.describe({"machine": describe(detect(target)), "libraries": libraries, "budget": budget, "jobs": jobs})
+    cases = [({"model": one["model"], "module": f"{one['model']} {one['class']}"}, one) for one in classes]
+    rows = measure_cases(cases, _row, file, [session_host(target, budget) for _ in range(jobs)])
     click.echo(page(rows))
     known = [better for row in rows if (better := over_the_better(row)) is not None]
     click.echo(f"{len(known)} of {len(rows)} measured; {sum(one >= 0.9 for one in known)} at 0.9 or more")
 
 
-def row_of(one: dict[str, str], target: str, budget: float, environment: dict[str, str]) -> Row:
+def _row(one: dict[str, str], host: SessionHost) -> Row:
     """The row of a class: its model's scan, and a job for it."""
     began = time.monotonic()
-    row: Row = {"model": one["model"], "module": f"{one['model']} {one['class']}"}
-    program = (sys.executable, str(PROGRAM), one["model"], target)
-    scanned = command(("scan", "--json", "--top", "500", "--keep", "500", "--", *program), environment, 0)
-    row["scan_seconds"] = round(time.monotonic() - began, 1)
-    report = _document(scanned)
-    if report is None:
-        return row | {"outcome": "not scanned", "why": _words(scanned), "seconds": row["scan_seconds"]}
-    row["exit_of_program"] = report.get("exit_code")
-    row["share"] = next((seen for seen in report["classes"] if seen["name"] == one["class"]), {}).get("share_seconds")
-    began = time.monotonic()
-    chosen = f"last:{one['class']}#1"
-    done = command(("optimize", "--scan", chosen, *flags(target, budget)), environment, budget)
-    row["seconds"] = round(time.monotonic() - began, 1)
-    document = _document(done)
-    if document is None:
-        return row | {"outcome": "hangs" if done is None else f"exit {done.returncode}", "why": _words(done)}
-    return row | {"exit": done.returncode if done else None, "steps": steps(environment)} | told(document)
-
-
-def _document(done: subprocess.CompletedProcess[str] | None) -> dict[str, Any] | None:
-    """The last line of what a command printed, if that is JSON."""
-    try:
-        found = json.loads(done.stdout.strip()) if done else None
-    except ValueError:
-        return None
-    return found if isinstance(found, dict) else None
-
-
-def _words(done: subprocess.CompletedProcess[str] | None) -> str:
-    return "" if done is None else " ".join(done.stderr.split())[-400:]
-
-
-def _versions() -> dict[str, str]:
-    from importlib.metadata import version
-
-    return {name: version(name) for name in ("torch", "transformers", "timm", "diffusers")}
+    program = (sys.executable, str(PROGRAM), one["model"], host.target)
+    report = json.loads(host.output("scan", "--json", "--top", "500", "--keep", "500", "--", *program))
+    share = next((seen["share_seconds"] for seen in report["classes"] if seen["name"] == one["class"]), None)
+    scanned = {"scan_seconds": round(time.monotonic() - began, 1), "share": share}
+    return {**scanned, **host.job("--scan", f"last:{one['class']}#1")}
 
 
 if __name__ == "__main__":

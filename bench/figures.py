@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -50,7 +50,9 @@ class Figure:
         }
 
 
-Measurement = Callable[[Settings], list[Figure]]
+def p95(seconds: Sequence[float]) -> float:
+    """The 95th percentile, in milliseconds."""
+    return sorted(seconds)[max(0, round(0.95 * len(seconds)) - 1)] * 1e3
 
 
 def markdown(document: dict[str, Any]) -> str:

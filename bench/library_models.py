@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import inspect
+import json
 import random
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -21,132 +23,9 @@ ROWS, TOKENS = 2, 256
 #: Sizes of a configuration of transformers that only repeat what is there.
 FEWER = ("num_hidden_layers", "num_layers", "n_layer", "n_layers", "encoder_layers", "decoder_layers")
 LEAST_LAYERS = 2
-#: Arguments of models of diffusers, whose defaults are those of released models, and of their forward passes.
-DIFFUSERS: dict[str, tuple[dict[str, Any], Callable[[], dict[str, Any]]]] = {
-    "UNet2DModel": (
-        {"sample_size": 64, "block_out_channels": (64, 128, 128, 256), "norm_num_groups": 16},
-        lambda: {"sample": torch.randn(ROWS, 3, 64, 64), "timestep": 10},
-    ),
-    "UNet2DConditionModel": (
-        {"sample_size": 32, "block_out_channels": (64, 128, 128, 256), "cross_attention_dim": 256},
-        lambda: {"sample": torch.randn(ROWS, 4, 32, 32), "timestep": 10, "encoder_hidden_states": _states(256)},
-    ),
-    "AutoencoderKL": (
-        {
-            "down_block_types": ("DownEncoderBlock2D",) * 3,
-            "up_block_types": ("UpDecoderBlock2D",) * 3,
-            "block_out_channels": (32, 64, 128),
-        },
-        lambda: {"sample": torch.randn(ROWS, 3, 128, 128)},
-    ),
-    "AutoencoderTiny": ({}, lambda: {"sample": torch.randn(ROWS, 3, 128, 128)}),
-    "VQModel": (
-        {
-            "block_out_channels": (64, 128),
-            "down_block_types": ("DownEncoderBlock2D",) * 2,
-            "up_block_types": ("UpDecoderBlock2D",) * 2,
-        },
-        lambda: {"sample": torch.randn(ROWS, 3, 64, 64)},
-    ),
-    "DiTTransformer2DModel": (
-        {"num_attention_heads": 6, "attention_head_dim": 64, "num_layers": 3, "sample_size": 32},
-        lambda: {
-            "hidden_states": torch.randn(ROWS, 4, 32, 32),
-            "timestep": torch.full((ROWS,), 10),
-            "class_labels": torch.arange(ROWS),
-        },
-    ),
-    "PixArtTransformer2DModel": (
-        {
-            "num_attention_heads": 6,
-            "attention_head_dim": 64,
-            "num_layers": 3,
-            "sample_size": 32,
-            "cross_attention_dim": 384,
-            "caption_channels": 256,
-            "use_additional_conditions": False,
-        },
-        lambda: {
-            "hidden_states": torch.randn(ROWS, 4, 32, 32),
-            "encoder_hidden_states": _states(256),
-            "timestep": torch.full((ROWS,), 10),
-        },
-    ),
-    "SD3Transformer2DModel": (
-        {
-            "sample_size": 32,
-            "num_layers": 3,
-            "attention_head_dim": 64,
-            "num_attention_heads": 6,
-            "joint_attention_dim": 256,
-            "caption_projection_dim": 384,
-            "pooled_projection_dim": 128,
-            "in_channels": 4,
-            "out_channels": 4,
-        },
-        lambda: {
-            "hidden_states": torch.randn(ROWS, 4, 32, 32),
-            "encoder_hidden_states": _states(256),
-            "pooled_projections": torch.randn(ROWS, 128),
-            "timestep": torch.full((ROWS,), 10.0),
-        },
-    ),
-    "UNet1DModel": (
-        {"sample_size": 1024, "in_channels": 2, "out_channels": 2},
-        lambda: {"sample": torch.randn(ROWS, 2, 1024), "timestep": 10},
-    ),
-    "SanaTransformer2DModel": (
-        {
-            "sample_size": 16,
-            "num_layers": 3,
-            "attention_head_dim": 32,
-            "num_attention_heads": 12,
-            "num_cross_attention_heads": 6,
-            "cross_attention_head_dim": 64,
-            "cross_attention_dim": 384,
-            "caption_channels": 256,
-        },
-        lambda: {
-            "hidden_states": torch.randn(ROWS, 32, 16, 16),
-            "encoder_hidden_states": _states(256),
-            "timestep": torch.full((ROWS,), 10),
-        },
-    ),
-    "AutoencoderOobleck": (
-        {
-            "encoder_hidden_size": 32,
-            "decoder_channels": 32,
-            "decoder_input_channels": 16,
-            "channel_multiples": [1, 2, 4, 8, 8],
-        },
-        lambda: {"sample": torch.randn(ROWS, 2, 8192)},
-    ),
-    "FluxTransformer2DModel": (
-        {
-            "in_channels": 16,
-            "num_layers": 2,
-            "num_single_layers": 2,
-            "attention_head_dim": 64,
-            "num_attention_heads": 6,
-            "joint_attention_dim": 256,
-            "pooled_projection_dim": 128,
-            "axes_dims_rope": (8, 28, 28),
-        },
-        lambda: {
-            "hidden_states": torch.randn(ROWS, TOKENS, 16),
-            "encoder_hidden_states": _states(256),
-            "pooled_projections": torch.randn(ROWS, 128),
-            "timestep": torch.full((ROWS,), 0.5),
-            "img_ids": torch.zeros(TOKENS, 3),
-            "txt_ids": torch.zeros(64, 3),
-        },
-    ),
-}
-
-
-def _states(width: int) -> torch.Tensor:
-    """What a text encoder gives: 64 tokens a row."""
-    return torch.randn(ROWS, 64, width)
+#: Arguments of models of diffusers, whose defaults are those of released models, and inputs of their forward passes:
+#: numbers, or tensors by their sizes.
+DIFFUSERS: dict[str, dict[str, dict[str, Any]]] = json.loads(Path(__file__).with_suffix(".json").read_text())
 
 
 def names(library: str, drawing: random.Random) -> Iterator[str]:
@@ -233,10 +112,24 @@ def _words(model: nn.Module, config: Any) -> dict[str, Any]:
 def _diffusers(name: str) -> tuple[nn.Module, dict[str, Any]]:
     import diffusers
 
-    made, arguments = DIFFUSERS[name]
+    made, inputs = DIFFUSERS[name]["made"], DIFFUSERS[name]["inputs"]
     with torch.device("meta"):
         _counted(getattr(diffusers, name)(**made))
-    return getattr(diffusers, name)(**made), arguments()
+    return getattr(diffusers, name)(**made), {key: _input(one) for key, one in inputs.items()}
+
+
+def _input(described: Any) -> Any:
+    """A number as it is; random values, zeros, numbers in a row or one value of all, by their sizes."""
+    match described:
+        case {"randn": sizes}:
+            return torch.randn(sizes)
+        case {"zeros": sizes}:
+            return torch.zeros(sizes)
+        case {"arange": count}:
+            return torch.arange(count)
+        case {"full": sizes, "value": value}:
+            return torch.full(sizes, value)
+    return described
 
 
 def _counted(model: nn.Module) -> None:

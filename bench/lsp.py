@@ -17,8 +17,12 @@ from typing import Any
 
 import psutil
 
-from bench.figures import Figure, Settings
-from bench.lsp_suggestions import suggestions
+from bench.figures import Figure, Settings, p95
+from kernel_assistant.config import resolve
+from kernel_assistant.session.client import Client as Host
+from kernel_assistant.source.build import build_task
+from kernel_assistant.store import JobOptions, JobState, Store
+from tests.common.results import best, result
 
 _ROOT = Path(__file__).resolve().parent.parent
 _END = "\n"
@@ -69,6 +73,8 @@ _CLASS = """class Block{number}(nn.Module):
 _LINES = 5000
 _VERY_MANY_LINES = 50_000
 _FILES = 1000
+#: The class of the long file that has a result in the store.
+_SUGGESTED = "Block60"
 
 
 class Client:
@@ -94,7 +100,7 @@ class Client:
         )
         threading.Thread(target=self._read, daemon=True).start()
         folders = [{"uri": self.folder.as_uri(), "name": "bench"}]
-        capabilities = {"workspace": {"didChangeWatchedFiles": {"dynamicRegistration": True}}}
+        capabilities = {"workspace": {"applyEdit": True, "didChangeWatchedFiles": {"dynamicRegistration": True}}}
         options = {"progress": "client"}
         params = {"processId": None, "rootUri": None, "workspaceFolders": folders}
         self.ask("initialize", {**params, "capabilities": capabilities, "initializationOptions": options})
@@ -170,7 +176,7 @@ def measure(settings: Settings) -> list[Figure]:
         figures += _very_long(settings, home, folder)
         client = Client(home, folder)
         client.start()
-        figures += suggestions(settings, client, home, long)
+        figures += _suggestions(settings, client, home, long)
         client.stop()
         figures += _workspace(home, Path(name, "many"))
         _stop_host(home)
@@ -295,6 +301,57 @@ def _with_job(settings: Settings, client: Client, folder: Path, asked: dict[str,
     return [_p95(f"{name} while a job runs, p95", taken[name], 100) for name in names]
 
 
+def _suggestions(settings: Settings, client: Client, home: Path, path: Path) -> list[Figure]:
+    """Inline completions where there is something to suggest: the lines that give a class of the long file `path` its
+    verified kernels."""
+    _add_result(home, path)
+    client.open(path)
+    figures = _body(settings, client, path)
+    return [*figures, Figure("resident memory after those suggestions", client.memory(), "MB", "", ("≤", 80))]
+
+
+def _add_result(home: Path, path: Path) -> None:
+    """Adds a job to the store that improved a class of `path`, as a session host would; without files of its own."""
+    state = resolve(environ={"KERNEL_ASSISTANT_HOME": str(home)})[0].state_dir
+    store = Store(state)
+    text = f"{path.read_text()}\n\ndef get_inputs():\n    return [torch.randn(2, 64, 512)]\n"
+    task = build_task(f"{path}:{_SUGGESTED}", target="cpu", numerics="kernelbench", text=text)
+    row = store.add_job(task, JobOptions(), "cpu:0")
+    store.mark_running(row.id)
+    store.mark_ended(row.id, JobState.done, result=result(task=task.name, best=best()))
+    store.close()
+
+
+def _body(settings: Settings, client: Client, path: Path) -> list[Figure]:
+    """Measures after the server has read the store."""
+    lines = path.read_text().splitlines()
+    where = {"line": lines.index(f"class {_SUGGESTED}(nn.Module):") - 1, "character": 0}
+    deadline = time.monotonic() + 60
+    while not _asked(client, path, where)[1]:
+        if time.monotonic() > deadline:
+            raise RuntimeError("the server does not suggest the result that is in the store")
+        time.sleep(0.1)
+    again = [_asked(client, path, where)[0] for _ in range(settings.count(200, 20))]
+    edited = []
+    for version in range(2, settings.count(22, 7)):
+        start = {"line": len(lines), "character": 0}
+        change = {"range": {"start": start, "end": start}, "text": "x = 1\n"}
+        document = {"uri": path.as_uri(), "version": version}
+        client.tell("textDocument/didChange", {"textDocument": document, "contentChanges": [change]})
+        edited.append(_asked(client, path, where)[0])
+    name, how = "inline completion of a verified body, p95", f"requests in {len(lines):,} lines"
+    return [
+        Figure(name, p95(again), "ms", f"{len(again)} {how}, the text as it was"),
+        Figure(f"{name}, after an edit", p95(edited), "ms", f"{len(edited)} {how}, each parsed anew"),
+    ]
+
+
+def _asked(client: Client, path: Path, where: dict[str, int]) -> tuple[float, list[Any]]:
+    document = {"textDocument": {"uri": path.as_uri()}, "position": where, "context": {"triggerKind": 2}}
+    seconds, items = client.ask("textDocument/inlineCompletion", document)
+    return seconds, items or []
+
+
 def _workspace(home: Path, folder: Path) -> list[Figure]:
     """A workspace of a thousand files, with one of them open."""
     folder.mkdir()
@@ -321,13 +378,9 @@ def _long_text(lines: int = _LINES) -> str:
 
 
 def _p95(name: str, seconds: list[float], aim: float | None, lines: int = _LINES) -> Figure:
-    value = sorted(seconds)[int(0.95 * (len(seconds) - 1))] * 1e3
     how = f"{len(seconds)} requests, {lines // _CLASS.count(_END)} module classes"
-    return Figure(name, value, "ms", how, None if aim is None else ("≤", aim))
+    return Figure(name, p95(seconds), "ms", how, None if aim is None else ("≤", aim))
 
 
 def _stop_host(home: Path) -> None:
-    from kernel_assistant.config import resolve
-    from kernel_assistant.session.client import Client as Host
-
     Host(resolve(environ={"KERNEL_ASSISTANT_HOME": str(home)})[0]).shutdown()

@@ -1,6 +1,6 @@
 """Six networks of torchvision through `optimize` and `apply`, beside what PyTorch alone can do: docs/networks.md.
 
-    python -m bench.networks --target cuda --budget 20 --out networks.json
+    python -m bench.networks --target cuda --budget 20 --out networks.jsonl
 
 For each network a job, an applied file, and then one process that times everything: eager, the modes of torch.compile,
 the applied program, and PyTorch's best known by hand (norms folded, channels last, cuDNN's choice by time, the rest by
@@ -9,24 +9,22 @@ inductor, all in one CUDA graph). Times are medians of 50 calls in milliseconds,
 
 from __future__ import annotations
 
-import contextlib
 import copy
 import importlib.util
-import json
-import os
 import statistics
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import click
+import torch
 
+from bench.harness import IsolatedProcess, Row, RowFile, measure_cases
+from bench.jobs import SessionHost, session_host
 from bench.machine import describe
-from bench.modules_table import FIRST, Row, command, flags, steps, told
 from kernel_assistant.targets.detect import detect
 
 #: Networks and batch sizes of KernelBench's level 3.
@@ -73,52 +71,35 @@ TIMED_SECONDS = 400.0
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
 def main(target: str, budget: float, only: str, modes: str, out: Path) -> None:
     """Writes the rows, one as soon as it is there, and prints them."""
-    rows: list[Row] = []
-    asked = {"machine": describe(detect(target)), "budget": budget}
-    with tempfile.TemporaryDirectory(prefix="networks-") as home:
-        environment = {**os.environ, "XDG_STATE_HOME": home, "XDG_RUNTIME_DIR": ""}
-        try:
-            # A host and a worker that have started, as a user's have behind the first job.
-            command(("optimize", f"{FIRST}:GatedRMSNorm", *flags(target, budget)), environment, budget)
-            for name in only.split(",") if only else NETWORKS:
-                rows.append(row_of(Path(home), name, target, budget, modes, environment))
-                out.write_text(json.dumps({**asked, "rows": rows}, indent=1) + "\n")
-                click.echo(json.dumps(rows[-1]))
-        finally:
-            command(("host", "stop"), environment, budget)
+    file = RowFile(out.with_suffix(".jsonl"))
+    file.describe({"machine": describe(detect(target)), "budget": budget})
+    cases = [({"network": name, "batch": NETWORKS[name]}, name) for name in (only.split(",") if only else NETWORKS)]
+    row = partial(_row, modes=[mode for mode in modes.split(",") if mode])
+    for found in measure_cases(cases, row, file, [session_host(target, budget)]):
+        click.echo(found)
 
 
-def row_of(home: Path, name: str, target: str, budget: float, modes: str, environment: dict[str, str]) -> Row:
+def _row(name: str, host: SessionHost, modes: list[str]) -> Row:
     """The job of a network, and the times of its applied program."""
-    folder = home / name
+    folder = host.home / name
     folder.mkdir()
     text = SOURCE.replace("NAME", name).replace("BATCH", str(NETWORKS[name]))
     for file in ("original.py", "network.py"):
         (folder / file).write_text(text)
-    began = time.monotonic()
-    done = command(("optimize", f"{folder / 'network.py'}:Network", *flags(target, budget)), environment, budget)
-    row: Row = {"network": name, "batch": NETWORKS[name], "seconds": round(time.monotonic() - began, 1)}
-    if done is None:
-        return row | {"outcome": "hangs"}
-    try:
-        row |= {**told(json.loads(done.stdout)), "steps": steps(environment)}
-    except ValueError:
-        return row | {"outcome": f"exit {done.returncode}", "why": " ".join(done.stderr.split())[-300:]}
-    applied = command(("apply", f"{folder / 'network.py'}:Network", "--force", "--json"), environment, budget)
-    if applied is None or applied.returncode:
-        row["applied"] = " ".join(applied.stderr.split())[-300:] if applied else "hangs"
-    argv = (sys.executable, "-m", "bench.networks", "times", str(folder), target, modes)
-    try:
-        timed = subprocess.run(argv, capture_output=True, text=True, check=False, timeout=TIMED_SECONDS)
-    except subprocess.TimeoutExpired:
-        return row | {"times": "out of time"}
-    return row | {"times": json.loads(timed.stdout) if not timed.returncode else timed.stderr[-500:]}
+    network = f"{folder / 'network.py'}:Network"
+    row = host.job(network)
+    applied = host.command("apply", network, "--force", "--json")
+    if applied.returncode:
+        row["applied"] = " ".join(applied.stderr.split())[-300:]
+    with IsolatedProcess(TIMED_SECONDS) as process:
+        try:
+            return row | {"times": process.call(times, folder, host.target, modes)}
+        except Exception as error:  # noqa: BLE001 - the job of a network that cannot be timed is worth having
+            return row | {"times": f"{type(error).__name__}: {error}"[-500:]}
 
 
 def times(folder: Path, target: str, modes: list[str]) -> dict[str, Any]:
     """Times and errors of all programs, each on the same weights and inputs."""
-    import torch
-
     torch.set_grad_enabled(False)
     original, applied = (_loaded(folder / name) for name in ("original.py", "network.py"))
     model, ours = original.Network().to(target).eval(), applied.Network().to(target).eval()
@@ -153,7 +134,6 @@ def times(folder: Path, target: str, modes: list[str]) -> dict[str, Any]:
 
 def _by_hand(model: Any, x: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     """`torch.compile` in one CUDA graph, and the same after folding, with channels last and cuDNN's choice by time."""
-    import torch
     from torch.fx.experimental.optimization import fuse
 
     last = torch.channels_last
@@ -169,8 +149,6 @@ def _by_hand(model: Any, x: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
 
 
 def _graphed(call: Callable[[], Any]) -> Callable[[], Any]:
-    import torch
-
     with torch.cuda.stream(torch.cuda.Stream()):
         for _ in range(3):
             call()
@@ -188,8 +166,6 @@ def _graphed(call: Callable[[], Any]) -> Callable[[], Any]:
 
 def _milliseconds(call: Callable[[], Any], target: str) -> float:
     """Median of the calls, each waited for; on a GPU by its own events."""
-    import torch
-
     found = []
     for number in range(WARM + CALLS):
         if target == "cuda":
@@ -210,8 +186,6 @@ def _milliseconds(call: Callable[[], Any], target: str) -> float:
 
 def _peak(call: Callable[[], Any], target: str) -> float | None:
     """Most MiB that are allocated during a call, parameters included."""
-    import torch
-
     if target != "cuda":
         return None
     torch.cuda.synchronize()
@@ -233,9 +207,4 @@ def _loaded(path: Path) -> Any:
 
 
 if __name__ == "__main__":
-    if sys.argv[1:2] == ["times"]:
-        with contextlib.redirect_stdout(sys.stderr):
-            rows_found = times(Path(sys.argv[2]), sys.argv[3], [mode for mode in sys.argv[4].split(",") if mode])
-        sys.stdout.write(json.dumps(rows_found))
-    else:
-        main()
+    main()

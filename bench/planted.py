@@ -12,6 +12,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import tempfile
+import tomllib
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -26,7 +27,7 @@ PYTEST = (sys.executable, "-m", "pytest", "-x", "-q", "--no-header", "-p", "no:c
 
 @dataclass(frozen=True)
 class Defect:
-    """In `file` the text `right` is replaced by `wrong`; `tests` are arguments of pytest."""
+    """A row of `planted.toml`."""
 
     what: str
     file: str
@@ -35,78 +36,7 @@ class Defect:
     tests: str
 
 
-DEFECTS = (
-    Defect(
-        "a kernel runs for what is not contiguous",
-        "kernel_assistant/worker/applied/guard.py",
-        "return tensor.is_contiguous()",
-        "return True",
-        "tests/apply/test_applied_runs.py",
-    ),
-    Defect(
-        "an interval of 99.8% is called one of 99.9%",
-        "kernel_assistant/worker/measuring/statistics.py",
-        "<= alpha / 2:",
-        "<= alpha:",
-        "tests/judge/test_statistics.py",
-    ),
-    Defect(
-        "a kernel may be faster than memory",
-        "kernel_assistant/worker/measuring/profiling.py",
-        "return impossible(seconds,",
-        "return False and impossible(seconds,",
-        "tests/judge/test_too_fast.py",
-    ),
-    Defect(
-        "threads may run on after a call",
-        "kernel_assistant/worker/measuring/profiling.py",
-        'after = _thread_watch(runner, most_threads + (self.target == "cuda"))',
-        "after = _nothing",
-        "tests/hostile/test_plan_path.py",
-    ),
-    Defect(
-        "a drift of all values is not seen",
-        "kernel_assistant/worker/verifying/numerics.py",
-        "drifted = stats.squared_error > norm_bound",
-        "drifted = False",
-        "tests/judge",
-    ),
-    Defect(
-        "the sandbox may write where it may read",
-        "kernel_assistant/sandbox/bubblewrap.py",
-        'yield from ("--bind" if writable else "--ro-bind", path, path)',
-        'yield from ("--bind", path, path)',
-        "tests/sandbox",
-    ),
-    Defect(
-        "the sandbox has the network",
-        "kernel_assistant/sandbox/bubblewrap.py",
-        '("--unshare-all", "--cap-drop"',
-        '("--unshare-all", "--share-net", "--cap-drop"',
-        "tests/sandbox",
-    ),
-    Defect(
-        "an edited file loses its byte order mark",
-        "kernel_assistant/apply/text.py",
-        '(codecs.BOM_UTF8 if self.mark else b"")',
-        'b""',
-        "tests/apply",
-    ),
-    Defect(
-        "advantages use the value of the wrong turn",
-        "training/kernel_assistant_training/ppo/updates/advantages.py",
-        "gamma * following - value",
-        "gamma * value - value",
-        "tests/ppo/test_mathematics.py",
-    ),
-    Defect(
-        "the upper clip is the lower",
-        "training/kernel_assistant_training/ppo/updates/losses.py",
-        "1 + clip.high",
-        "1 + clip.low",
-        "tests/ppo/test_mathematics.py",
-    ),
-)
+DEFECTS = [Defect(**one) for one in tomllib.loads(Path(__file__).with_suffix(".toml").read_text())["defect"]]
 
 
 def main(commit: str = "HEAD") -> int:

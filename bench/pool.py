@@ -22,23 +22,26 @@ from random import Random
 import msgspec
 
 from bench.figures import Figure, Settings
-from bench.pool_head import head_seconds
 from kernel_assistant.config import resolve
 from kernel_assistant.generator.emit import SOURCE
 from kernel_assistant.generator.ir.errors import Unsupported
-from kernel_assistant.records import Candidate, Evaluation, Tier
+from kernel_assistant.records import Candidate, Evaluation, KernelResources, Outcome, Stage, Tier, Timing
+from kernel_assistant.records.codec import decode, encode
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.detect import detect
+from kernel_assistant_training.episodes.lines import EpisodeFile
 from kernel_assistant_training.evaluation.options import WorkerOptions
 from kernel_assistant_training.evaluation.threads import BESIDE_TRAINER
-from kernel_assistant_training.evaluation.worker import CandidateJudged, EvaluationJob, TaskOpened
+from kernel_assistant_training.evaluation.worker import Answer, CandidateJudged, EvaluationJob, TaskOpened
 from kernel_assistant_training.options.addresses import HostAddress
 from kernel_assistant_training.ppo.pool import ray_hosts
 from kernel_assistant_training.ppo.pool.host_group import HostGroup
 from kernel_assistant_training.ppo.pool.hosts import Connect
 from kernel_assistant_training.ppo.pool.local_host import LocalHost
+from kernel_assistant_training.ppo.pool.pool import StoredEvaluation
 from kernel_assistant_training.ppo.sources import MixedSource, SourceOptions
 from kernel_assistant_training.tasks.labeller import candidates
+from tests.common.results import accuracy_of
 
 #: Tasks, and candidates of each, for measuring the trainer's own cost.
 HEAD_LOAD = (40, 12)
@@ -196,6 +199,41 @@ def _wire_bytes(job: EvaluationJob) -> int:
     messages += [CandidateJudged(evaluation=one) for one in job.found]
     messages += [TaskOpened(opened=job.opened)] if job.opened else []
     return sum(len(msgspec.json.encode(one)) for one in messages)
+
+
+def head_seconds(jobs: Sequence[EvaluationJob]) -> float:
+    """Processor seconds of the trainer for one evaluation on another machine: a candidate is sent, an answer is
+    received. No machine is involved; the answers are one real record with other names."""
+    with tempfile.TemporaryDirectory(prefix="ka-bench-pool-") as folder:
+        lines, spent = EpisodeFile(Path(folder, "evaluations.jsonl")), 0.0
+        for job in jobs:
+            answers = [encode([CandidateJudged(evaluation=_answer(key))]) for key in job.hashes]
+            began = time.process_time()
+            for _ in ("to be built", "to be judged"):
+                encode(job)
+            for answer in answers:
+                for one in decode(answer, list[Answer]):
+                    job.add(one)
+                if job.found[-1] is not None:
+                    lines.add(StoredEvaluation(task=job.task_hash, evaluation=job.found[-1], device="none"))
+            spent += time.process_time() - began
+        lines.close()
+    return spent / sum(len(job.found) for job in jobs)
+
+
+def _answer(candidate: str) -> Evaluation:
+    return Evaluation(
+        candidate=candidate,
+        tier=Tier.quick,
+        outcome=Outcome.correct,
+        stage=Stage.profile,
+        message="",
+        accuracy=accuracy_of(),
+        timing=Timing(candidate_ms=0.1, eager_ms=0.2, speedup_vs_eager=2.0, floor_ms=0.05, samples=20),
+        resources=(KernelResources(symbol="k0", registers=32),),
+        precision="f32",
+        seconds={"compile": 0.3, "verify": 0.01, "profile": 0.04},
+    )
 
 
 def _far(workers: int, target: str) -> Connect:

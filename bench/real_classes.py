@@ -1,38 +1,32 @@
 """Classes of transformers and torchvision as they are: scanned, optimized, applied, checked, scanned again.
 
-    python bench/real_classes.py --target cuda --out real [--classes LlamaRMSNorm,T5LayerNorm#2] [--seconds 230]
+    python -m bench.real_classes --target cuda --out FOLDER [--classes LlamaRMSNorm,T5LayerNorm#2] [--seconds 230]
 
-`CLASS#2` is the configuration of a class that took most time but one: instances of another size.
-Writes `real.jsonl`, a line for each class as soon as it is done and then one for each whole model, and the table
-`real.md`. A class that fails is a line that says why; the others go on. Everything is kept below one temporary folder:
-installed packages are not touched.
+`CLASS#2` is the configuration of a class that took most time but one: instances of another size. FOLDER gets the
+program, its kernels, `rows.jsonl` and the tables `real.md`; installed packages are not touched.
 """
 
 from __future__ import annotations
 
 import argparse
+import importlib
 import json
-import os
 import shutil
-import subprocess
 import sys
-import tempfile
-import threading
 import time
-import traceback
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
+from statistics import median
 from typing import Any
 
-from kernelbench import summary
-from real_table import page
+import torch
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
-PROGRAM = ROOT / "tests" / "data" / "programs" / "real_models.py"
+from bench.harness import IsolatedProcess, Row, RowFile, interval, markdown, measure_cases, shown
+from bench.jobs import SessionHost, session_host
 
+PROGRAM = Path(__file__).resolve().parent.parent / "tests" / "data" / "programs" / "real_models.py"
 #: The ten classes, and the models that contain them. On the CPU only classes without matrix products.
 CLASSES = {
     "cuda": "LlamaRMSNorm,LlamaMLP,T5LayerNorm,T5DenseGatedActDense,BertEmbeddings,BertSelfOutput,NewGELUActivation,"
@@ -44,307 +38,203 @@ MODELS = {
     "cuda": "llama,t5,bert,gpt2,convnext,detection",
     "cpu": "llama,gemma2,t5,bert,gpt2,cohere,convnextv2,scaler",
 }
-SECONDS_OF_ONE_CHECK = 8.0
-#: Seconds of a class's share that opening, baselines, confirmation and applying need beside the search.
-BESIDE_THE_SEARCH = 8.0
-LEAST_SHARE, LEAST_SEARCH = 5.0, 1.0
 #: The least speed-up over eager for applying a candidate.
 LEAST_GAIN = 1.02
-HOME = "KERNEL_ASSISTANT_HOME"
-CACHE = "KERNEL_ASSISTANT_CACHE_DIR"
-#: Session hosts that check in parallel, each with two warm processes.
-HOSTS = 2
-
-
-@dataclass
-class Bench:
-    """The state of a run: folders, remaining time, rows by class and by model, applied candidates by hash."""
-
-    arguments: argparse.Namespace
-    folder: Path
-    deadline: float
-    out: Path
-    classes: dict[str, dict[str, Any]] = field(default_factory=dict)
-    models: list[dict[str, Any]] = field(default_factory=list)
-    applied: dict[str, str] = field(default_factory=dict)
-    whole: dict[str, Any] = field(default_factory=dict)
-
-    @property
-    def project(self) -> Path:
-        return self.folder / "project"
-
-    @property
-    def left(self) -> float:
-        return self.deadline - time.monotonic()
-
-    def stage(self, name: str, what: Callable[[], None]) -> None:
-        """Runs a stage. An error is recorded with its traceback, and the next stage runs."""
-        began = time.monotonic()
-        print(f"== {name}", flush=True)
-        try:
-            what()
-        except Exception:  # noqa: BLE001 - what the other stages give is worth having
-            self.whole.setdefault("problems", []).append(f"{name}: {traceback.format_exc(limit=3)}")
-            traceback.print_exc()
-        self.whole.setdefault("seconds", {})[name] = round(time.monotonic() - began, 1)
-        self.write()
-
-    def write(self) -> None:
-        rows = [{"class": name, **row} for name, row in self.classes.items()]
-        rows += [*self.models, {"whole": self.whole}]
-        self.out.with_suffix(".jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows), encoding="utf-8")
-        text = page(self.classes, self.models, self.whole)
-        self.out.with_suffix(".md").write_text(text, encoding="utf-8")
+#: Seconds of timing for each model, and for building it and its first calls.
+PASS_SECONDS, MODEL_SECONDS = 1.5, 200.0
+SCANNED = ("id", "device", "torch", "wall_seconds", "calls_seconds")
+CLASS_COLUMNS = (
+    *("class", "package", "eager", "compile", "ours", "× eager", "× compile", "99.9% interval", "outcome"),
+    *("error ratio", "in our kernels", "in the program before → after, ms", "its first calls, ms", "check", "problem"),
+)
+MODEL_COLUMNS = (
+    "model",
+    "before, ms",
+    "after, ms",
+    "gain",
+    "over rounds",
+    "differs by",
+    "calls of kernels",
+    "left out",
+)
 
 
 def main() -> int:
-    arguments = _arguments()
-    folder = Path(tempfile.mkdtemp(prefix="ka-real-"))
-    out = Path(arguments.out)
-    out.parent.mkdir(parents=True, exist_ok=True)
-    bench = Bench(arguments, folder, time.monotonic() + arguments.seconds, out)
-    bench.project.mkdir()
-    shutil.copyfile(PROGRAM, bench.project / PROGRAM.name)
-    os.environ |= {
-        HOME: str(folder / "home"),
-        CACHE: str(folder / "cache"),
-        "KERNEL_ASSISTANT_TARGET": arguments.target,
-        "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")]),
-        "TORCHINDUCTOR_CACHE_DIR": str(folder / "inductor"),
-    }
-    os.chdir(bench.project)
-    bench.classes = {name: {} for name in arguments.classes.split(",")}
-    try:
-        bench.stage("scan", lambda: scan(bench, "before"))
-        bench.stage("optimize", lambda: optimize(bench))
-        bench.stage("whole models", lambda: passes(bench))
-        bench.stage("scan again", lambda: scan(bench, "after"))
-        bench.stage("check", lambda: check(bench))
-    finally:
-        shutil.rmtree(folder, ignore_errors=True)
-    print(out.with_suffix(".md").read_text(encoding="utf-8"))
+    given = _arguments()
+    project = given.out / "project"
+    project.mkdir(parents=True, exist_ok=True)
+    if not (project / PROGRAM.name).exists():
+        shutil.copyfile(PROGRAM, project / PROGRAM.name)
+    rows = RowFile(given.out / "rows.jsonl")
+    classes, models = given.classes.split(","), given.models.split(",")
+    with session_host(given.target, given.budget, (given.out / "home").absolute()) as host:
+        again = [nullcontext(host)]
+        measure_cases([({"scan": "before"}, given)], partial(_scan, project), rows, again)
+        cases = [({"class": name}, name) for name in classes]
+        measure_cases(cases, partial(_class, project), rows, again, given.seconds)
+        passes = partial(_passes, project.absolute(), given.target, given.size, given.dtype)
+        measure_cases([({"model": name}, name) for name in models], passes, rows, [IsolatedProcess(MODEL_SECONDS)])
+        measure_cases([({"scan": "after"}, given)], partial(_scan, project), rows, again)
+        found = measure_cases([({"check": "applied"}, "")], partial(_check, project), rows, again)
+    text = page(found)
+    (given.out / "real.md").write_text(text, encoding="utf-8")
+    print(text)
     return 0
 
 
-def scan(bench: Bench, when: str) -> None:
-    """Runs the program under the recorder; stores its figures in `whole`, and those of the classes in their rows."""
-    chosen = bench.arguments
-    program = [
-        sys.executable,
-        PROGRAM.name,
-        "--models",
-        chosen.models,
-        "--device",
-        _device(chosen),
-        "--size",
-        chosen.size,
-    ]
-    program += ["--dtype", chosen.dtype, "--passes", str(chosen.passes)]
-    command = [sys.executable, "-m", "kernel_assistant", "scan", "--json", "--top", "200", "--keep", "200", "--"]
-    done = subprocess.run([*command, *program], capture_output=True, text=True, check=False)
+def _scan(project: Path, given: argparse.Namespace, host: SessionHost) -> Row:
+    """Runs the program under the recorder: figures of the whole, and of each class by its name."""
+    program = (sys.executable, PROGRAM.name, "--models", given.models, "--device", given.target, "--size", given.size)
+    words = ("--json", "--top", "200", "--keep", "200", "--", *program, "--dtype", given.dtype, "--passes", "5")
+    done = host.command("scan", *words, cwd=project)
     if not done.stdout.strip():
         raise RuntimeError(done.stderr[-2000:])
     report = json.loads(done.stdout.splitlines()[-1])
-    rows = {row["name"]: row for row in report["classes"]}
-    keys = ("id", "device", "torch", "wall_seconds", "calls_seconds", "modules_seconds", "exit_code", "notes")
-    bench.whole[when] = {key: report[key] for key in keys}
-    for name, row in bench.classes.items():
-        seen = rows.get(name.partition("#")[0])
-        if seen is None:
-            row.setdefault("problem", "the program does not call it")
-            continue
-        figures = ("calls", "share_seconds", "inclusive_seconds", "first_seconds", "unserved_seconds")
-        row[when] = {key: seen[key] for key in figures}
-        row["module"] = seen["module"]
+    figures = ("module", "calls", "share_seconds", "inclusive_seconds", "first_seconds", "unserved_seconds")
+    seen = {row["name"]: {key: row[key] for key in figures} for row in report["classes"]}
+    return {key: report[key] for key in SCANNED} | {"classes": seen}
 
 
-def optimize(bench: Bench) -> None:
-    """Optimizes each class with one warm worker and applies the result beside the program. Each class gets an equal
-    share of the remaining time."""
-    from kernel_assistant.environment.worker_client import WorkerClient
-
-    env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
-    worker = WorkerClient(sys.executable, log=bench.folder / "worker.log", env=env)
-    try:
-        for index, (name, row) in enumerate(bench.classes.items()):
-            share = (bench.left - bench.arguments.rest) / (len(bench.classes) - index)
-            if share < LEAST_SHARE or "before" not in row:
-                row.setdefault("problem", "no time was left")
-                continue
-            began = time.monotonic()
-            try:
-                row |= one_class(name, bench, worker, share)
-            except Exception as error:  # noqa: BLE001 - one class that fails is a line of the table
-                row["problem"] = f"{type(error).__name__}: {error}".splitlines()[0]
-                row["detail"] = traceback.format_exc()
-            if not worker.alive:
-                worker.restart()
-            row["seconds"] = round(time.monotonic() - began, 1)
-            print(name, {key: row.get(key) for key in ("outcome", "problem", "seconds", "spent")}, flush=True)
-            bench.write()
-    finally:
-        worker.close()
+def _class(project: Path, name: str, host: SessionHost) -> Row:
+    """The job of a class, which is applied beside the program if it gains over eager, which the program runs."""
+    row = host.job("--scan", f"last:{name if '#' in name else f'{name}#1'}", cwd=project)
+    if (row.get("speedup_vs_eager") or 0.0) < LEAST_GAIN:
+        return row | {"problem": row.get("why") or "not applied: it is not faster than eager, which the program runs"}
+    applied = host.command("apply", str(row["job"]), "--into", PROGRAM.name, "--force", "--json", cwd=project)
+    return row | ({"problem": applied.stderr.strip()[-300:]} if applied.returncode else {})
 
 
-def one_class(name: str, bench: Bench, worker: Any, share: float) -> dict[str, Any]:
-    """What the loop reaches in about `share` seconds, the free wins, and whether the result could be applied."""
-    from kernel_assistant.agent.budget import Budget
-    from kernel_assistant.agent.loop import run_episode
-    from kernel_assistant.apply import apply_outside
-    from kernel_assistant.config import resolve
-    from kernel_assistant.environment.session import open_environment
-    from kernel_assistant.events import CandidateEvaluated, Progress
-    from kernel_assistant.policy.generator import GeneratorPolicy
-    from kernel_assistant.session.artifacts import write_result
-    from kernel_assistant.session.kinds.free_wins import FreeWinStep
-    from kernel_assistant.session.kinds.outcome import best_candidate
-    from kernel_assistant.session.prepare import prepare_scanned
-    from kernel_assistant.targets.detect import detect
-
-    chosen, cancel, policy = bench.arguments, threading.Event(), GeneratorPolicy()
-    judged: list[CandidateEvaluated] = []
-    clock = Clock()
-
-    def note(event: Any) -> None:
-        if isinstance(event, CandidateEvaluated):
-            judged.append(event)
-        elif isinstance(event, Progress):
-            clock.enter(event.phase)
-
-    settings = resolve()[0]
-    task, _ = prepare_scanned(f"{bench.whole['before']['id']}:{name}", settings)
-    with open_environment(
-        task,
-        device=detect(chosen.target),
-        worker=worker,
-        sandbox_mode=chosen.sandbox,
-        cache_dir=settings.cache_dir,
-        cancel=cancel,
-        emit=note,
-    ) as environment:
-        row: dict[str, Any] = {"graph": environment.graph.text(), "spent": clock.spent}
-        clock.enter("search")
-        reason = policy.supports(environment.graph, chosen.target)
-        if reason is not None:
-            return row | {"outcome": "unsupported", "problem": reason}
-        budget = Budget(seconds=min(chosen.budget, max(LEAST_SEARCH, share - BESIDE_THE_SEARCH)))
-        trajectory = run_episode(environment, policy, budget, emit=note, cancel=cancel)
-        clock.enter("apply")
-        row |= summary(trajectory, environment.baseline(compiled=True), judged)
-        candidate, evaluation = best_candidate(trajectory)
-        final = trajectory.final or evaluation
-        if candidate is None or final is None or not final.correct:
-            return row | {"problem": "; ".join(row["messages"]) or "no candidate was verified"}
-        if final.timing is not None and final.timing.speedup_vs_eager < LEAST_GAIN:
-            return row | {"problem": "not applied: it is not faster than eager, which the program runs"}
-        # Only for this device: compiling binaries for other architectures takes seconds.
-        built = environment.build(candidate)
-        result = bench.folder / "results" / name.replace("#", "_")
-        write_result(
-            result,
-            task=task,
-            graph=environment.graph,
-            device=environment.device,
-            facts=environment.facts,
-            trajectory=trajectory,
-            candidate=candidate,
-            evaluation=final,
-            binaries={built.name: built.content},
-        )
-        applied = apply_outside(result, Path(task.path), bench.project, into=bench.project / PROGRAM.name)
-        row["applied"] = applied.package.name
-        bench.applied[candidate.hash()] = name
-        if chosen.free_seconds:
-            free = FreeWinStep(environment, chosen.free_seconds, lambda event: None)
-            free.run()
-            row["free_wins"] = [
-                {"name": win.name, "ms": win.ms, "speedup": win.speedup_vs_compile, "note": win.note}
-                for win in free.wins
-            ]
-    return row
+def _check(project: Path, _: str, host: SessionHost) -> Row:
+    """`check --no-timing` of everything that was applied: status by class."""
+    packages = [path.name for path in sorted(project.glob("kernels_for_*"))]
+    done = host.command("check", "--no-timing", "--json", *packages, cwd=project) if packages else None
+    classes = json.loads(done.stdout)["classes"] if done else []
+    return {"classes": {one["class_name"]: one["status"] for one in classes}}
 
 
-class Clock:
-    """Seconds by phase, as the loop reports phases."""
-
-    def __init__(self) -> None:
-        self.spent: dict[str, float] = {}
-        self._phase, self._since = "start", time.monotonic()
-
-    def enter(self, phase: str) -> None:
-        now = time.monotonic()
-        self.spent[self._phase] = round(self.spent.get(self._phase, 0.0) + now - self._since, 2)
-        self._phase, self._since = phase, now
+def _passes(project: Path, target: str, size: str, dtype: str, name: str, process: IsolatedProcess) -> Row:
+    return process.call(compared, project, target, size, dtype, name)
 
 
-def passes(bench: Bench) -> None:
-    """Measures whole forward passes with and without the kernels."""
-    chosen = bench.arguments
-    command = [sys.executable, str(ROOT / "bench" / "real_passes.py"), "--program", PROGRAM.name]
-    command += ["--models", chosen.models, "--device", _device(chosen), "--size", chosen.size, "--dtype", chosen.dtype]
-    done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
-    bench.models += [json.loads(line) for line in done.stdout.splitlines() if line.startswith("{")]
+def compared(project: Path, device: str, size: str, dtype: str, name: str) -> Row:
+    """Milliseconds of a forward pass of a model without and with the applied kernels, which alternate in this process,
+    their quotient by rounds, and how far the results differ."""
+    if str(project) not in sys.path:
+        sys.path.insert(0, str(project))
+    packages = [importlib.import_module(path.name) for path in sorted(project.glob("kernels_for_*"))]
+    models = importlib.import_module(PROGRAM.stem)
+    ((_, model, inputs),) = models.built([name], device, size == "real", getattr(torch, dtype))
+
+    def switch(enabled: bool) -> None:
+        for package in packages:
+            package.set_enabled(enabled)
+
+    with torch.no_grad():
+        results = []
+        for enabled in (False, True):
+            switch(enabled)
+            for _ in range(3):
+                result = model(**inputs)
+            results.append(models.first_tensor(result).double())
+        for package in packages:
+            package.reset_counters()
+        model(**inputs)
+        counted = {key: counts for package in packages for key, counts in package.counters().items()}
+        passes = max(1, min(50, int(PASS_SECONDS / 16 / max(_seconds(lambda: model(**inputs), 1), 1e-4))))
+        rounds: list[dict[bool, float]] = []
+        began = time.perf_counter()
+        while len(rounds) < 5 or (len(rounds) < 25 and time.perf_counter() - began < PASS_SECONDS):
+            rounds.append({})
+            for enabled in (False, True) if len(rounds) % 2 else (True, False):
+                switch(enabled)
+                rounds[-1][enabled] = _seconds(lambda: model(**inputs), passes)
+    ratios = sorted(one[False] / one[True] for one in rounds)
+    return {
+        "before_ms": median(one[False] for one in rounds) * 1e3,
+        "after_ms": median(one[True] for one in rounds) * 1e3,
+        "speedup": median(ratios),
+        "lowest": ratios[0],
+        "highest": ratios[-1],
+        "rounds": len(rounds),
+        "difference": float((results[0] - results[1]).norm() / results[0].norm()),
+        "kernel_calls": {key: counts["kernel"] for key, counts in counted.items() if counts["kernel"]},
+        "fallbacks": {key: counts["fallbacks"] for key, counts in counted.items() if counts["fallbacks"]},
+    }
 
 
-def check(bench: Bench) -> None:
-    """`check --no-timing` of each applied class while time is left; in parallel, because nothing is timed."""
-    from kernel_assistant.apply import find_applied
-    from kernel_assistant.config import resolve
-    from kernel_assistant.session.client import Client
+def _seconds(call: Callable[[], object], passes: int) -> float:
+    """Seconds of one pass, which starts and ends with an idle device."""
+    wait = torch.cuda.synchronize if torch.cuda.is_available() else lambda: None
+    wait()
+    began = time.perf_counter()
+    for _ in range(passes):
+        call()
+    wait()
+    return (time.perf_counter() - began) / passes
 
-    settings = resolve()[0]
-    homes = [settings] + [
-        resolve(environ={**os.environ, HOME: str(bench.folder / f"home{n}")})[0] for n in range(1, HOSTS)
+
+def page(rows: list[Row]) -> str:
+    """The tables of classes and of models, and what the scans saw of the whole program."""
+    scans = {row["scan"]: row for row in rows if "scan" in row}
+    checks = next((row.get("classes", {}) for row in rows if "check" in row), {})
+    lines = markdown(CLASS_COLUMNS, (_class_cells(row, scans, checks) for row in rows if "class" in row))
+    lines += ["", *markdown(MODEL_COLUMNS, (_model_cells(row) for row in rows if "model" in row)), ""]
+    for when, row in scans.items():
+        if "device" in row:
+            spans = f"{row['wall_seconds']:.2f} s, {row['calls_seconds']:.2f} s from the first call to the last"
+            lines.append(f"Program {when}: {spans} ({row['device']}, torch {row['torch']}).")
+    return "\n".join(lines) + "\n"
+
+
+def _class_cells(row: Row, scans: dict[str, Row], checks: dict[str, str]) -> list[str]:
+    name = row["class"].partition("#")[0]
+    seen: list[dict[str, Any]] = [scans.get(when, {}).get("classes", {}).get(name, {}) for when in ("before", "after")]
+    first = [one.get("first_seconds", 0.0) * 1e3 for one in seen]
+    later = [one.get("inclusive_seconds", 0.0) * 1e3 - ms for one, ms in zip(seen, first, strict=True)]
+    return [
+        row["class"],
+        seen[0].get("module", "").partition(".")[0],
+        *(shown(row.get(f"{what}_ms"), ".4g") for what in ("eager", "compile", "candidate")),
+        *(shown(row.get(f"speedup_vs_{what}")) for what in ("eager", "compile")),
+        interval(row.get("speedup_vs_compile_ci")),
+        row["outcome"],
+        shown(row.get("error_ratio")),
+        shown(row.get("share_in_our_kernels"), ".0%"),
+        f"{later[0]:.1f} → {later[1]:.1f}",
+        f"{first[0]:.1f} → {first[1]:.1f}",
+        checks.get(name, ""),
+        row.get("problem") or row.get("reason", ""),
     ]
-    applied = find_applied([bench.project])
-    with ThreadPoolExecutor(HOSTS) as pool:
-        for start, home in enumerate(homes):
-            pool.submit(_check_some, bench, Client(home), home, applied[start::HOSTS])
 
 
-def _check_some(bench: Bench, client: Any, settings: Any, applied: list[Any]) -> None:
-    from kernel_assistant.cli.edits.applied import check_one
-    from kernel_assistant.session.check import CheckOptions
-
-    try:
-        for one in applied:
-            began, verdict = time.monotonic(), "no time was left"
-            if bench.left > SECONDS_OF_ONE_CHECK:
-                result = check_one(client, settings, one, CheckOptions(timing=False), silent=True)
-                verdict = f"{result.status.value}: {result.message}"
-            row = bench.classes[bench.applied[one.candidate.hash()]]
-            row["check"], row["check_seconds"] = verdict, round(time.monotonic() - began, 1)
-            print(one.name, verdict, row["check_seconds"], flush=True)
-        client.shutdown()
-    except Exception:  # noqa: BLE001 - the other hosts go on
-        traceback.print_exc()
-
-
-def _device(arguments: argparse.Namespace) -> str:
-    return "cuda" if arguments.target == "cuda" else "cpu"
+def _model_cells(row: Row) -> list[str]:
+    if "reason" in row:
+        return [row["model"], "", "", row["reason"], "", "", "", ""]
+    return [
+        row["model"],
+        *(f"{row[name]:.3f}" for name in ("before_ms", "after_ms", "speedup")),
+        f"{row['lowest']:.3f} – {row['highest']:.3f} ({row['rounds']})",
+        f"{row['difference']:.1e}",
+        *(", ".join(f"{key} {what}" for key, what in row[name].items()) for name in ("kernel_calls", "fallbacks")),
+    ]
 
 
 def _arguments() -> argparse.Namespace:
     parser = argparse.ArgumentParser(description="Classes of installed libraries, from scan to the faster program.")
     parser.add_argument("--target", default="cuda", choices=["cpu", "cuda"])
-    parser.add_argument("--out", default="real", help="name of the .jsonl and .md that are written")
+    parser.add_argument("--out", type=Path, default=Path("real"), help="folder of everything that is written")
     parser.add_argument("--classes", help="names, most wanted first (default: ten)")
     parser.add_argument("--models", help="those of the program that the classes are in")
     parser.add_argument("--size", choices=["small", "real"], help="default: real on CUDA")
     parser.add_argument("--dtype", help="default: bfloat16 on CUDA, float32 on the CPU")
-    parser.add_argument("--passes", type=int, default=5, help="forward passes of each model under the recorder")
-    parser.add_argument("--budget", type=float, default=4.0, help="seconds of search for each class")
-    parser.add_argument("--free-seconds", type=float, default=0.0, help="for what is had without a kernel, each class")
-    parser.add_argument("--seconds", type=float, default=230.0, help="for everything")
-    parser.add_argument("--rest", type=float, default=75.0, help="seconds kept back for what follows optimizing")
-    parser.add_argument("--sandbox", default="auto", help="as for kernel-assistant")
-    arguments = parser.parse_args()
-    on_gpu = arguments.target == "cuda"
-    arguments.classes = arguments.classes or CLASSES[arguments.target]
-    arguments.models = arguments.models or MODELS[arguments.target]
-    arguments.size = arguments.size or ("real" if on_gpu else "small")
-    arguments.dtype = arguments.dtype or ("bfloat16" if on_gpu else "float32")
-    return arguments
+    parser.add_argument("--budget", type=float, default=10.0, help="seconds for each class")
+    parser.add_argument("--seconds", type=float, default=230.0, help="no class begins after so long")
+    given = parser.parse_args()
+    given.classes = given.classes or CLASSES[given.target]
+    given.models = given.models or MODELS[given.target]
+    given.size = given.size or ("real" if given.target == "cuda" else "small")
+    given.dtype = given.dtype or ("bfloat16" if given.target == "cuda" else "float32")
+    return given
 
 
 if __name__ == "__main__":

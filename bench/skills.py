@@ -1,63 +1,90 @@
-"""Compares every vetted header with its roofline: `python bench/skills.py --out FOLDER [--target cpu]`.
+"""Compares every vetted header with its roofline: `python -m bench.skills --out FOLDER [--target cpu]`.
 
 A header's bandwidth is compared with copying and reading in the same process, a matrix product with the library's at
-the same sizes. The programs are those of the tests; their data exceed the cache, so that calls in a row find it cold.
+the same sizes; on the CPU on all threads. The programs are those of the tests; their data exceed the cache, so that
+calls in a row find it cold.
 """
 
 from __future__ import annotations
 
 import argparse
-import json
-import sys
 import tempfile
+import time
 from collections.abc import Callable
+from contextlib import nullcontext
+from functools import partial
 from pathlib import Path
 from statistics import median
 from typing import Any
 
-ROOT = Path(__file__).resolve().parent.parent
-sys.path.insert(0, str(ROOT))
+import torch
 
-import torch  # noqa: E402 - after the path, like everything below
-
-from bench.skills_cpu import cpu_document  # noqa: E402
-from kernel_assistant.worker.applied.binaries import driver  # noqa: E402
-from kernel_assistant.worker.measuring.roofline import Roofline, floor_seconds  # noqa: E402
-from kernel_assistant.worker.runner import executor  # noqa: E402
-from tests.skills.harness import Bound, compile_cuda, unit_text  # noqa: E402
-from tests.skills.program import Program  # noqa: E402
-from tests.skills.programs import programs  # noqa: E402
+from bench.harness import Row, RowFile, markdown, measure_cases, shown
+from kernel_assistant.targets import cpu
+from kernel_assistant.worker.applied.binaries import driver
+from kernel_assistant.worker.measuring.calibrate import calibrate
+from kernel_assistant.worker.measuring.roofline import Roofline, floor_seconds
+from kernel_assistant.worker.runner import executor
+from tests.skills.cpu_programs import CASES, TORCH, CpuCall, compile_cpu
+from tests.skills.harness import Bound, compile_cuda, unit_text
+from tests.skills.program import Program
+from tests.skills.programs import programs
 
 REPEATS = 15
+#: Sizes of the programs of the CPU.
+ROWS, WIDTH = 4096, 4096
+COLUMNS = ("header", "program", "sizes", "ms", "rate", "share", "of", "error")
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--out", type=Path, required=True, help="folder for skills-TARGET.json and skills-TARGET.md")
+    parser.add_argument("--out", type=Path, required=True, help="folder for skills-TARGET.jsonl and skills-TARGET.md")
     parser.add_argument("--only", default="", help="programs whose name contains this")
     parser.add_argument("--target", choices=("cuda", "cpu"), default="cuda")
-    arguments = parser.parse_args()
-    document = cpu_document(arguments.only) if arguments.target == "cpu" else _cuda_document(arguments.only)
-    arguments.out.mkdir(parents=True, exist_ok=True)
-    (arguments.out / f"skills-{arguments.target}.json").write_text(json.dumps(document, indent=1) + "\n")
-    (arguments.out / f"skills-{arguments.target}.md").write_text(_page(document))
+    given = parser.parse_args()
+    file = RowFile(given.out / f"skills-{given.target}.jsonl")
+    (_measure_cuda if given.target == "cuda" else _measure_cpu)(file, given.only)
+    text = page(file.read(), file.about())
+    file.path.with_suffix(".md").write_text(text, encoding="utf-8")
+    print(text)
 
 
-def _cuda_document(only: str) -> dict[str, Any]:
+def _measure_cuda(file: RowFile, only: str) -> None:
     chosen = [one for one in programs().values() if only in one.name]
-    module = _module(chosen)
-    ceilings = _ceilings()
-    rows = []
-    for program in chosen:
-        rows.append(_row(program, module, ceilings))
-        print(json.dumps(rows[-1]), flush=True)
-    return {
-        "device": torch.cuda.get_device_name(),
-        "torch": torch.__version__,
-        "copy_bandwidth": ceilings.copy,
-        "read_bandwidth": ceilings.read,
-        "programs": rows,
-    }
+    module, ceilings = _module(chosen), _ceilings()
+    file.describe(_about(torch.cuda.get_device_name(), ceilings))
+    cases = [({"program": one.name}, one) for one in chosen]
+    measure_cases(cases, partial(_of_program, module, ceilings), file, [nullcontext()])
+
+
+def _measure_cpu(file: RowFile, only: str) -> None:
+    facts = cpu.facts()
+    bandwidths = calibrate("cpu", 0, facts.cache_bytes)
+    ceilings = Roofline(copy=bandwidths["copy_bandwidth"], read=bandwidths["read_bandwidth"])
+    file.describe(_about(f"{facts.name}, {facts.threads} threads", ceilings))
+    named = [({"program": f"{name} {ctype}"}, (name, ctype)) for name in CASES for ctype in TORCH if only in name]
+    with tempfile.TemporaryDirectory(prefix="ka-bench-") as folder:
+        library = compile_cpu(Path(folder))
+
+        def row(case: tuple[str, str], _: object) -> Row:
+            call = CpuCall(library, *case, ROWS, WIDTH)
+            seconds = _cpu_seconds(call.run)
+            read = sum(one.numel() * one.element_size() for one in (call.x, *([call.y] if call.case.reads_y else [])))
+            written = call.out.numel() * call.out.element_size()
+            about = {"header": call.case.header, "sizes": f"{ROWS} rows of {WIDTH}", "ms": seconds * 1e3}
+            return about | _bandwidth(read, written, seconds, ceilings)
+
+        measure_cases(named, row, file, [nullcontext()])
+
+
+def _about(device: str, ceilings: Roofline) -> Row:
+    bandwidths = {"copy_bandwidth": ceilings.copy, "read_bandwidth": ceilings.read}
+    return {"device": device, "torch": str(torch.__version__), **bandwidths}
+
+
+def _bandwidth(read: int, written: int, seconds: float, ceilings: Roofline) -> Row:
+    share = floor_seconds(read, written, ceilings) / seconds
+    return {"rate": (read + written) / seconds / 1e9, "unit": "GB/s", "share": share, "of": "bandwidth"}
 
 
 def _module(chosen: list[Program]) -> Any:
@@ -91,20 +118,28 @@ def _seconds(call: Callable[[], object]) -> float:
     return median(times)
 
 
-def _row(program: Program, module: Any, ceilings: Roofline) -> dict[str, Any]:
+def _cpu_seconds(call: Callable[[], object]) -> float:
+    times = []
+    for _ in range(REPEATS):
+        began = time.perf_counter()
+        call()
+        times.append(time.perf_counter() - began)
+    return median(times)
+
+
+def _of_program(module: Any, ceilings: Roofline, program: Program, _: object) -> Row:
     bound = Bound(program, program.large, module, "cuda")
     stream = torch.cuda.current_stream().cuda_stream
     seconds = _seconds(lambda: bound.run(stream))
     sizes = " ".join(f"{name}={size}" for name, size in program.large.items())
-    row: dict[str, Any] = {"header": program.header, "program": program.name, "sizes": sizes, "ms": seconds * 1e3}
+    row: Row = {"header": program.header, "sizes": sizes, "ms": seconds * 1e3}
     if program.flops(program.large):
-        return {**row, **_product(program, bound, seconds)}
+        return row | _product(program, bound, seconds)
     written = bound.output.numel() * bound.output.element_size()
-    floor = floor_seconds(bound.bytes - written, written, ceilings)
-    return {**row, "rate": bound.bytes / seconds / 1e9, "unit": "GB/s", "share": floor / seconds, "of": "bandwidth"}
+    return row | _bandwidth(bound.bytes - written, written, seconds, ceilings)
 
 
-def _product(program: Program, bound: Bound, seconds: float) -> dict[str, Any]:
+def _product(program: Program, bound: Bound, seconds: float) -> Row:
     """A matrix product compared with the library's of the same dtype; where float32 accuracy is kept, with three TF32
     products."""
     flops = program.flops(program.large)
@@ -128,21 +163,23 @@ def _product(program: Program, bound: Bound, seconds: float) -> dict[str, Any]:
     }
 
 
-def _page(document: dict[str, Any]) -> str:
-    copy, read = document["copy_bandwidth"] / 1e9, document["read_bandwidth"] / 1e9
-    lines = [f"# Vetted headers on {document['device']}", ""]
+def page(rows: list[Row], about: Row) -> str:
+    """The table as Markdown."""
+    copy, read = about["copy_bandwidth"] / 1e9, about["read_bandwidth"] / 1e9
+    lines = [f"# Vetted headers on {about['device']}", ""]
     lines.append(
-        f"`python bench/skills.py`, torch {document['torch']}; copying moves {copy:.0f} GB/s, reading {read:.0f}."
+        f"`python -m bench.skills`, torch {about['torch']}; copying moves {copy:.0f} GB/s, reading {read:.0f}."
     )
     lines += ["`error` is against float64, as a part of the largest value.", ""]
-    lines += ["| header | program | sizes | ms | rate | share | of | error |", "|---|---|---|---|---|---|---|---|"]
-    for row in document["programs"]:
-        error = f"{row['error']:.1e}" if "error" in row else ""
-        rate = f"{row['rate']:.0f} {row['unit']}"
-        share = f"{100 * row['share']:.0f}%"
-        cells = (row["header"], row["program"], row["sizes"], f"{row['ms']:.3f}", rate, share, row["of"], error)
-        lines.append("| " + " | ".join(cells) + " |")
-    return "\n".join(lines) + "\n"
+    return "\n".join([*lines, *markdown(COLUMNS, map(_cells, rows))]) + "\n"
+
+
+def _cells(row: Row) -> list[str]:
+    if "reason" in row:
+        return ["", row["program"], "", "", "", "", row["reason"], ""]
+    rate, share = f"{row['rate']:.0f} {row['unit']}", f"{row['share']:.0%}"
+    named = [row["header"], row["program"], row["sizes"]]
+    return [*named, f"{row['ms']:.3f}", rate, share, row["of"], shown(row.get("error"), ".1e")]
 
 
 if __name__ == "__main__":

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import psutil
 
-from bench.figures import Figure, Settings
+from bench.figures import Figure, Settings, p95
 from bench.tui_log import write_long_job
 from bench.tui_screen import Screen
 from kernel_assistant.config import resolve
@@ -116,7 +116,7 @@ def _at_rest(screen: Screen, settings: Settings) -> list[Figure]:
     return [
         Figure("processor at rest", idle, "%", "of one core, over 30 s; the devices are read each second", ("≤", 2)),
         Figure("processor time of a key", cost * 1e3, "ms", "moving down the list, everything it causes"),
-        Figure("key to paint at rest, p95", _p95(keys) * 1e3, "ms", f"{len(keys)} keys", ("≤", _AIM_MS)),
+        Figure("key to paint at rest, p95", p95(keys), "ms", f"{len(keys)} keys", ("≤", _AIM_MS)),
     ]
 
 
@@ -168,7 +168,7 @@ def _after_an_hour(screen: Screen, settings: Settings) -> list[Figure]:
     idle = screen.processor(settings.count(10, 2))
     return [
         Figure("opening a job of an hour", opening, "s", f"{count} events, from the key in history to its last line"),
-        Figure("a page of its transcript, p95", _p95(times) * 1e3, "ms", f"{len(times)} pages", ("≤", _AIM_MS)),
+        Figure("a page of its transcript, p95", p95(times), "ms", f"{len(times)} pages", ("≤", _AIM_MS)),
         Figure("processor at rest beside it", idle, "%", "of one core, over 10 s", ("≤", 2)),
         Figure("resident memory with it", screen.memory(), "MB", f"{count} events and a job that ran", ("≤", 150)),
     ]
@@ -176,7 +176,7 @@ def _after_an_hour(screen: Screen, settings: Settings) -> list[Figure]:
 
 def _figure(name: str, times: list[float]) -> Figure:
     how = f"{len(times)} keys, at most {max(times) * 1e3:.0f} ms"
-    return Figure(name, _p95(times) * 1e3, "ms", how, ("≤", _AIM_MS))
+    return Figure(name, p95(times), "ms", how, ("≤", _AIM_MS))
 
 
 def _walk(count: int) -> list[int]:
@@ -222,7 +222,3 @@ def _busy(host: psutil.Process) -> set[str]:
         except psutil.NoSuchProcess:
             continue
     return kinds
-
-
-def _p95(values: list[float]) -> float:
-    return sorted(values)[max(0, round(0.95 * len(values)) - 1)]

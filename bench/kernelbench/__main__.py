@@ -9,11 +9,11 @@ from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
 
+from bench.harness import RowFile
 from bench.kernelbench.baselines import drawn_again, measure_modes
 from bench.kernelbench.judges import Judging, judge
 from bench.kernelbench.loop import run_loop
 from bench.kernelbench.problems import DTYPES, Problem, numbers_in, problems
-from bench.kernelbench.rows import RowFile
 from bench.kernelbench.tables import drift, page, results
 from kernel_assistant.targets.detect import detect
 

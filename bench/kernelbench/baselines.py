@@ -8,8 +8,8 @@ from __future__ import annotations
 import random
 from collections.abc import Sequence
 
+from bench.harness import Row
 from bench.kernelbench.problems import Problem
-from bench.kernelbench.rows import Row
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.errors import WorkerError
 

@@ -6,9 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from statistics import geometric_mean
 
+from bench.harness import Row, interval, markdown, shown
 from bench.kernelbench.baselines import MODES, speedups_of_modes
 from bench.kernelbench.problems import number
-from bench.kernelbench.rows import Row, key_of
 from kernel_assistant.records.evaluation import measurably_faster
 
 SUMMARY = (
@@ -102,34 +102,35 @@ class Result:
         return max(estimate for estimate, _ in speedups_of_modes(self.baseline).values())
 
 
+def _key(row: Row) -> tuple[int, str, str]:
+    return row["level"], row["problem"], row["precision"]
+
+
 def results(rows: Sequence[Row], baselines: Sequence[Row] = ()) -> list[Result]:
     """A result for each row of the loop, in the order of level and problem."""
-    modes = {(*key_of(row), row["precision"]): row for row in baselines if row["outcome"] == "measured"}
+    modes = {_key(row): row for row in baselines if row["outcome"] == "measured"}
     ordered = sorted(rows, key=lambda row: (row["level"], number(row["problem"])))
-    return [Result(row, modes.get((*key_of(row), row["precision"]))) for row in ordered]
+    return [Result(row, modes.get(_key(row))) for row in ordered]
 
 
 def page(some: Sequence[Result]) -> str:
     """The summary by level, then a line for each problem, as Markdown."""
     levels = sorted({one.row["level"] for one in some})
-    lines = _head(SUMMARY)
-    for level in levels:
-        lines.append(_line(_counts(f"level {level}", [one for one in some if one.row["level"] == level])))
-    if len(levels) > 1:
-        lines.append(_line(_counts("all", some)))
+    of_level = {level: [one for one in some if one.row["level"] == level] for level in levels}
+    counted = [_counts(f"level {level}", of_level[level]) for level in levels]
+    lines = markdown(SUMMARY, counted + ([_counts("all", some)] if len(levels) > 1 else []))
     lines += ["", NOTES]
     for level in levels:
-        lines += [f"## Level {level}", "", *_head(COLUMNS)]
-        lines += [_line(_cells(one)) for one in some if one.row["level"] == level] + [""]
+        lines += [f"## Level {level}", "", *markdown(COLUMNS, map(_cells, of_level[level])), ""]
     return "\n".join(lines)
 
 
 def drift(before: Sequence[Row], now: Sequence[Row]) -> str:
     """How much the times of modes that were measured again differ from those kept."""
-    known = {(*key_of(row), row["precision"]): row for row in before}
+    known = {_key(row): row for row in before}
     ratios = dict[str, list[float]]()
     for row in now:
-        then = known.get((*key_of(row), row["precision"]))
+        then = known.get(_key(row))
         for mode, one in row.get("modes", {}).items():
             earlier = ((then or {}).get("modes", {}).get(mode) or {}).get("ms")
             if earlier and one["ms"]:
@@ -169,34 +170,21 @@ def _mean(values: Sequence[float | None]) -> str:
 
 def _cells(one: Result) -> list[str]:
     row, modes = one.row, (one.baseline or {}).get("modes", {})
-    interval = row.get("speedup_vs_compile_ci")
     why = row.get("stop_reason") or row.get("reason", "")
     return [
         row["problem"],
-        _shown(row.get("eager_ms"), ".4g"),
-        _shown(row.get("compile_ms"), ".4g"),
-        *(_shown(modes.get(mode, {}).get("ms"), ".4g") for mode in MODES if mode != "compile"),
-        _shown(row.get("candidate_ms"), ".4g"),
-        _shown(row.get("speedup_vs_eager"), ".3f"),
-        _shown(row.get("speedup_vs_compile"), ".3f"),
-        f"{interval[0]:.3f} – {interval[1]:.3f}" if interval else "",
-        _shown(one.ratio_to_best, ".3f"),
-        _shown(row.get("roofline"), ".0%"),
-        _shown(row.get("share_in_our_kernels"), ".0%"),
-        _shown(row.get("error_ratio"), ".2f"),
-        _shown(modes.get("compile", {}).get("error_ratio"), ".2f"),
-        _shown(row.get("seconds"), ".0f"),
-        f"{row['outcome']}: {why}".replace("|", "/").replace("\n", " ")[:120],
+        shown(row.get("eager_ms"), ".4g"),
+        shown(row.get("compile_ms"), ".4g"),
+        *(shown(modes.get(mode, {}).get("ms"), ".4g") for mode in MODES if mode != "compile"),
+        shown(row.get("candidate_ms"), ".4g"),
+        shown(row.get("speedup_vs_eager"), ".3f"),
+        shown(row.get("speedup_vs_compile"), ".3f"),
+        interval(row.get("speedup_vs_compile_ci"), ".3f"),
+        shown(one.ratio_to_best, ".3f"),
+        shown(row.get("roofline"), ".0%"),
+        shown(row.get("share_in_our_kernels"), ".0%"),
+        shown(row.get("error_ratio"), ".2f"),
+        shown(modes.get("compile", {}).get("error_ratio"), ".2f"),
+        shown(row.get("seconds"), ".0f"),
+        f"{row['outcome']}: {why}"[:120],
     ]
-
-
-def _shown(value: float | None, form: str) -> str:
-    return "" if value is None else format(value, form)
-
-
-def _head(names: Sequence[str]) -> list[str]:
-    return [_line(names), "|" + "---|" * len(names)]
-
-
-def _line(cells: Sequence[str]) -> str:
-    return f"| {' | '.join(cells)} |"

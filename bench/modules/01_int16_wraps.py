@@ -12,7 +12,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randint(-(2**15), 2**15, (64, 128, 512), dtype=torch.int16)]
-
-
-def get_init_inputs():
-    return []

@@ -11,7 +11,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randint(-128, 128, (2048, 1024), dtype=torch.int8), torch.rand(2048, 1024) > 0.3]
-
-
-def get_init_inputs():
-    return []

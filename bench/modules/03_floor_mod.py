@@ -14,7 +14,3 @@ def get_inputs():
         torch.randint(-99999, 99999, (1024, 1024)),
         torch.randint(1, 9, (1024, 1024)) * (torch.randint(0, 2, (1024, 1024)) * 2 - 1),
     ]
-
-
-def get_init_inputs():
-    return []

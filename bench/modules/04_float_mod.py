@@ -11,7 +11,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(1024, 2048) * 100, torch.rand(1024, 2048) + 0.25]
-
-
-def get_init_inputs():
-    return []

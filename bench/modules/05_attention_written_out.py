@@ -18,7 +18,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(4, 197, 256)]
-
-
-def get_init_inputs():
-    return []

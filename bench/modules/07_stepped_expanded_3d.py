@@ -15,7 +15,3 @@ def get_inputs():
         torch.rand(64, 1, 1).expand(64, 128, 256),
         torch.randn(256, 128).t(),
     ]
-
-
-def get_init_inputs():
-    return []

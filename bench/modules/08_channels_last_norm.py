@@ -12,7 +12,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(8, 96, 64, 64).to(memory_format=torch.channels_last)]
-
-
-def get_init_inputs():
-    return []

@@ -15,7 +15,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(16, 64, 48, 48) + 1e4]
-
-
-def get_init_inputs():
-    return []

@@ -11,7 +11,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(64, 2**18) * 0.01 + 300]
-
-
-def get_init_inputs():
-    return []

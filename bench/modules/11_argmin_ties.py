@@ -11,7 +11,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randint(0, 9, (512, 64, 256)).float()[:, :, ::2]]
-
-
-def get_init_inputs():
-    return []

@@ -11,7 +11,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randint(0, 4, (16, 32, 112, 112)).float()]
-
-
-def get_init_inputs():
-    return []

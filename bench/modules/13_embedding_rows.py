@@ -11,7 +11,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randint(100, 200, (4096, 16)), torch.randn(50000, 64)]
-
-
-def get_init_inputs():
-    return []

@@ -11,7 +11,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(4096, 512), torch.randint(0, 512, (4096, 128))]
-
-
-def get_init_inputs():
-    return []

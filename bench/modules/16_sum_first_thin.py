@@ -11,7 +11,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(2**19, 6)]
-
-
-def get_init_inputs():
-    return []

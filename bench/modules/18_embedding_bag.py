@@ -15,7 +15,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randint(0, 10000, (65536,)), torch.arange(0, 65536, 16)]
-
-
-def get_init_inputs():
-    return []

@@ -15,7 +15,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(16, 96, 56, 56)]
-
-
-def get_init_inputs():
-    return []

@@ -11,7 +11,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(8, 32, 64, 64), torch.rand(8, 64, 64, 2) * 2.4 - 1.2]
-
-
-def get_init_inputs():
-    return []

@@ -11,7 +11,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.zeros(64, 256, dtype=torch.float16), torch.randint(0, 4, (4096, 256)), torch.randn(4096, 256).half()]
-
-
-def get_init_inputs():
-    return []

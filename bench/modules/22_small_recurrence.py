@@ -15,7 +15,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(256, 32, 256)]
-
-
-def get_init_inputs():
-    return []

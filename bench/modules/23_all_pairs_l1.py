@@ -11,7 +11,3 @@ class Model(nn.Module):
 
 def get_inputs():
     return [torch.randn(512, 32), torch.randn(512, 32)]
-
-
-def get_init_inputs():
-    return []

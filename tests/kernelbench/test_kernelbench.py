@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from bench.harness import Row, RowFile
 from bench.kernelbench.__main__ import main
 from bench.kernelbench.baselines import MODES, drawn_again, speedups_of_modes
 from bench.kernelbench.problems import Problem, numbers_in, problems
-from bench.kernelbench.rows import Row, RowFile
 from bench.kernelbench.tables import drift, page, results
 
 PROBLEM = """
@@ -58,7 +58,7 @@ def test_problems_are_judged_once_and_make_a_table(
     loop.write_text('{"level": 2, "prob')
     assert main(["loop", *common, "--judges", "2", "--budget", "3", "--out", str(loop)]) == 0
     assert main(["loop", *common, "--out", str(loop)]) == 0
-    assert "0 problems to do, 2 done before" in capsys.readouterr().out
+    assert "0 cases to do, 2 done before" in capsys.readouterr().out
     rows = {row["problem"]: row for row in RowFile(loop).read()}
     assert rows["2_Gate_"]["speedup_vs_compile"] > 0
     assert rows["1_Broken_"]["outcome"] == "failed" and "no_such_method" in rows["1_Broken_"]["reason"]
