@@ -7,8 +7,8 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 
-from kernel_assistant.sandbox.checks.bench import ProbeFolders, ProbeResult
 from kernel_assistant.sandbox.contract import SandboxLimits
+from tests.sandbox.checks.bench import ProbeFolders, ProbeResult
 
 MIB = 1 << 20
 ODD_NAME = " a\nb\t ü 核 \udcff '\"$(id)`id`* -x"

@@ -9,7 +9,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import ExitStack, suppress
 
-from kernel_assistant.sandbox.checks.bench import ProbeFolders, ProbeResult
+from tests.sandbox.checks.bench import ProbeFolders, ProbeResult
 
 DANGEROUS_FILES = ["/proc/sys/kernel/core_pattern", "/proc/sys/vm/drop_caches", "/proc/sysrq-trigger"]
 ALLOWED_NAMES = {"PATH", "LANG", "HOME", "TMPDIR", "GIVEN", "LC_CTYPE", "PWD"}

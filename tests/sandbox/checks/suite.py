@@ -1,13 +1,13 @@
-"""One suite of checks that every backend must pass, in the tests and in `doctor` on the user's machine."""
+"""One suite of checks that every backend must pass."""
 
 from __future__ import annotations
 
 import subprocess
 
 from kernel_assistant.records.codec import Record
-from kernel_assistant.sandbox.checks import bounds, files, processes
-from kernel_assistant.sandbox.checks.bench import Check, ProbeFolders, ProbeResult
 from kernel_assistant.sandbox.contract import Sandbox
+from tests.sandbox.checks import bounds, files, processes
+from tests.sandbox.checks.bench import Check, ProbeFolders, ProbeResult
 
 CHECKS: tuple[Check, ...] = (
     files.hidden,

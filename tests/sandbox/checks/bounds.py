@@ -9,11 +9,11 @@ import subprocess
 from collections.abc import Iterator
 from contextlib import suppress
 
-from kernel_assistant.sandbox.checks.bench import ProbeFolders, ProbeResult, wait_until
 from kernel_assistant.sandbox.contract import SandboxLimits
 from kernel_assistant.sandbox.launcher import address_bytes
 from kernel_assistant.sandbox.paths import compiler_paths, toolkit_paths
 from kernel_assistant.sandbox.run import run
+from tests.sandbox.checks.bench import ProbeFolders, ProbeResult, wait_until
 
 MIB = 1 << 20
 GIB = 1 << 30
