@@ -1,15 +1,16 @@
-"""Put the kernels of a job into the user's file."""
+"""Commands that put the kernels of a job into the user's file, or take them out."""
 
 from __future__ import annotations
 
 from contextlib import suppress
+from pathlib import Path
 from typing import Any
 
 from lsprotocol.types import MessageType
 
-from kernel_assistant.apply import ApplyResult
+from kernel_assistant.apply import ApplyResult, undo
 from kernel_assistant.apply.edit import Edit
-from kernel_assistant.apply.takeback import take_back
+from kernel_assistant.apply.takeback import decorated_while_typed, take_back
 from kernel_assistant.errors import KernelAssistantError, UsageError
 from kernel_assistant.session.edits import FileSelection, apply_job, undo_at
 from kernel_assistant.session.threads import in_thread
@@ -21,8 +22,10 @@ from kernel_assistant_lsp.text.documents import from_disk
 from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
-async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Return `{"applied", "path", "package", "edited", "warnings"}`; `edited`: the change is in the editor, not saved
+async def apply_kernels(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
+    """Put the kernels of a job into the user's file.
+
+    Return `{"applied", "path", "package", "edited", "warnings"}`; `edited`: the change is in the editor, not saved
     yet. A class of an installed library is answered by `installed.apply`.
 
     With `completed` an inline completion has inserted the decorator already; it is removed again if applying fails.
@@ -93,3 +96,43 @@ def _take_back(context: Context, applied: ApplyResult) -> None:
         undo_at(context.history.store, FileSelection(applied.source, applied.class_name))
     except KernelAssistantError:
         pass  # the user has to see why the edit was refused, not this error
+
+
+async def undo_kernels(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
+    """Take applied kernels out of the user's file.
+
+    Return `{"undone", "path", "edited", "kept"}`. With `edited` the package is deleted when the file is saved,
+    else it is deleted already."""
+    snapshot, name = class_of(context, argument)
+    if installed.is_of_library(snapshot):
+        return await installed.undo(context, snapshot, name)
+    reply = await _undo(context, snapshot, name)
+    await context.look(snapshot.uri)
+    return reply
+
+
+async def _undo(context: Context, snapshot: Snapshot, name: str) -> dict[str, Any]:
+    path = snapshot.path
+    if context.documents.opened(snapshot.uri) is None or not context.abilities.applies_edits:
+        return await in_thread(lambda: undo_on_disk(context, path, name))
+    undone = await in_thread(lambda: undo(path, name, text=snapshot.text))
+    if undone.text == snapshot.text and not await in_thread(lambda: _named_on_disk(snapshot, name)):
+        # The editor's own undo removed the lines, so the file may never be saved again.
+        return await in_thread(lambda: undo_on_disk(context, path, name))
+    context.undone_when_saved.setdefault(path, set()).update(undone.classes)
+    try:
+        await context.edit(snapshot, undone.text, f"Without the kernels of {name}")
+    except KernelAssistantError:
+        context.undone_when_saved.pop(path, None)
+        raise
+    return {"undone": list(undone.classes), "path": str(path), "edited": True, "kept": list(undone.kept)}
+
+
+def _named_on_disk(snapshot: Snapshot, name: str) -> bool:
+    return name in decorated_while_typed(from_disk(snapshot.uri, snapshot.encoding).text)
+
+
+def undo_on_disk(context: Context, path: Path, name: str) -> dict[str, Any]:
+    """Undo on disk and delete the package. Call it in a thread."""
+    undone = undo_at(context.history.store, FileSelection(path, name))
+    return {"undone": list(undone.classes), "path": str(path), "edited": False, "kept": list(undone.kept)}
