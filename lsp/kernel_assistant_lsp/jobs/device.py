@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from kernel_assistant.errors import KernelAssistantError
-from kernel_assistant.targets.cuda import identities
+from kernel_assistant.targets import nvml
 from kernel_assistant.targets.detect import detect
 
 
@@ -22,36 +22,25 @@ def device_status() -> dict[str, Any]:
 
 def _of_gpu(index: int) -> tuple[float | None, int | None, int | None]:
     """Return (utilisation, memory used, memory in all) of a GPU by its CUDA index; None for what the driver refuses."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return None, None, None
-    try:
-        handle = pynvml.nvmlDeviceGetHandleByUUID(identities()[index])
-        used, total = _memory(pynvml, handle)
-        return _utilisation(pynvml, handle), used, total
-    except (pynvml.NVMLError, IndexError):
-        return None, None, None
-    finally:
-        pynvml.nvmlShutdown()
+    with nvml.opened() as library:
+        if library is None:
+            return None, None, None
+        try:
+            handle = nvml.handles(library)[index]
+            used, total = _memory(library, handle)
+            busy = nvml.utilisation(library, handle)
+        except (library.NVMLError, IndexError):
+            return None, None, None
+    return None if busy is None else busy / 100.0, used, total
 
 
-def _utilisation(nvml: Any, handle: Any) -> float | None:
-    try:
-        return float(nvml.nvmlDeviceGetUtilizationRates(handle).gpu) / 100.0
-    except nvml.NVMLError:
-        return None
-
-
-def _memory(nvml: Any, handle: Any) -> tuple[int | None, int | None]:
+def _memory(library: Any, handle: Any) -> tuple[int | None, int | None]:
     """Return used and total memory, like nvidia-smi without the memory that the driver reserves; old drivers include
     it."""
-    for version in (nvml.nvmlMemory_v2, None):
+    for version in (library.nvmlMemory_v2, None):
         try:
-            memory = nvml.nvmlDeviceGetMemoryInfo(handle, version)
-        except nvml.NVMLError:
+            memory = library.nvmlDeviceGetMemoryInfo(handle, version)
+        except library.NVMLError:
             continue
         return int(memory.used), int(memory.total)
     return None, None
