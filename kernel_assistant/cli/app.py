@@ -31,7 +31,7 @@ _COMMANDS = {
     "confirm": ("jobs.confirm", "Verify and measure in full what a job found."),
     "apply": ("edits.edit", "Write a job's kernels into the user's file."),
     "undo": ("edits.edit", "Take an applied edit back."),
-    "counters": ("edits.counters", "Run a program and say how often applied kernels ran."),
+    "counters": ("edits.compare", "Run a program and say how often applied kernels ran."),
     "compare": ("edits.compare", "Time a scanned program without and with applied kernels."),
     "check": ("edits.applied", "Verify and time applied kernels again."),
     "export": ("edits.export", "Write a job's kernels for use without this tool."),

@@ -24,7 +24,7 @@ from kernel_assistant.records import Evaluation, OptimizeResult, decode, to_buil
 from kernel_assistant.session.class_edits import apply_jobs, jobs_to_apply
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.edits import find_place, undo_at
-from kernel_assistant.session.kinds.confirm import prepare_confirm
+from kernel_assistant.session.kinds.again import prepare_confirm
 from kernel_assistant.session.kinds.lines_job import read_lines
 from kernel_assistant.session.prepare import prepare, prepare_check
 from kernel_assistant.session.reporting.gains import machine_here

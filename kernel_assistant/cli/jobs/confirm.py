@@ -9,7 +9,7 @@ from kernel_assistant.cli.conclude import conclude, failure_as_json
 from kernel_assistant.cli.progress import choose_progress
 from kernel_assistant.cli.watch import watch
 from kernel_assistant.session.client import Client
-from kernel_assistant.session.kinds.confirm import find_unconfirmed, prepare_confirm
+from kernel_assistant.session.kinds.again import find_unconfirmed, prepare_confirm
 from kernel_assistant.store import Store
 
 

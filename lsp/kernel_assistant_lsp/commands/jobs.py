@@ -103,7 +103,7 @@ async def confirm(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
 
     Return `{"job"}`; the new job is shown and applied like one that searched.
     """
-    from kernel_assistant.session.kinds.confirm import prepare_confirm
+    from kernel_assistant.session.kinds.again import prepare_confirm
 
     snapshot, _ = class_of(context, argument)
     settings = context.settings(snapshot.path)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from kernel_assistant.session.kinds.confirm import prepare_confirm
+from kernel_assistant.session.kinds.again import prepare_confirm
 from kernel_assistant.session.threads import in_thread
 
 if TYPE_CHECKING:
