@@ -168,12 +168,10 @@ def _prepare_freeform(
     path: Path, reference: str | None, settings: Settings, kind: JobKind
 ) -> tuple[KernelTask, JobOptions]:
     from kernel_assistant.environment.freeform import target_of, task_of
-    from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
+    from kernel_assistant.environment.freeform_candidate import load_candidate
     from kernel_assistant.session.kinds.freeform_job import source_of
 
     candidate = load_candidate(path, reference)
-    if not isinstance(candidate, ModelCandidate):
-        raise UsageError(f"{path} is not a candidate", "name a workspace, a ModelNew file or a CUDA-Agent workdir")
     target = resolve_target(target_of(candidate, settings.target))
     task = task_of(candidate, reference, target, settings.numerics)
     chosen = options(settings, _python(task, settings), kind=kind)

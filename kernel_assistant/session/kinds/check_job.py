@@ -202,11 +202,10 @@ class _Check:
             self._fields["rebuilt"] = "built"
             return built
         if isinstance(built, CompileFailure):
-            first = built.diagnostics[0]
             self._fields["rebuilt"] = "compile error"
             raise _Failed(
                 CheckStatus.cannot_build,
-                f"{first.file} L{first.line} {first.message}".strip(),
+                built.diagnostics[0].located,
                 "optimize it again with this compiler",
             )
         self._fields["rebuilt"] = "refused"
