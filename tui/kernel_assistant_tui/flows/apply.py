@@ -46,10 +46,18 @@ async def apply(screen: MainScreen) -> None:
 
 async def _into(screen: MainScreen, row: JobRow) -> str | None:
     """Ask which program imports the kernels. Return its path below the project, "" for none, None if cancelled."""
-    from kernel_assistant_tui.dialogs.into import IntoDialog
+    from kernel_assistant_tui.dialogs.line import LineDialog
 
     selection, project = place_of(row.task, row.options), screen.work.project
     state_dir = project.settings.state_dir
     programs = await in_thread(lambda: programs_using(selection.path, selection.class_name, state_dir, (project.base,)))
     suggested = str(programs[0].relative_to(project.base)) if programs else ""
-    return await screen.app.push_screen_wait(IntoDialog(selection.class_name, suggested))
+    title = f"Which program imports the kernels of {selection.class_name}?"
+    hint = (
+        "The library's file stays as it is. A package with the kernels is written beside the program, and one line "
+        "that imports it into the program."
+    )
+    unnamed = "no file: you put the line in yourself"
+    return await screen.app.push_screen_wait(
+        LineDialog(title, suggested, hint, yes=("a", "go on"), placeholder=unnamed)
+    )
