@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant_training.episodes.lines import EpisodeFile, read_lines
-from kernel_assistant_training.evaluation.threads import share_of_gpu
+from kernel_assistant_training.evaluation.options import share_of_gpu
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.run_settings import claim_run
 from kernel_assistant_training.tasks.candidates.composer import Composer, asked
