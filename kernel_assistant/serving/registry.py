@@ -73,9 +73,9 @@ class ModelEntry(Record, frozen=True, kw_only=True):
         return self.kind in (ModelKind.hub, ModelKind.endpoint) or Path(self.where).exists()
 
 
-def registry_file(environ: Mapping[str, str] | None = None) -> Path:
+def registry_file() -> Path:
     """Returns the path of `models.toml`, which need not exist."""
-    return user_file(environ).with_name("models.toml")
+    return user_file().with_name("models.toml")
 
 
 def entries() -> dict[str, ModelEntry]:
