@@ -10,7 +10,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
 import kernel_assistant
@@ -81,9 +80,7 @@ class Installer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         self._channel.close()
 
     def ship(self, closure: SourceClosure) -> ShippedModule:

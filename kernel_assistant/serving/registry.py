@@ -63,9 +63,7 @@ class ModelEntry(Record, frozen=True, kw_only=True):
 
     @property
     def price(self) -> Price | None:
-        if self.price_in is None or self.price_out is None:
-            return None
-        return Price(tokens_in=self.price_in, tokens_out=self.price_out)
+        return Price.known(self.price_in, self.price_out)
 
     @property
     def is_there(self) -> bool:
