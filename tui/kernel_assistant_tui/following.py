@@ -254,7 +254,7 @@ class JobFollower:
         await self.look()
 
     async def _tell_end(self, job: OpenJob) -> None:
-        from kernel_assistant_tui.flows.verify import verdict_of
+        from kernel_assistant_tui.flows.kernels import verdict_of
 
         view = job.view
         if view.failure is not None:

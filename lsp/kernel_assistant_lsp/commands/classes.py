@@ -9,10 +9,9 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.session.scanning.scan_process import ScanProcess
 from kernel_assistant.source.draft import with_draft
 from kernel_assistant.store import JobKind
-from kernel_assistant_lsp.commands.optimize import submit
+from kernel_assistant_lsp.commands.optimize import drafted, submit
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.flows.arguments import class_of, text_of
-from kernel_assistant_lsp.flows.drafted import drafted
 from kernel_assistant_lsp.flows.installed import check_own
 from kernel_assistant_lsp.names import SCAN
 from kernel_assistant_lsp.protocol import Protocol

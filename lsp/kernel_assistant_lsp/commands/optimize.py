@@ -10,7 +10,6 @@ from kernel_assistant.store import JobKind
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.flows.arguments import class_of, job_of
 from kernel_assistant_lsp.flows.asking import ask, errors_shown
-from kernel_assistant_lsp.flows.drafted import drafted
 from kernel_assistant_lsp.flows.installed import is_of_library
 from kernel_assistant_lsp.following.start import start
 from kernel_assistant_lsp.names import INPUTS
@@ -113,3 +112,12 @@ async def verify(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
         verdict = {"status": prepared.status.value, "message": prepared.message, "nextStep": prepared.next_step}
         return {"job": None, **verdict}
     return await start(context, *prepared, settings)
+
+
+async def drafted(context: Context, snapshot: Snapshot, name: str) -> dict[str, Any]:
+    """Return a draft as `{"text", "origin", "problem"}`. Takes as long as importing the file does."""
+    from kernel_assistant.session.drafting import draft_that_runs
+
+    settings = context.settings(snapshot.path)
+    tried = await in_thread(lambda: draft_that_runs(f"{snapshot.path}:{name}", settings, snapshot.text))
+    return {"text": tried.draft.text, "origin": tried.draft.origin, "problem": tried.problem}
