@@ -26,7 +26,7 @@ async def inputs(screen: MainScreen) -> None:
 
 async def offer(screen: MainScreen, module: Module, why: str) -> bool:
     """Ask for the inputs of a class; return whether it has some now. `why` is shown in the dialog."""
-    from kernel_assistant_tui.dialogs.inputs import InputsDialog
+    from kernel_assistant_tui.dialogs.questions import InputsDialog
 
     if is_installed(module.path):
         raise UsageError(
@@ -52,7 +52,7 @@ async def scan(screen: MainScreen) -> None:
 async def record(screen: MainScreen, module: Module | None) -> bool:
     """Ask for a program and run it under the recorder; return whether it recorded classes. Raises the scan's errors."""
     from kernel_assistant.session.scanning.scan_process import ScanProcess
-    from kernel_assistant_tui.dialogs.line import LineDialog
+    from kernel_assistant_tui.dialogs.questions import LineDialog
 
     root = screen.work.root
     folder = root if root.is_dir() else root.parent

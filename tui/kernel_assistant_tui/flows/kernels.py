@@ -67,7 +67,7 @@ async def confirm(screen: MainScreen) -> None:
 
 async def apply(screen: MainScreen) -> None:
     """Write the kernels of a job into the user's file, after showing the diff."""
-    from kernel_assistant_tui.dialogs.diff import DiffDialog
+    from kernel_assistant_tui.dialogs.questions import DiffDialog
 
     store = screen.work.project.store
     row = await in_thread(lambda: store.job(screen.job_to_apply))
@@ -94,7 +94,7 @@ async def apply(screen: MainScreen) -> None:
 
 async def _into(screen: MainScreen, row: JobRow) -> str | None:
     """Ask which program imports the kernels. Return its path below the project, "" for none, None if cancelled."""
-    from kernel_assistant_tui.dialogs.line import LineDialog
+    from kernel_assistant_tui.dialogs.questions import LineDialog
 
     selection, project = place_of(row.task, row.options), screen.work.project
     state_dir = project.settings.state_dir
@@ -113,7 +113,7 @@ async def _into(screen: MainScreen, row: JobRow) -> str | None:
 
 async def undo(screen: MainScreen) -> None:
     """Undo applied kernels, after showing the diff."""
-    from kernel_assistant_tui.dialogs.diff import DiffDialog
+    from kernel_assistant_tui.dialogs.questions import DiffDialog
 
     module = screen.subject
     if module is None:
@@ -136,7 +136,7 @@ async def undo(screen: MainScreen) -> None:
 
 async def export(screen: MainScreen) -> None:
     """Export the kernels of a job in a form that does not need this tool."""
-    from kernel_assistant_tui.dialogs.export import ExportDialog
+    from kernel_assistant_tui.dialogs.questions import ExportDialog
 
     row = await in_thread(lambda: screen.work.project.store.job(screen.job_number))
     root = screen.work.root

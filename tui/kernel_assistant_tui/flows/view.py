@@ -108,7 +108,7 @@ def _copy(screen: MainScreen, text: str, what: str) -> None:
 
 async def quit(screen: MainScreen) -> None:  # noqa: A001 - the action's name
     """Exit. If jobs run, ask first: leave them to the host (Enter), cancel them, or stay."""
-    from kernel_assistant_tui.dialogs.close import CloseDialog
+    from kernel_assistant_tui.dialogs.questions import CloseDialog
 
     running = screen.following.jobs.running()
     if running:
