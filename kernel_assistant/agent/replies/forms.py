@@ -1,4 +1,4 @@
-"""Tool calls between tags: the forms of families whose servers leave them in the text.
+"""Tool calls as families write them whose servers leave them in the text: between tags, on channels, as Python.
 
 Each reader gets the text of a reply and gives its calls, in order. Values without quotes are strings here, exactly as
 they stand there; the schema of the tool says what they become. The forms are those of the families' chat templates.
@@ -6,6 +6,7 @@ they stand there; the schema of the tool says what they become. The forms are th
 
 from __future__ import annotations
 
+import ast
 import re
 from collections.abc import Callable
 
@@ -29,6 +30,12 @@ _DEEPSEEK = re.compile(
     r"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>([\w.-]+)\s*(?:```\w*)?|([\w.-]+)<｜tool▁sep｜>)", re.DOTALL
 )
 _KIMI = re.compile(r"<\|tool_call_begin\|>\s*(?:functions\.)?([\w.-]+?)(?::\d+)?\s*<\|tool_call_argument_begin\|>")
+MESSAGE = "<|message|>"
+_ENDS = re.compile(r"<\|(?:end|call|return|start)\|>")
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_RECEIVER = re.compile(r"to=(?:functions\.)?([\w.-]+)")
+_WRAPPED = re.compile(r"\A\s*(?:<\|python_start\|>|```tool_code\n)?(.*?)(?:<\|python_end\|>|```)?\s*\Z", re.DOTALL)
+_CONSTANTS = {"true": True, "false": False, "null": None}
 
 
 def tool_call(text: str) -> list[ParsedCall]:
@@ -131,3 +138,54 @@ AROUND = (
     "<seed:tool_call>",
     "<|tool_calls_section_begin|>",
 )
+
+
+def harmony(text: str) -> tuple[str, str, list[ParsedCall]]:
+    """gpt-oss's form as raw text: messages on channels, of which one is a call if it names a receiver.
+
+    Reasoning (the channel `analysis`), text, and calls of a reply. The header of a message, with channel and
+    receiver in either order, ends with `<|message|>`."""
+    reasoning, said, calls = list[str](), list[str](), list[ParsedCall]()
+    for message in _ENDS.split(text):
+        header, _, body = message.partition(MESSAGE)
+        receiver, channel = _RECEIVER.search(header), _CHANNEL.search(header)
+        if receiver:
+            calls += named_values(body, [(receiver[1], 0)])
+        elif channel and channel[1] == "analysis":
+            reasoning.append(body.strip())
+        else:
+            said.append(body.strip())
+    return "\n".join(filter(None, reasoning)), "\n".join(filter(None, said)), calls
+
+
+def pythonic(text: str) -> list[ParsedCall]:
+    """Llama 4, Gemma 3: `[write(path="a", text="b"), evaluate()]`. An empty list if the text has anything else."""
+    wrapped = _WRAPPED.match(text)
+    try:
+        body = ast.parse(wrapped[1].strip() if wrapped else text).body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return []
+    found: list[ParsedCall] = []
+    for statement in body:
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        for node in value.elts if isinstance(value, ast.List) else [value]:
+            call = _call(node)
+            if call is None:
+                return []
+            found.append(call)
+    return found
+
+
+def _call(node: ast.expr | None) -> ParsedCall | None:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
+        return None
+    try:
+        return from_values(node.func.id, {word.arg: _value(word.value) for word in node.keywords if word.arg})
+    except ValueError:
+        return None
+
+
+def _value(node: ast.expr) -> object:
+    if isinstance(node, ast.Name) and node.id in _CONSTANTS:
+        return _CONSTANTS[node.id]
+    return ast.literal_eval(node)
