@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from pathlib import Path
 from typing import Any
 
 from lsprotocol import types
+from lsprotocol.types import RenameFile, RenameFileOptions
 
+from kernel_assistant.apply.package import MANIFEST, package_name
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant_lsp.context import Context
 from kernel_assistant_lsp.dispatch import COMMANDS, run_command
 from kernel_assistant_lsp.flows.sections import fetch_sections
 from kernel_assistant_lsp.outside import changed_outside
 from kernel_assistant_lsp.settings import section_of
-from kernel_assistant_lsp.text.documents import path_of
-from kernel_assistant_lsp.text.renames import renamed_packages
+from kernel_assistant_lsp.text.documents import is_file, path_of, uri_of
 
 FILTER = types.FileOperationFilter(
     scheme="file", pattern=types.FileOperationPattern(glob="**/*.py", matches=types.FileOperationPatternKind.File)
@@ -58,3 +61,23 @@ def _register(context: Context, name: str) -> None:
     @context.server.command(name)
     async def execute(*arguments: Any) -> Any:
         return await run_command(context, name, arguments)
+
+
+def renamed_packages(files: Iterable[tuple[str, str]]) -> list[RenameFile]:
+    """Return the renames of kernel packages for pairs of old and new URI of their files. Reads the disk.
+
+    A package is left where it is if its new path exists already. The lines that `apply` writes into a file do not
+    change, because they find the package by the path of the file.
+    """
+    renames = []
+    for old, new in files:
+        if is_file(old) and is_file(new):
+            one, other = _package_of(path_of(old)), _package_of(path_of(new))
+            if one != other and (one / MANIFEST).is_file() and not other.exists():
+                options = RenameFileOptions(overwrite=False, ignore_if_exists=True)
+                renames.append(RenameFile(old_uri=uri_of(one), new_uri=uri_of(other), options=options))
+    return renames
+
+
+def _package_of(path: Path) -> Path:
+    return path.parent / package_name(path.stem)
