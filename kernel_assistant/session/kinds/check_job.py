@@ -81,10 +81,7 @@ def _result(
         graph=environment.graph,
         device=environment.device,
         facts=environment.facts,
-        trajectory=None,
-        candidate=None,
         evaluation=check.evaluation,
-        binaries={},
     )
     path = write_check(folder, report)
     return OptimizeResult(
