@@ -30,8 +30,7 @@ from kernel_assistant.records.codec import decode, encode
 from kernel_assistant.targets import cuda
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.episodes.lines import EpisodeFile
-from kernel_assistant_training.evaluation.options import WorkerOptions
-from kernel_assistant_training.evaluation.threads import BESIDE_TRAINER
+from kernel_assistant_training.evaluation.options import BESIDE_TRAINER, WorkerOptions
 from kernel_assistant_training.evaluation.worker import Answer, CandidateJudged, EvaluationJob, TaskOpened
 from kernel_assistant_training.options.addresses import HostAddress
 from kernel_assistant_training.ppo.pool import ray_hosts

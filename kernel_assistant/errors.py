@@ -79,6 +79,11 @@ class Cancelled(KernelAssistantError):
     exit_code = EXIT_CANCELLED
 
 
+def kind_of(exit_code: int) -> type[KernelAssistantError]:
+    """The class of errors that end with this exit code, as another process reported it."""
+    return next((kind for kind in (UsageError, MissingError, Cancelled) if kind.exit_code == exit_code), InternalError)
+
+
 @contextmanager
 def noted() -> Iterator[None]:
     """Makes a traceback show the next step below the cause. Calls from Python code need this, because no command line

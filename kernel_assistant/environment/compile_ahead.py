@@ -13,7 +13,6 @@ from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 from typing import Any
 
-from kernel_assistant.environment.pausing import paused
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.records import KernelTask
@@ -49,7 +48,7 @@ class CompileAhead:
         if self._compiling.done():
             yield
             return
-        with paused(self._worker):
+        with self._worker.paused():
             yield
 
     def end(self) -> None:

@@ -22,38 +22,31 @@ import msgspec
 from kernel_assistant.environment.builds.compile import CompileFailure
 from kernel_assistant.environment.ceilings import ceilings_of, with_ceilings
 from kernel_assistant.environment.device_locks import alone, lock_folder
+from kernel_assistant.environment.evaluations import measured, not_compiled, refused
 from kernel_assistant.environment.freeform_build import FreeformBuilder, runner_spec
-from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
+from kernel_assistant.environment.freeform_candidate import ModelCandidate
 from kernel_assistant.environment.freeform_text import REFERENCE
 from kernel_assistant.environment.repeated_measurement import ONE_MEASUREMENT, RepeatedMeasurement
 from kernel_assistant.environment.screens.screen_cpp import cpp_problems
 from kernel_assistant.environment.screens.screen_python import screen_python, screen_reference
-from kernel_assistant.environment.session import BASELINE_SECONDS, STAGE_SECONDS, open_environment
+from kernel_assistant.environment.session import BASELINE_SECONDS, STAGE_SECONDS
 from kernel_assistant.environment.stage_messages import open_task
 from kernel_assistant.environment.worker_client import WorkerClient
-from kernel_assistant.errors import Cancelled, UsageError, WorkerError
+from kernel_assistant.errors import UsageError, WorkerError
 from kernel_assistant.events import AnyEvent, Progress
 from kernel_assistant.records import (
-    Accuracy,
-    Candidate,
     Diagnostic,
     Evaluation,
     KernelTask,
-    Mismatch,
     OpGraph,
-    Outcome,
     Stage,
     Tier,
-    Timing,
-    decode,
 )
 from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.sandbox.contract import Sandbox
 from kernel_assistant.source.build import build_task
-from kernel_assistant.source.interpreter import find_interpreter
 from kernel_assistant.targets.base import DeviceFacts
-from kernel_assistant.targets.detect import detect
 
 Emit = Callable[[AnyEvent], None]
 
@@ -94,13 +87,13 @@ class FreeformEnvironment:
         key, spent = candidate.hash(), dict[str, float]()
         diagnostics = screen_candidate(candidate) if screened else ()
         if diagnostics:
-            return _refused(key, tier, diagnostics)
+            return refused(key, tier, diagnostics, diagnostics[0].located)
         began = time.perf_counter()
         self.emit(Progress(phase="compile", message=f"building {candidate.name}"))
         built = self.builder.build(candidate)
         spent["compile"] = time.perf_counter() - began
         if isinstance(built, CompileFailure):
-            return _not_built(key, tier, built, spent)
+            return not_compiled(key, tier, built, spent)
         return self.measure(candidate, built, tier, profile=profile, spent=spent, repetition=repetition)
 
     def measure(
@@ -186,12 +179,12 @@ class FreeformEnvironment:
                     latest = self._ask(stage, params, binary)
             except WorkerError as error:
                 self._restart()
-                return _outcome(key, tier, stage, {"outcome": "crashed", "message": error.cause}, spent)
+                return measured(key, tier, stage, {"outcome": "crashed", "message": error.cause}, spent)
             spent[stage.value] = time.perf_counter() - began
             answer = {**answer, **latest}
             if latest["outcome"] != "correct":
                 break
-        return _outcome(key, tier, stage, answer, spent)
+        return measured(key, tier, stage, answer, spent)
 
     def _profile(self, params: dict[str, Any], binary: bytes) -> dict[str, Any]:
         with self._timed():
@@ -266,109 +259,10 @@ def open_freeform(
         environment.close()
 
 
-def verify_path(
-    path: Path,
-    reference: str | None = None,
-    *,
-    cache_dir: Path,
-    target: str = "auto",
-    numerics: str = "kernelbench",
-    python: str | None = None,
-    sandbox_mode: str = "auto",
-    tier: Tier = Tier.full,
-    profile: bool = True,
-    cancel: threading.Event | None = None,
-    emit: Emit = lambda event: None,
-) -> Evaluation:
-    """Judges the candidate at `path` (a ModelNew file, a CUDA-Agent workdir or a workspace) against its reference.
-
-    `reference` is FILE[:CLASS]; without it the class Model in the same file, the workdir's model.py, or the workspace's
-    task.json. Raises UsageError, MissingError and InternalError; a bad candidate is in the result.
-    """
-    cancel = cancel or threading.Event()
-    candidate = load_candidate(path, reference)
-    device = detect(target_of(candidate, target))
-    task = _task(path, candidate, reference, device.target, numerics)
-    if isinstance(candidate, ModelCandidate):
-        diagnostics = screen_candidate(candidate)
-        if diagnostics:
-            return _refused(candidate.hash(), tier, diagnostics)
-    worker = WorkerClient(find_interpreter(task.path, python).path)
-    how: Any = {"device": device, "worker": worker, "sandbox_mode": sandbox_mode, "cache_dir": cache_dir}
-    try:
-        if isinstance(candidate, ModelCandidate):
-            with open_freeform(task, **how, cancel=cancel, emit=emit) as freeform:
-                return freeform.evaluate(candidate, tier, profile=profile)
-        with open_environment(task, **how, cancel=cancel, emit=emit) as environment:
-            return environment.evaluate([candidate], tier)[0]
-    finally:
-        worker.close()
-
-
-def target_of(candidate: ModelCandidate | Candidate, target: str) -> str:
+def target_of(candidate: ModelCandidate, target: str) -> str:
     """Returns the target that a candidate needs. Raises UsageError if `target` is another one."""
-    needed = "cuda" if isinstance(candidate, ModelCandidate) and candidate.needs_gpu else ""
-    needed = candidate.plan.target if isinstance(candidate, Candidate) else needed
-    if needed and target not in ("auto", needed):
-        raise UsageError(f"the candidate is for {needed}, not {target}", f"leave --target out or say {needed}")
-    return needed or target
-
-
-def _task(
-    path: Path, candidate: ModelCandidate | Candidate, reference: str | None, target: str, numerics: str
-) -> KernelTask:
-    if isinstance(candidate, ModelCandidate):
-        return task_of(candidate, reference, target, numerics)
-    if reference is not None:
-        return build_task(reference, target=target, numerics=numerics)
-    if not (path / "task.json").is_file():
-        raise UsageError(f"{path} says nothing of its reference", "add --reference FILE[:CLASS]")
-    return msgspec.structs.replace(decode((path / "task.json").read_bytes(), KernelTask), target=target)
-
-
-def _refused(key: str, tier: Tier, diagnostics: tuple[Diagnostic, ...]) -> Evaluation:
-    first = diagnostics[0]
-    return Evaluation(
-        candidate=key,
-        tier=tier,
-        outcome=Outcome.refused,
-        stage=Stage.screen,
-        message=f"{first.file} L{first.line} {first.message}",
-        diagnostics=diagnostics,
-    )
-
-
-def _not_built(key: str, tier: Tier, failed: CompileFailure, spent: dict[str, float]) -> Evaluation:
-    first = failed.diagnostics[0]
-    return Evaluation(
-        candidate=key,
-        tier=tier,
-        outcome=Outcome.compile_error,
-        stage=Stage.compile,
-        message=f"{first.file} L{first.line} {first.message}".strip(),
-        diagnostics=failed.diagnostics,
-        seconds=spent,
-    )
-
-
-def _outcome(key: str, tier: Tier, stage: Stage, answer: dict[str, Any], spent: dict[str, float]) -> Evaluation:
-    outcome = Outcome(answer["outcome"])
-    correct = outcome is Outcome.correct
-    mismatch = answer.get("mismatch")
-    timing = answer.get("timing")
-    return Evaluation(
-        candidate=key,
-        tier=tier,
-        outcome=outcome,
-        stage=stage,
-        message=answer["message"],
-        mismatch=from_builtins(mismatch, Mismatch) if mismatch else None,
-        accuracy=from_builtins(answer["accuracy"], Accuracy) if correct else None,
-        timing=from_builtins(timing, Timing) if correct and timing else None,
-        seconds=spent,
-        sizes=answer.get("sizes", "all") if correct else "all",
-        elsewhere=answer.get("elsewhere", "") if correct else "",
-    )
-
-
-__all__ = ["Cancelled", "FreeformEnvironment", "ModelCandidate", "load_candidate", "open_freeform", "verify_path"]
+    if not candidate.needs_gpu:
+        return target
+    if target not in ("auto", "cuda"):
+        raise UsageError(f"the candidate is for cuda, not {target}", "leave --target out or say cuda")
+    return "cuda"

@@ -7,9 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_assistant.environment import freeform_text as texts
-from kernel_assistant.environment.builds.headers import source_paths
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import Candidate, Plan, decode
 from kernel_assistant.records.codec import content_hash
 
 SOURCE_SUFFIXES = (".cu", ".cuh", ".cpp", ".h")
@@ -51,14 +49,12 @@ class ModelCandidate:
         return content_hash([self.text, self.sources])
 
 
-def load_candidate(path: Path, reference: str | None = None) -> ModelCandidate | Candidate:
-    """Loads the candidate at `path`: a file with ModelNew, a CUDA-Agent workdir, or a workspace with plan.json.
+def load_candidate(path: Path, reference: str | None = None) -> ModelCandidate:
+    """Loads the candidate at `path`: a file with ModelNew, or a CUDA-Agent workdir.
 
     If `reference` (FILE[:CLASS]) is given, the candidate needs none of its own. Raises UsageError for anything else.
     """
     if path.is_dir():
-        if (path / "plan.json").is_file():
-            return load_workspace(path)
         if (path / "model_new.py").is_file():
             return _load_workdir(path, reference)
         raise UsageError(
@@ -71,16 +67,6 @@ def load_candidate(path: Path, reference: str | None = None) -> ModelCandidate |
     beside = texts.reference_part(text, tree) if texts.has_class(tree, texts.REFERENCE) else ""
     _require_reference(path, beside, reference)
     return ModelCandidate(path, texts.candidate_part(text, tree), beside, path, {})
-
-
-def load_workspace(folder: Path) -> Candidate:
-    """Loads the candidate from a folder with plan.json and sources. Raises UsageError."""
-    plan = decode((folder / "plan.json").read_bytes(), Plan)
-    sources = {name: _read(path) for name, path in source_paths(folder).items() if path.suffix in SOURCE_SUFFIXES}
-    try:
-        return Candidate(plan=plan, sources=sources)
-    except ValueError as error:
-        raise UsageError(f"{folder}: {error}", "a workspace holds plan.json and sources") from error
 
 
 def _load_workdir(folder: Path, reference: str | None) -> ModelCandidate:

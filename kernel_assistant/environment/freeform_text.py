@@ -35,9 +35,9 @@ def candidate_part(text: str, tree: ast.Module) -> str:
     return _only(text, kept)
 
 
-def reference_part(text: str, tree: ast.Module, class_name: str = REFERENCE) -> str:
+def reference_part(text: str, tree: ast.Module) -> str:
     """Returns the reference, its inputs, and the imports, functions, classes and assignments that they use."""
-    needed = _reachable(tree, [class_name, *INPUTS], without=(CANDIDATE,))
+    needed = _reachable(tree, [REFERENCE, *INPUTS], without=(CANDIDATE,))
     kept = [node for node in tree.body if _name(node) in needed or set(_assigned(node)) & needed]
     used = {name for node in kept for name in names_in(node)}
     imports = [node for node in tree.body if isinstance(node, (ast.Import, ast.ImportFrom)) and _binds(node) & used]

@@ -24,6 +24,7 @@ from kernel_assistant.environment.ceilings import ceilings_of, must_be_measured,
 from kernel_assistant.environment.compile_ahead import CompileAhead
 from kernel_assistant.environment.counters import count
 from kernel_assistant.environment.device_locks import PATIENCE_SECONDS, lock_of
+from kernel_assistant.environment.evaluations import measured, not_compiled, refused
 from kernel_assistant.environment.job_clock import JobClock, Stopping
 from kernel_assistant.environment.measuring import MEASURING
 from kernel_assistant.environment.repeated_measurement import MOST_LOOKS, ONE_MEASUREMENT, RepeatedMeasurement
@@ -34,19 +35,15 @@ from kernel_assistant.environment.worker_client import DeviceLost, WorkerClient
 from kernel_assistant.errors import Cancelled, DeviceError, MissingError, UsageError, WorkerError
 from kernel_assistant.events import AnyEvent, BaselineMeasured, Progress, TaskOpened, Warned
 from kernel_assistant.records import (
-    Accuracy,
     Baseline,
     Candidate,
     Diagnostic,
     Evaluation,
     KernelTask,
     LaunchTime,
-    Mismatch,
     OpGraph,
-    Outcome,
     Stage,
     Tier,
-    Timing,
 )
 from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.records.counters import KernelCounters
@@ -226,11 +223,11 @@ class Environment:
         key = hashlib.sha256(candidate.hash().encode() + binary.content).hexdigest()[:16]
         diagnostics = screen_residual(candidate.plan, self.graph, self.task.numerics)
         if diagnostics:
-            return _refused(key, Tier.full, diagnostics)
+            return refused(key, Tier.full, diagnostics)
         spent: dict[str, float] = {}
         stages = TIMED if profile else UNTIMED
         answer, stage = self._measure(candidate, binary, key, Tier.full, spent, stages)
-        return _evaluation(candidate, key, Tier.full, stage, answer, binary, spent, precision=_precision(self.graph))
+        return self._evaluation(candidate, key, Tier.full, stage, answer, binary, spent)
 
     def counters(self, candidate: Candidate) -> tuple[KernelCounters, ...]:
         """Returns the GPU's hardware counters for a verified candidate. Raises MissingError if they are denied."""
@@ -363,23 +360,13 @@ class Environment:
         key = candidate.hash()
         built, seconds = self._built_in_time(build)
         if isinstance(built, tuple):
-            return _refused(key, tier, built)
+            return refused(key, tier, built)
         spent = {"compile": seconds}
         if isinstance(built, CompileFailure):
-            problems = built.diagnostics
-            first = problems[0]
-            return Evaluation(
-                candidate=key,
-                tier=tier,
-                outcome=Outcome.compile_error,
-                stage=Stage.compile,
-                message=f"{first.file} L{first.line} {first.message}".strip(),
-                diagnostics=problems,
-                seconds=spent,
-            )
+            return not_compiled(key, tier, built, spent)
         stages = UNTIMED if tier is Tier.verify else TIMED
         answer, stage = self._measure(candidate, built, key, tier, spent, stages, repetition)
-        return _evaluation(candidate, key, tier, stage, answer, built, spent, precision=_precision(self.graph))
+        return self._evaluation(candidate, key, tier, stage, answer, built, spent)
 
     def _measure(
         self,
@@ -421,6 +408,30 @@ class Environment:
                 answer.pop("timing", None)
                 return answer, stage
         return answer, stages[-1]
+
+    def _evaluation(
+        self,
+        candidate: Candidate,
+        key: str,
+        tier: Tier,
+        stage: Stage,
+        answer: dict[str, Any],
+        built: Binary,
+        spent: dict[str, float],
+    ) -> Evaluation:
+        return measured(
+            key,
+            tier,
+            stage,
+            answer,
+            spent,
+            resources=built.resources,
+            # All generated kernels compute in the output's dtype or in a wider one.
+            precision=self.graph.spec(self.graph.outputs[0]).dtype,
+            share_in_our_kernels=answer.get("share_in_our_kernels", 1.0),
+            launches=tuple(from_builtins(one, LaunchTime) for one in answer.get("launches", ())),
+            residual=tuple(launch.call.text() for launch in candidate.plan.launches if launch.call),
+        )
 
     def _profile(self, params: dict[str, Any], built: Binary, measurement: tuple[int, int]) -> dict[str, Any]:
         with self.timed_by_judge():
@@ -515,56 +526,6 @@ class Environment:
                 roofline_of_compile=self._baseline.floor_ms / compiled if compiled else 0.0,
             )
         )
-
-
-def _refused(key: str, tier: Tier, diagnostics: tuple[Diagnostic, ...]) -> Evaluation:
-    return Evaluation(
-        candidate=key,
-        tier=tier,
-        outcome=Outcome.refused,
-        stage=Stage.screen,
-        message=diagnostics[0].message,
-        diagnostics=diagnostics,
-    )
-
-
-def _evaluation(
-    candidate: Candidate,
-    key: str,
-    tier: Tier,
-    stage: Stage,
-    answer: dict[str, Any],
-    built: Binary,
-    spent: dict[str, float],
-    precision: str,
-) -> Evaluation:
-    outcome = Outcome(answer["outcome"])
-    mismatch = answer.get("mismatch")
-    return Evaluation(
-        candidate=key,
-        tier=tier,
-        outcome=outcome,
-        stage=stage,
-        message=answer["message"],
-        mismatch=from_builtins(mismatch, Mismatch) if mismatch else None,
-        accuracy=from_builtins(answer["accuracy"], Accuracy) if outcome is Outcome.correct else None,
-        timing=from_builtins(answer["timing"], Timing)
-        if outcome is Outcome.correct and stage is Stage.profile
-        else None,
-        resources=built.resources,
-        precision=precision,
-        share_in_our_kernels=answer.get("share_in_our_kernels", 1.0),
-        launches=tuple(from_builtins(one, LaunchTime) for one in answer.get("launches", ())),
-        residual=tuple(launch.call.text() for launch in candidate.plan.launches if launch.call),
-        seconds=spent,
-        sizes=answer.get("sizes", "all") if outcome is Outcome.correct else "all",
-        elsewhere=answer.get("elsewhere", "") if outcome is Outcome.correct else "",
-    )
-
-
-def _precision(graph: OpGraph) -> str:
-    """Returns the output's dtype: all generated kernels compute in it or in a wider one."""
-    return graph.spec(graph.outputs[0]).dtype
 
 
 @contextmanager

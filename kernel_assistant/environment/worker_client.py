@@ -8,7 +8,8 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
@@ -194,17 +195,25 @@ class WorkerClient:
         if isinstance(self.process, StartingWorker):
             self.process.stop()
         if self.alive:
-            try:
-                os.killpg(self.process.pid, signal.SIGKILL)
-            except ProcessLookupError:
-                pass
+            self._signal(signal.SIGKILL)
         self.process.wait()
         for stream in (self.process.stdin, self.process.stdout):
-            if stream:
-                try:
+            with suppress(OSError):
+                if stream:
                     stream.close()
-                except OSError:
-                    continue
+
+    @contextmanager
+    def paused(self) -> Iterator[None]:
+        """Stops all processes of the worker that still exist during the block, in which something else is measured."""
+        self._signal(signal.SIGSTOP)
+        try:
+            yield
+        finally:
+            self._signal(signal.SIGCONT)
+
+    def _signal(self, number: signal.Signals) -> None:
+        with suppress(ProcessLookupError):
+            os.killpg(self.process.pid, number)
 
     def release(self) -> None:
         """Closes the task and keeps the process for the next one. A worker that cannot do that is ended."""

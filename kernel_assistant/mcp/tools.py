@@ -2,44 +2,37 @@
 
 from __future__ import annotations
 
-import json
-import subprocess
-import sys
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-import anyio
 import msgspec
 from anyio import to_thread
-from anyio.abc import ByteReceiveStream
 
 from kernel_assistant.config import Settings, resolve
 from kernel_assistant.errors import InternalError, UsageError
 from kernel_assistant.mcp import parameters as given
 from kernel_assistant.mcp.class_jobs import finish_class, served_answer, submit_class
 from kernel_assistant.mcp.jobs import Report, brief, finish, submit
-from kernel_assistant.records import Evaluation, OptimizeResult, decode, to_builtins
+from kernel_assistant.records import Evaluation, KernelTask, OptimizeResult, decode, to_builtins
 from kernel_assistant.session.class_edits import apply_jobs, jobs_to_apply
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.edits import find_place, undo_at
-from kernel_assistant.session.kinds.confirm import prepare_confirm
+from kernel_assistant.session.kinds.again import prepare_confirm
 from kernel_assistant.session.kinds.lines_job import read_lines
 from kernel_assistant.session.prepare import prepare, prepare_check
 from kernel_assistant.session.reporting.gains import machine_here
 from kernel_assistant.session.reporting.words import NOT_CONFIRMED
 from kernel_assistant.session.scanning.recorded import ClassOfScan, class_of_task
-from kernel_assistant.session.scanning.scan_process import MANY
+from kernel_assistant.session.scanning.scan_process import ScanProcess
 from kernel_assistant.source.build import read_text, split_spec
 from kernel_assistant.source.draft import draft as drafted_for
 from kernel_assistant.source.lint import find_hints
-from kernel_assistant.store import JobKind, JobRow, Store
+from kernel_assistant.store import JobKind, JobOptions, JobRow, Store
 
 Answer = dict[str, Any]
 _MOST_HINTS = 200
-#: Seconds that a program has to end when its scan is cancelled.
-_GRACE = 5.0
 
 
 async def hints(wanted: given.HintsArguments, report: Report) -> Answer:
@@ -49,16 +42,9 @@ async def hints(wanted: given.HintsArguments, report: Report) -> Answer:
 
 async def scan(wanted: given.ScanArguments, report: Report) -> Answer:
     """Runs the user's program under the recorder, as `kernel-assistant scan` does. Cancelling ends the program."""
-    ours = [sys.executable, "-P", "-m", "kernel_assistant", "scan", "--json", *MANY, "--top", str(wanted.top)]
     await report(0.0, f"running {' '.join(wanted.command)}")
-    text, messages = await _ended([*ours, "--", *wanted.command], wanted.folder or None)
-    if not text.startswith("{"):
-        cause = next((line.removeprefix("error: ") for line in messages if line.startswith("error: ")), "")
-        raise UsageError(
-            cause or (messages[-1] if messages else "the scan said nothing"), "run the program by hand first"
-        )
-    answer: Answer = json.loads(text)
-    return answer
+    process = await ScanProcess.run(wanted.command, Path(wanted.folder), ("--top", str(wanted.top)))
+    return await process.answer()
 
 
 async def draft(wanted: given.DraftArguments, report: Report) -> Answer:
@@ -71,10 +57,7 @@ async def profile(wanted: given.ProfileArguments, report: Report) -> Answer:
     """Times each line of a module's forward."""
     settings = settings_for(split_spec(wanted.module)[0], {"target": wanted.target})
     task, options = await to_thread.run_sync(partial(prepare, wanted.module, settings, kind=JobKind.lines))
-    job = await submit(settings, task, options)
-    if not wanted.wait:
-        return {"job": job}
-    return _result_answer(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
+    return await _job(settings, task, options, report, wait=wanted.wait)
 
 
 async def verify(wanted: given.VerifyArguments, report: Report) -> Answer:
@@ -84,10 +67,7 @@ async def verify(wanted: given.VerifyArguments, report: Report) -> Answer:
     kind = JobKind.profile if wanted.timing else JobKind.verify
     prepared = partial(prepare_check, path, wanted.reference or None, settings, kind)
     task, options = await to_thread.run_sync(prepared)
-    job = await submit(settings, task, options)
-    if not wanted.wait:
-        return {"job": job}
-    return _result_answer(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
+    return await _job(settings, task, options, report, wait=wanted.wait)
 
 
 async def optimize(wanted: given.OptimizeArguments, report: Report) -> Answer:
@@ -104,10 +84,8 @@ async def optimize(wanted: given.OptimizeArguments, report: Report) -> Answer:
     found = await to_thread.run_sync(class_of_task, task, settings.state_dir)
     if found is not None and len(found.row.configurations) > 1:
         return await _optimize_class(found, settings, report, wait=wanted.wait)
-    job = await submit(settings, task, msgspec.structs.replace(options, free_wins=settings.free_wins))
-    if not wanted.wait:
-        return {"job": job}
-    return _result_answer(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
+    options = msgspec.structs.replace(options, free_wins=settings.free_wins)
+    return await _job(settings, task, options, report, wait=wanted.wait)
 
 
 async def _optimize_class(found: ClassOfScan, settings: Settings, report: Report, *, wait: bool) -> Answer:
@@ -153,10 +131,7 @@ async def confirm(wanted: given.ConfirmArguments, report: Report) -> Answer:
     settings = settings_for(None, {})
     store = Store(settings.state_dir)
     task, options = await to_thread.run_sync(lambda: prepare_confirm(store, store.job(str(wanted.job))))
-    job = await submit(settings, task, options)
-    if not wanted.wait:
-        return {"job": job}
-    return _result_answer(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
+    return await _job(settings, task, options, report, wait=wanted.wait)
 
 
 async def apply(wanted: given.ApplyArguments, report: Report) -> Answer:
@@ -169,37 +144,12 @@ async def undo(wanted: given.UndoArguments, report: Report) -> Answer:
     return await to_thread.run_sync(_undo, wanted)
 
 
-async def _ended(command: list[str], folder: str | None) -> tuple[str, list[str]]:
-    """Run `command`; returns its standard output and the lines of its standard error. It gets neither our stdin nor our
-    stdout, which carry the protocol.
-
-    Cancelling terminates the process, which terminates the program that it runs.
-    """
-    process = await anyio.open_process(
-        command, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.PIPE, cwd=folder
-    )
-    assert process.stdout is not None and process.stderr is not None
-    parts: dict[str, list[bytes]] = {"stdout": [], "stderr": []}
-
-    async def drain(stream: ByteReceiveStream, name: str) -> None:
-        async for part in stream:
-            parts[name].append(part)
-
-    try:
-        async with anyio.create_task_group() as group:
-            group.start_soon(drain, process.stdout, "stdout")
-            group.start_soon(drain, process.stderr, "stderr")
-        await process.wait()
-    except anyio.get_cancelled_exc_class():
-        process.terminate()
-        with anyio.move_on_after(_GRACE, shield=True):
-            await process.wait()
-        raise
-    finally:
-        with anyio.CancelScope(shield=True):
-            await process.aclose()
-    out, err = (b"".join(parts[name]).decode(errors="replace").strip() for name in ("stdout", "stderr"))
-    return out, err.splitlines()
+async def _job(settings: Settings, task: KernelTask, options: JobOptions, report: Report, *, wait: bool) -> Answer:
+    """Submits a job. Returns its number, or its result if the call waits for that."""
+    job = await submit(settings, task, options)
+    if not wait:
+        return {"job": job}
+    return _result_answer(await finish(settings, job, report, cancel_with_call=True), job, sources=False)
 
 
 def _hints(path: Path) -> Answer:

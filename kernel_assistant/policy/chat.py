@@ -2,8 +2,7 @@
 
 A request is an asyncio task, so that a cancel ends it in any phase (connecting, waiting, reading) and closes the
 connection, at which servers stop generating. Retries are made here, because the client's own would not notice a cancel
-while they wait.
-"""
+while they wait."""
 
 from __future__ import annotations
 
@@ -11,17 +10,19 @@ import asyncio
 import json
 import random
 import time
-from collections.abc import Awaitable, Callable
-from dataclasses import dataclass
+from collections.abc import Awaitable, Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
+
+import msgspec
 
 from kernel_assistant.errors import Cancelled, MissingError
 from kernel_assistant.policy.chat_failures import failure_of, is_worth_retrying, refuses_tools, refuses_words
 from kernel_assistant.policy.chat_stream import StreamedReply
 from kernel_assistant.policy.client import PolicyError, Request
-from kernel_assistant.policy.tools_as_text import as_text
 from kernel_assistant.records.transcript import Message
+from kernel_assistant.serving.template import tools_text, written_text
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI, AsyncStream
@@ -193,3 +194,32 @@ def library() -> ModuleType:
             "the package openai is not installed for kernel-assistant", "install it there: pip install openai"
         ) from error
     return openai
+
+
+def as_text(request: Request) -> Request:
+    """The same request without tools, calls and results of tools."""
+    return replace(request, messages=tuple(_joined(_plain(request.messages, request.tools))), tools=())
+
+
+def _plain(messages: Sequence[Message], tools: Sequence[Any]) -> Iterator[Message]:
+    names = {call.id: call.name for message in messages for call in message.tool_calls}
+    for message in messages:
+        text = written_text(message)
+        if message.role == "system" and tools:
+            text, tools = text + tools_text(tools), ()
+        if message.role == "tool":
+            name = names.get(message.tool_call_id, "")
+            yield Message(role="user", content=f"Result of {name}:\n{text}" if name else text)
+        else:
+            yield msgspec.structs.replace(message, content=text, tool_calls=())
+
+
+def _joined(messages: Iterator[Message]) -> list[Message]:
+    """Messages of the user one behind the other as one: many chat templates want the two to alternate."""
+    found: list[Message] = []
+    for message in messages:
+        if message.role == "user" and found and found[-1].role == "user":
+            found[-1] = msgspec.structs.replace(found[-1], content=f"{found[-1].content}\n\n{message.content}")
+        else:
+            found.append(message)
+    return found

@@ -61,6 +61,11 @@ class Diagnostic(Record, frozen=True, kw_only=True):
     line: int = 0
     severity: str = "error"
 
+    @property
+    def located(self) -> str:
+        """The message behind its file and line."""
+        return f"{self.file} L{self.line} {self.message}".strip()
+
 
 class Mismatch(Record, frozen=True, kw_only=True):
     """The worst element that failed: which output, where, on which workload, `got` against float64 `want`.

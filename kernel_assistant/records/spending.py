@@ -20,6 +20,11 @@ class Price(Record, frozen=True, kw_only=True):
         if not all(math.isfinite(price) and price >= 0 for price in (self.tokens_in, self.tokens_out)):
             raise ValueError("a price is a number that is not negative")
 
+    @classmethod
+    def known(cls, tokens_in: float | None, tokens_out: float | None) -> Price | None:
+        """The price of two numbers; None unless both are known."""
+        return None if tokens_in is None or tokens_out is None else cls(tokens_in=tokens_in, tokens_out=tokens_out)
+
     def of(self, tokens_in: float, tokens_out: float) -> float:
         """The money for these numbers of tokens."""
         return (self.tokens_in * tokens_in + self.tokens_out * tokens_out) / PRICED_TOKENS

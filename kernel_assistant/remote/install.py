@@ -1,21 +1,23 @@
-"""The local side of `bootstrap.py`: sends the files that the remote machine lacks: first those of the tool, then those
-of a module.
-"""
+"""The local side of `bootstrap.py`: sends the files that the remote machine lacks: first those of the tool with its
+dependencies as they are installed here, then those of a module."""
 
 from __future__ import annotations
 
 import hashlib
 import json
 import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
+from importlib import metadata
 from pathlib import Path
-from types import TracebackType
 from typing import Any, Self
 
+import kernel_assistant
 from kernel_assistant.errors import InternalError, KernelAssistantError, MissingError
-from kernel_assistant.remote.bundle import dependencies, own_bundle, requirements
+from kernel_assistant.remote.bootstrap import python_tag
 from kernel_assistant.remote.closure import SourceClosure
 from kernel_assistant.remote.ssh import NO_PYTHON, Ssh
+from kernel_assistant.session.wire import build_stamp
 from kernel_assistant.worker import frames
 
 _OURS = f"{sys.version_info.major}.{sys.version_info.minor}"
@@ -35,6 +37,8 @@ _FIND_PYTHON = (
     'if command -v "$p" >/dev/null 2>&1 && "$p" -I -c "$1" 2>/dev/null; then exec "$p" -I -c "$2"; fi; done; '
     f"exit {NO_PYTHON}"
 )
+#: Of `dependencies` in pyproject.toml, those that a session host loads; the others serve the command line.
+NEEDED = ("msgspec", "nvidia-ml-py", "platformdirs", "psutil")
 
 
 @dataclass(frozen=True)
@@ -76,9 +80,7 @@ class Installer:
             raise
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         self._channel.close()
 
     def ship(self, closure: SourceClosure) -> ShippedModule:
@@ -157,3 +159,50 @@ def _project_name(root: Path) -> str:
     """A readable name that differs for folders of the same name."""
     plain = "".join(c for c in root.name if c.isalnum() or c in "-_") or "project"
     return f"{plain}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """`name` changes with the content; `stamp` is the date of the newest file, by which hosts compare their age."""
+
+    name: str
+    stamp: int
+    files: dict[str, bytes]
+
+
+def own_bundle() -> Bundle:
+    """The code of this tool as it is installed on this machine, without its dependencies."""
+    root = Path(kernel_assistant.__file__).parent
+    files = {
+        f"kernel_assistant/{path.relative_to(root).as_posix()}": path.read_bytes()
+        for path in sorted(root.rglob("*"))
+        # Without the shipped model: nothing on the remote machine runs it, and it is four times as large as the rest.
+        if path.is_file() and "__pycache__" not in path.parts and path.suffix != ".gguf"
+    }
+    stamp = build_stamp()
+    digest = hashlib.sha256(str(stamp).encode())
+    for name, content in files.items():
+        digest.update(f"{name}\0{len(content)}\0".encode() + content)
+    return Bundle(f"{kernel_assistant.__version__}-{digest.hexdigest()[:16]}", stamp, files)
+
+
+def dependencies(tag: str) -> dict[str, bytes] | None:
+    """The files of the packages in `NEEDED` for a Python of `tag`; None if the local ones do not work there."""
+    if tag != python_tag():
+        return None
+    try:
+        return {name: content for package in NEEDED for name, content in _files(package)}
+    except (metadata.PackageNotFoundError, OSError):
+        return None
+
+
+def requirements() -> list[str]:
+    """The same packages for pip: the local version or a newer one, since the remote Python may be newer than ours."""
+    return [f"{package}>={metadata.version(package)}" for package in NEEDED]
+
+
+def _files(package: str) -> Iterator[tuple[str, bytes]]:
+    for file in metadata.files(package) or ():
+        if ".." in file.parts or "__pycache__" in file.parts or "tests" in file.parts:
+            continue  # scripts beside the packages, and what no job needs
+        yield file.as_posix(), Path(str(file.locate())).read_bytes()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -19,6 +18,7 @@ from kernel_assistant.serving.llama import llama
 from kernel_assistant.serving.registry import ModelEntry, ModelKind, find
 from kernel_assistant.serving.request import ServeRequest
 from kernel_assistant.serving.state import folder
+from kernel_assistant.targets import nvml
 
 ENGINES = ("auto", "vllm", "llama.cpp")
 
@@ -47,14 +47,12 @@ def gpu_memory() -> GpuMemory | None:
     """Returns the memory of the first visible GPU, None if there is none."""
     import pynvml
 
-    visible = os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0].strip()
     try:
-        pynvml.nvmlInit()
-        handle = pynvml.nvmlDeviceGetHandleByIndex(int(visible) if visible.isdigit() else 0)
-        memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
+        with nvml.opened() as library:
+            memory = next((library.nvmlDeviceGetMemoryInfo(handle) for handle in nvml.handles(library)), None)
     except pynvml.NVMLError:
         return None
-    return None if visible in ("", "-1") else GpuMemory(free=int(memory.free), total=int(memory.total))
+    return None if memory is None else GpuMemory(free=int(memory.free), total=int(memory.total))
 
 
 def check_memory(share: float, gpu: GpuMemory) -> None:

@@ -63,9 +63,7 @@ class ModelEntry(Record, frozen=True, kw_only=True):
 
     @property
     def price(self) -> Price | None:
-        if self.price_in is None or self.price_out is None:
-            return None
-        return Price(tokens_in=self.price_in, tokens_out=self.price_out)
+        return Price.known(self.price_in, self.price_out)
 
     @property
     def is_there(self) -> bool:
@@ -73,9 +71,9 @@ class ModelEntry(Record, frozen=True, kw_only=True):
         return self.kind in (ModelKind.hub, ModelKind.endpoint) or Path(self.where).exists()
 
 
-def registry_file(environ: Mapping[str, str] | None = None) -> Path:
+def registry_file() -> Path:
     """Returns the path of `models.toml`, which need not exist."""
-    return user_file(environ).with_name("models.toml")
+    return user_file().with_name("models.toml")
 
 
 def entries() -> dict[str, ModelEntry]:

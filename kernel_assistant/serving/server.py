@@ -13,7 +13,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from kernel_assistant.config import Settings, resolve
-from kernel_assistant.errors import InternalError, KernelAssistantError, MissingError, UsageError
+from kernel_assistant.errors import KernelAssistantError, kind_of
 from kernel_assistant.records.codec import decode, encode
 from kernel_assistant.serving.engine import EngineSpec
 from kernel_assistant.serving.errors import EngineError
@@ -81,11 +81,7 @@ def _await(child: subprocess.Popen[bytes], settings: Settings, tell: Tell, log: 
 
 def error_of(state: ServerState) -> KernelAssistantError:
     """Returns the error with which a server failed, with its exit code."""
-    kinds: dict[int, type[KernelAssistantError]] = {
-        UsageError.exit_code: UsageError,
-        MissingError.exit_code: MissingError,
-    }
-    return kinds.get(state.exit_code, InternalError)(state.cause, state.next_step)
+    return kind_of(state.exit_code)(state.cause, state.next_step)
 
 
 def _announce(spec: EngineSpec, report: ServerChange, settings: Settings, tell: Tell) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from pathlib import Path
-from typing import Any, TypedDict, Unpack
+from typing import Any, NotRequired, TypedDict, Unpack
 
 from kernel_assistant.environment.builds.headers import complete, source_paths
 from kernel_assistant.errors import StoreError, UsageError, boundary
@@ -22,10 +22,10 @@ class JobArtifacts(TypedDict):
     graph: OpGraph | None
     device: DeviceFacts
     facts: dict[str, Any]
-    trajectory: Trajectory | None
-    candidate: Candidate | None
     evaluation: Evaluation | None
-    binaries: dict[str, bytes]
+    trajectory: NotRequired[Trajectory | None]
+    candidate: NotRequired[Candidate | None]
+    binaries: NotRequired[dict[str, bytes]]
 
 
 def write_result(folder: Path, **known: Unpack[JobArtifacts]) -> dict[str, str]:
@@ -37,7 +37,7 @@ def write_result(folder: Path, **known: Unpack[JobArtifacts]) -> dict[str, str]:
 
 def result_files(**known: Unpack[JobArtifacts]) -> dict[str, bytes]:
     """Returns the files for everything that is known, as name → content."""
-    graph, trajectory, evaluation = known["graph"], known["trajectory"], known["evaluation"]
+    graph, trajectory, evaluation = known["graph"], known.get("trajectory"), known["evaluation"]
     files: dict[str, bytes] = {
         "task.json": encode(known["task"]),
         "device.json": encode(known["device"]),
@@ -50,10 +50,10 @@ def result_files(**known: Unpack[JobArtifacts]) -> dict[str, bytes]:
         files["trajectory.json"] = encode(trajectory)
     if evaluation is not None:
         files["evaluation.json"] = encode(evaluation)
-    if (candidate := known["candidate"]) is not None:
+    if (candidate := known.get("candidate")) is not None:
         files["plan.json"] = encode(candidate.plan)
         files |= {f"sources/{name}": text.encode() for name, text in complete(candidate).sources.items()}
-        files |= {f"binaries/{name}": content for name, content in known["binaries"].items()}
+        files |= {f"binaries/{name}": content for name, content in known.get("binaries", {}).items()}
     return files
 
 

@@ -15,7 +15,7 @@ from kernel_assistant.store import JobRow
 from kernel_assistant.targets.base import DeviceFacts
 
 
-def assembly_of(row: JobRow, settings: Settings, cancel: threading.Event | None = None) -> Assembly:
+def assembly_of(row: JobRow, settings: Settings) -> Assembly:
     """Makes the texts from the job's artifacts, with this machine's compilers in the sandbox of `settings`.
 
     Takes seconds the first time; later the texts come from the cache. Raises UsageError for a job without kernels,
@@ -26,7 +26,5 @@ def assembly_of(row: JobRow, settings: Settings, cancel: threading.Event | None 
     folder = Path(row.result.artifacts["plan.json"]).parent
     device = decode((folder / "device.json").read_bytes(), DeviceFacts)
     cubin = folder / "binaries" / f"kernels.{device.arch}.cubin"
-    maker = Assembler(
-        device, choose(settings.sandbox), settings.cache_dir, row.options.python, cancel or threading.Event()
-    )
+    maker = Assembler(device, choose(settings.sandbox), settings.cache_dir, row.options.python, threading.Event())
     return maker.assembly(read_workspace(folder), cubin.read_bytes() if cubin.is_file() else None)

@@ -106,12 +106,12 @@ def _gpus() -> list[DiagnosisItem]:
 def _gpu(index: int) -> DiagnosisItem:
     import pynvml
 
+    from kernel_assistant.targets.nvml import utilisation
+
     handle = pynvml.nvmlDeviceGetHandleByIndex(index)
     memory = pynvml.nvmlDeviceGetMemoryInfo(handle)
-    try:
-        load = f"{pynvml.nvmlDeviceGetUtilizationRates(handle).gpu}% busy"
-    except pynvml.NVMLError:
-        load = "load unknown"
+    busy = utilisation(pynvml, handle)
+    load = "load unknown" if busy is None else f"{busy}% busy"
     major, minor = pynvml.nvmlDeviceGetCudaComputeCapability(handle)
     text = (
         f"{pynvml.nvmlDeviceGetName(handle)}, sm_{major}{minor}, "

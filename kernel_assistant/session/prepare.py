@@ -99,7 +99,7 @@ def options(settings: Settings, python: str, *, kind: JobKind, candidate: Candid
         turns=settings.turns,
         tokens=settings.tokens,
         money=settings.money,
-        price=_price(settings),
+        price=Price.known(settings.price_in, settings.price_out),
         device_time=settings.device_time,
     )
 
@@ -114,17 +114,11 @@ def check_policy(settings: Settings) -> None:
     from kernel_assistant.serving.registry import find, price_of
 
     try:
-        price_of(find(settings.endpoint or settings.model, settings), _price(settings), settings.money)
+        otherwise = Price.known(settings.price_in, settings.price_out)
+        price_of(find(settings.endpoint or settings.model, settings), otherwise, settings.money)
     except NoModelError:
         if settings.policy == "model":
             raise
-
-
-def _price(settings: Settings) -> Price | None:
-    """Returns the price of models that have none of their own."""
-    if settings.price_in is None or settings.price_out is None:
-        return None
-    return Price(tokens_in=settings.price_in, tokens_out=settings.price_out)
 
 
 def resolve_target(target: str) -> str:
@@ -168,12 +162,10 @@ def _prepare_freeform(
     path: Path, reference: str | None, settings: Settings, kind: JobKind
 ) -> tuple[KernelTask, JobOptions]:
     from kernel_assistant.environment.freeform import target_of, task_of
-    from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
+    from kernel_assistant.environment.freeform_candidate import load_candidate
     from kernel_assistant.session.kinds.freeform_job import source_of
 
     candidate = load_candidate(path, reference)
-    if not isinstance(candidate, ModelCandidate):
-        raise UsageError(f"{path} is not a candidate", "name a workspace, a ModelNew file or a CUDA-Agent workdir")
     target = resolve_target(target_of(candidate, settings.target))
     task = task_of(candidate, reference, target, settings.numerics)
     chosen = options(settings, _python(task, settings), kind=kind)

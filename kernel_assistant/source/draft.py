@@ -45,16 +45,17 @@ class Draft:
     origin: str
 
 
-def draft(spec: str, text: str | None = None) -> Draft:
-    """Returns the likeliest draft for `FILE[:CLASS]` (by default the last class); `text` is an unsaved editor buffer.
+def draft(spec: str) -> Draft:
+    """Returns the likeliest draft for `FILE[:CLASS]` (by default the last class).
 
     Raises UsageError if there is no such class.
     """
-    return drafts(spec, text)[0]
+    return drafts(spec)[0]
 
 
 def drafts(spec: str, text: str | None = None) -> tuple[Draft, ...]:
-    """Returns drafts with inputs of different ranks, the likeliest first. Raises as `draft` does."""
+    """Returns drafts with inputs of different ranks, the likeliest first. `text` is an unsaved editor buffer. Raises as
+    `draft` does."""
     path, class_name = split_spec(spec)
     text = read_text(path) if text is None else text
     modules = [module for module in find_modules(text, str(path)) if module.addressable and module.has_forward]

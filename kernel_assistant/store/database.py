@@ -178,6 +178,12 @@ class Database:
             ) from error
 
 
+def last_number(folder: Path) -> int:
+    """The highest number that names an entry of a folder; 0 without one."""
+    entries = folder.iterdir() if folder.is_dir() else ()
+    return max((int(item.name) for item in entries if item.name.isdigit()), default=0)
+
+
 def _is_damage(error: sqlite3.DatabaseError) -> bool:
     text = str(error)
     return "malformed" in text or "not a database" in text

@@ -11,7 +11,7 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.records import ProgramMode
 from kernel_assistant.records.codec import decode, encode
 from kernel_assistant.records.scan import Scan
-from kernel_assistant.store.database import Database
+from kernel_assistant.store.database import Database, last_number
 
 #: Meaning of the values 0, 1 and 2 of the column `compiled`.
 _WAYS = (ProgramMode.eager, ProgramMode.compiled, ProgramMode.scripted)
@@ -41,7 +41,7 @@ class ScanStore:
         """Reserve a new number and create the folder for its files; returns both."""
         with self._database.transaction() as db:
             (last,) = db.execute("SELECT coalesce(max(id), 0) FROM scans").fetchone()
-            number = max(last, self._last_folder()) + 1
+            number = max(last, last_number(self._folder)) + 1
             db.execute(
                 "INSERT INTO scans (id, command, folder, created, document) VALUES (?, ?, ?, ?, '')",
                 (number, _key(command), folder, time.time()),
@@ -110,11 +110,6 @@ class ScanStore:
         with self._database.reading() as db:
             rows = db.execute(f"SELECT document FROM scans WHERE document != '' {condition}", values).fetchall()
         return [decode(str(row[0]), Scan) for row in rows]
-
-    def _last_folder(self) -> int:
-        if not self._folder.is_dir():
-            return 0
-        return max((int(item.name) for item in self._folder.iterdir() if item.name.isdigit()), default=0)
 
 
 def _key(command: tuple[str, ...]) -> str:

@@ -22,7 +22,7 @@ from kernel_assistant.records import (
 )
 from kernel_assistant.records.codec import Record
 from kernel_assistant.records.trajectory import StopReason
-from kernel_assistant.store.database import Database
+from kernel_assistant.store.database import Database, last_number
 from kernel_assistant.store.rebuild import RebuiltJob, kept_jobs
 from kernel_assistant.store.rows import EditRow, JobOptions, JobRow, JobState, job_key
 from kernel_assistant.store.transcripts import Transcripts
@@ -97,7 +97,7 @@ class Store:
         """A new queued job. Its number is above every row and every folder, so that no old log is continued."""
         with self._database.transaction() as db:
             (last,) = db.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()
-            number = max(last, self._last_folder()) + 1
+            number = max(last, last_number(self._jobs_dir)) + 1
             row = JobRow(
                 id=str(number), task=task, options=options, state=JobState.queued, device=device, created=time.time()
             )
@@ -318,11 +318,6 @@ class Store:
             started=started,
             ended=ended,
         )
-
-    def _last_folder(self) -> int:
-        if not self._jobs_dir.is_dir():
-            return 0
-        return max((int(item.name) for item in self._jobs_dir.iterdir() if item.name.isdigit()), default=0)
 
 
 def _text(record: object) -> str:

@@ -5,11 +5,11 @@ from __future__ import annotations
 import glob
 import os
 import shutil
-from collections.abc import Sequence
 from typing import Any
 
 from kernel_assistant.errors import MissingError
 from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant.targets.nvml import handles, opened
 
 _CODE = ("-O3", "-std=c++17")
 FLAGS = (*_CODE, "-cubin", "--resource-usage")
@@ -31,6 +31,9 @@ DATASHEETS = {
     "RTX 4090": (1.01e12, 82.6e12),
 }
 
+#: Compute capabilities with 64 cores in a multiprocessor (P100, V100, Turing, A100); the others have 128.
+_FEW_CORES = ((6, 0), (7, 0), (7, 2), (7, 5), (8, 0))
+
 
 def compiler() -> str:
     """Path of nvcc: CUDA_HOME, PATH, /usr/local/cuda. MissingError if there is none."""
@@ -44,31 +47,15 @@ def compiler() -> str:
 
 def gpus() -> list[DeviceFacts]:
     """The GPUs that CUDA sees, numbered in the order of the bus; an empty list where there is no driver."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        return [_facts(pynvml, index) for index in range(len(_visible(pynvml)))]
-    finally:
-        pynvml.nvmlShutdown()
+    with opened() as nvml:
+        return [_facts(nvml, index, handle) for index, handle in enumerate(handles(nvml))]
 
 
 def identities() -> list[str]:
     """UUIDs of the GPUs that CUDA sees, in its order: the same in every process and container of a machine, and
     different on all other machines. An empty list where there is no driver."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-    except pynvml.NVMLError:
-        return []
-    try:
-        return [str(pynvml.nvmlDeviceGetUUID(_handle(pynvml, index))) for index in range(len(_visible(pynvml)))]
-    finally:
-        pynvml.nvmlShutdown()
+    with opened() as nvml:
+        return [str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles(nvml)]
 
 
 def idle_gpu(devices: list[DeviceFacts]) -> DeviceFacts:
@@ -78,32 +65,29 @@ def idle_gpu(devices: list[DeviceFacts]) -> DeviceFacts:
 
 def load(index: int) -> tuple[int, int]:
     """(utilisation in percent, bytes in use by others) of one GPU; zeros where the driver does not say."""
-    import pynvml
-
-    try:
-        pynvml.nvmlInit()
-        handle = _handle(pynvml, index)
-        busy = pynvml.nvmlDeviceGetUtilizationRates(handle).gpu
-        used = pynvml.nvmlDeviceGetMemoryInfo(handle).used
-        pynvml.nvmlShutdown()
-    except pynvml.NVMLError:
-        return 0, 0
-    return int(busy), int(used)
+    with opened() as nvml:
+        if nvml is None:
+            return 0, 0
+        try:
+            handle = handles(nvml)[index]
+            used = int(nvml.nvmlDeviceGetMemoryInfo(handle).used)
+            return int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu), used
+        except nvml.NVMLError:
+            return 0, 0
 
 
 def other_processes(index: int) -> int:
     """Processes that compute on one GPU and are not of our own process tree; 0 where the driver does not say."""
     import psutil
-    import pynvml
 
-    try:
-        pynvml.nvmlInit()
-        handle = _handle(pynvml, index)
-        pids = {process.pid for process in pynvml.nvmlDeviceGetComputeRunningProcesses(handle)}
-        pynvml.nvmlShutdown()
-    # The second means that the driver is older than the binding; older bindings do not have this exception.
-    except (pynvml.NVMLError, getattr(pynvml, "NVMLLibraryMismatchError", pynvml.NVMLError)):
-        return 0
+    with opened() as nvml:
+        if nvml is None:
+            return 0
+        try:
+            pids = {one.pid for one in nvml.nvmlDeviceGetComputeRunningProcesses(handles(nvml)[index])}
+        # The second means that the driver is older than the binding; older bindings do not have this exception.
+        except (nvml.NVMLError, getattr(nvml, "NVMLLibraryMismatchError", nvml.NVMLError)):
+            return 0
     ours = {process.pid for process in psutil.Process().children(recursive=True)} | {os.getpid()}
     return len([pid for pid in pids - ours if psutil.pid_exists(pid)])
 
@@ -116,39 +100,7 @@ def shared_bytes_per_block(arch: str) -> int:
     return 227 << 10 if 90 <= number < 120 else 99 << 10
 
 
-def visible(words: str, uuids: Sequence[str]) -> list[int]:
-    """Indices of the GPUs with these UUIDs that CUDA sees, in its order, when CUDA_VISIBLE_DEVICES is `words`.
-
-    Entries are numbers or prefixes of UUIDs; like CUDA, it stops at the first invalid one. For parts of a GPU (MIG) it
-    returns all GPUs.
-    """
-    if "MIG-" in words:
-        return list(range(len(uuids)))
-    indices: list[int] = []
-    for word in (word.strip() for word in words.split(",")):
-        meant = [int(word)] if word.isdigit() else [n for n, one in enumerate(uuids) if word and one.startswith(word)]
-        if len(meant) != 1 or meant[0] >= len(uuids) or meant[0] in indices:
-            break
-        indices += meant
-    return indices
-
-
-def _visible(nvml: Any) -> list[int]:
-    """NVML's number of each GPU that CUDA sees."""
-    count = nvml.nvmlDeviceGetCount()
-    words = os.environ.get("CUDA_VISIBLE_DEVICES")
-    if words is None:
-        return list(range(count))
-    return visible(words, [nvml.nvmlDeviceGetUUID(nvml.nvmlDeviceGetHandleByIndex(index)) for index in range(count)])
-
-
-def _handle(nvml: Any, index: int) -> Any:
-    """NVML's handle of the GPU with CUDA's number `index`."""
-    return nvml.nvmlDeviceGetHandleByIndex(_visible(nvml)[index])
-
-
-def _facts(nvml: Any, index: int) -> DeviceFacts:
-    handle = _handle(nvml, index)
+def _facts(nvml: Any, index: int, handle: Any) -> DeviceFacts:
     name = nvml.nvmlDeviceGetName(handle)
     major, minor = nvml.nvmlDeviceGetCudaComputeCapability(handle)
     bandwidth, rate = next((value for key, value in DATASHEETS.items() if key in name), (0.0, 0.0))
@@ -157,7 +109,7 @@ def _facts(nvml: Any, index: int) -> DeviceFacts:
         name=name,
         arch=f"sm_{major}{minor}",
         index=index,
-        cores=_multiprocessors(nvml, handle),
+        cores=_multiprocessors(nvml, handle, (major, minor)),
         threads=os.cpu_count() or 1,
         cache_bytes=_cache_bytes(name),
         memory_bytes=int(nvml.nvmlDeviceGetMemoryInfo(handle).total),
@@ -168,10 +120,9 @@ def _facts(nvml: Any, index: int) -> DeviceFacts:
     )
 
 
-def _multiprocessors(nvml: Any, handle: Any) -> int:
+def _multiprocessors(nvml: Any, handle: Any, capability: tuple[int, int]) -> int:
     try:
-        attributes = nvml.nvmlDeviceGetNumGpuCores(handle)
-        return int(attributes) // 128
+        return int(nvml.nvmlDeviceGetNumGpuCores(handle)) // (64 if capability in _FEW_CORES else 128)
     except nvml.NVMLError:
         return 1
 

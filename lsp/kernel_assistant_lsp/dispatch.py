@@ -1,4 +1,4 @@
-"""`workspace/executeCommand`: finds the file of a command in `commands/` and runs it."""
+"""`workspace/executeCommand`: finds the function of a command in `commands/` and runs it."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from kernel_assistant_lsp.protocol import refused
 
 Run = Callable[[Context, dict[str, Any]], Awaitable[Any]]
 
-#: Command → its file in `commands/`.
+#: Command → its file in `commands/`, and its function there.
 COMMANDS = {
-    names.OPTIMIZE: "optimize",
-    names.CANCEL: "cancel",
-    names.APPLY: "apply",
-    names.UNDO: "undo",
-    names.DISCARD: "discard",
-    names.VERIFY: "verify",
-    names.CONFIRM: "confirm",
-    names.PROFILE: "profile",
-    names.SHOW: "show",
-    names.SCAN: "scan",
-    names.IGNORE: "ignore",
-    names.INPUTS: "inputs",
-    names.JOBS: "jobs",
-    names.DIFF: "diff",
-    names.ASSEMBLY: "assembly",
-    names.CLASSES: "classes",
-    names.KERNELS: "kernels",
-    names.SAY: "say",
-    names.TRANSCRIPT: "transcript",
+    names.OPTIMIZE: "optimize.optimize",
+    names.CANCEL: "jobs.cancel_job",
+    names.APPLY: "edits.apply_kernels",
+    names.UNDO: "edits.undo_kernels",
+    names.DISCARD: "jobs.discard",
+    names.VERIFY: "optimize.verify",
+    names.CONFIRM: "jobs.confirm",
+    names.PROFILE: "optimize.profile",
+    names.SHOW: "results.show_job",
+    names.SCAN: "classes.scan",
+    names.IGNORE: "classes.ignore",
+    names.INPUTS: "classes.give_inputs",
+    names.JOBS: "jobs.list_jobs",
+    names.DIFF: "results.show_diff",
+    names.ASSEMBLY: "results.show_assembly",
+    names.CLASSES: "classes.list_classes",
+    names.KERNELS: "results.show_kernels",
+    names.SAY: "jobs.say",
+    names.TRANSCRIPT: "jobs.show_transcript",
 }
 
 
@@ -46,7 +46,8 @@ async def run_command(context: Context, name: str, arguments: tuple[Any, ...]) -
     argument = arguments[0] if arguments else {}
     if not isinstance(argument, dict):
         raise JsonRpcException("the first argument must be an object", code=-32602)
-    run: Run = import_module(f"kernel_assistant_lsp.commands.{COMMANDS[name]}").run
+    file, function = COMMANDS[name].split(".")
+    run: Run = getattr(import_module(f"kernel_assistant_lsp.commands.{file}"), function)
     try:
         return await run(context, argument)
     except KernelAssistantError as error:

@@ -16,8 +16,8 @@ from kernel_assistant.environment.session import Environment
 from kernel_assistant.events import AnyEvent
 from kernel_assistant.policy.bill import Bill
 from kernel_assistant.policy.client import ModelClient
-from kernel_assistant.policy.scripted import Line, ScriptedClient
 from kernel_assistant.records.transcript import Message, ToolCall, Usage
+from tests.agent.scripted import Line, ScriptedClient
 from tests.judge.kernels import SOURCE
 
 LAUNCH = "// launch: norm(x=x0, w=p0, o=out0, rows=B)\n"

@@ -14,7 +14,6 @@ from kernel_assistant.agent.model_policy import ConversationLimits
 from kernel_assistant.errors import Cancelled
 from kernel_assistant.policy.bill import Bill
 from kernel_assistant.policy.client import PolicyError, ReplySoFar
-from kernel_assistant.policy.scripted import ScriptedClient
 from kernel_assistant.records import Outcome, Price, Stage, StopReason, Timing, decode, encode
 from kernel_assistant.records.transcript import Message, ToolCall, Transcript, Usage
 from kernel_assistant.session.kinds.obstacles import obstacles_of
@@ -32,6 +31,7 @@ from tests.agent.models import (
     observations,
     write,
 )
+from tests.agent.scripted import ScriptedClient
 from tests.common.results import accuracy_of
 from tests.judge.kernels import ROWS, WIDTH
 

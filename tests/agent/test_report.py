@@ -5,9 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernel_assistant.agent.directives import candidate_from
-from kernel_assistant.agent.occupancy import occupancy
 from kernel_assistant.agent.prompts import compact_system, compact_task
-from kernel_assistant.agent.report import compact, report
+from kernel_assistant.agent.report import compact, occupancy, report
 from kernel_assistant.policy.base import EpisodeView
 from kernel_assistant.records import (
     Baseline,

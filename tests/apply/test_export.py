@@ -15,7 +15,7 @@ import pytest
 
 from kernel_assistant.apply import export
 from kernel_assistant.apply.exporting.native import kernel_text, launcher_text, to_cpp
-from kernel_assistant.environment.freeform import screen_candidate, verify_path
+from kernel_assistant.environment.freeform import screen_candidate
 from kernel_assistant.environment.freeform_build import compile_kernels
 from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
 from kernel_assistant.environment.screens.screen_python import screen_python
@@ -23,6 +23,7 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.records import BufferSpec, Candidate, KernelTask, Launch, Outcome, Plan, decode, encode
 from kernel_assistant.sandbox.choose import choose
 from tests.common.caches import new_cache
+from tests.freeform.judged import verify_path
 
 MakeResult = Callable[..., Path]
 Python = Callable[..., str]
@@ -84,17 +85,13 @@ def test_a_kernelbench_file_is_verified_by_the_free_form_path(
     text = exported.files[0].read_text()
     assert "class ModelNew(nn.Module):" in text and "Gate" not in text.replace("for Gate;", "") and "gate_args" in text
     cache = new_cache(tmp_path_factory.mktemp("cache"))
-    evaluation = verify_path(
-        exported.files[0], str(exported.files[1]), cache_dir=cache, target="cpu", python=sys.executable, profile=False
-    )
+    evaluation = verify_path(exported.files[0], str(exported.files[1]), cache_dir=cache, profile=False)
     assert evaluation.outcome is Outcome.correct, evaluation.message
     # The other side is changed: the extension, most of the time of this test, is then built already.
     reference = exported.files[1].read_text()
     assert "torch.sigmoid(x)" in reference
     exported.files[1].write_text(reference.replace("torch.sigmoid(x)", "torch.tanh(x)"))
-    evaluation = verify_path(
-        exported.files[0], str(exported.files[1]), cache_dir=cache, target="cpu", python=sys.executable, profile=False
-    )
+    evaluation = verify_path(exported.files[0], str(exported.files[1]), cache_dir=cache, profile=False)
     assert evaluation.outcome is Outcome.incorrect, evaluation.message
 
 

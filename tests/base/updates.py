@@ -16,8 +16,8 @@ from kernel_assistant_training.ppo.engines.engine import DECODE, LOAD, Distribut
 from kernel_assistant_training.ppo.engines.engine_transformers import TransformersEngine
 from kernel_assistant_training.ppo.model.actor import WHOLE, Actor
 from kernel_assistant_training.ppo.model.base import PolicyModelOptions
+from kernel_assistant_training.ppo.model.policy_model import shard
 from kernel_assistant_training.ppo.model.process_group import ProcessGroup
-from kernel_assistant_training.ppo.model.sharding import shard
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.updates.importance import RatioBounds
 from kernel_assistant_training.ppo.updates.kl import KlControl

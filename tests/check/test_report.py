@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 import pytest
 
-from kernel_assistant.cli.edits.junit import write_junit
+from kernel_assistant.cli.edits.applied import write_junit
 from kernel_assistant.errors import InternalError, MissingError, UsageError
 from kernel_assistant.session.kinds.applied_timing import AppliedRow
 from kernel_assistant.session.reporting.check_report import (

@@ -9,7 +9,7 @@ import pytest
 
 from kernel_assistant.cli.modules.optimize import optimize_command
 from kernel_assistant.config import documentation, user_file
-from kernel_assistant.session.toml_line import with_line, without_line
+from kernel_assistant.session.settings_file import with_line, without_line
 
 #: They name one call, not how calls are made.
 OF_ONE_CALL = {"top", "file", "scan", "as_json", "verbose"}

@@ -7,8 +7,7 @@ import sys
 
 import pytest
 
-from kernel_assistant.cli.free_wins import conclusion, free_wins_table
-from kernel_assistant.cli.report import report
+from kernel_assistant.cli.report import conclusion, free_wins_table, report
 from kernel_assistant.records import FreeWin, OptimizeResult, decode
 from kernel_assistant.session.reporting.words import of_free_win
 from tests.common import results

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from kernel_assistant.sandbox.system import gpu_env
-from kernel_assistant.targets.cuda import visible
+from kernel_assistant.targets.cuda import _multiprocessors
+from kernel_assistant.targets.nvml import visible
 
 IDENTITIES = ["GPU-aa11", "GPU-ab22", "GPU-cc33"]
 
@@ -31,3 +32,16 @@ def test_visible_gpus_are_those_that_cuda_sees(words: str, found: list[int]) -> 
 def test_a_runner_numbers_gpus_as_its_worker_does() -> None:
     assert gpu_env({"CUDA_VISIBLE_DEVICES": "3"}) == {"CUDA_VISIBLE_DEVICES": "3", "CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
     assert gpu_env({}) == {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+@pytest.mark.parametrize(
+    ("cores", "capability", "found"), [(6912, (8, 0), 108), (16896, (9, 0), 132), (18176, (8, 9), 142)]
+)
+def test_multiprocessors_are_counted_by_their_cores(cores: int, capability: tuple[int, int], found: int) -> None:
+    class Library:
+        NVMLError = OSError
+
+        def nvmlDeviceGetNumGpuCores(self, handle: object) -> int:  # noqa: N802  NVML's own name
+            return cores
+
+    assert _multiprocessors(Library(), None, capability) == found

@@ -8,7 +8,7 @@ import pytest
 
 from kernel_assistant.environment.measuring import GPU_SHARE
 from kernel_assistant.worker.process.gpu_share import share_of
-from kernel_assistant_training.evaluation.threads import ALONE, BESIDE_TRAINER, part_of_gpu, share_of_gpu
+from kernel_assistant_training.evaluation.options import ALONE, BESIDE_TRAINER, part_of_gpu, share_of_gpu
 
 
 def test_who_is_alone_has_all() -> None:

@@ -9,13 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from kernel_assistant.config import resolve
 from kernel_assistant.environment.builds.compile import CompileFailure
-from kernel_assistant.environment.freeform import screen_candidate, target_of, task_of, verify_path
+from kernel_assistant.environment.freeform import screen_candidate, target_of, task_of
 from kernel_assistant.environment.freeform_build import architecture_number, compile_kernels
-from kernel_assistant.environment.freeform_candidate import ModelCandidate, load_candidate
+from kernel_assistant.environment.freeform_candidate import load_candidate
 from kernel_assistant.errors import MissingError, UsageError
-from kernel_assistant.records import Outcome
 from kernel_assistant.sandbox.choose import choose
+from kernel_assistant.session.prepare import prepare_check
+from kernel_assistant.store import JobKind
 
 SOLUTION = Path(__file__).with_name("solution.py")
 
@@ -86,14 +88,8 @@ def workdir(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def loaded(path: Path, reference: str | None = None) -> ModelCandidate:
-    found = load_candidate(path, reference)
-    assert isinstance(found, ModelCandidate)
-    return found
-
-
 def test_file_with_its_reference() -> None:
-    candidate = loaded(SOLUTION)
+    candidate = load_candidate(SOLUTION)
     assert not candidate.is_workdir and not candidate.needs_gpu and not candidate.uses_triton
     assert target_of(candidate, "cpu") == "cpu"
     task = task_of(candidate, None, "cpu", "kernelbench")
@@ -103,7 +99,7 @@ def test_file_with_its_reference() -> None:
 def test_named_reference_replaces_the_one_beside(tmp_path: Path) -> None:
     other = tmp_path / "other.py"
     other.write_text(MODEL)
-    task = task_of(loaded(SOLUTION, str(other)), str(other), "cpu", "strict")
+    task = task_of(load_candidate(SOLUTION, str(other)), str(other), "cpu", "strict")
     assert task.path == str(other) and task.numerics.value == "strict"
 
 
@@ -112,7 +108,7 @@ def test_reference_that_does_more_is_not_run(tmp_path: Path) -> None:
     text = SOLUTION.read_text().replace("        self.scale = scale\n", "        open('/tmp/x', 'w')\n", 1)
     path.write_text(text)
     with pytest.raises(UsageError, match="may not use open") as raised:
-        task_of(loaded(path), None, "cpu", "kernelbench")
+        task_of(load_candidate(path), None, "cpu", "kernelbench")
     assert "--reference" in raised.value.next_step
 
 
@@ -139,18 +135,8 @@ def test_what_is_neither(tmp_path: Path) -> None:
         load_candidate(tmp_path / "missing.py")
 
 
-def test_refused_before_anything_is_started(tmp_path: Path) -> None:
-    path = tmp_path / "solution.py"
-    path.write_text(
-        SOLUTION.read_text().replace("return self.gelu.scaled", "x = F.relu(x)\n        return self.gelu.scaled")
-    )
-    evaluation = verify_path(path, cache_dir=tmp_path / "cache", target="cpu", python="/nowhere/python")
-    assert evaluation.outcome is Outcome.refused
-    assert "torch.nn.functional.relu" in evaluation.message and not (tmp_path / "cache").exists()
-
-
 def test_workdir_is_read_and_screened(workdir: Path) -> None:
-    candidate = loaded(workdir)
+    candidate = load_candidate(workdir)
     assert candidate.is_workdir and target_of(candidate, "auto") == "cuda"
     assert sorted(candidate.sources) == [
         "binding.cpp",
@@ -174,7 +160,7 @@ def test_workdir_is_read_and_screened(workdir: Path) -> None:
 )
 def test_hostile_workdir_is_refused(workdir: Path, name: str, text: str, line: int) -> None:
     (workdir / name).write_text(text)
-    problems = screen_candidate(loaded(workdir))
+    problems = screen_candidate(load_candidate(workdir))
     assert [(problem.file, problem.line) for problem in problems] == [(name, line)]
 
 
@@ -188,7 +174,7 @@ def test_incomplete_workdir_is_bad_input(workdir: Path, missing: str) -> None:
 
 @pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
 def test_workdir_kernels_compile(workdir: Path) -> None:
-    candidate = loaded(workdir)
+    candidate = load_candidate(workdir)
     assert compile_kernels(candidate, "sm_90", choose("auto"), threading.Event()) is None
     broken = {**candidate.sources, "kernels/triple.cu": KERNEL.replace("3.0f * x[i]", "3.0f * y[i]")}
     failed = compile_kernels(dataclasses.replace(candidate, sources=broken), "sm_90", choose("auto"), threading.Event())
@@ -196,11 +182,11 @@ def test_workdir_kernels_compile(workdir: Path) -> None:
     assert failed.diagnostics[0].line == 5 and '"y" is undefined' in failed.diagnostics[0].message
 
 
-def test_workdir_without_a_gpu_says_so(workdir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workdir_without_a_gpu_says_so(workdir: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "")
     monkeypatch.setattr("kernel_assistant.targets.cuda.gpus", list)
     with pytest.raises(MissingError, match="no NVIDIA GPU"):
-        verify_path(workdir, cache_dir=tmp_path / "cache")
+        prepare_check(workdir, None, resolve(workdir, {})[0], JobKind.verify)
 
 
 @pytest.mark.parametrize(

@@ -31,9 +31,7 @@ OF_EACH_KIND = (
 def honest(tmp_path_factory: pytest.TempPathFactory) -> ModelCandidate:
     path = tmp_path_factory.mktemp("freeform") / "solution.py"
     path.write_text(HONEST + REFERENCE)
-    found = load_candidate(path)
-    assert isinstance(found, ModelCandidate)
-    return found
+    return load_candidate(path)
 
 
 @pytest.fixture(scope="module")

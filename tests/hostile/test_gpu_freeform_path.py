@@ -52,9 +52,7 @@ nvcc_only = pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc"
 def loaded(folder: Path, text: str) -> ModelCandidate:
     path = folder / "solution.py"
     path.write_text(text + REFERENCE)
-    found = load_candidate(path)
-    assert isinstance(found, ModelCandidate)
-    return found
+    return load_candidate(path)
 
 
 @nvcc_only

@@ -16,9 +16,8 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.session.training_stages import StageDone, StageProgress
 from kernel_assistant_training.options.stages import PpoSingleArguments, PretrainOptions
 from kernel_assistant_training.pipeline import inputs
-from kernel_assistant_training.pipeline.estimate import cost, parameters_of
+from kernel_assistant_training.pipeline.estimate import MEASURED_PARAMETERS, cost, parameters_of, rate
 from kernel_assistant_training.pipeline.kinds import words
-from kernel_assistant_training.pipeline.rates import MEASURED_PARAMETERS, rate
 from kernel_assistant_training.pipeline.recipe import RECIPES, Recipe, RecipeStage, load
 from kernel_assistant_training.pipeline.run_folder import PipelineFolder
 from kernel_assistant_training.tracking import EVALUATED

@@ -15,10 +15,10 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.errors import MissingError, SandboxError
-from kernel_assistant.sandbox.checks.bench import PROBES, wait_until
 from kernel_assistant.sandbox.contract import Sandbox, SandboxLimits, SandboxSpec
 from kernel_assistant.sandbox.launcher import PYTHON
 from kernel_assistant.sandbox.run import run
+from tests.sandbox.checks.bench import PROBES, wait_until
 
 
 def python(code: str, *arguments: str) -> tuple[str, ...]:

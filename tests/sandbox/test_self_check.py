@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kernel_assistant.sandbox import launch
-from kernel_assistant.sandbox.checks import files, processes
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant.sandbox.contract import PROPERTIES, Sandbox, SandboxCommand, SandboxSpec
 from kernel_assistant.sandbox.landlock import Landlock
-from kernel_assistant.sandbox.self_check import run_checks
+from tests.sandbox.checks import files, processes
+from tests.sandbox.checks.suite import run_checks
 
 NEEDS_A_COMPILER = {"compile_cpp", "compile_cuda"}
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from kernel_assistant.serving.families import parsers, template_of
 from kernel_assistant.serving.template import CHAT_TEMPLATE
+from kernel_assistant.serving.vllm import parsers, template_of
 
 #: Replies that real templates rendered, by family.
 SAMPLES = json.loads((Path(__file__).parents[1] / "agent" / "reply_samples.json").read_text(encoding="utf-8"))

@@ -12,7 +12,7 @@ from kernel_assistant.mcp.jobs import brief
 from kernel_assistant.records import Gain, InputSource, JobOutcome, KernelTask, ProgramMode, Workload
 from kernel_assistant.records.offer import OVER_EAGER
 from kernel_assistant.session.edits import find_job
-from kernel_assistant.session.kinds.confirm import find_unconfirmed, prepare_confirm
+from kernel_assistant.session.kinds.again import find_unconfirmed, prepare_confirm
 from kernel_assistant.session.reporting.applied_state import states_of
 from kernel_assistant.session.reporting.class_state import applied_figure
 from kernel_assistant.store import JobOptions, JobState, Store

@@ -10,8 +10,7 @@ import pytest
 
 from kernel_assistant.records.codec import decode, encode
 from kernel_assistant.source.lint import RULES, DeviceTraits, Hint, find_hints
-from kernel_assistant.source.lint.hint import page
-from kernel_assistant.source.lint.machine import machine_of
+from kernel_assistant.source.lint.hint import machine_of, page
 from kernel_assistant.targets.base import DeviceFacts
 
 HEAD = """\

@@ -12,8 +12,9 @@ import torch
 
 from kernel_assistant.records.canonical import canonical
 from kernel_assistant_training.architecture import SMALL, Llama
+from kernel_assistant_training.episodes.lines import read_lines
 from kernel_assistant_training.folder import save_folder
-from kernel_assistant_training.greedy import judge, judge_greedy, read
+from kernel_assistant_training.greedy import GreedyAnswer, judge, judge_greedy
 from kernel_assistant_training.held_out import HeldOutMaker, read_tasks
 from kernel_assistant_training.synth import split
 from kernel_assistant_training.tokenizer import load, vocabulary_size
@@ -55,7 +56,7 @@ def test_greedy_answers_are_kept_with_their_tasks(file, tmp_path):
     save_folder(Llama(shape), tmp_path / "model")
     figures = judge_greedy(tmp_path / "model", file, tmp_path / "answers.jsonl", torch.device("cpu"), most=12)
     assert figures == {key: {"tasks": 3, "same": 0, "same_form": 0, "readable": 0} for key in ("cuda", "cpu")}
-    answered = read(tmp_path / "answers.jsonl")
+    answered = list(read_lines(tmp_path / "answers.jsonl", GreedyAnswer))
     assert [one.task for one in answered] == read_tasks(file)
     assert all(one.answer and one.problem == "no code" for one in answered)
 

@@ -139,8 +139,3 @@ def likeliest(
             answers[number].append((text, len(ids)))
             sampled += len(reply.ids)
     return answers, sampled / (time.monotonic() - began)
-
-
-def read(file: Path) -> list[GreedyAnswer]:
-    """The answers that `judge_greedy` wrote."""
-    return [msgspec.json.decode(line, type=GreedyAnswer) for line in file.read_bytes().splitlines()]

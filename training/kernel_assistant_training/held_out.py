@@ -5,7 +5,6 @@ from __future__ import annotations
 from multiprocessing import get_context
 from pathlib import Path
 from random import Random
-from types import TracebackType
 from typing import Self
 
 import msgspec
@@ -74,9 +73,7 @@ class HeldOutMaker:
         if self._process.exitcode:
             raise InternalError("held-out tasks were not made", "see the message of that process")
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         if self._process.is_alive():
             self._process.terminate()
         self._process.join()

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from kernel_assistant.errors import StoreError, UsageError, boundary
+from kernel_assistant.session.training_run import replace_file
 
 
 def claim_run(path: Path, asked: Mapping[str, Any], free: Collection[str] = ()) -> None:
@@ -27,9 +28,7 @@ def claim_run(path: Path, asked: Mapping[str, Any], free: Collection[str] = ()) 
 def _hold_to(path: Path, asked: Mapping[str, Any], free: Collection[str]) -> None:
     file = path / "run.json"
     if not file.is_file():
-        partial = file.with_suffix(".partial")
-        partial.write_text(json.dumps(dict(asked), indent=1) + "\n", encoding="utf-8")
-        partial.rename(file)
+        replace_file(file, (json.dumps(dict(asked), indent=1) + "\n").encode())
         return
     before = json.loads(file.read_text(encoding="utf-8"))
     other = [name for name in {**before, **asked} if name not in free and before.get(name) != asked.get(name)]

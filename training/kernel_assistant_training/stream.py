@@ -13,7 +13,6 @@ import time
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from multiprocessing import get_context
-from types import TracebackType
 from typing import Self
 
 import numpy as np
@@ -77,9 +76,7 @@ class Stream:
             process.start()
         return self
 
-    def __exit__(
-        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
-    ) -> None:
+    def __exit__(self, *ended: object) -> None:
         for process in self._processes:
             process.terminate()
         for process in self._processes:

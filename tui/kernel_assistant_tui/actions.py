@@ -31,7 +31,19 @@ class Action:
 
 _FLOWS = {
     "run": ("start", "options", "cancel", "steer", "resume"),
-    "view": ("search", "previous_tab", "next_tab", "close_tab", "palette", "help", "quit", "training"),
+    "kernels": ("verify", "confirm", "apply", "undo", "export"),
+    "view": (
+        "search",
+        "previous_tab",
+        "next_tab",
+        "close_tab",
+        "palette",
+        "help",
+        "quit",
+        "training",
+        "history",
+        "copy",
+    ),
     "inputs": ("inputs", "scan"),
 }
 

@@ -19,9 +19,8 @@ from kernel_assistant.session.reporting.following import EventSource
 from kernel_assistant.session.threads import in_thread, tell
 from kernel_assistant.store import JobOptions, JobRow
 from kernel_assistant_tui.actions import shown_key
-from kernel_assistant_tui.host.active_jobs import ActiveJobs, in_hand
-from kernel_assistant_tui.host.follow import follow_in_thread
-from kernel_assistant_tui.host.messages import JobEvents, JobFollowed
+from kernel_assistant_tui.host.follow import JobEvents, JobFollowed, follow_in_thread
+from kernel_assistant_tui.host.stored_jobs import ActiveJobs, in_hand
 from kernel_assistant_tui.jobs import OpenJob, OpenJobs
 from kernel_assistant_tui.project.module import Module
 from kernel_assistant_tui.project.watch import Watcher
@@ -255,7 +254,7 @@ class JobFollower:
         await self.look()
 
     async def _tell_end(self, job: OpenJob) -> None:
-        from kernel_assistant_tui.flows.verify import verdict_of
+        from kernel_assistant_tui.flows.kernels import verdict_of
 
         view = job.view
         if view.failure is not None:

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kernel_assistant.agent.replies import harmony, tagged
+from kernel_assistant.agent.replies.forms import AROUND, FORMS, MESSAGE, harmony, objects, pythonic
 from kernel_assistant.agent.replies.parsed import ParsedCall
-from kernel_assistant.agent.replies.pythonic import pythonic
 from kernel_assistant.agent.replies.reasoning import without_reasoning
 
 
@@ -22,24 +21,24 @@ class ReadReply:
 def read(content: str) -> ReadReply:
     """The parts of a reply's text. A call that cannot be read has a problem, unless others can be read: text may speak
     of the tags."""
-    if harmony.MESSAGE in content:
-        reasoning, text, calls = harmony.harmony(content)
+    if MESSAGE in content:
+        reasoning, text, calls = harmony(content)
         return ReadReply(reasoning, text, _numbered(calls))
     reasoning, text = without_reasoning(content)
-    tags = {text.index(tag): tag for tag in tagged.FORMS if tag in text}
+    tags = {text.index(tag): tag for tag in FORMS if tag in text}
     if tags:
         first = tags[min(tags)]
-        calls = tagged.FORMS[first](text)
+        calls = FORMS[first](text)
         readable = [call for call in calls if not call.problem]
         return ReadReply(reasoning, _before(text, first), _numbered(readable or calls))
-    calls = tagged.objects(text) if text.lstrip().startswith(("{", "[")) else []
+    calls = objects(text) if text.lstrip().startswith(("{", "[")) else []
     calls = calls or pythonic(text)
     return ReadReply(reasoning, "" if calls else text, _numbered(calls))
 
 
 def _before(text: str, tag: str) -> str:
     before = text.partition(tag)[0]
-    for around in tagged.AROUND:
+    for around in AROUND:
         before = before.partition(around)[0]
     return before.rstrip()
 

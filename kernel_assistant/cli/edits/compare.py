@@ -1,4 +1,5 @@
-"""`kernel-assistant compare [SCAN]`: the time of a scanned program without and with its applied kernels."""
+"""`kernel-assistant compare [SCAN]`: the time of a scanned program without and with its applied kernels;
+`kernel-assistant counters`: how often applied kernels ran in a program, and why they did not."""
 
 from __future__ import annotations
 
@@ -10,10 +11,10 @@ from pathlib import Path
 import click
 
 from kernel_assistant.cli.common import json_option, settings_for
-from kernel_assistant.cli.edits.counters import cells, document
 from kernel_assistant.cli.text import say_warning, styled, table
 from kernel_assistant.errors import EXIT_OK
 from kernel_assistant.records.scan import Scan
+from kernel_assistant.session.reporting.call_counts import CallCounts, run_counted
 from kernel_assistant.session.reporting.words import milliseconds, times
 from kernel_assistant.session.scanning.program_times import (
     CONFIDENCE,
@@ -119,3 +120,48 @@ def _document(measured: ProgramTimes) -> dict[str, object]:
 
 def _numbers(one: Interval) -> dict[str, float]:
     return {"median": one.median, "low": one.low, "high": one.high, "confidence": one.confidence}
+
+
+@click.command("counters", context_settings={"allow_interspersed_args": False, "ignore_unknown_options": False})
+@click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED, metavar="-- COMMAND…")
+@json_option
+def counters_command(command: tuple[str, ...], as_json: bool) -> int:
+    """Run COMMAND, such as `python script.py` or `pytest tests`, and say how often applied kernels ran in all of its
+    processes, how often the original did, and for which reasons.
+
+    The program runs as it always does; its exit code is ours. With --json its output goes to stderr.
+    """
+    exit_code, counts = run_counted(command, quiet=as_json)
+    if as_json:
+        print(json.dumps({"exit_code": exit_code, "classes": [document(one) for one in counts]}))
+        return exit_code
+    if exit_code:
+        say_warning(f"the program ended with exit code {exit_code}; what it did until then follows")
+    if counts:
+        print(
+            "\n".join(
+                ["", *table(("class", "kernels ran", "original ran", "because of"), [cells(one) for one in counts])]
+            )
+        )
+    else:
+        print("\nno class with applied kernels was called")
+    return exit_code
+
+
+def cells(one: CallCounts) -> tuple[str, ...]:
+    label = f"{one.package.name}:{one.class_name}"
+    if one.unused:
+        return (label, "never", "always", one.unused)
+    reasons = sorted(one.fallbacks.items(), key=lambda item: -item[1])
+    words = ", ".join(f"{reason} ({count})" for reason, count in reasons)
+    return (label, str(one.kernel), str(sum(one.fallbacks.values())), words)
+
+
+def document(one: CallCounts) -> dict[str, object]:
+    return {
+        "package": str(one.package),
+        "class": one.class_name,
+        "kernel": one.kernel,
+        "fallbacks": one.fallbacks,
+        "unused": one.unused,
+    }

@@ -1,4 +1,4 @@
-"""The commands `kernel-assistant apply|undo`."""
+"""The commands `kernel-assistant apply|undo|export`."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kernel_assistant.apply import KINDS
 from kernel_assistant.apply.conditions import runs_when, written_provenances
 from kernel_assistant.cli.common import json_option, open_store, settings_for
 from kernel_assistant.cli.edits.compare import PAIRS, compare_program
@@ -16,7 +17,7 @@ from kernel_assistant.cli.text import colourful, say_warning, styled
 from kernel_assistant.errors import EXIT_OK, UsageError
 from kernel_assistant.remote.elsewhere import cannot_run_here
 from kernel_assistant.session.class_edits import apply_jobs, jobs_to_apply
-from kernel_assistant.session.edits import find_place, undo_at
+from kernel_assistant.session.edits import export_job, find_job, find_place, undo_at
 from kernel_assistant.session.programs import scan_of
 
 if TYPE_CHECKING:
@@ -163,3 +164,27 @@ def _coloured(diff: str) -> str:
     return "".join(
         styled(line, fg=colours[line[0]]) if line[:1] in colours else line for line in diff.splitlines(keepends=True)
     )
+
+
+@click.command("export")
+@click.argument("what", metavar="JOB|FILE[:CLASS]")
+@click.argument("folder", metavar="DIR", type=click.Path(path_type=Path))
+@click.option("--to", "kind", type=click.Choice(KINDS), required=True, help="Form of the kernels.")
+@json_option
+def export_command(what: str, folder: Path, kind: str, as_json: bool) -> int:
+    """Write the kernels of JOB (a number or `last`), or of the newest improved job of FILE, into the new folder DIR.
+
+    kernelbench: one file with ModelNew and its kernels inline, and the reference; cuda-agent: a workdir of kernels,
+    bindings and ModelNew; package: a Python package that pip installs. None of them needs this tool.
+    """
+    store = open_store(settings_for(None))
+    row = find_job(store, what)
+    exported = export_job(row, kind, folder.absolute())
+    for warning in exported.warnings:
+        say_warning(f"verify would refuse it: {warning}")
+    if as_json:
+        files = [str(path) for path in exported.files]
+        print(json.dumps({"job": row.id, "form": kind, "files": files, "warnings": list(exported.warnings)}))
+        return EXIT_OK
+    print(f"{row.task.class_name} is in {exported.files[0]} ({len(exported.files)} files)")
+    return EXIT_OK

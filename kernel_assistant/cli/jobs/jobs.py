@@ -1,4 +1,4 @@
-"""The commands `jobs`, `attach`, `say`, `cancel` and `history`."""
+"""The commands `jobs`, `attach`, `confirm`, `say`, `cancel` and `history`."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from kernel_assistant.errors import EXIT_CANCELLED, EXIT_OK
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.reporting.verdicts import outcome_with_figure
 from kernel_assistant.session.reporting.words import ago
-from kernel_assistant.store import JobRow, JobState
+from kernel_assistant.store import JobRow, JobState, Store
 
 _HEAD = ("job", "state", "module", "device", "when", "result")
 
@@ -130,3 +130,25 @@ def _result(row: JobRow) -> str:
     if row.result is None:
         return ""
     return outcome_with_figure(row.result)
+
+
+@click.command("confirm")
+@click.argument("what", metavar="[JOB|FILE[:CLASS]]", default="last")
+@json_option
+def confirm_command(what: str, as_json: bool) -> int:
+    """Verify and measure in full what a job found: one that was cancelled, or whose gain was not clear.
+
+    JOB is a number or `last`; of FILE it is the newest job whose gain is not known. Nothing is searched for. A gain
+    that is confirmed can be applied.
+    """
+    from kernel_assistant.session.kinds.again import find_unconfirmed, prepare_confirm
+
+    settings = settings_for(None)
+    store = Store(settings.state_dir)
+    task, options = prepare_confirm(store, find_unconfirmed(store, what))
+    client = Client(settings)
+    job = str(client.submit(task, options)["job"])
+    progress = choose_progress(f"job {job}: {task.name}", silent=as_json)
+    with failure_as_json(job, task.name, task.target, as_json=as_json):
+        result = watch(client, client.attach(job), progress, cancel_on_interrupt=True)
+    return conclude(result, as_json=as_json)

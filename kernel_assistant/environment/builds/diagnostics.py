@@ -14,8 +14,10 @@ _NVCC = re.compile(
 )
 _PTXAS = re.compile(r"^ptxas (?P<severity>fatal|error|warning)\s*: (?P<message>.*)$")
 
+MOST_DIAGNOSTICS = 20
 
-def compiler_diagnostics(output: str, most: int = 20) -> tuple[Diagnostic, ...]:
+
+def compiler_diagnostics(output: str) -> tuple[Diagnostic, ...]:
     """Returns errors of g++, clang++, nvcc and ptxas with file and line; only the last line if none was recognized."""
     diagnostics = []
     for line in output.splitlines():
@@ -29,7 +31,7 @@ def compiler_diagnostics(output: str, most: int = 20) -> tuple[Diagnostic, ...]:
     if not diagnostics:
         lines = [line for line in output.splitlines() if line.strip()]
         diagnostics = [Diagnostic(message=lines[-1].strip()[:300] if lines else "the compiler failed and said nothing")]
-    return tuple(diagnostics[:most])
+    return tuple(diagnostics[:MOST_DIAGNOSTICS])
 
 
 def kernel_resources(output: str) -> tuple[KernelResources, ...]:

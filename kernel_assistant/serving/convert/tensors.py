@@ -7,7 +7,7 @@ of the query and key projections have another order (`LlamaModel.permute` of lla
 from __future__ import annotations
 
 import re
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NoReturn
 
 from kernel_assistant.errors import UsageError
 
@@ -33,28 +33,27 @@ _IN_LAYER = {
     "mlp.up_proj": "ffn_up",
     "mlp.down_proj": "ffn_down",
 }
-_FROM_GGUF = {short: long for long, short in _WHOLE.items()}
-_LAYER_FROM_GGUF = {short: long for long, short in _IN_LAYER.items()}
 
 
 def gguf_name(name: str) -> str:
     """Returns the GGUF name for a Hugging Face name. Raises UsageError for a name that a Llama does not have."""
     layer = re.fullmatch(r"model\.layers\.(\d+)\.(.+)\.weight", name)
-    if layer and layer[2] in _IN_LAYER:
-        return f"blk.{layer[1]}.{_IN_LAYER[layer[2]]}.weight"
-    if name in _WHOLE:
-        return _WHOLE[name]
-    raise UsageError(f"tensor {name} does not belong to a plain Llama", "serve the folder as it is, with vLLM")
+    known = f"blk.{layer[1]}.{_IN_LAYER[layer[2]]}.weight" if layer and layer[2] in _IN_LAYER else _WHOLE.get(name)
+    return known or _refuse(name, "serve the folder as it is, with vLLM")
 
 
 def folder_name(name: str) -> str:
     """Returns the Hugging Face name for a GGUF name. Raises UsageError."""
+    whole, in_layer = ({short: long for long, short in names.items()} for names in (_WHOLE, _IN_LAYER))
     layer = re.fullmatch(r"blk\.(\d+)\.(\w+)\.weight", name)
-    if layer and layer[2] in _LAYER_FROM_GGUF:
-        return f"model.layers.{layer[1]}.{_LAYER_FROM_GGUF[layer[2]]}.weight"
-    if name in _FROM_GGUF:
-        return _FROM_GGUF[name]
-    raise UsageError(f"tensor {name} does not belong to a plain Llama", "serve the file as it is, with llama.cpp")
+    known = (
+        f"model.layers.{layer[1]}.{in_layer[layer[2]]}.weight" if layer and layer[2] in in_layer else whole.get(name)
+    )
+    return known or _refuse(name, "serve the file as it is, with llama.cpp")
+
+
+def _refuse(name: str, next_step: str) -> NoReturn:
+    raise UsageError(f"tensor {name} does not belong to a plain Llama", next_step)
 
 
 def heads_rotated(name: str, heads: int, kv_heads: int) -> int:

@@ -27,6 +27,8 @@ from kernel_assistant.events import (
 #: Events that must survive a power cut. Of the others, the last seconds may be lost.
 _IMPORTANT = (JobQueued, JobStarted, BestImproved, JobFinished, JobFailed)
 FINAL = (JobFinished, JobFailed)
+#: Seconds between two questions whether a reader has gone.
+_POLL_S = 0.5
 
 
 class EventLog:
@@ -61,14 +63,14 @@ class EventLog:
                 self._close()
         return event
 
-    def follow(self, from_seq: int, give_up: Callable[[], bool], *, poll_s: float = 0.5) -> Iterator[bytes]:
+    def follow(self, from_seq: int, give_up: Callable[[], bool]) -> Iterator[bytes]:
         """Yields encoded events with seq ≥ `from_seq`, first recorded ones, then new ones, until the job ends or
         `give_up()` is True."""
         position = 0
         while True:
             with self._changed:
                 if position == len(self._lines) and not self.ended:
-                    self._changed.wait(poll_s)
+                    self._changed.wait(_POLL_S)
                 ready, ended = self._lines[position:], self.ended
                 position += len(ready)
             yield from (line for line in ready if decode_event(line).seq >= from_seq)

@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor, wait
 from contextlib import contextmanager, suppress
 
-from kernel_assistant.environment.pausing import paused
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.environment.stage_messages import OPEN_SECONDS
 from kernel_assistant.environment.worker_client import WorkerClient
@@ -49,7 +48,7 @@ class Ahead:
         if worker is None or self._importing is None or self._importing.done():
             yield
             return
-        with paused(worker):
+        with worker.paused():
             yield
 
     def take(self, seconds: float) -> WorkerClient | None:

@@ -81,10 +81,7 @@ def _result(
         graph=environment.graph,
         device=environment.device,
         facts=environment.facts,
-        trajectory=None,
-        candidate=None,
         evaluation=check.evaluation,
-        binaries={},
     )
     path = write_check(folder, report)
     return OptimizeResult(
@@ -202,11 +199,10 @@ class _Check:
             self._fields["rebuilt"] = "built"
             return built
         if isinstance(built, CompileFailure):
-            first = built.diagnostics[0]
             self._fields["rebuilt"] = "compile error"
             raise _Failed(
                 CheckStatus.cannot_build,
-                f"{first.file} L{first.line} {first.message}".strip(),
+                built.diagnostics[0].located,
                 "optimize it again with this compiler",
             )
         self._fields["rebuilt"] = "refused"

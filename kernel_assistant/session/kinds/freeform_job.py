@@ -56,10 +56,7 @@ def check_freeform(
             graph=environment.graph,
             device=environment.device,
             facts={},
-            trajectory=None,
-            candidate=None,
             evaluation=evaluation,
-            binaries={},
         )
         timing = evaluation.timing if confirmed(evaluation) else None
         return OptimizeResult(

@@ -19,15 +19,15 @@ from kernel_assistant.environment.builds.headers import shipped
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.events import AnyEvent, Progress, Warned
-from kernel_assistant.policy.base import Policy
+from kernel_assistant.policy.base import EpisodeView, Policy, PolicyAction
 from kernel_assistant.policy.bill import Bill
 from kernel_assistant.policy.connect import ModelConnection, connect
-from kernel_assistant.records import KernelTask, Spending, Step, Trajectory
+from kernel_assistant.records import KernelTask, OpGraph, Spending, Step, Trajectory
+from kernel_assistant.records.transcript import Message
 from kernel_assistant.serving.errors import NoModelError
 from kernel_assistant.serving.registry import SHIPPED_NAME, find, price_of
 from kernel_assistant.session.hosting.jobs import JobServices
-from kernel_assistant.session.kinds.policies import StoredConversation, StoredPolicy
-from kernel_assistant.store import JobOptions
+from kernel_assistant.store import JobOptions, Store
 
 #: Share of the budget for a model that is followed by the generator. A small model needs less.
 MODEL_SHARE, SMALL_SHARE = 0.7, 0.5
@@ -198,3 +198,45 @@ def has_model(options: JobOptions, services: JobServices) -> bool:
 
 def _is_generators(step: Step) -> bool:
     return any(candidate.origin == GENERATOR for candidate in step.candidates)
+
+
+class StoredPolicy:
+    """A policy whose finished steps are stored before its next action."""
+
+    def __init__(self, policy: Policy, store: Store, job: str) -> None:
+        self._policy = policy
+        self._store = store
+        self._job = job
+        self._stored = 0
+        self.name = policy.name
+
+    def supports(self, graph: OpGraph, target: str) -> str | None:
+        return self._policy.supports(graph, target)
+
+    def step(self, view: EpisodeView) -> PolicyAction:
+        for step in view.steps[self._stored :]:
+            self._store.add_step(self._job, step)
+        self._stored = len(view.steps)
+        return self._policy.step(view)
+
+
+class StoredConversation(StoredPolicy):
+    """A conversation whose messages are stored at every step. `number` counts the job's conversations from 0."""
+
+    def __init__(self, policy: ModelPolicy, store: Store, job: str, number: int) -> None:
+        super().__init__(policy, store, job)
+        self._model, self._number = policy, number
+        self._kept: tuple[Message, ...] = ()
+
+    def step(self, view: EpisodeView) -> PolicyAction:
+        try:
+            return super().step(view)
+        finally:
+            self.keep()
+
+    def keep(self, ending: str = "") -> None:
+        transcript = self._model.transcript(ending)
+        self._kept = self._store.transcripts.keep(self._job, self._number, transcript, self._kept)
+
+    def close(self) -> None:
+        self._model.close()

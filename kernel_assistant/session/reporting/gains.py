@@ -5,7 +5,7 @@ from __future__ import annotations
 from kernel_assistant.config import Settings
 from kernel_assistant.errors import MissingError
 from kernel_assistant.source.lint import DeviceTraits
-from kernel_assistant.source.lint.machine import machine_of
+from kernel_assistant.source.lint.hint import machine_of
 from kernel_assistant.store import JobState, Store
 from kernel_assistant.targets.detect import detect
 

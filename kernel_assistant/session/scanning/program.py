@@ -41,19 +41,17 @@ def run_program(command: tuple[str, ...], folder: Path, *, children: bool, quiet
     """
     folder.mkdir(mode=0o700)
     began = time.monotonic()
-    environment = {**os.environ, **_recording(folder, children), "KERNEL_ASSISTANT_COUNTERS": str(counters)}
+    environment = {**os.environ, **_recording(folder, children=children), "KERNEL_ASSISTANT_COUNTERS": str(counters)}
     exit_code = run_here(command, environment, quiet=quiet, by="scan")
     return ProgramRun(exit_code, time.monotonic() - began, len(list(folder.iterdir())), _recordings(folder))
 
 
-def time_program(
-    command: tuple[str, ...], where: str, folder: Path, environment: dict[str, str], *, children: bool = False
-) -> ProgramRun:
+def time_program(command: tuple[str, ...], where: str, folder: Path, environment: dict[str, str]) -> ProgramRun:
     """Runs `command` in the folder `where`, and times its calls outside of all modules; nothing is kept of them. Its
     output is thrown away. `environment` has further variables. Raises as `run_program` does."""
     folder.mkdir(mode=0o700)
     began = time.monotonic()
-    own = {**_recording(folder, children), "KERNEL_ASSISTANT_SCAN_OUTERMOST": "1", **environment}
+    own = {**_recording(folder, children=False), "KERNEL_ASSISTANT_SCAN_OUTERMOST": "1", **environment}
     exit_code = run_here(command, {**os.environ, **own}, quiet=True, by="compare", where=where, silent=True)
     return ProgramRun(exit_code, time.monotonic() - began, len(list(folder.iterdir())), _recordings(folder))
 
@@ -103,7 +101,7 @@ def explain_nothing(ran: ProgramRun) -> UsageError:
     )
 
 
-def _recording(folder: Path, children: bool) -> dict[str, str]:
+def _recording(folder: Path, *, children: bool) -> dict[str, str]:
     """Environment variables that load the recorder."""
     path = os.environ.get("PYTHONPATH", "")
     return {

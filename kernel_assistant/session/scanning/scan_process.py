@@ -30,11 +30,15 @@ class ScanProcess:
         Raises MissingError if there is no interpreter.
         """
         python = await in_thread(lambda: _interpreter(near, settings))
-        words = [python if word == "python" else word for word in command]
+        return await cls.run([python if word == "python" else word for word in command], folder)
+
+    @classmethod
+    async def run(cls, command: Sequence[str], folder: Path, options: Sequence[str] = ()) -> ScanProcess:
+        """Runs `command` in `folder`, with other `options` of the scan."""
         # A separate process, because the scanned program shares terminal and signals, which a server does not have.
         # With -P, a folder `kernel_assistant/` in the current folder is not imported instead of this package.
         child = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-P", "-m", "kernel_assistant", "scan", "--json", *MANY, "--", *words),
+            *(sys.executable, "-P", "-m", "kernel_assistant", "scan", "--json", *MANY, *options, "--", *command),
             cwd=folder,
             stdin=asyncio.subprocess.DEVNULL,
             stdout=asyncio.subprocess.PIPE,

@@ -14,7 +14,7 @@ from torch.utils import _pytree as pytree
 from ..graph.export import ExportedModule
 from ..process.memory import require_bytes
 from ..process.worker_errors import TaskError, first_line, with_inputs
-from ..user_module.inputs import VARIANTS, Args, Kwargs, declared_inputs, fill, inputs_name, resize
+from ..user_module.inputs import Args, Kwargs, declared_inputs, fill, inputs_name, resize
 from ..user_module.loading import build, import_seconds, load_module
 from . import open_steps as steps
 from . import task_checks as checks
@@ -55,7 +55,6 @@ class OpenTask:
     guarded: bool = True
     avoid: frozenset[str] = frozenset()
     _float64: torch.nn.Module | None = None
-    _variants: dict[int, tuple[str, ...]] = field(default_factory=dict)
 
     @property
     def graph(self) -> dict[str, Any]:
@@ -114,13 +113,6 @@ class OpenTask:
     @cached_property
     def _index_bounds(self) -> dict[str, list[Any]]:
         return index_bounds(self.graph)
-
-    def allowed_variants(self, workload: int = 0) -> tuple[str, ...]:
-        """Variants for which the reference runs and gives finite values; "declared" is always among them."""
-        if workload not in self._variants:
-            usable = [variant for variant in VARIANTS[1:] if self._is_finite(workload, variant)]
-            self._variants[workload] = ("declared", *usable)
-        return self._variants[workload]
 
     def held_out_dims(self) -> list[dict[str, int]]:
         """Sizes other than the declared ones (1, odd, ×1.5) at which both the module and its graph run and agree."""
@@ -192,17 +184,6 @@ class OpenTask:
 
     def _run(self, model: torch.nn.Module, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...]:
         return self.held.call(model, lambda: steps.run_forward(model, args, kwargs, self.task["path"], self.guarded))
-
-    def _is_finite(self, workload: int, variant: str) -> bool:
-        name = inputs_name(workload, variant)
-        if name in self.avoid:
-            return False
-        try:
-            with with_inputs(name):
-                outputs = self.call(*self.inputs(workload, self.task["seed"], variant))
-        except TaskError:
-            return False
-        return all(bool(output.isfinite().all()) for output in outputs if output.is_floating_point())
 
 
 def open_task(

@@ -1,1 +1,1 @@
-"""The commands of `workspace/executeCommand`: a file each, with `run(context, argument)`."""
+"""The commands of `workspace/executeCommand`: functions `(context, argument)`, which `dispatch` finds by name."""

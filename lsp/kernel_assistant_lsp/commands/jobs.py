@@ -1,25 +1,37 @@
-"""List the jobs of this workspace: those that run, then those that ended, newest first."""
+"""Commands about jobs: list, confirm, cancel or discard them, talk to their models, read their transcripts."""
 
 from __future__ import annotations
 
 from pathlib import Path
 from typing import Any
 
+from pygls.exceptions import JsonRpcException
+
 from kernel_assistant.apply.applied import source_text
-from kernel_assistant.errors import UsageError
+from kernel_assistant.errors import HostError, UsageError
+from kernel_assistant.events import AnyEvent
 from kernel_assistant.records import Offer
+from kernel_assistant.session.client import Client
 from kernel_assistant.session.edits import is_appliable, place_of
+from kernel_assistant.session.hosting.event_log import FINAL, log_path, recorded_events
 from kernel_assistant.session.reporting.class_state import figure
+from kernel_assistant.session.reporting.following import EventSource
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobKind, JobRow
 from kernel_assistant_lsp.context import Context
+from kernel_assistant_lsp.features.transcript import text_of as transcript_of
+from kernel_assistant_lsp.flows.arguments import class_of, job_of, text_of, unconfirmed_job_of
+from kernel_assistant_lsp.following.start import start
+from kernel_assistant_lsp.shown import show_text
 from kernel_assistant_lsp.text.documents import uri_of
 
 _MOST = 100
 
 
-async def run(context: Context, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """Return one object for each job. `active` is its view if this server follows it; `offer` and `figure` are those of
+async def list_jobs(context: Context, argument: dict[str, Any]) -> list[dict[str, Any]]:
+    """List the jobs of this workspace: those that run, then those that ended, newest first.
+
+    Return one object for each job. `active` is its view if this server follows it; `offer` and `figure` are those of
     its result; `appliable` says whether it can be applied to the file as it is. With `all` jobs of other folders are
     listed too."""
     folders = [] if argument.get("all") is True else context.folders()
@@ -65,3 +77,115 @@ def _summary(row: JobRow, text: str | None) -> dict[str, Any]:
         "figure": figure(row.result) if offer.applicable else "",
         "appliable": appliable,
     }
+
+
+async def cancel_job(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
+    """Stop a job; its candidates are kept.
+
+    Return `{"job", "state"}`; the state is "running" until the job has stopped.
+    """
+    return await cancel(context, text_of(argument, "job"))
+
+
+async def cancel(context: Context, job: str) -> dict[str, Any]:
+    source, number = _source(context, job)
+    state = await in_thread(lambda: source.cancel(number))
+    return {"job": job, "state": state.value}
+
+
+def _source(context: Context, job: str) -> tuple[EventSource, str]:
+    """Return the event source of `job`, and the job's number there."""
+    return context.jobs.source(job) or (Client(context.settings(None)), job)
+
+
+async def confirm(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
+    """Run a confirmation of the candidate of a job that was cut short or whose gain was unclear.
+
+    Return `{"job"}`; the new job is shown and applied like one that searched.
+    """
+    from kernel_assistant.session.kinds.again import prepare_confirm
+
+    snapshot, _ = class_of(context, argument)
+    settings = context.settings(snapshot.path)
+    task, options = await in_thread(
+        lambda: prepare_confirm(context.history.store, unconfirmed_job_of(context, argument))
+    )
+    return await start(context, task, options, settings)
+
+
+async def discard(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
+    """Discard a result: the lens offers to optimize again. The job itself stays in the history.
+
+    Return `{"discarded": job}`.
+    """
+    snapshot, _ = class_of(context, argument)
+
+    def discarded() -> str:
+        row = job_of(context, argument)
+        context.history.store.discard(row.id)
+        return row.id
+
+    job = await in_thread(discarded)
+    context.history.forget_rows()
+    await context.look(snapshot.uri)
+    return {"discarded": job}
+
+
+async def say(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
+    """Send a message to the model that works on a job; it reads the message in its next turn.
+
+    Return `{"job"}`. Raises UsageError for a job that does not run.
+    """
+    job, words = text_of(argument, "job"), text_of(argument, "words").strip()
+    if not words:
+        raise UsageError("there is nothing to say", "name words for the model")
+    source, number = _source(context, job)
+    await in_thread(lambda: source.say(number, words))
+    return {"job": job}
+
+
+#: Seconds without an event after which all known events of a remote machine have arrived.
+_QUIET_S = 0.5
+
+
+async def show_transcript(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
+    """Return the events of a job so far: its phases, its candidates, and its conversations with a model.
+
+    Return `{"job", "text", "seen", "ended"}`: Markdown of the events after number `from` (0: all); `seen` is the
+    number of the last event."""
+    job, behind = text_of(argument, "job"), argument.get("from", 0)
+    if not isinstance(behind, int):
+        raise JsonRpcException("'from' must be the number of an event", code=-32602)
+    known = context.jobs.source(job)
+    jobs_dir = context.settings(None).jobs_dir
+
+    def read() -> tuple[str, tuple[AnyEvent, ...]]:
+        if known is not None and known[1] != job:
+            return job, _remote_events(*known)
+        # On this machine the event log is on disk, whether a session host runs or not.
+        row = context.history.store.job(job)
+        return row.id, recorded_events(log_path(jobs_dir, row.id))
+
+    number, events = await in_thread(read)
+    new = [event for event in events if event.seq > behind]
+    text = transcript_of(new)
+    show_text(context, f"job-{number.replace(':', '-')}-transcript.md", text)
+    return {
+        "job": number,
+        "text": text,
+        "seen": events[-1].seq if events else behind,
+        "ended": bool(events) and isinstance(events[-1], FINAL),
+    }
+
+
+def _remote_events(source: EventSource, number: str) -> tuple[AnyEvent, ...]:
+    """Return the events that the session host on another machine has so far."""
+    stream, events = source.attach(number), list[AnyEvent]()
+    try:
+        while (event := stream.next(_QUIET_S)) is not None:
+            events.append(event)
+    except (TimeoutError, HostError):
+        pass  # the next request gets the rest
+    finally:
+        stream.close()
+    return tuple(events)

@@ -1,23 +1,26 @@
-"""Start a job for a class, with its text as it is in the editor. Answers at once."""
+"""Commands that start a job for a class. They answer at once."""
 
 from __future__ import annotations
 
 from typing import Any
 
+from kernel_assistant.session.reporting.check_report import ClassCheck
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant.store import JobKind
 from kernel_assistant_lsp.context import Context
-from kernel_assistant_lsp.flows.arguments import class_of
+from kernel_assistant_lsp.flows.arguments import class_of, job_of
 from kernel_assistant_lsp.flows.asking import ask, errors_shown
-from kernel_assistant_lsp.flows.drafted import drafted
 from kernel_assistant_lsp.flows.installed import is_of_library
 from kernel_assistant_lsp.following.start import start
 from kernel_assistant_lsp.names import INPUTS
 from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
-async def run(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Return `{"job"}`, or `{"job": null, "needs": "inputs", …}` with choices if its inputs are unknown."""
+async def optimize(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
+    """Start a job for a class, with its text as it is in the editor. Answers at once.
+
+    Return `{"job"}`, or `{"job": null, "needs": "inputs", …}` with choices if its inputs are unknown.
+    """
     return await submit(context, argument, JobKind.optimize)
 
 
@@ -76,3 +79,45 @@ async def _offer(context: Context, needed: dict[str, Any]) -> None:
         choices = dict([await _tried(context, one) for one in drafts])
         choices[record["title"]] = (record["command"], record["arguments"][0])
         await ask(context, f"{needed['message']}. {needed['nextStep']}", choices)
+
+
+async def profile(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
+    """Time each line of a class's forward, as its text is in the editor. Inlay hints and hovers show the result.
+
+    Return `{"job"}`, or the answer of `optimize` for a class without inputs.
+    """
+    return await submit(context, argument, JobKind.lines)
+
+
+async def verify(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
+    """Verify kernels again: those applied in the file, or the candidate of a job.
+
+    Return `{"job"}`, or `{"job": null, "status", "message", "nextStep"}` if the kernels are not used, which
+    is known without a job."""
+    from kernel_assistant.session.kinds.again import prepare_again
+
+    snapshot, name = class_of(context, argument)
+    settings = context.settings(snapshot.path)
+    prepared = await in_thread(
+        lambda: prepare_again(
+            snapshot.path,
+            name,
+            settings,
+            lambda: job_of(context, argument),
+            applied="job" not in argument,
+            projects=context.folders(),
+        )
+    )
+    if isinstance(prepared, ClassCheck):
+        verdict = {"status": prepared.status.value, "message": prepared.message, "nextStep": prepared.next_step}
+        return {"job": None, **verdict}
+    return await start(context, *prepared, settings)
+
+
+async def drafted(context: Context, snapshot: Snapshot, name: str) -> dict[str, Any]:
+    """Return a draft as `{"text", "origin", "problem"}`. Takes as long as importing the file does."""
+    from kernel_assistant.session.drafting import draft_that_runs
+
+    settings = context.settings(snapshot.path)
+    tried = await in_thread(lambda: draft_that_runs(f"{snapshot.path}:{name}", settings, snapshot.text))
+    return {"text": tried.draft.text, "origin": tried.draft.origin, "problem": tried.problem}

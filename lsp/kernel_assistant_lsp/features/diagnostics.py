@@ -7,7 +7,7 @@ from collections.abc import Collection
 from lsprotocol.types import CodeDescription, Diagnostic, DiagnosticSeverity, Position, Range
 
 from kernel_assistant.source.lint import Hint, find_hints
-from kernel_assistant.source.lint.machine import machine_of
+from kernel_assistant.source.lint.hint import machine_of
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_lsp.text.snapshot import Snapshot, units
 

@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import threading
 from collections.abc import Callable
 from pathlib import Path
 
 from kernel_assistant.events import AnyEvent
-from kernel_assistant.session.reporting.following import EventSource
+from kernel_assistant.session.reporting.following import Batch, EventSource, follow
 from kernel_assistant.session.reporting.job_view import fold
+from kernel_assistant.session.threads import tell
 from kernel_assistant_lsp.jobs.view import EditorJob
-from kernel_assistant_lsp.jobs.watcher import follow_in_thread
 from kernel_assistant_lsp.text.documents import uri_of
 
 Listener = Callable[[EditorJob, EditorJob], None]
@@ -64,3 +65,23 @@ class Jobs:
 def first_view(job: str, path: Path, class_name: str, *, kind: str, budget: float) -> EditorJob:
     """Return the view of a job before its first event."""
     return EditorJob(job=job, uri=uri_of(path), class_name=class_name, kind=kind, budget=budget)
+
+
+def follow_in_thread(
+    source: EventSource,
+    job: str,
+    loop: asyncio.AbstractEventLoop,
+    on_event: Callable[[AnyEvent], None],
+    on_end: Callable[[], None],
+) -> None:
+    """Call `on_event` in the loop for every event of `job`, old and new, then `on_end`. Returns at once."""
+
+    def on_events(events: Batch) -> None:
+        for event in events:
+            tell(loop, on_event, event)
+
+    def run() -> None:
+        follow(source, job, on_events, lambda error: None)
+        tell(loop, on_end)
+
+    threading.Thread(target=run, name=f"job-{job}", daemon=True).start()

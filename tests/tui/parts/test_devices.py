@@ -13,8 +13,7 @@ import pytest
 
 from kernel_assistant.session.threads import in_thread
 from kernel_assistant_tui.devices.machine import KEPT, DeviceHistory, DeviceMonitor
-from kernel_assistant_tui.devices.names import name_of
-from kernel_assistant_tui.devices.nvml import NO_DRIVER, TRY_AGAIN_S, Nvml
+from kernel_assistant_tui.devices.nvml import NO_DRIVER, TRY_AGAIN_S, Nvml, name_of
 from kernel_assistant_tui.devices.reading import Cpu, DeviceSample, Gpu, Process
 from kernel_assistant_tui.widgets.devices import Devices
 from kernel_assistant_tui.widgets.gauges import NAMELESS, device_lines, sparkline

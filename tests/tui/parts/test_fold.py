@@ -11,9 +11,8 @@ from kernel_assistant.session.reporting.verdicts import verdict
 from kernel_assistant.store import JobState
 from kernel_assistant_tui.view.folding import fold
 from kernel_assistant_tui.view.lines import LineKind
-from kernel_assistant_tui.view.messages import MOST_ANSWER
 from kernel_assistant_tui.view.search_view import SearchView
-from kernel_assistant_tui.view.telling import MOST_DIAGNOSTICS
+from kernel_assistant_tui.view.telling import MOST_ANSWER, MOST_DIAGNOSTICS
 from tests.tui.parts.events import GENERATOR, MODEL, events_of, folded, right, wrong
 
 

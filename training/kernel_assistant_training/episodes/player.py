@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import math
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -21,9 +22,8 @@ from kernel_assistant.errors import DeviceError, UsageError, WorkerError
 from kernel_assistant.records import Baseline, Candidate
 from kernel_assistant.worker.device_lock import DeviceLock
 from kernel_assistant_training.episodes.client import LessonFailed
-from kernel_assistant_training.episodes.lines import Episode, EpisodeFile, Failure, as_document
+from kernel_assistant_training.episodes.lines import Episode, EpisodeFile, Failure, as_document, read_lines
 from kernel_assistant_training.episodes.play import PlayedLesson, play
-from kernel_assistant_training.episodes.seen import identity, progress
 from kernel_assistant_training.episodes.subject import LessonTask, subjects
 from kernel_assistant_training.evaluation.evaluation_cache import EvaluationCache
 from kernel_assistant_training.evaluation.options import WorkerOptions
@@ -225,3 +225,21 @@ def _compile_estimate(baseline: Baseline, operators: int, random: Random) -> flo
     below the roofline."""
     fused = baseline.eager_ms * random.uniform(0.8, 1.1) / math.pow(operators, random.uniform(0.4, 0.9))
     return max(fused, baseline.floor_ms * random.uniform(0.98, 1.2))
+
+
+def identity(key: str, replies: Iterable[str]) -> str:
+    """A hash of a conversation: of its task's key and its replies."""
+    return hashlib.sha256("\0".join([key, *replies]).encode()).hexdigest()[:16]
+
+
+def progress(out: Path, target: str) -> tuple[set[str], int]:
+    """The identities of all stored episodes of all processes, and the number of the next task."""
+    known, first = set(), 0
+    for path in sorted(out.glob(f"episodes-{target}-*.jsonl")):
+        for episode in read_lines(path, Episode):
+            replies = [message["content"] for message in episode.messages if message["role"] == "assistant"]
+            known.add(identity(episode.key, replies))
+            first = max(first, episode.number + 1)
+    for path in sorted(out.glob(f"failures-{target}-*.jsonl")):
+        first = max([first, *(failure.number + 1 for failure in read_lines(path, Failure))])
+    return known, first

@@ -1,4 +1,5 @@
-"""Runs several players side by side and summarises their results."""
+"""`kernel-assistant train episodes`: plays lessons in the real environment, with several players side by side, and
+summarises their results."""
 
 from __future__ import annotations
 
@@ -9,6 +10,8 @@ from collections import Counter
 from pathlib import Path
 from resource import RUSAGE_CHILDREN, RUSAGE_SELF, getrusage
 from typing import Any
+
+import click
 
 from kernel_assistant_training.episodes.lines import Episode, Failure, read_lines
 from kernel_assistant_training.episodes.player import LessonRunner
@@ -21,6 +24,11 @@ from kernel_assistant_training.synth.narrow import Narrow
 LIVED = 30.0
 #: What a process plays: the options, when it ends, its part, the cores that it measures on and those of its compilers.
 Part = tuple[EpisodesArguments, float, int, tuple[int, ...], tuple[int, ...]]
+
+
+def main(asked: EpisodesArguments) -> None:
+    """Prints the summary of the run."""
+    click.echo(json.dumps(run(asked), indent=2))
 
 
 def run(asked: EpisodesArguments) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from random import Random
 from kernel_assistant.agent.directives import DirectiveError, candidate_from
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.canonical import Canonical, canonical
+from kernel_assistant_training.evaluation.tasks import MOST_BYTES
 from kernel_assistant_training.lessons.lesson import Lesson, candidate_file
 from kernel_assistant_training.synth import fitted, split
 from kernel_assistant_training.synth.answers import Answer, answers
@@ -20,8 +21,6 @@ from kernel_assistant_training.synth.narrow import Narrow
 LEVELS = {1: 0.3, 2: 0.25, 3: 0.2, 4: 0.15, 5: 0.1}
 #: Number of schedules that a lesson may use.
 MOST_ANSWERS = 4
-#: Largest sum of input and output bytes, so that a task opens quickly; `fitted` sets the smallest.
-MOST_BYTES = {"cpu": 16 << 20, "cuda": 128 << 20}
 
 
 @dataclass(frozen=True)

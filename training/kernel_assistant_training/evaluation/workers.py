@@ -25,9 +25,8 @@ from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from kernel_assistant_training.evaluation.ahead import AheadCompiler
 from kernel_assistant_training.evaluation.bandwidth import folder_with_bandwidth
-from kernel_assistant_training.evaluation.options import WorkerOptions
+from kernel_assistant_training.evaluation.options import WorkerOptions, part_of_gpu
 from kernel_assistant_training.evaluation.tasks import Task
-from kernel_assistant_training.evaluation.threads import part_of_gpu
 from kernel_assistant_training.evaluation.worker import EvaluationWorker
 
 #: Tasks whose candidates are built while those of another one are evaluated.

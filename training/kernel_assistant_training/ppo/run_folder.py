@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shutil
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -44,13 +44,13 @@ class PpoState(Record, frozen=True, kw_only=True):
 class PpoRunFolder:
     """Used by one process at a time. Raises StoreError if the disk is full."""
 
-    def __init__(self, path: Path, asked: Mapping[str, Any], keep_every: int = 0, free: Collection[str] = ()) -> None:
+    def __init__(self, path: Path, asked: Mapping[str, Any], keep_every: int = 0) -> None:
         """Create the folder or continue its run. The first and the two newest checkpoints are kept, and between them
-        one checkpoint for every `keep_every` iterations. Settings in `free` come from earlier versions and are not
-        compared. Raises UsageError if the folder belongs to a run with other settings.
+        one checkpoint for every `keep_every` iterations. Raises UsageError if the folder belongs to a run with other
+        settings.
         """
         self.path, self._keep_every = path, keep_every
-        claim_run(path, asked, free)
+        claim_run(path, asked)
 
     def latest(self) -> tuple[Path, PpoState] | None:
         """The newest checkpoint and its state."""

@@ -14,6 +14,7 @@ import click
 
 from kernel_assistant.errors import EXIT_INTERNAL, InternalError, KernelAssistantError, UsageError
 from kernel_assistant.session.training_run import TrainingCommand, ask
+from kernel_assistant.session.training_stages import appended_lines
 from kernel_assistant_training.evaluation.processes import side_by_side
 from kernel_assistant_training.options.data import LabelArguments
 from kernel_assistant_training.run_control import RunControl
@@ -123,9 +124,7 @@ class LineCounter:
 
     def of(self, folder: Path) -> int:
         for path in folder.glob("labels-*.jsonl"):
-            with path.open("rb") as file:
-                file.seek(self._read[path])
-                head, end, _ = file.read().rpartition(b"\n")
-            self._read[path] += len(head + end)
-            self._lines += (head + end).count(b"\n")
+            _, lines = appended_lines(path, self._read[path])
+            self._read[path] += len(lines)
+            self._lines += lines.count(b"\n")
         return self._lines

@@ -155,13 +155,6 @@ def versions() -> dict[str, str]:
     return installed
 
 
-def write_card(out: Path, text: str) -> None:
-    partial = out / f"{CARD}.partial"
-    with boundary(StoreError, f"{out / CARD} could not be written"):
-        partial.write_text(text, encoding="utf-8")
-        os.replace(partial, out / CARD)
-
-
 def _table(head: str, names: Sequence[str], rows: Iterable[Sequence[object]]) -> list[str]:
     lines = [f"| {head} | {' | '.join(names)} |", "|---|" + "---:|" * len(names)]
     return [*lines, *(f"| {' | '.join(map(str, row))} |" for row in rows), ""]

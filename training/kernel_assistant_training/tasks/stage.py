@@ -11,8 +11,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 
 from kernel_assistant.sandbox.choose import choose
+from kernel_assistant.session.training_run import replace_file
 from kernel_assistant_training.episodes.lines import EpisodeFile, read_lines
-from kernel_assistant_training.evaluation.threads import share_of_gpu
+from kernel_assistant_training.evaluation.options import share_of_gpu
 from kernel_assistant_training.run_control import RunControl
 from kernel_assistant_training.run_settings import claim_run
 from kernel_assistant_training.tasks.candidates.composer import Composer, asked
@@ -20,7 +21,7 @@ from kernel_assistant_training.tasks.candidates.operators import Operator
 from kernel_assistant_training.tasks.candidates.writers import Writers
 from kernel_assistant_training.tasks.filter import Filter, window
 from kernel_assistant_training.tasks.records import FilterResult, Reason, Rules, TaskText
-from kernel_assistant_training.tasks.shards import arrow, card, write_card, write_tasks
+from kernel_assistant_training.tasks.shards import CARD, arrow, card, write_tasks
 from kernel_assistant_training.tasks.stream import ASKED, StreamSource, Texts
 
 VERDICTS, ANSWERS = "verdicts.jsonl", "answers.jsonl"
@@ -191,7 +192,7 @@ def synthesise(options: SynthesisOptions, composer: Composer | None = None) -> s
         missing = {"operators without a text": run.unbuilt, "compositions without a text": run.unfit}
         text = card(run.verdicts, about, {**missing, "answers that are no task": run.unreadable})
         write_tasks(options.out, run.verdicts, options.asked.target, options.asked.seed)
-        write_card(options.out, text)
+        replace_file(options.out / CARD, text.encode())
     return text
 
 

@@ -2,19 +2,51 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Any, TypeVar
 
-from kernel_assistant_tui.devices.names import name_of
+import psutil
+
 from kernel_assistant_tui.devices.reading import Gpu, Process
 
+#: Parts of paths: a process with a CUDA context has loaded the library, or is the MPS server of those that share one.
+_DRIVER = (b"libcuda.", b"nvidia-cuda-mps")
 T = TypeVar("T")
 
 #: Seconds between attempts to open the library: a driver may appear later, when a container gets its device.
 TRY_AGAIN_S = 30.0
 NO_DRIVER = "no NVIDIA GPU here: "
+
+
+def name_of(pid: int) -> str:
+    """Return the name of a process, "" if it has ended, or belongs to another container: the driver may report the ids
+    of processes there, which mean others here."""
+    try:
+        return _name(pid, psutil.Process(pid).create_time())
+    except psutil.Error:
+        return ""
+
+
+@functools.lru_cache(maxsize=256)
+def _name(pid: int, begun: float) -> str:
+    """The name of the process `pid` that began at `begun`. Cached, since the list of loaded files of a process is
+    long.
+    """
+    return psutil.Process(pid).name() if _has_driver(pid) else ""
+
+
+def _has_driver(pid: int) -> bool:
+    """Return whether a process has loaded the driver. True also for processes of other users, whose files are hidden,
+    except for process 1, which is the init process or the outer id of a sandbox."""
+    try:
+        with open(f"/proc/{pid}/maps", "rb") as maps:
+            text = maps.read()
+    except OSError:
+        return pid != 1
+    return any(word in text for word in _DRIVER)
 
 
 class Nvml:

@@ -26,7 +26,7 @@ async def inputs(screen: MainScreen) -> None:
 
 async def offer(screen: MainScreen, module: Module, why: str) -> bool:
     """Ask for the inputs of a class; return whether it has some now. `why` is shown in the dialog."""
-    from kernel_assistant_tui.dialogs.inputs import InputsDialog
+    from kernel_assistant_tui.dialogs.questions import InputsDialog
 
     if is_installed(module.path):
         raise UsageError(
@@ -52,13 +52,18 @@ async def scan(screen: MainScreen) -> None:
 async def record(screen: MainScreen, module: Module | None) -> bool:
     """Ask for a program and run it under the recorder; return whether it recorded classes. Raises the scan's errors."""
     from kernel_assistant.session.scanning.scan_process import ScanProcess
-    from kernel_assistant_tui.dialogs.scan import ScanDialog
+    from kernel_assistant_tui.dialogs.questions import LineDialog
 
     root = screen.work.root
     folder = root if root.is_dir() else root.parent
     own = module is not None and not is_installed(module.path)
     suggested = f"python {shlex.quote(module.where)}" if module is not None and own else "python -m pytest -q"
-    line = await screen.app.push_screen_wait(ScanDialog(suggested, folder))
+    title = "Run a program and see what its modules cost"
+    hint = (
+        f"It runs in {folder}, as it always does; python is the project's interpreter. Its classes are "
+        "ranked by what kernels could gain, and the inputs of the first ones are kept for optimizing them."
+    )
+    line = await screen.app.push_screen_wait(LineDialog(title, suggested, hint, yes=("s", "scan")))
     if not line:
         return False
     screen.say(f"scanning: {line}; cancel stops it and keeps what was called until then")

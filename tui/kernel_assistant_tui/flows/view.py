@@ -1,14 +1,23 @@
-"""Navigate: search, tabs, palette, help, training, quit."""
+"""Navigate and leave: search, tabs, palette, help, training, history; copy what a pane shows."""
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
+from kernel_assistant.session.reporting.words import ago
 from kernel_assistant.session.threads import in_thread
+from kernel_assistant_tui.flows.run import CANCEL_S
+from kernel_assistant_tui.widgets.episode import Episode
 from kernel_assistant_tui.widgets.modules import Modules
+from kernel_assistant_tui.widgets.result import Result
 
 if TYPE_CHECKING:
+    from kernel_assistant_tui.dialogs.history import HistoryEntry
     from kernel_assistant_tui.screens.main import MainScreen
+
+#: Number of the newest jobs that are listed.
+MOST = 2_000
 
 
 def search(screen: MainScreen) -> None:
@@ -56,7 +65,63 @@ async def training(screen: MainScreen) -> None:
     screen.show_job()
 
 
-async def quit(screen: MainScreen) -> None:  # noqa: A001 - the action's name
-    from kernel_assistant_tui.flows.leave import leave
+async def history(screen: MainScreen) -> None:
+    """Show the history of jobs and open the chosen one in a tab."""
+    from kernel_assistant_tui.dialogs.history import HistoryDialog
 
-    await leave(screen)
+    entries = await in_thread(lambda: _read(screen))
+    number = await screen.app.push_screen_wait(HistoryDialog(entries))
+    if number:
+        job = await screen.following.open(number)
+        screen.go("result" if job.has_kernels else "episode")
+
+
+def _read(screen: MainScreen) -> list[HistoryEntry]:
+    from kernel_assistant_tui.dialogs.history import past
+
+    project = screen.work.project
+    if not project.has_store:
+        return []
+    rows = project.store.jobs(limit=MOST)
+    base = project.root if project.root.is_dir() else project.root.parent
+    alive = any(row.state.active for row in rows) and screen.work.client.status() is not None
+    return [past(row, ago(row.ended or row.started or row.created), base, alive=alive) for row in rows]
+
+
+def copy(screen: MainScreen) -> None:
+    """Copy the text selected with the mouse; else the text of the focused pane, or the chosen class."""
+    marked = screen.get_selected_text()
+    if marked:
+        _copy(screen, marked, "what is marked")
+    elif screen.pane == "episode" and (transcript := screen.query_one(Episode).text):
+        _copy(screen, transcript, "the transcript")
+    elif screen.pane == "result" and (shown := screen.query_one(Result).text):
+        _copy(screen, shown, "what the result shows")
+    elif screen.module is not None:
+        _copy(screen, screen.module.spec, screen.module.spec)
+
+
+def _copy(screen: MainScreen, text: str, what: str) -> None:
+    screen.app.copy_to_clipboard(text)
+    screen.say(f"copied {what}")
+
+
+async def quit(screen: MainScreen) -> None:  # noqa: A001 - the action's name
+    """Exit. If jobs run, ask first: leave them to the host (Enter), cancel them, or stay."""
+    from kernel_assistant_tui.dialogs.questions import CloseDialog
+
+    running = screen.following.jobs.running()
+    if running:
+        chosen = await screen.app.push_screen_wait(CloseDialog([one.label for one in running]))
+        if chosen is None or chosen == "stay":
+            return
+        if chosen == "cancel":
+            for job in running:
+                source, number = screen.following.source(job.key)
+                try:
+                    await in_thread(partial(source.cancel, number, timeout=CANCEL_S))
+                except TimeoutError:
+                    pass  # the host is still cancelling it; do not wait
+    if screen.scanning is not None:
+        screen.scanning.stop()
+    screen.app.exit(0)

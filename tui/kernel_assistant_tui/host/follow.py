@@ -1,20 +1,50 @@
-"""Follow each job in a thread of its own: a daemon, so that exiting never waits for a socket."""
+"""Follow each job in a thread of its own, which posts messages: a daemon, so that exiting never waits for a socket."""
 
 from __future__ import annotations
 
 import itertools
 import threading
 
+from textual.message import Message
 from textual.message_pump import MessagePump
 
+from kernel_assistant.events import AnyEvent
 from kernel_assistant.session.reporting.following import EventSource, follow
-from kernel_assistant_tui.host.messages import JobEvents, JobFollowed, JobLost
 
 #: Seconds between two batches of events: at most twenty redraws a second.
 BATCH_S = 0.05
 
 
 _followers = itertools.count(1)
+
+
+class JobEvents(Message):
+    """A batch of events of one job, in order; at most twenty batches a second. `follower` is the number of the thread
+    that sends it: a tab that is opened again gets a new thread."""
+
+    def __init__(self, job: str, events: tuple[AnyEvent, ...], follower: int = 0) -> None:
+        super().__init__()
+        self.job = job
+        self.events = events
+        self.follower = follower
+
+
+class JobLost(Message):
+    """The host of a followed job has died; the thread starts a new one and continues."""
+
+    def __init__(self, job: str, why: str) -> None:
+        super().__init__()
+        self.job = job
+        self.why = why
+
+
+class JobFollowed(Message):
+    """No more events will come of this job: it has ended, or its host cannot be reached."""
+
+    def __init__(self, job: str, follower: int = 0) -> None:
+        super().__init__()
+        self.job = job
+        self.follower = follower
 
 
 def follow_in_thread(source: EventSource, number: str, job: str, to: MessagePump) -> int:

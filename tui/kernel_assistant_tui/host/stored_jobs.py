@@ -1,14 +1,40 @@
-"""Read candidates and results from the store and the folders of jobs. Reads files: call it in threads."""
+"""Read jobs from the store and their folders: those in hand, their candidates and results. Call it in threads."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 
 from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.records import Evaluation, OptimizeResult
-from kernel_assistant.session.edits import apply_job
+from kernel_assistant.session.client import Client
+from kernel_assistant.session.edits import apply_job, place_of
 from kernel_assistant.session.reporting.report import facts, read_evaluation
-from kernel_assistant.store import Store
+from kernel_assistant.store import JobRow, JobState, Store
+from kernel_assistant_tui.project.project import Project
+
+_OPEN = (JobState.queued, JobState.running, JobState.interrupted)
+
+
+@dataclass(frozen=True)
+class ActiveJobs:
+    """The jobs of a project that have not ended, newest first. `left` are jobs of a host that died; attaching to one
+    resumes it.
+    """
+
+    active: tuple[JobRow, ...] = ()
+    left: tuple[JobRow, ...] = ()
+
+
+def in_hand(project: Project, client: Client) -> ActiveJobs:
+    """Return the jobs of the project that have not ended. Starts no host. Raises StoreError, HostError."""
+    if not project.has_store:
+        return ActiveJobs()
+    rows = project.store.jobs(states=_OPEN)
+    mine = [row for row in rows if place_of(row.task, row.options).path.is_relative_to(project.root)]
+    alive = any(row.state.active for row in mine) and client.status() is not None
+    active = tuple(row for row in mine if alive and row.state.active)
+    return ActiveJobs(active, tuple(row for row in mine if row not in active))
 
 
 class StoredJobs:

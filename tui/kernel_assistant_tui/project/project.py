@@ -5,25 +5,55 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from kernel_assistant.apply import is_installed, path_in_library, replaced_in
 from kernel_assistant.apply.edit import LOADER
 from kernel_assistant.config import Settings
+from kernel_assistant.records.scan import Scan
 from kernel_assistant.session.reporting.applied_state import states_of
 from kernel_assistant.session.reporting.class_state import ClassState
 from kernel_assistant.source.find import ModuleClass
 from kernel_assistant.store import JobRow, Store
+from kernel_assistant.store.scans import newest_scans
 from kernel_assistant_tui.project.find import MOST_FILES, classes_in, python_files
-from kernel_assistant_tui.project.module import Module, ordered
-from kernel_assistant_tui.project.scanned import Scanned, newest_scanned
+from kernel_assistant_tui.project.module import Module, Rank, ordered
 
 #: Number of the newest jobs of a file that are read.
 _MOST_JOBS = 50
 #: Seconds between two partial results while a large project is read.
 _PART_S = 0.7
+
+
+@dataclass(frozen=True)
+class Scanned:
+    """`ranks` is by file and class. `installed` has files of libraries, with the classes whose inputs were kept."""
+
+    ranks: Mapping[tuple[str, str], Rank] = field(default_factory=dict)
+    installed: Mapping[Path, frozenset[str]] = field(default_factory=dict)
+
+
+def newest_scanned(state_dir: Path, root: Path) -> Scanned:
+    """Return the newest scan that ran a program in `root` or saw a class of it. Raises StoreError."""
+    by_scan = (_of(scan, root) for scan in newest_scans(state_dir))
+    return next((scanned for scanned in by_scan if scanned.ranks), Scanned())
+
+
+def _of(scan: Scan, root: Path) -> Scanned:
+    base = root if root.is_dir() else root.parent
+    ours = Path(scan.folder).is_relative_to(base)
+    ranks: dict[tuple[str, str], Rank] = {}
+    installed: dict[Path, set[str]] = {}
+    for position, row in enumerate(scan.classes, start=1):
+        path = Path(row.path)
+        of_library = ours and row.installed and bool(row.folder)
+        if row.path and (of_library or (not row.installed and path.is_relative_to(root))):
+            ranks[(row.path, row.qualname)] = Rank(position, row.share_seconds / scan.counted_seconds)
+        if row.path and of_library:
+            installed.setdefault(path, set()).add(row.qualname)
+    return Scanned(ranks, {path: frozenset(names) for path, names in installed.items()})
 
 
 @dataclass(frozen=True)

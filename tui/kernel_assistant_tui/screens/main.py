@@ -14,7 +14,7 @@ from textual.widgets import Input, Static
 
 from kernel_assistant_tui.actions import shown_key
 from kernel_assistant_tui.following import JobFollower
-from kernel_assistant_tui.host.messages import JobEvents, JobFollowed, JobLost
+from kernel_assistant_tui.host.follow import JobEvents, JobFollowed, JobLost
 from kernel_assistant_tui.project.module import Module
 from kernel_assistant_tui.screens.acting import ActingScreen
 from kernel_assistant_tui.screens.panes import PANES, SMALLEST, is_tiny, is_wide

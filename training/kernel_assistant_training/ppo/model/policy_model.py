@@ -6,13 +6,13 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
+from kernel_assistant.errors import UsageError
 from kernel_assistant_training.ppo.chat.chat_format import ChatFormat, speech_of
 from kernel_assistant_training.ppo.engines.engine import DECODE, LOAD, DistributedEngine, Engine, engine
 from kernel_assistant_training.ppo.engines.engine_options import EngineOptions
 from kernel_assistant_training.ppo.model.actor import WHOLE, Actor
 from kernel_assistant_training.ppo.model.base import PolicyModelOptions, folder_of
 from kernel_assistant_training.ppo.model.process_group import ProcessGroup
-from kernel_assistant_training.ppo.model.sharding import shard
 from kernel_assistant_training.ppo.updates.kl import KlControl
 from kernel_assistant_training.ppo.updates.update import UPDATE, Learner, UpdateOptions
 
@@ -83,3 +83,24 @@ def follow(options: PolicyModelSettings, together: ProcessGroup) -> None:
 
     doing[BEGIN] = begin
     together.follow(doing)
+
+
+def shard(actor: Actor, together: ProcessGroup) -> None:
+    """Divides parameters, gradients and moments of each layer among the processes (FSDP2), in place and before an
+    optimiser is created. Afterwards all processes must call the actor equally often. Raises UsageError.
+    """
+    from torch.distributed.fsdp import fully_shard
+
+    if actor.adapters is not None:
+        raise UsageError("--shard spreads weights that are trained", "leave it out with --lora: each GPU has the base")
+    if together.count < 2:
+        raise UsageError("--shard needs several processes", "accelerate launch --num_processes N -m …")
+    names = set(actor.model._no_split_modules or ())
+    layers = [one for one in actor.model.modules() if type(one).__name__ in names]
+    if not layers:
+        raise UsageError(f"{type(actor.model).__name__} does not say what its layers are", "leave --shard out")
+    for layer in layers:
+        fully_shard(layer)
+    fully_shard(actor)
+    actor.together = together
+    actor.sharded = True

@@ -15,9 +15,8 @@ from kernel_assistant.records import Candidate, Evaluation, Outcome, Stage, Tier
 from kernel_assistant.records.codec import Record
 from kernel_assistant.sandbox.choose import choose
 from kernel_assistant_training.episodes.lines import EpisodeFile, read_lines
-from kernel_assistant_training.evaluation.options import WorkerOptions
+from kernel_assistant_training.evaluation.options import BESIDE_TRAINER, WorkerOptions
 from kernel_assistant_training.evaluation.tasks import Task
-from kernel_assistant_training.evaluation.threads import BESIDE_TRAINER
 from kernel_assistant_training.evaluation.worker import EvaluationJob, EvaluationWorker, OpenedTask
 from kernel_assistant_training.options.addresses import HostAddress, places
 from kernel_assistant_training.ppo.pool import ray_hosts

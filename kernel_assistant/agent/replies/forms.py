@@ -1,0 +1,191 @@
+"""Tool calls as families write them whose servers leave them in the text: between tags, on channels, as Python.
+
+Each reader gets the text of a reply and gives its calls, in order. Values without quotes are strings here, exactly as
+they stand there; the schema of the tool says what they become. The forms are those of the families' chat templates.
+"""
+
+from __future__ import annotations
+
+import ast
+import re
+from collections.abc import Callable
+
+from kernel_assistant.agent.replies.parsed import ParsedCall, from_json, from_values, named_values, unreadable
+
+Reader = Callable[[str], list[ParsedCall]]
+
+_CALL_ENDS = r"(?:</(?:seed:)?tool_call>|(?=<(?:seed:)?tool_call>)|\Z)"
+_FUNCTION = re.compile(rf"<function=([^>\s]+)>(.*?)(?:</function>|(?=<function=)|{_CALL_ENDS})", re.DOTALL)
+# The text of a value may contain the closing tag: it is one if another tag or the end follows.
+_PARAMETER = re.compile(
+    r"<parameter=([^>\s]+)>(?:\n)?(.*?)(?:\n?</parameter>(?=\s*(?:<parameter=|\Z))|\n?(?=\n<parameter=)|\n?\Z)",
+    re.DOTALL,
+)
+_KEY_AND_VALUE = re.compile(r"<arg_key>(.*?)</arg_key>\s*<arg_value>(.*?)(?:</arg_value>|\Z)", re.DOTALL)
+_GLM_CALL = re.compile(rf"<tool_call>\s*([\w.-]+)\s*(?:(<arg_key>.*?){_CALL_ENDS}|</tool_call>)", re.DOTALL)
+_INVOKE = re.compile(r"<((?:｜DSML｜)?)invoke name=\"?([^\">]+)\"?>(.*?)(?:</\1invoke>|\Z)", re.DOTALL)
+_NAMED = re.compile(r"<((?:｜DSML｜)?)parameter name=\"?([^\">]+)\"?[^>]*>(.*?)(?:</\1parameter>|\Z)", re.DOTALL)
+_MISTRAL = re.compile(r"\[TOOL_CALLS\]\s*([\w.-]+?)(?:\[CALL_ID\]\w+)?(?:\[ARGS\]|(?=\{))")
+_DEEPSEEK = re.compile(
+    r"<｜tool▁call▁begin｜>(?:function<｜tool▁sep｜>([\w.-]+)\s*(?:```\w*)?|([\w.-]+)<｜tool▁sep｜>)", re.DOTALL
+)
+_KIMI = re.compile(r"<\|tool_call_begin\|>\s*(?:functions\.)?([\w.-]+?)(?::\d+)?\s*<\|tool_call_argument_begin\|>")
+MESSAGE = "<|message|>"
+_ENDS = re.compile(r"<\|(?:end|call|return|start)\|>")
+_CHANNEL = re.compile(r"<\|channel\|>\s*(\w+)")
+_RECEIVER = re.compile(r"to=(?:functions\.)?([\w.-]+)")
+_WRAPPED = re.compile(r"\A\s*(?:<\|python_start\|>|```tool_code\n)?(.*?)(?:<\|python_end\|>|```)?\s*\Z", re.DOTALL)
+_CONSTANTS = {"true": True, "false": False, "null": None}
+
+
+def tool_call(text: str) -> list[ParsedCall]:
+    """`<tool_call>`: JSON (Hermes, Qwen, Granite), functions with parameters (Qwen3-Coder), keys and values (GLM)."""
+    if "<function=" in text:
+        return functions(text)
+    found: list[ParsedCall] = []
+    read_until = 0
+    for tag in re.finditer("<tool_call>", text):
+        if tag.end() < read_until:
+            continue
+        of_glm = _GLM_CALL.match(text, tag.start())
+        if of_glm:
+            values = {key.strip(): value for key, value in _KEY_AND_VALUE.findall(of_glm[2] or "")}
+            found, read_until = [*found, from_values(of_glm[1], values)], of_glm.end()
+        else:
+            calls, read_until = from_json(text, tag.end())
+            # A call that cannot be read ends with its own tag, if there is one.
+            closed = text.find("</tool_call>", tag.end())
+            read_until = closed if calls[-1].problem and closed >= 0 else read_until
+            found += calls
+    return found
+
+
+def functions(text: str) -> list[ParsedCall]:
+    """Qwen3-Coder, Seed-OSS: `<function=NAME>` with `<parameter=KEY>` and the bare value, perhaps a line end on either
+    side."""
+    return [from_values(name, dict(_PARAMETER.findall(body.rstrip()))) for name, body in _FUNCTION.findall(text)]
+
+
+def invokes(text: str) -> list[ParsedCall]:
+    """DeepSeek V3.2 and MiniMax: `invoke` and `parameter` elements with names."""
+    return [
+        from_values(name, {key: value for _, key, value in _NAMED.findall(body)})
+        for _, name, body in _INVOKE.findall(text)
+    ]
+
+
+def objects(text: str) -> list[ParsedCall]:
+    """Llama 3, Granite: objects, or a list of them, with `;` or a comma between. An empty list if the text has anything
+    else."""
+    found: list[ParsedCall] = []
+    at = 0
+    while at < len(text):
+        calls, at = from_json(text, at)
+        if any(call.problem for call in calls):
+            return []
+        found += calls
+        at += len(re.match(r"(?:[\s;,]|<\|e\w+_id\|>)*", text[at:])[0])  # type: ignore[index]
+    return found
+
+
+def mistral(text: str) -> list[ParsedCall]:
+    """Mistral: `[TOOL_CALLS]` with a list of objects, or before each name, which its arguments follow."""
+    named = [(match[1], match.end()) for match in _MISTRAL.finditer(text)]
+    if named:
+        return named_values(text, named)
+    return from_json(text, text.index("[TOOL_CALLS]") + len("[TOOL_CALLS]"))[0]
+
+
+def deepseek(text: str) -> list[ParsedCall]:
+    """DeepSeek V3, R1 (JSON in a fence, the kind before the name) and V3.1 (JSON behind the name)."""
+    named = ((match[1] or match[2], match.end()) for match in _DEEPSEEK.finditer(text))
+    return named_values(text, named) or [unreadable("no name of a tool behind the tag")]
+
+
+def kimi(text: str) -> list[ParsedCall]:
+    """Kimi K2: `functions.NAME:NUMBER`, then JSON."""
+    named = ((match[1], match.end()) for match in _KIMI.finditer(text))
+    return named_values(text, named) or [unreadable("no name of a tool behind the tag")]
+
+
+def behind(tag: str) -> Reader:
+    """The reader of objects behind a tag."""
+
+    def reader(text: str) -> list[ParsedCall]:
+        return objects(text.partition(tag)[2]) or [unreadable("the tool call is not JSON")]
+
+    return reader
+
+
+#: The tag that a form begins with → its reader.
+FORMS: dict[str, Reader] = {
+    "<tool_call>": tool_call,
+    "<function=": functions,
+    "<|python_tag|>": behind("<|python_tag|>"),
+    "<|tool_call|>": behind("<|tool_call|>"),
+    "[TOOL_CALLS]": mistral,
+    "<｜tool▁call▁begin｜>": deepseek,
+    "<｜DSML｜invoke": invokes,
+    "<invoke name=": invokes,
+    "<|tool_call_begin|>": kimi,
+}
+#: Tags around all calls of a reply, which are not part of its text.
+AROUND = (
+    "<｜tool▁calls▁begin｜>",
+    "<｜DSML｜function_calls>",
+    "<｜DSML｜tool_calls>",
+    "<minimax:tool_call>",
+    "<seed:tool_call>",
+    "<|tool_calls_section_begin|>",
+)
+
+
+def harmony(text: str) -> tuple[str, str, list[ParsedCall]]:
+    """gpt-oss's form as raw text: messages on channels, of which one is a call if it names a receiver.
+
+    Reasoning (the channel `analysis`), text, and calls of a reply. The header of a message, with channel and
+    receiver in either order, ends with `<|message|>`."""
+    reasoning, said, calls = list[str](), list[str](), list[ParsedCall]()
+    for message in _ENDS.split(text):
+        header, _, body = message.partition(MESSAGE)
+        receiver, channel = _RECEIVER.search(header), _CHANNEL.search(header)
+        if receiver:
+            calls += named_values(body, [(receiver[1], 0)])
+        elif channel and channel[1] == "analysis":
+            reasoning.append(body.strip())
+        else:
+            said.append(body.strip())
+    return "\n".join(filter(None, reasoning)), "\n".join(filter(None, said)), calls
+
+
+def pythonic(text: str) -> list[ParsedCall]:
+    """Llama 4, Gemma 3: `[write(path="a", text="b"), evaluate()]`. An empty list if the text has anything else."""
+    wrapped = _WRAPPED.match(text)
+    try:
+        body = ast.parse(wrapped[1].strip() if wrapped else text).body
+    except (SyntaxError, ValueError, MemoryError, RecursionError):
+        return []
+    found: list[ParsedCall] = []
+    for statement in body:
+        value = statement.value if isinstance(statement, ast.Expr) else None
+        for node in value.elts if isinstance(value, ast.List) else [value]:
+            call = _call(node)
+            if call is None:
+                return []
+            found.append(call)
+    return found
+
+
+def _call(node: ast.expr | None) -> ParsedCall | None:
+    if not isinstance(node, ast.Call) or not isinstance(node.func, ast.Name) or node.args:
+        return None
+    try:
+        return from_values(node.func.id, {word.arg: _value(word.value) for word in node.keywords if word.arg})
+    except ValueError:
+        return None
+
+
+def _value(node: ast.expr) -> object:
+    if isinstance(node, ast.Name) and node.id in _CONSTANTS:
+        return _CONSTANTS[node.id]
+    return ast.literal_eval(node)

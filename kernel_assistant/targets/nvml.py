@@ -1,0 +1,63 @@
+"""Reads NVIDIA GPUs through NVIDIA's management library, numbered as CUDA sees them.
+
+The library counts how often it was opened, so that `opened` may be nested and called in several threads.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
+
+
+@contextmanager
+def opened() -> Iterator[Any]:
+    """The library while the block runs; None where there is no driver."""
+    import pynvml
+
+    try:
+        pynvml.nvmlInit()
+    except pynvml.NVMLError:
+        yield None
+        return
+    try:
+        yield pynvml
+    finally:
+        pynvml.nvmlShutdown()
+
+
+def handles(nvml: Any) -> list[Any]:
+    """The library's handles of the GPUs that CUDA sees, in its order; none without a library. Raises NVMLError."""
+    if nvml is None:
+        return []
+    known = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
+    words = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if words is None:
+        return known
+    return [known[index] for index in visible(words, [nvml.nvmlDeviceGetUUID(handle) for handle in known])]
+
+
+def visible(words: str, uuids: Sequence[str]) -> list[int]:
+    """Indices of the GPUs with these UUIDs that CUDA sees, in its order, when CUDA_VISIBLE_DEVICES is `words`.
+
+    Entries are numbers or prefixes of UUIDs; like CUDA, it stops at the first invalid one. For parts of a GPU (MIG) it
+    returns all GPUs.
+    """
+    if "MIG-" in words:
+        return list(range(len(uuids)))
+    indices: list[int] = []
+    for word in (word.strip() for word in words.split(",")):
+        meant = [int(word)] if word.isdigit() else [n for n, one in enumerate(uuids) if word and one.startswith(word)]
+        if len(meant) != 1 or meant[0] >= len(uuids) or meant[0] in indices:
+            break
+        indices += meant
+    return indices
+
+
+def utilisation(nvml: Any, handle: Any) -> int | None:
+    """How busy a GPU is, in per cent; None if the driver does not say."""
+    try:
+        return int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
+    except nvml.NVMLError:
+        return None
