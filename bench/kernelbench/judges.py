@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import closing, contextmanager
 from dataclasses import dataclass
@@ -50,8 +51,11 @@ def judge(
     """Write a row for each problem that `out` does not have yet. A problem that fails has `outcome` "failed"."""
 
     def row(problem: Problem, worker: WorkerClient) -> Row:
+        began = time.monotonic()
         with how.opened(problem.source(how.precision, how.cache), worker) as environment:
-            return measure(environment)
+            opened = time.monotonic() - began
+            found = measure(environment)
+            return found | {"opening_seconds": round(opened, 1), "waiting_seconds": round(environment.waited, 1)}
 
     named = [({"level": one.level, "problem": one.name, "precision": how.precision}, one) for one in chosen]
     measure_cases(named, row, out, [worker_process(how.cache, number) for number in range(judges)])

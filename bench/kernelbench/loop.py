@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -19,13 +20,19 @@ from kernel_assistant.records.evaluation import measurably_faster, measurably_sl
 
 def run_loop(environment: Environment, seconds: float) -> Row:
     """The result of the generator policy in a budget of `seconds`."""
-    policy, events = GeneratorPolicy(), list[Any]()
+    policy, events, began = GeneratorPolicy(), list[Any](), time.monotonic()
+    seconds_of = list[tuple[str, float]]()
+
+    def emit(event: Any) -> None:
+        events.append(event)
+        seconds_of.append((type(event).__name__, round(time.monotonic() - began, 1)))
+
     reason = policy.supports(environment.graph, environment.device.target)
     if reason is not None:
         return {"outcome": "unsupported", "reason": reason}
-    trajectory = run_episode(environment, policy, Budget(seconds=seconds), emit=events.append, cancel=threading.Event())
+    trajectory = run_episode(environment, policy, Budget(seconds=seconds), emit=emit, cancel=threading.Event())
     judged = [event for event in events if isinstance(event, CandidateEvaluated)]
-    return summary(trajectory, environment.baseline(compiled=True), judged)
+    return summary(trajectory, environment.baseline(compiled=True), judged) | {"events": seconds_of}
 
 
 def summary(trajectory: Trajectory, baseline: Baseline, judged: Sequence[CandidateEvaluated] = ()) -> Row:
