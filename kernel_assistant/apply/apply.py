@@ -13,6 +13,7 @@ from kernel_assistant.apply.package import (
     LOADER_FILES,
     MANIFEST,
     Files,
+    HasFiles,
     Manifest,
     changed_files,
     class_files,
@@ -107,7 +108,7 @@ def _plan(result: VerifiedResult, path: Path, options: AppliedOptions, buffer: s
         source = replace(source, text=buffer)
     known = read_manifest(folder)
     _check_unchanged(result, source.text, path.name)
-    _check_package(folder, known, class_name)
+    check_package(folder, known, class_name)
     own_import = known.own_import if known else _own_import(source.text, class_name, path.name)
     bare = take_back(source.text, class_name, Edit(hunks=()), IMPORT_LINE if own_import else None)
     edit = plan_edit(bare, class_name, BLOCK, decorator_line(class_name), name=path.name)
@@ -150,10 +151,9 @@ def _check_unchanged(result: VerifiedResult, text: str, name: str) -> None:
         raise UsageError(f"{class_name} in {name} has changed since the job", "optimize it again")
 
 
-def _check_package(folder: Path, known: Manifest | None, class_name: str) -> None:
-    if known is None:
-        return
-    changed = changed_files(folder, known, class_name)
+def check_package(folder: Path, known: HasFiles | None, class_name: str) -> None:
+    """Raises UsageError if a file of the class was changed by hand."""
+    changed = changed_files(folder, known, class_name) if known else []
     if changed:
         raise UsageError(
             f"{folder.name}/{changed[0]} was changed by hand and would be overwritten", "move it away, or undo first"

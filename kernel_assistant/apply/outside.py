@@ -8,14 +8,13 @@ from __future__ import annotations
 
 import ast
 import importlib.resources
-import json
 import os
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from kernel_assistant.apply.apply import ApplyResult, tool_version
+from kernel_assistant.apply.apply import ApplyResult, check_package, tool_version
 from kernel_assistant.apply.diff import unified_diff
 from kernel_assistant.apply.edit import Edit, imports, plan_import
 from kernel_assistant.apply.files import check_source, read_bytes, write_atomically
@@ -26,6 +25,7 @@ from kernel_assistant.apply.package import (
     changed_files,
     class_files,
     digests,
+    manifest_bytes,
     owner,
     packed,
     runtime_files,
@@ -36,7 +36,7 @@ from kernel_assistant.apply.sizes import size_folder, with_others
 from kernel_assistant.apply.text import decode_source, parse, split_lines
 from kernel_assistant.apply.undo import UndoResult, remove_files
 from kernel_assistant.errors import KernelAssistantError, UsageError
-from kernel_assistant.records import decode, encode
+from kernel_assistant.records import decode
 from kernel_assistant.records.codec import Record
 from kernel_assistant.worker.applied.fingerprint import fingerprint
 
@@ -111,7 +111,7 @@ def apply_outside(
     if not dry_run:
         for path, data in files.items():
             write_atomically(folder / path, data)
-        write_atomically(folder / MANIFEST, _pretty(manifest))
+        write_atomically(folder / MANIFEST, manifest_bytes(manifest))
         if known is not None:
             remove_files(folder, [path for path in known.files if path not in manifest.files])
         if line is not None and line.after != line.before:
@@ -147,7 +147,7 @@ def undo_outside(folder: Path, class_name: str | None = None, *, dry_run: bool =
         if rest:
             files = {path: known.files[path] for path in known.files if path not in going}
             kept = OutsideManifest(library=known.library, classes=rest, into=known.into, files=files)
-            write_atomically(folder / MANIFEST, _pretty(kept))
+            write_atomically(folder / MANIFEST, manifest_bytes(kept))
         remove_files(folder, [*removed, *([] if rest else [MANIFEST])])
     return UndoResult(
         source=folder,
@@ -228,11 +228,7 @@ def _check(result: VerifiedResult, source: Path, folder: Path, known: OutsideMan
     parse(text, source.name)
     if fingerprint(text, name) != fingerprint(result.task.content, name):
         raise UsageError(f"{name} in {source} has changed since the job", "optimize it again")
-    changed = changed_files(folder, known, name) if known else []
-    if changed:
-        raise UsageError(
-            f"{folder.name}/{changed[0]} was changed by hand and would be overwritten", "move it away, or undo first"
-        )
+    check_package(folder, known, name)
 
 
 def _manifest(
@@ -284,7 +280,3 @@ def _without_line(path: Path, package: Path) -> _Line | None:
     ours |= {index for index, text in enumerate(lines) if text.strip() == line}
     after = "".join(text for index, text in enumerate(lines) if index not in ours)
     return _Line(path, source.text, after, source.encode(after)) if ours else None
-
-
-def _pretty(manifest: OutsideManifest) -> bytes:
-    return (json.dumps(json.loads(encode(manifest)), indent=1, ensure_ascii=False) + "\n").encode()

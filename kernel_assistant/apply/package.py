@@ -147,7 +147,7 @@ def changed_files(folder: Path, manifest: HasFiles, class_name: str | None = Non
     return [name for name in there if digest((folder / name).read_bytes()) != known[name]]
 
 
-def manifest_bytes(manifest: Manifest) -> bytes:
+def manifest_bytes(manifest: Record) -> bytes:
     return _pretty(json.loads(encode(manifest)))
 
 

@@ -80,12 +80,11 @@ class FreeformEnvironment:
         tier: Tier,
         *,
         profile: bool = True,
-        screened: bool = True,
         repetition: RepeatedMeasurement = ONE_MEASUREMENT,
     ) -> Evaluation:
-        """Screens, builds, verifies and profiles. `screened=False` skips the screen, to test the stages after it."""
+        """Screens, builds, verifies and profiles."""
         key, spent = candidate.hash(), dict[str, float]()
-        diagnostics = screen_candidate(candidate) if screened else ()
+        diagnostics = screen_candidate(candidate)
         if diagnostics:
             return refused(key, tier, diagnostics, diagnostics[0].located)
         began = time.perf_counter()

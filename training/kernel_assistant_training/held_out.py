@@ -31,12 +31,12 @@ class HeldOut(Record, frozen=True, kw_only=True):
     answers: tuple[str, ...]
 
 
-def tasks(target: str, count: int, seed: int) -> list[HeldOut]:
+def tasks(target: str, count: int) -> list[HeldOut]:
     """`count` different tasks of the held-out split, equally many of each level."""
     from kernel_assistant_training.synth import prompt, sample, split
     from kernel_assistant_training.synth.answers import answers
 
-    random, by_key = Random(f"held out {target} {seed}"), dict[str, HeldOut]()
+    random, by_key = Random(f"held out {target} 0"), dict[str, HeldOut]()
     while len(by_key) < count:
         graph = sample(random, 1 + len(by_key) % 5)
         task = canonical(graph)
@@ -60,8 +60,8 @@ def tasks(target: str, count: int, seed: int) -> list[HeldOut]:
 class HeldOutMaker:
     """Writes `count` tasks of each target to a file, in a process of its own. A context manager."""
 
-    def __init__(self, file: Path, count: int, seed: int = 0) -> None:
-        self._process = get_context("spawn").Process(target=write_tasks, args=(file, count, seed), daemon=True)
+    def __init__(self, file: Path, count: int) -> None:
+        self._process = get_context("spawn").Process(target=write_tasks, args=(file, count), daemon=True)
 
     def __enter__(self) -> Self:
         self._process.start()
@@ -79,10 +79,10 @@ class HeldOutMaker:
         self._process.join()
 
 
-def write_tasks(file: Path, count: int, seed: int) -> None:
+def write_tasks(file: Path, count: int) -> None:
     """The main function of the process."""
     belong_to_parent()
-    every = [task for target in TARGETS for task in tasks(target, count, seed)]
+    every = [task for target in TARGETS for task in tasks(target, count)]
     file.write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in every))
 
 
