@@ -124,6 +124,8 @@ class _Layers:
         weights = [self._readable(one.w_hh) for one in given]
         biases = None if given[0].b_hh is None else [self._readable(one.b_hh) for one in given]
         h0, c0 = [*states, None][:2]
+        # Layers that begin with zeros are alike.
+        first = first if h0 or c0 else 0
         operands = (gates, weights, biases, h0, c0, self.kind, first, self.batch_first)
         width = str(self.directions * int(self.hidden))
         return self._add(RECURRENCE, *operands, shape=(*leading, width))  # type: ignore[arg-type]
