@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from itertools import islice
 
 from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import Schedule, read_schedule
 from kernel_assistant.generator.search.ladders import LADDERS
 from kernel_assistant.generator.search.search import around, initial
@@ -49,7 +50,10 @@ class GeneratorPolicy:
             return PolicyAction(
                 message=f"what the screen refuses, it refuses of any schedule: {refused}", finished=True
             )
-        first = initial(view.graph, view.target, view.device)
+        try:
+            first = initial(view.graph, view.target, view.device)
+        except Unsupported as error:  # not on this device
+            return PolicyAction(message=str(error), finished=True)
         if not tried:
             return _action(view, "a safe first schedule", first[:1])
         best = min((item for item in tried if item.ms is not None), key=lambda item: item.ms or 0.0, default=None)

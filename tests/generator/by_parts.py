@@ -67,7 +67,7 @@ class ByParts:
             folder.mkdir()
             self._kernels[number] = self._built(part.graph, folder)
         kernel = self._kernels[number]
-        return kernel(given, dims) if isinstance(kernel, Built) else kernel(given)
+        return kernel(given, dims)
 
     def _built(self, graph: OpGraph, folder: Path) -> Built | OnHost:
         if as_recurrence(graph) is not None:

@@ -86,12 +86,13 @@ class OnHost:
         lines += [f"  fwrite(at_{spec.name}, 1, bytes_{spec.name}, file);" for spec in plan.outputs]
         return "\n".join([*lines, "  return fclose(file);", "}"]) + "\n"
 
-    def __call__(self, values: dict[str, torch.Tensor]) -> list[torch.Tensor]:
+    def __call__(self, values: dict[str, torch.Tensor], given: dict[str, int] | None = None) -> list[torch.Tensor]:
+        """The outputs. `given` are the free dimensions, those of `values` by default."""
         plan = self.candidate.plan
         pairs = [
             pair for value in self.graph.inputs for pair in zip(value.spec.shape, values[value.name].shape, strict=True)
         ]
-        dims = {text: size for text, size in pairs if text in self.graph.dims}
+        dims = given or {text: size for text, size in pairs if text in self.graph.dims}
         given = [laid_out(values[spec.name], plans.strides(to_builtins(spec), dims)) for spec in plan.inputs]
         outputs = [_strided(to_builtins(spec), dims) for spec in plan.outputs]
         buffers = [*given, *outputs]

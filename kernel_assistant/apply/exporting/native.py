@@ -29,8 +29,6 @@ _SCALAR = {
     "b1": "kBool",
 }
 _INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
-#: Above this, a kernel has to ask for dynamic shared memory (CUDA C++ Programming Guide, 16.7).
-_STATIC_SHARED = 48 << 10
 
 
 def check_exportable(result: VerifiedResult) -> None:
@@ -102,9 +100,9 @@ def _launch(launch: Launch, index: dict[str, int], target: str, clusters: bool) 
     empty = " || ".join(f"({to_cpp(size)}) == 0" for size in launch.grid)
     lines.append(f"const int64_t shared = {to_cpp(launch.shared)};")
     if launch.shared != "0":
-        lines.append(f"if (shared > {_STATIC_SHARED})")
+        # Always: what the kernel declares itself counts, too (CUDA C++ Programming Guide, 16.7).
         lines.append(
-            f"  cudaFuncSetAttribute({launch.symbol}, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);"
+            f"cudaFuncSetAttribute({launch.symbol}, cudaFuncAttributeMaxDynamicSharedMemorySize, (int)shared);"
         )
     if clusters:
         lines.append(f"cudaFuncSetAttribute({launch.symbol}, cudaFuncAttributeNonPortableClusterSizeAllowed, 1);")

@@ -42,7 +42,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "window/direct": {"block": 256, "rows": 1},
         "window/shared": {"block": 128, "rows": 1, "unroll": 1},
         "window/strip": {"block": 128, "rows": 1, "stage": 0, "strip": 4},
-        "recurrence": {"cluster": 8, "held": 16, "items": 1, "lanes": 16},
+        "recurrence": {"batch": 1, "cluster": 8, "held": 16, "lanes": 16},
         "parts": {},
         "library": {},
         "residual": {},
@@ -63,7 +63,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     that combine those of a column; rows, strip: outputs of a thread in neighbouring rows and at neighbouring positions;
     held: vectors of a thread in registers, the others are in shared memory.
 
-    A recurrence takes cluster: blocks that share a layer's hidden units; items: batch elements of a cluster; lanes:
+    A recurrence takes cluster: blocks that share a layer's hidden units; batch: its elements of a cluster; lanes:
     threads that share a hidden unit; held: vectors of weights.
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and `residual` are the

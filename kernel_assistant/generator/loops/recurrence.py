@@ -4,15 +4,18 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.operators import operator
 from kernel_assistant.generator.ir.sizes import fixed
+from kernel_assistant.generator.loops.strided import VIEWS, Resolver
 from kernel_assistant.records import Node, OpGraph
-from kernel_assistant.records.graph import references
+from kernel_assistant.records.graph import name_of, references
 
 #: PyTorch's operators, with the number of their gates.
 GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
-#: One layer in all its directions: (gates, weights, biases, h0, c0, kind, first, batch_first). `weights` and `biases`
-#: have an operand for each direction; `first` is the layer's first place in h0 and c0. Results: all steps, the last h,
-#: the last c.
+#: One layer in all its directions: (gates, weights, biases, h0, c0, kind, layer, batch_first). `weights` and `biases`
+#: have an operand for each direction; h0 and c0 are those of all layers, `layer` is this one's number. Results: all
+#: steps, the last h, the last c.
 RECURRENCE = "ka_recurrence"
 
 
@@ -24,7 +27,7 @@ class Recurrence:
     results: dict[int, str]
     kind: str
     hidden: int
-    first: int
+    layer: int
     batch_first: bool
 
     @property
@@ -39,19 +42,25 @@ class Recurrence:
 
 
 def as_recurrence(graph: OpGraph) -> Recurrence | None:
-    """The recurrence that a part computes, None if it is no such part."""
+    """The recurrence that a part computes; None if it computes anything else, or reads what is not contiguous in memory
+    at its beginning."""
     heads = [node for node in graph.nodes if node.op == RECURRENCE]
     if len(heads) != 1:
         return None
-    head = heads[0]
-    results = {
-        str(node.args[1]): node.name for node in graph.nodes if node.op == "getitem" and references(node) == [head.name]
-    }
-    if set(graph.outputs) != set(results.values()):
+    head, values = heads[0], Resolver(graph)
+    results = [node for node in graph.nodes if node.op == "getitem" and references(node) == [head.name]]
+    others = [node for node in graph.nodes if node is not head and node not in results]
+    if any(operator(node) not in VIEWS for node in others) or set(graph.outputs) != {node.name for node in results}:
         return None
-    weights, kind, first, batch_first = head.args[1], head.args[5], head.args[6], head.args[7]
+    try:
+        read = [values.view(f"%{name}") for name in references(head)]
+    except Unsupported:
+        return None
+    if not all(view.is_contiguous and view.root in values.given for view in read):
+        return None
+    weights, kind, layer, batch_first = head.args[1], *head.args[5:8]
     assert isinstance(weights, list)
-    hidden = fixed(graph.spec(str(weights[0])[1:]).shape[1])
+    hidden = fixed(graph.spec(name_of(weights[0])).shape[1])
     assert hidden is not None
-    numbered = {int(number): name for number, name in results.items()}
-    return Recurrence(head, numbered, str(kind), hidden, int(str(first)), bool(batch_first))
+    numbered = {int(str(node.args[1])): node.name for node in results}
+    return Recurrence(head, numbered, str(kind), hidden, int(str(layer)), bool(batch_first))

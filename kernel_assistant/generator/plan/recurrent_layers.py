@@ -11,10 +11,11 @@ from dataclasses import dataclass
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.operators import COPY, operator
-from kernel_assistant.generator.ir.sizes import fixed
+from kernel_assistant.generator.ir.sizes import Size, fixed, mul, shape_text
 from kernel_assistant.generator.loops.recurrence import GATES, RECURRENCE
 from kernel_assistant.generator.loops.strided import Resolver
 from kernel_assistant.generator.lower.node_writer import NodeWriter
+from kernel_assistant.generator.print.cuda.recurrence import can_be_launched
 from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.graph import Operand, references
 
@@ -60,7 +61,7 @@ class _Layers:
     not compute: dropout while training, projections, other dtypes, a free width."""
 
     def __init__(self, graph: OpGraph, node: Node, read: Sequence[Node]) -> None:
-        self.graph, self.node = graph, node
+        self.node = node
         self.kind = operator(node)
         self.values, self.writer = Resolver(graph), NodeWriter(graph, node)
         self.read = {int(str(one.args[1])): one for one in read}
@@ -78,7 +79,9 @@ class _Layers:
         read_dtypes = {self.writer.spec(name).dtype for name in (f"%{one}" for one in references(node))}
         if hidden is None or read_dtypes - {self.dtype} or self.dtype not in DTYPES:
             raise Unsupported(f"{self.kind} of {', '.join(sorted(read_dtypes))}")
-        self.hidden = str(hidden)
+        self.hidden: Size = hidden
+        if not can_be_launched(hidden, GATES[self.kind]):
+            raise Unsupported(f"{self.kind} of {hidden} hidden units")
 
     def _parameters(self, given: Operand, biases: bool) -> Iterator[_Direction]:
         each = 4 if biases else 2
@@ -92,13 +95,14 @@ class _Layers:
         """All nodes that replace the node and those that take its results."""
         batch, steps = self.writer.spec(self.x).shape[slice(0, 2) if self.batch_first else slice(1, None, -1)]
         leading = (batch, steps) if self.batch_first else (steps, batch)
-        width = str(self.directions * int(self.hidden))
-        first = [self._initial(number) for number in range(len(self.states))]
+        hidden, width = shape_text(self.hidden), shape_text(mul(self.directions, self.hidden))
+        states = [self._initial(number) for number in range(len(self.states))]
         x, last = self.x, dict[int, list[str]]()
         for layer in range(self.layers):
             of_layer = self.parameters[layer * self.directions : (layer + 1) * self.directions]
             done = layer == self.layers - 1
-            recurrence = self._recurrence(x, of_layer, layer * self.directions, first, leading)
+            # Layers that begin with zeros are alike.
+            recurrence = self._recurrence(x, of_layer, layer if any(states) else 0, states, leading)
             if not done:
                 x = self._result(recurrence, 0, (*leading, width))
             elif 0 in self.read:
@@ -107,27 +111,25 @@ class _Layers:
                 if self.layers == 1:
                     self._take(self.read[number], "getitem", recurrence, number)
                     continue
-                state = self._result(recurrence, number, (str(self.directions), batch, self.hidden))
+                state = self._result(recurrence, number, (str(self.directions), batch, hidden))
                 last.setdefault(number, []).append(state)
-        for number, states in last.items():
-            self._take(self.read[number], "cat", states, 0)
+        for number, of_layers in last.items():
+            self._take(self.read[number], "cat", of_layers, 0)
         return self.writer.nodes
 
     def _recurrence(
-        self, x: Operand, given: Sequence[_Direction], first: int, states: list[Operand], leading: tuple[str, ...]
+        self, x: Operand, given: Sequence[_Direction], layer: int, states: list[Operand], leading: tuple[str, ...]
     ) -> str:
         """The products and the recurrence of a layer; returns the operand of the recurrence."""
-        rows = str(GATES[self.kind] * int(self.hidden) * self.directions)
+        rows = shape_text(mul(GATES[self.kind] * self.directions, self.hidden))
         w_ih = self._joined([one.w_ih for one in given], (rows, self._width(given[0].w_ih)))
         b_ih = None if given[0].b_ih is None else self._joined([one.b_ih for one in given], (rows,))
         gates = self._add("linear", x, w_ih, b_ih, shape=(*leading, rows))
         weights = [self._readable(one.w_hh) for one in given]
         biases = None if given[0].b_hh is None else [self._readable(one.b_hh) for one in given]
         h0, c0 = [*states, None][:2]
-        # Layers that begin with zeros are alike.
-        first = first if h0 or c0 else 0
-        operands = (gates, weights, biases, h0, c0, self.kind, first, self.batch_first)
-        width = str(self.directions * int(self.hidden))
+        operands = (gates, weights, biases, h0, c0, self.kind, layer, self.batch_first)
+        width = shape_text(mul(self.directions, self.hidden))
         return self._add(RECURRENCE, *operands, shape=(*leading, width))  # type: ignore[arg-type]
 
     def _joined(self, operands: list[Operand], shape: tuple[str, ...]) -> Operand:
@@ -143,12 +145,13 @@ class _Layers:
         return None if node is not None and operator(node) in _ZEROS else self._readable(operand)
 
     def _readable(self, operand: Operand) -> Operand:
-        """An operand that lies in memory: itself, or a copy."""
+        """An operand that is contiguous in memory: itself, or a copy."""
         try:
-            self.values.view(operand)
+            if self.values.view(operand).is_contiguous:
+                return operand
         except Unsupported:
-            return self._add(COPY, operand, shape=self.writer.spec(operand).shape)
-        return operand
+            pass
+        return self._add(COPY, operand, shape=self.writer.spec(operand).shape)
 
     def _add(self, op: str, *args: Operand, shape: tuple[str, ...]) -> str:
         return self.writer.typed(self.dtype, op, *args, shape=shape)

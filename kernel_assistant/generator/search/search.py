@@ -105,7 +105,7 @@ def _joined(node: Node) -> Sequence[Operand]:
 def _initial_nest(graph: OpGraph, target: str, device: DeviceFacts, most: int | None = None) -> list[Schedule]:
     recurrence = as_recurrence(graph)
     if recurrence is not None:
-        return list(islice((one for one in initial_recurrence(graph, recurrence, device) if fits(graph, one)), most))
+        return initial_recurrence(graph, recurrence, device)[:most]
     shape = measure(checked_nest(graph, target), graph.dims)
     found = (initial_cpu if target == "cpu" else initial_cuda)(shape, device)
     last = [make(target, form) for form in LAST[target].get(shape.family, ())]
@@ -145,7 +145,7 @@ def _neighbours_kernel(
     recurrence = as_recurrence(graph)
     if recurrence is None:
         return _neighbours_nest(graph, schedule, leave)
-    return [one for one in neighbours_recurrence(graph, recurrence, schedule, device) if fits(graph, one)]
+    return neighbours_recurrence(graph, recurrence, schedule, device, leave)
 
 
 def _neighbours_nest(graph: OpGraph, schedule: Schedule, leave: frozenset[str]) -> list[Schedule]:

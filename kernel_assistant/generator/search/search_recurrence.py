@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from itertools import product
+from random import Random
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.ir.sizes import parse_size, size_value
 from kernel_assistant.generator.loops.recurrence import Recurrence
-from kernel_assistant.generator.print.cuda.recurrence import Division
+from kernel_assistant.generator.print.cuda.recurrence import CLUSTERS, Division, possible
 from kernel_assistant.records import OpGraph
+from kernel_assistant.records.graph import name_of
 from kernel_assistant.targets.base import DeviceFacts
 
-CLUSTERS, ITEMS, LANES, HELD = (1, 2, 4, 8, 16), (1, 2, 4, 8), (4, 8, 16, 32), (4, 8, 12, 16, 20, 24, 32, 40)
 #: Cycles of a step beside its products: at all, for each block of the cluster, and for each batch element of a block.
 #: With these the first guess takes 1.01 of the best one's time (geometric mean of eight layers on an H200, experiment
 #: 164).
@@ -21,6 +21,8 @@ ALWAYS, EACH_BLOCK, EACH_ITEM = 300, 20, 300
 MULTIPLIED, READ = 128, 128
 #: Of so many multiprocessors 16 can have clusters at the same time.
 AROUND_CLUSTERS = 22
+#: Bytes of shared memory of a block where the device does not say.
+LEAST_SHARED = 48 << 10
 #: First guesses.
 MOST = 12
 
@@ -33,44 +35,49 @@ def initial_recurrence(graph: OpGraph, found: Recurrence, device: DeviceFacts) -
     return [schedule for _, schedule in chosen[:MOST]]
 
 
-def neighbours_recurrence(graph: OpGraph, found: Recurrence, schedule: Schedule, device: DeviceFacts) -> list[Schedule]:
-    """The possible schedules that differ in cluster, items or lanes."""
-    names = ("cluster", "items", "lanes")
-    return [
-        other
-        for _, other in _possible(graph, found, device)
-        if sum(other[name] != schedule[name] for name in names) == 1
-    ]
+def neighbours_recurrence(
+    graph: OpGraph, found: Recurrence, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
+) -> list[Schedule]:
+    """The possible schedules that differ in one of cluster, batch and lanes, but for those in `leave`."""
+    around = []
+    for _, other in _possible(graph, found, device):
+        changed = [name for name in ("cluster", "batch", "lanes") if other[name] != schedule[name]]
+        if len(changed) == 1 and changed[0] not in leave:
+            around.append(other)
+    return around
+
+
+def drawn_recurrence(
+    graph: OpGraph, found: Recurrence, device: DeviceFacts, random: Random, count: int
+) -> list[Schedule]:
+    """At most `count` of the possible schedules by lot. Raises Unsupported if there is none."""
+    possible = [schedule for _, schedule in _possible(graph, found, device)]
+    if not possible:
+        raise Unsupported(f"a recurrent layer of {found.hidden} hidden units on {device.arch}")
+    return random.sample(possible, min(count, len(possible)))
 
 
 def _possible(graph: OpGraph, found: Recurrence, device: DeviceFacts) -> list[tuple[float, Schedule]]:
-    """(estimated cycles of a step, schedule), each with as many weights in registers as there is room for."""
-    shape = graph.spec(str(found.node.args[0])[1:]).shape
-    batch = size_value(parse_size(shape[0 if found.batch_first else 1]), graph.dims)
-    chosen = []
-    for cluster, items, lanes in product(CLUSTERS, ITEMS, LANES):
-        if (cluster > 1 and not _has_clusters(device)) or items >= 2 * batch:
-            continue
-        divisions = [Division(found.hidden, found.gates, cluster, items, lanes, held) for held in HELD]
-        divisions = [one for one in divisions if _can_be_launched(one)]
-        if divisions:
-            division = next((one for one in divisions if not one.shared), divisions[-1])
-            schedule = make("cuda", "recurrence", cluster=cluster, held=division.held, items=items, lanes=lanes)
-            chosen.append((_cycles(division, -(-batch // items) * found.directions, device), schedule))
-    return chosen
+    """(estimated cycles of a step of all elements, schedule)."""
+    shape = graph.spec(name_of(found.node.args[0])).shape
+    count = size_value(parse_size(shape[0 if found.batch_first else 1]), graph.dims)
+    memory = device.shared_bytes_per_block or LEAST_SHARED
+    return [
+        (_cycles(one, -(-count // one.batch) * found.directions, device), _schedule(one))
+        for one in possible(found.hidden, found.gates, _clusters(device))
+        if one.batch < 2 * count and one.shared + one.states <= memory
+    ]
 
 
-def _can_be_launched(division: Division) -> bool:
-    try:
-        division.check()
-    except Unsupported:
-        return False
-    return True
+def _schedule(one: Division) -> Schedule:
+    return make("cuda", "recurrence", batch=one.batch, cluster=one.cluster, held=one.held, lanes=one.lanes)
 
 
-def _has_clusters(device: DeviceFacts) -> bool:
+def _clusters(device: DeviceFacts) -> tuple[int, ...]:
+    """Sizes of clusters that a GPU has: Hopper up to 16, later ones 8, earlier ones none."""
     number = device.arch.removeprefix("sm_").rstrip("af")
-    return number.isdigit() and int(number) >= 90
+    major = int(number) // 10 if number.isdigit() else 0
+    return tuple(size for size in CLUSTERS if size <= {9: 16, 10: 16}.get(major, 8 if major > 10 else 1))
 
 
 def _cycles(division: Division, clusters: int, device: DeviceFacts) -> float:
@@ -80,8 +87,8 @@ def _cycles(division: Division, clusters: int, device: DeviceFacts) -> float:
     if cluster > 1:
         most = max(1, cores // AROUND_CLUSTERS * 16 * division.resident // cluster)
     at_once = min(clusters, most)
-    states = division.units * division.width * division.items
+    states = division.units * division.width * division.batch
     products = max(states * division.gates / MULTIPLIED, (4 * states + division.shared) / READ)
-    each = -(-at_once * cluster // cores) * (products + EACH_ITEM * division.items)
+    each = -(-at_once * cluster // cores) * (products + EACH_ITEM * division.batch)
     # Of equal ones the one with fewer batch elements.
-    return -(-clusters // most) * (ALWAYS + EACH_BLOCK * cluster * (cluster > 1) + each) + division.items
+    return -(-clusters // most) * (ALWAYS + EACH_BLOCK * cluster * (cluster > 1) + each) + division.batch

@@ -1,13 +1,16 @@
 """The steps of one recurrent layer as one kernel: docs/recurrent.md.
 
-A cluster of blocks runs all steps of one direction for `items` batch elements. Each block has some of the hidden units;
-its weights stay in registers and shared memory, and after each step it writes the new h of its units into the shared
-memory of all blocks.
+A cluster of blocks runs all steps of one direction for `batch` elements. Each block has some of the hidden units; its
+weights stay in registers and shared memory, and after each step it writes the new h of its units into the shared memory
+of all blocks.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import lru_cache
+from itertools import product
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import Schedule
@@ -19,6 +22,8 @@ from kernel_assistant.generator.print.render import ELEMENTS, KernelSource
 from kernel_assistant.records import Launch, OpGraph
 from kernel_assistant.records.graph import Operand
 
+#: What a search tries.
+CLUSTERS, BATCHES, LANES, HELD = (1, 2, 4, 8, 16), (1, 2, 4, 8), (4, 8, 16, 32), (4, 8, 12, 16, 20, 24, 32, 40)
 #: Threads of a block, and bytes of shared memory for weights.
 MOST_THREADS, MOST_SHARED = 1024, 160 * 1024
 #: Registers of a multiprocessor, of a thread, and those that a thread needs beside its weights and sums.
@@ -33,7 +38,7 @@ class Division:
     hidden: int
     gates: int
     cluster: int
-    items: int
+    batch: int
     lanes: int
     held: int
 
@@ -70,14 +75,19 @@ class Division:
         return max(0, self.vectors - self.held) * self.threads * 16
 
     @property
+    def states(self) -> int:
+        """Bytes of shared memory for h, twice."""
+        return 8 * self.batch * self.width
+
+    @property
     def results(self) -> int:
         """Sums that are left to a thread."""
-        return max(1, self.padded_gates * self.items // self.lanes)
+        return max(1, self.padded_gates * self.batch // self.lanes)
 
     @property
     def registers(self) -> int:
         """Registers of a thread for weights and sums."""
-        return 4 * min(self.held, self.vectors) + 2 * self.padded_gates * self.items
+        return 4 * min(self.held, self.vectors) + 2 * self.padded_gates * self.batch
 
     @property
     def resident(self) -> int:
@@ -87,16 +97,32 @@ class Division:
         registers = min(MOST_REGISTERS, self.registers + OTHER_REGISTERS)
         return max(1, min(REGISTERS // (self.threads * registers), 2 * MOST_THREADS // self.threads))
 
-    def check(self) -> None:
-        """Raises Unsupported if the kernel cannot be launched."""
+    def obstacle(self) -> str:
+        """Why the kernel cannot be launched, "" if it can."""
         if self.threads > MOST_THREADS or not self.padded_gates <= self.lanes <= 32 or self.lanes & (self.lanes - 1):
-            raise Unsupported(f"{self.threads} threads, {self.lanes} for a hidden unit")
-        if self.items & (self.items - 1):
-            raise Unsupported(f"{self.items} batch elements at once")
-        if self.shared > MOST_SHARED or 8 * self.items * self.width > STATIC_LIMIT:
-            raise Unsupported(f"{self.shared} bytes of weights in shared memory")
+            return f"{self.threads} threads, {self.lanes} for a hidden unit"
+        if self.batch & (self.batch - 1):
+            return f"{self.batch} elements of the batch at once"
+        if self.shared > MOST_SHARED or self.states > STATIC_LIMIT:
+            return f"{self.shared} bytes of weights, {self.states} of states in shared memory"
         if self.registers + OTHER_REGISTERS > min(MOST_REGISTERS, REGISTERS // self.threads):
-            raise Unsupported(f"{self.registers} registers for weights and sums")
+            return f"{self.registers} registers for weights and sums"
+        return ""
+
+
+def possible(hidden: int, gates: int, clusters: Sequence[int] = CLUSTERS) -> Iterator[Division]:
+    """All divisions that can be launched, each with as many weights in registers as there is room for."""
+    for cluster, batch, lanes in product(clusters, BATCHES, LANES):
+        divisions = [Division(hidden, gates, cluster, batch, lanes, held) for held in HELD]
+        divisions = [one for one in divisions if not one.obstacle()]
+        if divisions:
+            yield next((one for one in divisions if not one.shared), divisions[-1])
+
+
+@lru_cache(maxsize=64)
+def can_be_launched(hidden: int, gates: int) -> bool:
+    """Whether some GPU can run the steps of a layer."""
+    return any(possible(hidden, gates))
 
 
 def emit_recurrence(graph: OpGraph, found: Recurrence, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
@@ -104,9 +130,10 @@ def emit_recurrence(graph: OpGraph, found: Recurrence, schedule: Schedule, prefi
     if schedule.form != "recurrence":
         raise Unsupported(f"schedule {schedule.form} for a recurrent layer")
     division = Division(
-        found.hidden, found.gates, schedule["cluster"], schedule["items"], schedule["lanes"], schedule["held"]
+        found.hidden, found.gates, schedule["cluster"], schedule["batch"], schedule["lanes"], schedule["held"]
     )
-    division.check()
+    if division.obstacle():
+        raise Unsupported(division.obstacle())
     return _Writer(graph, found, division, prefix).write()
 
 
@@ -116,26 +143,15 @@ class _Writer:
         self.unit = KernelSource(prefix + "recurrence", "cuda")
         self.values = Resolver(graph)
         operands = found.node.args
-        self.x = self._view(operands[0])
+        self.x = self.values.view(operands[0])
         self.weights, self.biases = self._each(operands[1]), self._each(operands[2])
-        self.states = [self._dense(one) if one is not None else None for one in operands[3:5]]
+        self.states = [self.values.view(one) if one is not None else None for one in operands[3:5]]
         order = (0, 1) if found.batch_first else (1, 0)
-        self.batch, self.steps = (self.x.sizes[at] for at in order)
+        self.elements, self.steps = (self.x.sizes[at] for at in order)
         self.strides = [self.x.strides[at] for at in order]
-        if self.x.strides[2] != 1:
-            raise Unsupported("gates that are not contiguous")
-
-    def _view(self, operand: Operand) -> View:
-        return self.values.view(operand)
-
-    def _dense(self, operand: Operand) -> View:
-        view = self._view(operand)
-        if not view.is_contiguous:
-            raise Unsupported("an operand of a recurrent layer that is not contiguous")
-        return view
 
     def _each(self, operands: Operand) -> list[View]:
-        return [self._dense(one) for one in operands] if isinstance(operands, list) else []
+        return [self.values.view(one) for one in operands] if isinstance(operands, list) else []
 
     def _pointer(self, view: View) -> str:
         return self.unit.buffer(view.root)
@@ -156,7 +172,7 @@ class _Writer:
         self._last()
         cluster = f"__cluster_dims__({division.cluster}, 1, 1) " if division.cluster > 1 else ""
         unit.finish(bounds=f"__launch_bounds__({division.threads}) {cluster}")
-        count = f"cdiv({size_text(self.batch)}, {division.items})"
+        count = f"cdiv({size_text(self.elements)}, {division.batch})"
         blocks = f"{count} * {self.found.directions * division.cluster}"
         return unit, unit.launch((blocks, "1", "1"), division.threads, str(division.shared))
 
@@ -164,10 +180,10 @@ class _Writer:
         """What this thread computes: a hidden unit, columns of its rows, and at the end one of its gates."""
         unit, one = self.unit, self.division
         share = one.lanes // one.padded_gates
-        unit.add(f"constexpr int H = {one.hidden}, W = {one.width}, C = {one.cluster}, ITEMS = {one.items};")
+        unit.add(f"constexpr int H = {one.hidden}, W = {one.width}, C = {one.cluster}, ITEMS = {one.batch};")
         unit.add("// h of each batch element: what this step reads, and what it writes.")
         unit.add("__shared__ __align__(16) float h[2][ITEMS][W];")
-        unit.add(f"const int64_t batch = {unit.size(self.batch)}, steps = {unit.size(self.steps)};")
+        unit.add(f"const int64_t batch = {unit.size(self.elements)}, steps = {unit.size(self.steps)};")
         unit.add("const int64_t group = blockIdx.x / C;")
         if self.found.directions == 2:
             unit.add("const int64_t groups = (batch + ITEMS - 1) / ITEMS;")
@@ -181,10 +197,10 @@ class _Writer:
         unit.add(f"const int unit = {rank}threadIdx.x / {one.lanes};")
         unit.add(f"const int gate = lane / {share}, part = lane % {share};")
         # Sums are halved over the lanes: a lane ends with sums of one gate, for these batch elements.
-        if one.items >= share:
-            unit.add(f"const int item = part * {one.items // share};")
+        if one.batch >= share:
+            unit.add(f"const int item = part * {one.batch // share};")
         else:
-            unit.add(f"const int item = part / {share // one.items};")
+            unit.add(f"const int item = part / {share // one.batch};")
 
     def _load(self) -> None:
         """Weights, bias and first states."""
@@ -249,7 +265,7 @@ class _Writer:
         """A first state as text, 0 outside of the tensor."""
         if view is None:
             return "0"
-        layer = f"{self.found.first} + back" if self.found.directions == 2 else f"{self.found.first}"
+        layer = f"{self.found.layer * self.found.directions}{' + back' if self.found.directions == 2 else ''}"
         place = f"(({layer}) * batch + first + {item}) * H + {unit}"
         return f"first + {item} < batch && {unit} < H ? ka_get({self._pointer(view)}[{place}]) : 0"
 
@@ -268,7 +284,7 @@ class _Writer:
         """W_hh · h for all gates of the unit, this thread's columns, then the sums over the lanes."""
         unit, one = self.unit, self.division
         vectors, held, along = one.vectors, min(one.held, one.vectors), one.columns // 4
-        padded = one.padded_gates * one.items
+        padded = one.padded_gates * one.batch
         unit.add(f"float sum[{padded}] = {{}};")
         unit.add("#pragma unroll")
         unit.open(f"for (int j = 0; j < {along}; ++j)")
