@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import io
-import os
 import shlex
 import socket
 import subprocess
@@ -14,6 +13,7 @@ from pathlib import Path
 from typing import IO, Any, cast
 
 from kernel_assistant.errors import HostError, KernelAssistantError, MissingError
+from kernel_assistant.session.start import socket_path
 from kernel_assistant.worker.frames import FrameError, read_frame, write_frame
 
 _OPTIONS = {
@@ -150,7 +150,8 @@ class Ssh:
 
     def __init__(self, name: str, runtime_dir: Path) -> None:
         self.name = name
-        self.control = _control_path(name, runtime_dir)
+        digest = hashlib.sha256(f"{runtime_dir}:{name}".encode()).hexdigest()[:12]
+        self.control = socket_path(runtime_dir, f"ssh-{digest}", _MAX_CONTROL_PATH)
 
     def open(self, *argv: str) -> Channel:
         """Start `argv` on the remote machine; returns at once. Raises MissingError where this machine has no ssh."""
@@ -182,19 +183,3 @@ class Ssh:
         control = str(self.control).replace("%", "%%")
         options = {**_OPTIONS, "ControlPath": f'"{control}"'}
         return ["ssh", "-T", *(part for name, value in options.items() for part in ("-o", f"{name}={value}"))]
-
-
-def _control_path(name: str, runtime_dir: Path) -> Path:
-    """The path of the control socket: in the runtime folder, or in a private folder of /tmp if that path is too long
-    for a socket.
-    """
-    file = f"ssh-{hashlib.sha256(f'{runtime_dir}:{name}'.encode()).hexdigest()[:12]}"
-    folder = runtime_dir
-    if len(os.fsencode(folder / file)) > _MAX_CONTROL_PATH:
-        folder = Path("/tmp") / f"kernel-assistant-{os.getuid()}"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    status = folder.lstat()
-    if folder.is_symlink() or status.st_uid != os.getuid():
-        raise HostError(f"{folder} belongs to somebody else", "remove it or set KERNEL_ASSISTANT_RUNTIME_DIR")
-    folder.chmod(0o700)
-    return folder / file

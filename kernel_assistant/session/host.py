@@ -23,7 +23,7 @@ from kernel_assistant.events import AnyEvent
 from kernel_assistant.records import KernelTask, OptimizeResult
 from kernel_assistant.session.hosting.jobs import JobServices, JobTable, RunJob
 from kernel_assistant.session.hosting.server import Server
-from kernel_assistant.session.start import ADDRESS_FILE, LOCK_FILE
+from kernel_assistant.session.start import ADDRESS_FILE, LOCK_FILE, socket_path
 from kernel_assistant.session.wire import hello
 from kernel_assistant.signals import SignalSafeEvent
 from kernel_assistant.store import JobOptions
@@ -41,7 +41,8 @@ def serve(settings: Settings, run: RunJob, lane_of: Callable[[KernelTask], str])
         lock = _lock(settings.state_dir / LOCK_FILE)
         if lock is None:
             return EXIT_OK
-        path = _socket_path(settings)
+        digest = hashlib.sha256(os.fsencode(settings.state_dir)).hexdigest()[:12]
+        path = socket_path(settings.runtime_dir, f"host-{digest}.sock", _MAX_SOCKET_PATH)
         listener = _listen(path)
     try:
         _serve_locked(settings, run, lane_of, path, listener)
@@ -101,22 +102,6 @@ def _lock(path: Path) -> IO[str] | None:
         file.close()
         return None
     return file
-
-
-def _socket_path(settings: Settings) -> Path:
-    """Returns a path in the runtime folder, or in a private folder of /tmp if the path is too long for a socket."""
-    digest = hashlib.sha256(os.fsencode(settings.state_dir)).hexdigest()[:12]
-    folder = settings.runtime_dir
-    path = folder / f"host-{digest}.sock"
-    if len(os.fsencode(path)) > _MAX_SOCKET_PATH:
-        folder = Path("/tmp") / f"kernel-assistant-{os.getuid()}"
-        path = folder / f"host-{digest}.sock"
-    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
-    status = folder.lstat()
-    if folder.is_symlink() or status.st_uid != os.getuid():
-        raise HostError(f"{folder} belongs to somebody else", "remove it or set KERNEL_ASSISTANT_RUNTIME_DIR")
-    folder.chmod(0o700)
-    return path
 
 
 def _listen(path: Path) -> socket.socket:

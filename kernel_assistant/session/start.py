@@ -64,6 +64,19 @@ def has_ended(settings: Settings, pid: int) -> bool:
     return True
 
 
+def socket_path(folder: Path, name: str, most: int) -> Path:
+    """Returns the path of the socket `name` in `folder`, which is made for this user alone; in a private folder of /tmp
+    if the path would have more than `most` bytes. Raises HostError if the folder is somebody else's."""
+    if len(os.fsencode(folder / name)) > most:
+        folder = Path("/tmp") / f"kernel-assistant-{os.getuid()}"
+    folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+    status = folder.lstat()
+    if folder.is_symlink() or status.st_uid != os.getuid():
+        raise HostError(f"{folder} belongs to somebody else", "remove it or set KERNEL_ASSISTANT_RUNTIME_DIR")
+    folder.chmod(0o700)
+    return folder / name
+
+
 def start_host(settings: Settings) -> None:
     """Starts a host unless another client does, and waits until it listens. Raises HostError with the end of its
     log."""
