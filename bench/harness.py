@@ -140,7 +140,7 @@ class IsolatedProcess:
         """The function's result. Raises RuntimeError if the process dies or is silent, and what the function raises."""
         self._pool = self._pool or ProcessPoolExecutor(1, get_context("spawn"), os.setpgrp)
         try:
-            return self._pool.submit(function, *args, **kwargs).result(self._seconds)
+            return self._pool.submit(function, *args, **kwargs).result(min(self._seconds, threading.TIMEOUT_MAX))
         except TimeoutError as error:
             self.__exit__()
             raise RuntimeError(f"no answer within {self._seconds:.0f} s") from error

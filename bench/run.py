@@ -16,6 +16,7 @@ import time
 import traceback
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
@@ -92,7 +93,9 @@ def main() -> int:
 
 def measured(name: str, settings: Settings) -> list[dict[str, Any]] | str:
     """The figures of one measurement, or why there are none."""
-    with IsolatedProcess(MOST_SECONDS) as process:
+    # The judge's measurement acts as a worker, so it gets a worker's environment, which is read when a process starts.
+    extra = MEASURING if name == "judge" else {}
+    with IsolatedProcess(MOST_SECONDS) as process, mock.patch.dict(os.environ, extra):
         try:
             return process.call(figures_of, name, settings)
         except Exception as error:  # noqa: BLE001 - the other measurements are worth having
@@ -102,9 +105,6 @@ def measured(name: str, settings: Settings) -> list[dict[str, Any]] | str:
 
 def figures_of(name: str, settings: Settings) -> list[dict[str, Any]]:
     """Runs one measurement in this process."""
-    if name == "judge":
-        # It acts as a worker, so it gets a worker's environment.
-        os.environ |= MEASURING
     module = importlib.import_module(f"bench.{MEASUREMENTS[name]}")
     return [figure.plain() for figure in module.measure(settings)]
 
