@@ -137,16 +137,27 @@ class IsolatedProcess:
             self._pool = None
 
     def call(self, function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
-        """The function's result. Raises RuntimeError if the process dies or is silent, and what the function raises."""
+        """The function's result. Raises RuntimeError if the process dies or is silent, or if the function raises; then
+        the process prints the traceback."""
         self._pool = self._pool or ProcessPoolExecutor(1, get_context("spawn"), os.setpgrp)
         try:
-            return self._pool.submit(function, *args, **kwargs).result(min(self._seconds, threading.TIMEOUT_MAX))
+            return self._pool.submit(_answer, function, *args, **kwargs).result(
+                min(self._seconds, threading.TIMEOUT_MAX)
+            )
         except TimeoutError as error:
             self.__exit__()
             raise RuntimeError(f"no answer within {self._seconds:.0f} s") from error
         except BrokenProcessPool as error:
             self.__exit__()
             raise RuntimeError("the process died") from error
+
+
+def _answer(function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - not every exception can be pickled, and one that cannot ends the pool
+        traceback.print_exc()
+        raise RuntimeError(f"{type(error).__name__}: {error}") from None
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> list[str]:

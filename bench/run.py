@@ -13,7 +13,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -21,7 +20,7 @@ from unittest import mock
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
 
-from bench.figures import Settings, markdown, number  # noqa: E402 - after the path, like everything below
+from bench.figures import Settings, number, page  # noqa: E402 - after the path, like everything below
 from bench.harness import IsolatedProcess  # noqa: E402
 from bench.machine import describe  # noqa: E402
 from kernel_assistant.environment.measuring import MEASURING  # noqa: E402
@@ -85,7 +84,7 @@ def main() -> int:
                 print(f"  {row['name']:<44} {number(row['value']):>9} {row['unit']:<6} {row['aim'] or '':<8} {verdict}")
         if writes:
             # Written after each measurement, so that a run that is stopped loses one only.
-            _write(document, path, markdown(document))
+            _write(document, path)
     if writes:
         print(f"\nwritten: {path} and .md")
     return 1 if document["failed"] else 0
@@ -99,8 +98,7 @@ def measured(name: str, settings: Settings) -> list[dict[str, Any]] | str:
         try:
             return process.call(figures_of, name, settings)
         except Exception as error:  # noqa: BLE001 - the other measurements are worth having
-            traceback.print_exc()
-            return f"{type(error).__name__}: {error}"[:300]
+            return str(error)[:300]
 
 
 def figures_of(name: str, settings: Settings) -> list[dict[str, Any]]:
@@ -123,10 +121,10 @@ def _keep(document: dict[str, Any], path: Path) -> None:
                 document[part] = before[part]
 
 
-def _write(document: dict[str, Any], path: Path, page: str) -> None:
+def _write(document: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    path.with_suffix(".md").write_text(page, encoding="utf-8")
+    path.with_suffix(".md").write_text(page(document), encoding="utf-8")
 
 
 def _arguments() -> argparse.Namespace:
