@@ -12,6 +12,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import re
 import resource
 import signal
 import subprocess
@@ -24,14 +25,16 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import AutoConfig, AutoModelForCausalLM
 
-from bench.base_script import Script
+from kernel_assistant.environment.builds.headers import shipped
+from kernel_assistant.serving.template import write_call
 from kernel_assistant.session.training_run import TrainingCommand, ask
 from kernel_assistant_training.decode import GenerationRequest, Reply
-from kernel_assistant_training.episodes.subject import subjects
+from kernel_assistant_training.episodes.subject import LessonTask, subjects
 from kernel_assistant_training.evaluation.tasks import of_graph
+from kernel_assistant_training.lessons.lesson import candidate_file
+from kernel_assistant_training.ppo.chat.chat_format_template import TemplateChatFormat
 from kernel_assistant_training.ppo.engines.engine import Engine
 from kernel_assistant_training.ppo.engines.engine_options import EngineOptions
 from kernel_assistant_training.ppo.model import policy_model
@@ -43,23 +46,16 @@ from kernel_assistant_training.ppo.trajectory import ReplySpans
 from kernel_assistant_training.ppo.updates.batches import PaddedBatch
 from kernel_assistant_training.ppo.updates.kl import KlControl
 from kernel_assistant_training.ppo.updates.update import UpdateOptions
+from tests.base.models import MARKS, TEMPLATE, vocabulary
 
 #: Sizes of the models; 7b is that of Mistral 7B (7.24 B parameters).
-SIZES: dict[str, dict[str, int]] = {
-    "7b": {"vocab_size": 32000, "hidden_size": 4096, "intermediate_size": 14336, "num_hidden_layers": 32},
-    "tiny": {"vocab_size": 4000, "hidden_size": 64, "intermediate_size": 128, "num_hidden_layers": 2},
-}
-HEADS = {
-    "7b": {"num_attention_heads": 32, "num_key_value_heads": 8},
-    "tiny": {"num_attention_heads": 4, "num_key_value_heads": 2},
-}
+SHAPE = (
+    *("vocab_size", "hidden_size", "intermediate_size", "num_hidden_layers"),
+    *("num_attention_heads", "num_key_value_heads"),
+)
+SIZES = {"7b": (32000, 4096, 14336, 32, 32, 8), "tiny": (4000, 64, 128, 2, 4, 2)}
 #: Characters of Python sources on which the vocabulary is trained.
 CORPUS = {"7b": 30_000_000, "tiny": 2_000_000}
-MARKS = ("<|begin|>", "<|head|>", "<|/head|>", "<|eot|>")
-TEMPLATE = (
-    "<|begin|>{% for message in messages %}<|head|>{{ message['role'] }}<|/head|>\n{{ message['content'] }}<|eot|>"
-    "{% endfor %}{% if add_generation_prompt %}<|head|>assistant<|/head|>\n{% endif %}"
-)
 #: Tokens that the model samples in each reply, before the script's calls.
 SAMPLED = 16
 
@@ -67,24 +63,10 @@ SAMPLED = 16
 def make_base(folder: Path, size: str, family: str, device: torch.device) -> None:
     """Writes a model with random weights in bfloat16, and a byte-level vocabulary of the standard library's sources."""
     folder.mkdir(parents=True)
-    shape = {**SIZES[size], **HEADS[size]}
-    tokenizer = Tokenizer(models.BPE())
-    tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
-    tokenizer.decoder = decoders.ByteLevel()
-    trainer = trainers.BpeTrainer(
-        vocab_size=shape["vocab_size"] - len(MARKS),
-        initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
-        show_progress=False,
-    )
-    tokenizer.train_from_iterator(_sources(CORPUS[size]), trainer)
-    tokenizer.add_special_tokens(list(MARKS))
-    tokenizer.save(str(folder / "tokenizer.json"))
-    config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": MARKS[0], "eos_token": MARKS[3]}
-    (folder / "tokenizer_config.json").write_text(json.dumps(config))
-    (folder / "chat_template.jinja").write_text(TEMPLATE)
-    known = AutoConfig.for_model(
-        family, **shape, max_position_embeddings=131072, eos_token_id=tokenizer.token_to_id(MARKS[3])
-    )
+    shape = dict(zip(SHAPE, SIZES[size], strict=True))
+    tokenizer = vocabulary(folder, TEMPLATE, shape["vocab_size"], _sources(CORPUS[size]))
+    end = tokenizer.token_to_id(MARKS[-1])
+    known = AutoConfig.for_model(family, **shape, max_position_embeddings=131072, eos_token_id=end)
     torch.manual_seed(0)
     before = torch.get_default_dtype()
     torch.set_default_dtype(torch.bfloat16)
@@ -101,6 +83,56 @@ def _sources(most: int) -> Iterator[str]:
         if most < 0:
             return
         yield text
+
+
+#: The share of the context that is filled with files, and most tokens of one file of 400 lines.
+SHARE, FILE = 0.9, 6000
+#: Most calls in one reply.
+MOST = 12
+
+
+class Script:
+    """Writes the calls of each reply. By the sampled tokens, about half of the episodes write a correct kernel."""
+
+    def __init__(self, base: Path, subject: LessonTask, target: str, context: int) -> None:
+        self._chat_format = TemplateChatFormat.load(base)
+        self.ends = self._chat_format.ends
+        self._context = context
+        self._file, self._sources = candidate_file(target), self.sources(subject)
+        self._files = sorted(shipped(), key=lambda name: -len(shipped()[name]))
+        self._answer = self._chat_format.tokens("<|head|>assistant<|/head|>", plain=False)
+
+    @staticmethod
+    def sources(subject: LessonTask) -> tuple[str, str]:
+        """The source of a correct kernel with the graph's own numbers, and one that does not compile."""
+        known = {**subject.task.sizes, **subject.task.constants}
+        right = re.sub(r"\b[CD]\d+\b", lambda name: repr(known[name[0]]), subject.answers[0].source)
+        right = right.replace("#include", '#include "plan.h"\n#include', 1)
+        return right, right.replace("{\n", "{\n  undeclared;\n", 1)
+
+    def call(self, prompt: Sequence[int]) -> list[int]:
+        """The tokens of the next calls and the end token."""
+        ids, answer = list(prompt), self._answer
+        positions = [position for position, one in enumerate(ids) if one == answer[0]]
+        turn = sum(ids[position : position + len(answer)] == answer for position in positions) - 1
+        words = "\n".join(self._calls(turn, ids))
+        return [*self._chat_format.tokens(words, plain=True), self.ends[0]]
+
+    def _calls(self, turn: int, prompt: Sequence[int]) -> list[str]:
+        if turn == 0:
+            written = json.dumps({"path": self._file, "text": self._sources[sum(prompt) % 2]})
+            return [write_call("list", "{}"), write_call("write", written)]
+        if turn == 1:
+            return [write_call("evaluate", "{}")]
+        room = int(SHARE * self._context - len(prompt)) // FILE
+        if room < 1 or turn > len(self._files):
+            return [write_call("finish", "{}")]
+        first = MOST * (turn - 2)
+        return [self._read(first + number) for number in range(min(room, MOST))]
+
+    def _read(self, number: int) -> str:
+        name, part = self._files[number % len(self._files)], number // len(self._files)
+        return write_call("read", json.dumps({"path": f"reference/include/{name}", "first_line": 1 + 100 * part}))
 
 
 class Driven:
@@ -166,7 +198,9 @@ class Driven:
 
 def train(options: argparse.Namespace) -> None:
     """The training run, in the process that gets killed."""
-    subject = next(one for one in islice(subjects(1, options.target), 200) if "ka::pointwise" in one.answers[0].source)
+    subject = next(
+        one for one in islice(subjects(1, options.target), 200) if one.answers[0].schedule.form == "pointwise"
+    )
     task = of_graph(subject.graph, options.target)
     real: Any = vars(policy_model)["engine"]
 

@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from bench.harness import markdown
+
 Aim = tuple[Literal["≤", "≥"], float]
 
 
@@ -55,24 +57,22 @@ def p95(seconds: Sequence[float]) -> float:
     return sorted(seconds)[max(0, round(0.95 * len(seconds)) - 1)] * 1e3
 
 
-def markdown(document: dict[str, Any]) -> str:
+def page(document: dict[str, Any]) -> str:
     """The JSON document of a run as a page of Markdown."""
-    machine = document["machine"]
     lines = [f"# Benchmarks: {document['device']}, target {document['target']}", ""]
     lines += ["Written by `make bench`; each part says when it was measured. Do not edit.", ""]
-    lines += ["| machine | |", "|---|---|", *(f"| {key} | {value} |" for key, value in machine.items()), ""]
+    lines += [*markdown(("machine", ""), document["machine"].items()), ""]
     for name, rows in document["figures"].items():
         lines += [f"## {name}", "", f"Measured {document['taken'][name]}.", ""]
-        lines += ["| figure | value | aim | met | how |", "|---|---|---|---|---|"]
-        lines += [_row(row) for row in rows] + [""]
+        lines += [*markdown(("figure", "value", "aim", "met", "how"), map(_cells, rows)), ""]
     if document["failed"]:
         lines += ["## Not measured", "", *(f"- {name}: {reason}" for name, reason in document["failed"].items()), ""]
     return "\n".join(lines)
 
 
-def _row(row: dict[str, Any]) -> str:
+def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     met = {True: "yes", False: "**no**", None: ""}[row["met"]]
-    return f"| {row['name']} | {number(row['value'])} {row['unit']} | {row['aim'] or ''} | {met} | {row['how']} |"
+    return row["name"], f"{number(row['value'])} {row['unit']}", row["aim"] or "", met, row["how"]
 
 
 def number(value: float) -> str:

@@ -8,14 +8,16 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import queue
+import signal
 import threading
 import time
 import traceback
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any, ParamSpec, Self, TypeVar
@@ -114,7 +116,8 @@ def _measured(measure: Callable[[Case, Context], Row], case: Case, context: Cont
 
 
 class IsolatedProcess:
-    """A process that stays from call to call; one that dies, or does not answer for `seconds`, is replaced."""
+    """A process that stays from call to call; one that dies, or does not answer for `seconds`, is replaced. What it has
+    started ends with it."""
 
     def __init__(self, seconds: float) -> None:
         self._seconds = seconds
@@ -125,22 +128,36 @@ class IsolatedProcess:
 
     def __exit__(self, *_: object) -> None:
         if self._pool is not None:
-            for process in self._pool._processes.values():
+            for pid, process in self._pool._processes.items():
+                # It has no group yet while it starts.
+                with suppress(ProcessLookupError):
+                    os.killpg(pid, signal.SIGKILL)
                 process.kill()
             self._pool.shutdown()
             self._pool = None
 
     def call(self, function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
-        """The function's result. Raises RuntimeError if the process dies or is silent, and what the function raises."""
-        self._pool = self._pool or ProcessPoolExecutor(1, get_context("spawn"))
+        """The function's result. Raises RuntimeError if the process dies or is silent, or if the function raises; then
+        the process prints the traceback."""
+        self._pool = self._pool or ProcessPoolExecutor(1, get_context("spawn"), os.setpgrp)
         try:
-            return self._pool.submit(function, *args, **kwargs).result(self._seconds)
+            return self._pool.submit(_answer, function, *args, **kwargs).result(
+                min(self._seconds, threading.TIMEOUT_MAX)
+            )
         except TimeoutError as error:
             self.__exit__()
             raise RuntimeError(f"no answer within {self._seconds:.0f} s") from error
         except BrokenProcessPool as error:
             self.__exit__()
             raise RuntimeError("the process died") from error
+
+
+def _answer(function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
+    try:
+        return function(*args, **kwargs)
+    except Exception as error:  # noqa: BLE001 - not every exception can be pickled, and one that cannot ends the pool
+        traceback.print_exc()
+        raise RuntimeError(f"{type(error).__name__}: {error}") from None
 
 
 def markdown(columns: Sequence[str], rows: Iterable[Iterable[object]]) -> list[str]:

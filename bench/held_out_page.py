@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Iterable
 from statistics import median
 from typing import Any
 
-Row = dict[str, Any]
+from bench.harness import Row, markdown
+
 SPLITS = {"held_out": "held out", "held_pairs": "withheld pairs", "held_families": "withheld families"}
-HEAD = "| tasks of | number | one attempt | best of all | generator: first | best of as many | wins | outside |"
+COLUMNS = ["tasks of", "number", "one attempt", "best of all", "generator: first", "best of as many", "wins", "outside"]
 
 
 def page(meta: dict[str, Any], rows: list[Row]) -> str:
@@ -23,13 +23,9 @@ def page(meta: dict[str, Any], rows: list[Row]) -> str:
         f"{meta.get('tokens_per_second', 0):.0f} tokens/s. Of {thorough} tasks all are judged, the generator's beside,",
         "of the others those up to the first that is right. How it is measured: [held-out tasks](../held_out.md).",
         "",
-        "| | |",
-        "|---|---|",
-        *map(_line, meta.get("machine", {}).items()),
+        *markdown(("", ""), meta.get("machine", {}).items()),
         "",
-        HEAD,
-        "|" + "---|" * (HEAD.count("|") - 1),
-        *(_line(_cells(name, some)) for name, some in _groups(rows) if some),
+        *markdown(COLUMNS, (_cells(name, some) for name, some in _groups(rows) if some)),
         "",
         *[f"- {note}" for note in _notes(rows)],
         "",
@@ -38,10 +34,6 @@ def page(meta: dict[str, Any], rows: list[Row]) -> str:
         *_outcomes([row["attempts"] for row in rows if "attempts" in row]),
     ]
     return "\n".join(lines) + "\n"
-
-
-def _line(cells: Iterable[Any]) -> str:
-    return f"| {' | '.join(map(str, cells))} |"
 
 
 def _groups(rows: list[Row]) -> list[tuple[str, list[Row]]]:
@@ -97,8 +89,8 @@ def _outcomes(judged: list[list[Row]]) -> list[str]:
     first = Counter(attempts[0]["outcome"] for attempts in judged)
     every = Counter(attempt["outcome"] for attempts in judged for attempt in attempts)
     del every["not_judged"]
-    lines = ["| outcome | first answers | all that were judged |", "|---|---|---|"]
-    lines += [_line((name.replace("_", " "), first[name], count)) for name, count in every.most_common()]
+    cells = ((name.replace("_", " "), first[name], count) for name, count in every.most_common())
+    lines = markdown(("outcome", "first answers", "all that were judged"), cells)
     why = Counter(_short(attempts[0]["why"]) for attempts in judged if "why" in attempts[0])
     if why:
         lines += ["", "Commonest reasons of first answers:", ""]

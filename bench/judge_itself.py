@@ -16,19 +16,21 @@ import faulthandler
 import json
 import math
 import os
-import pickle
 import subprocess
 import sys
 import tempfile
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import median
 from typing import TYPE_CHECKING, Any, Self
+from unittest import mock
 
 from bench.figures import Figure, Settings
+from bench.harness import IsolatedProcess
 from bench.subjects import ROWS, norm, norm_environment, norm_task
 from kernel_assistant.environment.device_locks import lock_of
 from kernel_assistant.environment.measuring import GPU_SHARE
@@ -225,48 +227,41 @@ class Itself:
 
 def itself_beside(target: str, judges: int, comparisons: int, most_seconds: float) -> Itself:
     """The comparisons are divided among the judges, each of which begins none after `most_seconds`."""
-    command = [sys.executable, "-m", "bench.judge_itself", target, "--alone", "--until"]
-    environment = {**os.environ, GPU_SHARE: str(round(0.8 / judges, 3))}
     began = time.time()
+    # Once for all: twelve environments make contexts on a GPU and measure its bandwidth for minutes.
+    prepared, until = prepare(target), began + most_seconds
     parts = [comparisons // judges + (number < comparisons % judges) for number in range(judges)]
-    with tempfile.NamedTemporaryFile(prefix="ka-bench-") as file:
-        # Once for all: twelve environments make contexts on a GPU and measure its bandwidth for minutes.
-        file.write(pickle.dumps(prepare(target)))
-        file.flush()
-        processes = [
-            subprocess.Popen(
-                [*command, str(began + most_seconds), "--comparisons", str(part), "--prepared", file.name],
-                env=environment,
-                stdout=subprocess.PIPE,
-                text=True,
-            )
-            for part in parts
-        ]
-        intervals = [_written(process, began + most_seconds + GRACE) for process in processes]
+
+    def judge(part: int) -> list[Interval]:
+        found = list[Interval]()
+        with IsolatedProcess(until + GRACE - time.time()) as process, suppress(RuntimeError):
+            while len(found) < part and time.time() < until:
+                found.append(process.call(compare_with_itself, target, prepared))
+        return found
+
+    with mock.patch.dict(os.environ, {GPU_SHARE: str(round(0.8 / judges, 3))}), ThreadPoolExecutor(judges) as pool:
+        intervals = list(pool.map(judge, parts))
     excluded = sum(low > 1 or high < 1 for of_judge in intervals for _, low, high in of_judge)
     return Itself(target, judges, round(time.time() - began, 1), excluded, intervals)
 
 
-def _written(process: subprocess.Popen[str], until: float) -> list[Interval]:
-    """The intervals that a judge has printed when it ends, or at `until`, when it is killed."""
-    try:
-        text, _ = process.communicate(timeout=None if until == math.inf else max(until - time.time(), 0))
-    except subprocess.TimeoutExpired:
-        process.kill()
-        text, _ = process.communicate()
-    return [tuple(json.loads(line)) for line in text.splitlines()]
-
-
-def _alone(target: str, comparisons: int, until: float, prepared: Path) -> None:
-    """Prints the intervals of this process, a line each; it begins no comparison after `until`, a time of the clock of
-    the system. It writes its stack to stderr where a comparison takes longer than `SLOW`."""
+def compare_with_itself(target: str, prepared: Prepared) -> Interval:
+    """An interval of this process, which writes its stack to stderr where a comparison takes longer than `SLOW`."""
     faulthandler.dump_traceback_later(SLOW)
-    with Bench(target, pickle.loads(prepared.read_bytes())) as bench:
-        for _ in range(comparisons):
-            if time.time() >= until:
-                break
-            faulthandler.dump_traceback_later(SLOW)
-            print(json.dumps(bench.compare(0, MOST_SECONDS[target])), flush=True)
+    try:
+        return _bench(target, prepared).compare(0, MOST_SECONDS[target])
+    finally:
+        faulthandler.cancel_dump_traceback_later()
+
+
+#: The bench of this process.
+_benches: dict[str, Bench] = {}
+
+
+def _bench(target: str, prepared: Prepared) -> Bench:
+    if target not in _benches:
+        _benches[target] = Bench(target, prepared).__enter__()
+    return _benches[target]
 
 
 @contextmanager
@@ -312,13 +307,7 @@ def main() -> None:
     parser.add_argument("--judges", type=int, default=1, help="processes that judge at the same time")
     parser.add_argument("--comparisons", type=int, default=400)
     parser.add_argument("--most-seconds", type=float, default=math.inf, help="begin no comparison after so long")
-    parser.add_argument("--alone", action="store_true", help=argparse.SUPPRESS)
-    parser.add_argument("--until", type=float, help=argparse.SUPPRESS)
-    parser.add_argument("--prepared", type=Path, help=argparse.SUPPRESS)
     given = parser.parse_args()
-    if given.alone:
-        _alone(given.target, given.comparisons, given.until, given.prepared)
-        return
     print(json.dumps(asdict(itself_beside(given.target, given.judges, given.comparisons, given.most_seconds))))
 
 

@@ -6,21 +6,25 @@ Each measurement runs in a process of its own, so that one that fails or spoils 
 from __future__ import annotations
 
 import argparse
-import contextlib
 import datetime as dt
 import importlib
 import json
 import os
 import signal
-import subprocess
 import sys
-import tempfile
 import time
 from pathlib import Path
 from typing import Any
+from unittest import mock
 
 ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT))
+
+from bench.figures import Settings, number, page  # noqa: E402 - after the path, like everything below
+from bench.harness import IsolatedProcess  # noqa: E402
+from bench.machine import describe  # noqa: E402
+from kernel_assistant.environment.measuring import MEASURING  # noqa: E402
+from kernel_assistant.targets.detect import detect  # noqa: E402
 
 #: Name on the command line → module; the longest measurements are last.
 MEASUREMENTS = {
@@ -42,15 +46,11 @@ MOST_SECONDS = 1800
 
 def main() -> int:
     arguments = _arguments()
-    if arguments.child:
-        return child(arguments)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
-    from bench.figures import markdown, number
-    from bench.machine import describe
-    from kernel_assistant.targets.detect import detect
-
+    # Processes that a measurement starts find the checkout too.
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])])
     device = detect(arguments.target)
-    arguments.target = device.target
+    settings = Settings(device.target, arguments.short, arguments.comparisons)
     document: dict[str, Any] = {
         "schema": "kernel-assistant/bench/2",
         "target": device.target,
@@ -69,7 +69,7 @@ def main() -> int:
     for name in arguments.only or MEASUREMENTS:
         print(f"\n{name}", flush=True)
         began = time.perf_counter()
-        result = measured(name, arguments)
+        result = measured(name, settings)
         document["seconds"][name] = round(time.perf_counter() - began, 1)
         document["taken"][name] = dt.datetime.now(dt.UTC).strftime("%Y-%m-%d %H:%M UTC")
         document["failed"].pop(name, None)
@@ -84,54 +84,27 @@ def main() -> int:
                 print(f"  {row['name']:<44} {number(row['value']):>9} {row['unit']:<6} {row['aim'] or '':<8} {verdict}")
         if writes:
             # Written after each measurement, so that a run that is stopped loses one only.
-            _write(document, path, markdown(document))
+            _write(document, path)
     if writes:
         print(f"\nwritten: {path} and .md")
     return 1 if document["failed"] else 0
 
 
-def measured(name: str, arguments: argparse.Namespace) -> list[dict[str, Any]] | str:
+def measured(name: str, settings: Settings) -> list[dict[str, Any]] | str:
     """The figures of one measurement, or why there are none."""
-    from kernel_assistant.environment.measuring import MEASURING
-
-    with tempfile.TemporaryDirectory(prefix="ka-bench-") as folder:
-        out = Path(folder, "figures.json")
-        command = [sys.executable, __file__, "--child", name, "--target", arguments.target]
-        command += ["--child-out", str(out), "--comparisons", str(arguments.comparisons)]
-        command += ["--short"] if arguments.short else []
-        # The judge's measurement acts as a worker, so it gets a worker's environment.
-        extra = MEASURING if name == "judge" else {}
-        path = os.pathsep.join([str(ROOT), *filter(None, [os.environ.get("PYTHONPATH", "")])])
-        process = subprocess.Popen(
-            command,
-            env={**os.environ, **extra, "PYTHONPATH": path},
-            stderr=subprocess.PIPE,
-            start_new_session=True,
-        )
+    # The judge's measurement acts as a worker, so it gets a worker's environment, which is read when a process starts.
+    extra = MEASURING if name == "judge" else {}
+    with IsolatedProcess(MOST_SECONDS) as process, mock.patch.dict(os.environ, extra):
         try:
-            stderr = process.communicate(timeout=MOST_SECONDS)[1].decode(errors="replace")
-        except subprocess.TimeoutExpired:
-            return f"took longer than {MOST_SECONDS} s"
-        finally:
-            # Processes that it started, such as a load on the machine, may outlast it.
-            with contextlib.suppress(ProcessLookupError):
-                os.killpg(process.pid, signal.SIGKILL)
-        if process.returncode or not out.exists():
-            sys.stderr.write(stderr[-3000:])
-            lines = stderr.strip().splitlines()
-            return lines[-1][:300] if lines else f"ended with status {process.returncode}"
-        return list(json.loads(out.read_text(encoding="utf-8")))
+            return process.call(figures_of, name, settings)
+        except Exception as error:  # noqa: BLE001 - the other measurements are worth having
+            return str(error)[:300]
 
 
-def child(arguments: argparse.Namespace) -> int:
+def figures_of(name: str, settings: Settings) -> list[dict[str, Any]]:
     """Runs one measurement in this process."""
-    from bench.figures import Settings
-
-    module = importlib.import_module(f"bench.{MEASUREMENTS[arguments.child]}")
-    settings = Settings(arguments.target, arguments.short, arguments.comparisons)
-    figures = [figure.plain() for figure in module.measure(settings)]
-    Path(arguments.child_out).write_text(json.dumps(figures), encoding="utf-8")
-    return 0
+    module = importlib.import_module(f"bench.{MEASUREMENTS[name]}")
+    return [figure.plain() for figure in module.measure(settings)]
 
 
 def _path(document: dict[str, Any], folder: Path) -> Path:
@@ -148,10 +121,10 @@ def _keep(document: dict[str, Any], path: Path) -> None:
                 document[part] = before[part]
 
 
-def _write(document: dict[str, Any], path: Path, page: str) -> None:
+def _write(document: dict[str, Any], path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(json.dumps(document, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
-    path.with_suffix(".md").write_text(page, encoding="utf-8")
+    path.with_suffix(".md").write_text(page(document), encoding="utf-8")
 
 
 def _arguments() -> argparse.Namespace:
@@ -166,8 +139,6 @@ def _arguments() -> argparse.Namespace:
     parser.add_argument("--out", help="folder to write to (default docs/benchmarks, where everything is measured)")
     parser.add_argument("--short", action="store_true", help="try the scripts out: few repeats, nothing is written")
     parser.add_argument("--comparisons", type=int, default=200, help="of the judge with itself")
-    parser.add_argument("--child", choices=list(MEASUREMENTS), help=argparse.SUPPRESS)
-    parser.add_argument("--child-out", help=argparse.SUPPRESS)
     return parser.parse_args()
 
 

@@ -21,6 +21,7 @@ from pathlib import Path
 from msgspec.structs import replace
 
 from bench import verdict_candidates
+from bench.harness import markdown
 from bench.machine import describe
 from bench.verdicts import FOLDER, Label, Row, judged, read
 from kernel_assistant.environment.freeform import screen_candidate
@@ -166,9 +167,7 @@ def page(found: Sequence[Finding], honest: tuple[list[Label], int], target: str,
         f"- **{honest[1]} honest controls, {len(honest[0])} accused**"
         + "".join(f"; {label.source}: {label.verdict}" for label in honest[0]),
         "",
-        "| Check | Attacks |",
-        "|---|---|",
-        *(f"| {check} | {count} |" for check, count in counts.most_common()),
+        *markdown(("Check", "Attacks"), counts.most_common()),
     ]
     return "\n".join(lines) + "\n"
 

@@ -4,6 +4,7 @@ run."""
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from kernel_assistant.config import Settings
 from kernel_assistant.events import (
@@ -40,15 +41,8 @@ def write_long_job(settings: Settings, module: Path, count: int) -> str:
         log.append(event)
     for turn in range(1, count + 1 - 5):
         log.append(_middle(turn))
-    report = result(
-        task=task.name,
-        device="cpu:0",
-        outcome=JobOutcome.no_measurable_gain,
-        evaluations=count,
-        seconds=3600.0,
-        stop_reason="wall_time",
-        artifacts={"job": job},
-    )
+    outcome = JobOutcome.no_measurable_gain
+    report = result(task=task.name, outcome=outcome, evaluations=count, seconds=3600.0, artifacts={"job": job})
     log.append(JobFinished(result=report))
     store.mark_ended(job, JobState.done, result=report)
     store.close()
@@ -68,13 +62,10 @@ def _middle(turn: int) -> AnyEvent:
     """Every tenth event is a message of the loop, every third of the others a compiler error, a few are
     improvements."""
     if turn % 500 == 0:
-        return BestImproved(
-            candidate=f"{turn:064x}",
-            schedule=f"rows tile={turn}",
-            candidate_ms=_COMPILE_MS / (1 + turn / 10_000),
-            speedup_vs_eager=_EAGER_MS / _COMPILE_MS * (1 + turn / 10_000),
-            speedup_vs_compile=1 + turn / 10_000,
-        )
+        gain = 1 + turn / 10_000
+        gains = {"speedup_vs_eager": _EAGER_MS / _COMPILE_MS * gain, "speedup_vs_compile": gain}
+        named = {"candidate": f"{turn:064x}", "schedule": f"rows tile={turn}"}
+        return BestImproved(**named, **gains, candidate_ms=_COMPILE_MS / gain)
     if turn % 10 == 0:
         return Progress(phase="search", message=f"turn {turn}")
     return CandidateEvaluated(
@@ -83,33 +74,14 @@ def _middle(turn: int) -> AnyEvent:
 
 
 def _evaluation(turn: int, *, broken: bool) -> Evaluation:
+    common: dict[str, Any] = {"candidate": f"{turn:064x}", "tier": Tier.quick}
     if broken:
-        return Evaluation(
-            candidate=f"{turn:064x}",
-            tier=Tier.quick,
-            outcome=Outcome.compile_error,
-            stage=Stage.compile,
-            message=f"line {turn}: 'rows' was not declared in this scope",
-            diagnostics=(Diagnostic(message="'rows' was not declared in this scope", file="rows.cpp", line=turn),),
-        )
-    accuracy = accuracy_of(inputs_tried=2, shapes_tried=1)
+        message = f"line {turn}: 'rows' was not declared in this scope"
+        diagnostics = (Diagnostic(message=message, file="rows.cpp", line=turn),)
+        kind = {"outcome": Outcome.compile_error, "stage": Stage.compile}
+        return Evaluation(**common, **kind, message=message, diagnostics=diagnostics)
     taken = _COMPILE_MS * (1.3 - (turn % 97) / 200)
-    timing = Timing(
-        candidate_ms=taken,
-        eager_ms=_EAGER_MS,
-        compile_ms=_COMPILE_MS,
-        speedup_vs_eager=_EAGER_MS / taken,
-        speedup_vs_compile=_COMPILE_MS / taken,
-        floor_ms=0.05,
-        roofline=0.05 / taken,
-    )
-    return Evaluation(
-        candidate=f"{turn:064x}",
-        tier=Tier.quick,
-        outcome=Outcome.correct,
-        stage=Stage.profile,
-        message="correct",
-        accuracy=accuracy,
-        timing=timing,
-        precision="f32",
-    )
+    times = {"candidate_ms": taken, "eager_ms": _EAGER_MS, "compile_ms": _COMPILE_MS, "floor_ms": 0.05}
+    gains = {"speedup_vs_eager": _EAGER_MS / taken, "speedup_vs_compile": _COMPILE_MS / taken, "roofline": 0.05 / taken}
+    kind = {"outcome": Outcome.correct, "stage": Stage.profile, "precision": "f32"}
+    return Evaluation(**common, **kind, message="correct", accuracy=accuracy_of(), timing=Timing(**times, **gains))

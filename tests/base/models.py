@@ -50,14 +50,14 @@ def save(kind, folder, template=TEMPLATE, **options):
     return folder
 
 
-def vocabulary(folder, template=TEMPLATE, size=VOCABULARY):
-    """A vocabulary of bytes, some words, and the marks of the template."""
+def vocabulary(folder, template=TEMPLATE, size=VOCABULARY, texts=TEXT):
+    """A vocabulary of bytes, words of the texts, and the marks of the template."""
     tokenizer = Tokenizer(kinds.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     alphabet = pre_tokenizers.ByteLevel.alphabet()
     trainer = trainers.BpeTrainer(vocab_size=size - len(MARKS), initial_alphabet=alphabet, show_progress=False)
-    tokenizer.train_from_iterator(TEXT, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     tokenizer.add_special_tokens(MARKS)
     tokenizer.save(str(folder / "tokenizer.json"))
     config = {"tokenizer_class": "PreTrainedTokenizerFast", "bos_token": MARKS[0], "eos_token": MARKS[4]}

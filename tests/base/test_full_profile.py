@@ -8,7 +8,7 @@ from itertools import islice, pairwise
 
 import pytest
 
-from bench.base_script import Script
+from bench.base_model import Script
 from kernel_assistant.serving.template import write_call
 from kernel_assistant_training.decode import Reply
 from kernel_assistant_training.episodes.subject import subjects

@@ -12,6 +12,17 @@ import pytest
 from bench.harness import IsolatedProcess, Row, RowFile, markdown, measure_cases
 
 
+class TwoWords(Exception):
+    """It cannot be pickled."""
+
+    def __init__(self, one: str, other: str) -> None:
+        super().__init__(f"{one} {other}")
+
+
+def raises() -> None:
+    raise TwoWords("some", "words")
+
+
 def test_each_case_is_measured_once_and_a_failure_is_a_row(tmp_path: Path) -> None:
     out = RowFile(tmp_path / "rows.jsonl")
     out.describe({"machine": "this"})
@@ -34,7 +45,11 @@ def test_a_process_that_dies_or_is_silent_is_replaced() -> None:
         assert first == process.call(os.getpid) != os.getpid()
         with pytest.raises(RuntimeError, match="died"):
             process.call(os._exit, 3)
-        assert process.call(os.getpid) != first
+        again = process.call(os.getpid)
+        assert again != first
+        with pytest.raises(RuntimeError, match="TwoWords: some words"):
+            process.call(raises)
+        assert process.call(os.getpid) == again
     with IsolatedProcess(0.1) as silent, pytest.raises(RuntimeError, match="no answer"):
         silent.call(time.sleep, 60)
 
