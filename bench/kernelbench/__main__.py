@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import math
 import sys
 import tempfile
 from collections.abc import Sequence
@@ -37,7 +38,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 def _loop(given: argparse.Namespace, chosen: list[Problem]) -> int:
     out = RowFile(Path(given.out).with_suffix(".jsonl"))
-    judge(chosen, _judging(given), partial(run_loop, seconds=given.budget), out, given.judges)
+    judge(chosen, _judging(given), partial(run_loop, seconds=given.budget), out, given.judges, given.most_seconds)
     return 0
 
 
@@ -45,7 +46,7 @@ def _baselines(given: argparse.Namespace, chosen: list[Problem]) -> int:
     out = RowFile(Path(given.out).with_suffix(".jsonl"))
     if given.again_of:
         chosen = drawn_again(chosen, given.share, given.seed)
-    judge(chosen, _judging(given), partial(measure_modes, seconds=given.seconds), out, given.judges)
+    judge(chosen, _judging(given), partial(measure_modes, seconds=given.seconds), out, given.judges, given.most_seconds)
     if given.again_of:
         print(drift(RowFile(Path(given.again_of)).read(), out.read()))
     return 0
@@ -81,6 +82,7 @@ def _of_problems(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--precision", default="fp32", choices=list(DTYPES), help="dtype of parameters and inputs")
     parser.add_argument("--target", default="cuda", choices=["cpu", "cuda"], help="device of the judges")
     parser.add_argument("--judges", type=int, default=1, help="judges that share the device")
+    parser.add_argument("--most-seconds", type=float, default=math.inf, help="no problem begins after so many")
     parser.add_argument("--numerics", default="kernelbench", choices=["kernelbench", "strict", "paper"])
     parser.add_argument("--sandbox", default="auto", help="as for kernel-assistant")
     parser.add_argument("--cache", help="folder of builds, kept between runs")

@@ -2,20 +2,23 @@
 
 from __future__ import annotations
 
+import math
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.harness import Row, RowFile, measure_cases
 from bench.kernelbench.problems import Problem
 from kernel_assistant.environment.session import Environment, open_environment
-from kernel_assistant.environment.worker_client import WorkerClient
+from kernel_assistant.environment.worker_client import DeviceOutOfMemory, WorkerClient
+from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.source.build import build_task
 from kernel_assistant.targets.base import DeviceFacts
+from kernel_assistant_training.evaluation.options import share_of_cores
 
 
 @dataclass(frozen=True)
@@ -46,11 +49,29 @@ class Judging:
 
 
 def judge(
-    chosen: Sequence[Problem], how: Judging, measure: Callable[[Environment], Row], out: RowFile, judges: int
+    chosen: Sequence[Problem],
+    how: Judging,
+    measure: Callable[[Environment], Row],
+    out: RowFile,
+    judges: int,
+    seconds: float = math.inf,
 ) -> None:
-    """Write a row for each problem that `out` does not have yet. A problem that fails has `outcome` "failed"."""
+    """Write a row for each problem that `out` does not have yet; none begins after `seconds`. A problem that fails has
+    `outcome` "failed"; if it was memory beside other judges that it lacked, it is measured once more without them."""
+    turns = _Turns(judges)
 
     def row(problem: Problem, worker: WorkerClient) -> Row:
+        try:
+            with turns.beside_others():
+                return measured(problem, worker)
+        except KernelAssistantError as error:
+            if judges == 1 or not _is_of_memory(error):
+                raise
+        with turns.alone():
+            worker.restart()
+            return measured(problem, worker)
+
+    def measured(problem: Problem, worker: WorkerClient) -> Row:
         began = time.monotonic()
         with how.opened(problem.source(how.precision, how.cache), worker) as environment:
             opened = time.monotonic() - began
@@ -58,12 +79,37 @@ def judge(
             return found | {"opening_seconds": round(opened, 1), "waiting_seconds": round(environment.waited, 1)}
 
     named = [({"level": one.level, "problem": one.name, "precision": how.precision}, one) for one in chosen]
-    measure_cases(named, row, out, [worker_process(how.cache, number) for number in range(judges)])
+    workers = [worker_process(how.cache, number, judges) for number in range(judges)]
+    measure_cases(named, row, out, workers, seconds)
+
+
+def _is_of_memory(error: KernelAssistantError) -> bool:
+    return isinstance(error, DeviceOutOfMemory) or "out of memory" in str(error.cause)
+
+
+class _Turns:
+    """Cases beside each other, or one alone."""
+
+    def __init__(self, most: int) -> None:
+        self._most, self._seats, self._one = most, threading.Semaphore(most), threading.Lock()
+
+    @contextmanager
+    def beside_others(self) -> Iterator[None]:
+        with self._seats:
+            yield
+
+    @contextmanager
+    def alone(self) -> Iterator[None]:
+        with self._one, ExitStack() as all_seats:
+            for _ in range(self._most):
+                all_seats.enter_context(self._seats)
+            yield
 
 
 @contextmanager
-def worker_process(cache: Path, number: int = 0) -> Iterator[WorkerClient]:
-    """A worker that logs below `cache`."""
+def worker_process(cache: Path, number: int = 0, workers: int = 1) -> Iterator[WorkerClient]:
+    """One of `workers` that share the processor; it logs below `cache`."""
     env = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "TORCHINDUCTOR_CACHE_DIR": str(cache / "inductor")}
+    env |= share_of_cores(workers)
     with closing(WorkerClient(sys.executable, log=cache / f"worker-{number}.log", env=env)) as worker:
         yield worker

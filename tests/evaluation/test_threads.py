@@ -14,7 +14,7 @@ from kernel_assistant_training.evaluation.options import ALONE, BESIDE_TRAINER, 
 def test_who_is_alone_has_all() -> None:
     assert part_of_gpu(1) == {}
     # One a GPU: they share the cores.
-    assert part_of_gpu(4, 4).keys() == {"OMP_NUM_THREADS", "OMP_PROC_BIND"}
+    assert part_of_gpu(4, 4).keys() == {"OMP_NUM_THREADS", "OMP_PROC_BIND", "TORCHINDUCTOR_COMPILE_THREADS"}
 
 
 @pytest.mark.parametrize(("parts", "gpus", "most"), [(10, 1, 10), (10, 4, 3), (2, 1, 2), (9, 8, 2)])

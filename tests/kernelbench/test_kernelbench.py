@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -9,8 +10,12 @@ import pytest
 from bench.harness import Row, RowFile
 from bench.kernelbench.__main__ import main
 from bench.kernelbench.baselines import MODES, drawn_again, speedups_of_modes
+from bench.kernelbench.judges import Judging, judge
 from bench.kernelbench.problems import Problem, numbers_in, problems
 from bench.kernelbench.tables import drift, page, results
+from kernel_assistant.environment.session import Environment
+from kernel_assistant.environment.worker_client import DeviceOutOfMemory
+from kernel_assistant.targets.detect import detect
 
 PROBLEM = """
 import torch
@@ -80,6 +85,30 @@ def test_all_modes_are_measured(root: Path, tmp_path: Path) -> None:
     assert main(["baselines", *common, "--out", str(modes)]) == 0
     (linear,) = RowFile(modes).read()
     assert {mode for mode, one in linear["modes"].items() if one["ms"]} == set(MODES)
+
+
+@pytest.mark.slow
+def test_what_lacks_memory_beside_others_is_measured_again_alone(root: Path, own_state: Path) -> None:
+    """The first measurement of each problem finds too little memory."""
+    tried, running, together = Counter[int](), Counter[str](), list[int]()
+
+    def measure(environment: Environment) -> Row:
+        nodes = len(environment.graph.nodes)
+        tried[nodes] += 1
+        running["now"] += 1
+        try:
+            if tried[nodes] == 1:
+                raise DeviceOutOfMemory("needs 9 GiB, 1 GiB are available", "smaller inputs")
+            together.append(running["now"])
+            return {"outcome": "measured"}
+        finally:
+            running["now"] -= 1
+
+    how = Judging(detect("cpu"), "fp32", "kernelbench", "auto", own_state / "home/cache")
+    out = RowFile(own_state / "rows.jsonl")
+    judge(problems(root, [1, 3]), how, measure, out, judges=2)
+    assert [row["outcome"] for row in out.read()] == ["measured"] * 2
+    assert sorted(tried.values()) == [2, 2] and together == [1, 1]
 
 
 def test_problems_in_another_precision_have_files_of_their_own(root: Path, tmp_path: Path) -> None:

@@ -22,18 +22,26 @@ def share_of_gpu(parts: int, gpus: int = 1, together: float = ALONE) -> float:
     return 1.0 if each == 1 and together == ALONE else round(together / each, 4)
 
 
-def part_of_gpu(parts: int, gpus: int = 1, together: float = ALONE) -> dict[str, str]:
-    """Environment variables of one of `parts` workers on `gpus` GPUs: a share of the cores, no thread bound to a core,
-    and a share of a GPU's memory.
+def share_of_cores(parts: int) -> dict[str, str]:
+    """Environment variables of one of `parts` workers: a share of the cores, no thread bound to a core. inductor
+    compiles in as many processes, by default in one for each core for each worker.
 
     By default every worker binds its threads to the cores in the same order, so that workers wait for each other:
-    twelve of them on 19 cores took 48 s to start and 13 s to open a task, where eight on ten took 1.5 s. Without a
-    limit of memory, one reference with large intermediate values, or memory that PyTorch's allocator keeps, leaves none
-    for the other workers and the trainer. With it, only that task cannot be evaluated.
+    twelve of them on 19 cores took 48 s to start and 13 s to open a task, where eight on ten took 1.5 s.
     """
-    cores, share = len(os.sched_getaffinity(0)), share_of_gpu(parts, gpus, together)
-    threads = {"OMP_NUM_THREADS": str(max(1, cores // parts)), "OMP_PROC_BIND": "false"} if parts > 1 else {}
-    return threads | ({} if share == 1.0 else {GPU_SHARE: str(share)})
+    each = str(max(1, len(os.sched_getaffinity(0)) // parts))
+    names = {"OMP_NUM_THREADS": each, "OMP_PROC_BIND": "false", "TORCHINDUCTOR_COMPILE_THREADS": each}
+    return names if parts > 1 else {}
+
+
+def part_of_gpu(parts: int, gpus: int = 1, together: float = ALONE) -> dict[str, str]:
+    """Environment variables of one of `parts` workers on `gpus` GPUs: a share of the cores and of a GPU's memory.
+
+    Without a limit of memory, one reference with large intermediate values, or memory that PyTorch's allocator keeps,
+    leaves none for the other workers and the trainer. With it, only that task cannot be evaluated.
+    """
+    share = share_of_gpu(parts, gpus, together)
+    return share_of_cores(parts) | ({} if share == 1.0 else {GPU_SHARE: str(share)})
 
 
 @dataclass(frozen=True)
