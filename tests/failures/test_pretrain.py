@@ -108,7 +108,7 @@ def counted(run):
 def test_a_full_disk_leaves_the_checkpoint_before(options, tmp_path):
     disk, kept = tmp_path / "disk", tmp_path / "kept"
     options = replace(options, out=disk / "run")
-    stage = Started(tmp_path / "full", on_a_small_disk, 4_000_000, disk, kept, pretrain, options)
+    stage = Started(tmp_path / "full", on_a_small_disk, 8_000_000, disk, kept, pretrain, options)
     if stage.wait() == NO_MOUNTS:
         pytest.skip("nothing can be mounted here")
     assert stage.wait() == 4 and "Traceback" not in stage.said, stage.said
