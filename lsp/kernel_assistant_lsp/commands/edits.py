@@ -60,15 +60,7 @@ async def _apply(context: Context, argument: dict[str, Any], snapshot: Snapshot,
     for warning in warnings:
         context.tell(warning, MessageType.Warning)
     await context.look(snapshot.uri)
-    return {
-        "applied": applied.class_name,
-        "job": row.id,
-        "path": str(applied.source),
-        "package": str(applied.package),
-        "importLine": applied.import_line,
-        "edited": in_editor,
-        "warnings": warnings,
-    }
+    return installed.answer(applied, row.id, warnings, edited=in_editor)
 
 
 def _in_editor(context: Context, snapshot: Snapshot) -> bool:

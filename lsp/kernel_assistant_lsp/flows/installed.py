@@ -9,7 +9,7 @@ from typing import Any
 
 from lsprotocol import types
 
-from kernel_assistant.apply import is_installed
+from kernel_assistant.apply import ApplyResult, is_installed
 from kernel_assistant.errors import UsageError
 from kernel_assistant.session.edits import applied_place, apply_job, importing_files, undo_at
 from kernel_assistant.session.programs import programs_using
@@ -60,13 +60,18 @@ async def apply(context: Context, argument: dict[str, Any], snapshot: Snapshot, 
     if not context.abilities.job_events:
         added = f"add this line to your program: {applied.import_line}"
         context.tell(added if into is None else f"{into.name} imports {applied.package.name} now")
+    return answer(applied, row.id, warnings, edited=False)
+
+
+def answer(applied: ApplyResult, job: str, warnings: list[str], *, edited: bool) -> dict[str, Any]:
+    """The answer of the command `apply`. `edited`: the change is in the editor."""
     return {
         "applied": applied.class_name,
-        "job": row.id,
+        "job": job,
         "path": str(applied.source),
         "package": str(applied.package),
         "importLine": applied.import_line,
-        "edited": False,
+        "edited": edited,
         "warnings": warnings,
     }
 
