@@ -127,6 +127,9 @@ class IsolatedProcess:
         return self
 
     def __exit__(self, *_: object) -> None:
+        self._end()
+
+    def _end(self) -> None:
         if self._pool is not None:
             for pid, process in self._pool._processes.items():
                 # It has no group yet while it starts.
@@ -145,10 +148,10 @@ class IsolatedProcess:
                 min(self._seconds, threading.TIMEOUT_MAX)
             )
         except TimeoutError as error:
-            self.__exit__()
+            self._end()
             raise RuntimeError(f"no answer within {self._seconds:.0f} s") from error
         except BrokenProcessPool as error:
-            self.__exit__()
+            self._end()
             raise RuntimeError("the process died") from error
 
 

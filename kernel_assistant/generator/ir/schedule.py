@@ -63,8 +63,8 @@ class Schedule(Record, frozen=True, kw_only=True):
     that combine those of a column; rows, strip: outputs of a thread in neighbouring rows and at neighbouring positions;
     held: vectors of a thread in registers, the others are in shared memory.
 
-    A recurrence takes cluster: blocks that share a layer's hidden units; batch: its elements of a cluster; lanes:
-    threads that share a hidden unit; held: vectors of weights.
+    Of a recurrence: cluster: blocks that share a layer's hidden units; batch: elements of the batch that a cluster
+    computes; lanes: threads that share a hidden unit; held: vectors of weights that a thread has in registers.
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and `residual` are the
     forms of those that a library or PyTorch itself computes.

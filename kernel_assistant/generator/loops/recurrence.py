@@ -19,9 +19,15 @@ GATES = {"lstm": 4, "gru": 3, "rnn_tanh": 1, "rnn_relu": 1}
 RECURRENCE = "ka_recurrence"
 
 
+def recurrent_layers(graph: OpGraph) -> frozenset[str]:
+    """Names of the nodes that are recurrent layers, as PyTorch has them."""
+    return frozenset(node.name for node in graph.nodes if operator(node) in GATES)
+
+
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """A `ka_recurrence` with its results, as a part has it."""
+    """A `ka_recurrence` as a part has it. `results` has the values that it writes: 0 is that of all steps, 1 the last
+    h, 2 the last c."""
 
     node: Node
     results: dict[int, str]

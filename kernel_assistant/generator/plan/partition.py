@@ -21,7 +21,7 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.library.attention import with_attention_written
 from kernel_assistant.generator.library.library import library_nodes
 from kernel_assistant.generator.loops.checked import checked_nest
-from kernel_assistant.generator.loops.recurrence import GATES, as_recurrence
+from kernel_assistant.generator.loops.recurrence import as_recurrence, recurrent_layers
 from kernel_assistant.generator.lower.expand import expand, in_steps
 from kernel_assistant.generator.lower.reductions import SCANS
 from kernel_assistant.generator.lower.windows_lower import WINDOWS
@@ -107,12 +107,7 @@ def cut(graph: OpGraph, target: str, recurrences: bool = True) -> Partition:
 
 def cut_for(graph: OpGraph, schedule: Schedule) -> Partition:
     """The parts for which `schedule` has a schedule each. Raises Unsupported."""
-    return cut(graph, schedule.target, not has_recurrences(graph) or "recurrence" in schedule.forms())
-
-
-def has_recurrences(graph: OpGraph) -> bool:
-    """Whether the graph has recurrent layers."""
-    return any(operator(node) in GATES for node in graph.nodes)
+    return cut(graph, schedule.target, not recurrent_layers(graph) or "recurrence" in schedule.forms())
 
 
 @lru_cache(maxsize=16)
@@ -126,7 +121,7 @@ def _cut_text(lines: tuple[str, ...], target: str, recurrences: bool) -> Partiti
         if isinstance(found, Partition) and _calls_are_of(original, found):
             return found
         graph = original
-    calls = frozenset(node.name for node in graph.nodes if operator(node) in GATES and not recurrences)
+    calls = frozenset[str]() if recurrences else recurrent_layers(graph)
     found = _cut_around(graph, target, frozenset()) if not calls else "recurrent layers stay PyTorch's calls"
     if isinstance(found, Partition):
         return found

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.operators import COPY, operator
 from kernel_assistant.generator.ir.sizes import Size, fixed, mul, shape_text
-from kernel_assistant.generator.loops.recurrence import GATES, RECURRENCE
+from kernel_assistant.generator.loops.recurrence import GATES, RECURRENCE, recurrent_layers
 from kernel_assistant.generator.loops.strided import Resolver
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.print.cuda.recurrence import can_be_launched
@@ -27,20 +27,20 @@ _ZEROS = ("zeros", "zeros_like", "new_zeros")
 def with_recurrences(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
     """The graph with each recurrent layer, except for nodes in `stay`, replaced by products and recurrences; the graph
     itself if there is none that can be."""
-    if not any(operator(node) in GATES for node in graph.nodes):
+    layers = recurrent_layers(graph) - stay
+    if not layers:
         return graph
     known = {node.name: node for node in graph.nodes}
     results: dict[str, list[Node]] = {}
     for node in graph.nodes:
-        if node.op == "getitem" and operator(known.get(references(node)[0], node)) in GATES:
+        if node.op == "getitem" and references(node)[0] in layers:
             results.setdefault(references(node)[0], []).append(node)
     replaced: dict[str, list[Node]] = {}
     for name, read in results.items():
-        if name not in stay:
-            try:
-                replaced[name] = _Layers(graph, known[name], read).nodes()
-            except Unsupported:
-                continue
+        try:
+            replaced[name] = _Layers(graph, known[name], read).nodes()
+        except Unsupported:
+            continue
     gone = {one.name for name in replaced for one in results[name]}
     nodes = [new for node in graph.nodes if node.name not in gone for new in replaced.get(node.name, [node])]
     return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)

@@ -12,9 +12,9 @@ from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
 from kernel_assistant.generator.ir.operators import operator
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.loops.checked import checked_nest
-from kernel_assistant.generator.loops.recurrence import as_recurrence
+from kernel_assistant.generator.loops.recurrence import as_recurrence, recurrent_layers
 from kernel_assistant.generator.plan.cost import part_seconds
-from kernel_assistant.generator.plan.partition import Partition, cut, cut_for, has_recurrences, is_one_nest
+from kernel_assistant.generator.plan.partition import Partition, cut, cut_for, is_one_nest
 from kernel_assistant.generator.search.ladders import LADDERS, derived
 from kernel_assistant.generator.search.search_cpu import initial_cpu
 from kernel_assistant.generator.search.search_cuda import initial_cuda
@@ -58,8 +58,8 @@ def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None 
     def first(part: OpGraph, count: int) -> list[Schedule]:
         return _initial_nest(part, target, device, min(count, most or count))
 
-    if has_recurrences(graph):
-        return _with_recurrences(graph, target, first)
+    if recurrent_layers(graph):
+        return _of_recurrent_layers(graph, target, first)
     if not is_one_nest(graph, target):
         return initial_parts(cut(graph, target), target, first)
     parts = _cheaper_parts(graph, target)
@@ -68,7 +68,7 @@ def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None 
     return [*initial_parts(parts, target, first), *_initial_nest(graph, target, device, most)]
 
 
-def _with_recurrences(graph: OpGraph, target: str, first: First) -> list[Schedule]:
+def _of_recurrent_layers(graph: OpGraph, target: str, first: First) -> list[Schedule]:
     """Schedules of a graph with recurrent layers: in our kernels, then as PyTorch's calls. Raises Unsupported if
     neither is possible."""
     found: list[Schedule] = []

@@ -30,8 +30,6 @@ MOST = 12
 def initial_recurrence(graph: OpGraph, found: Recurrence, device: DeviceFacts) -> list[Schedule]:
     """Schedules that can be launched, those with the shortest estimated time first. Raises Unsupported."""
     chosen = sorted(_possible(graph, found, device), key=lambda pair: pair[0])
-    if not chosen:
-        raise Unsupported(f"a recurrent layer of {found.hidden} hidden units on {device.arch}")
     return [schedule for _, schedule in chosen[:MOST]]
 
 
@@ -51,22 +49,23 @@ def drawn_recurrence(
     graph: OpGraph, found: Recurrence, device: DeviceFacts, random: Random, count: int
 ) -> list[Schedule]:
     """At most `count` of the possible schedules by lot. Raises Unsupported if there is none."""
-    possible = [schedule for _, schedule in _possible(graph, found, device)]
-    if not possible:
-        raise Unsupported(f"a recurrent layer of {found.hidden} hidden units on {device.arch}")
-    return random.sample(possible, min(count, len(possible)))
+    some = [schedule for _, schedule in _possible(graph, found, device)]
+    return random.sample(some, min(count, len(some)))
 
 
 def _possible(graph: OpGraph, found: Recurrence, device: DeviceFacts) -> list[tuple[float, Schedule]]:
-    """(estimated cycles of a step of all elements, schedule)."""
+    """(estimated cycles of a step of all elements, schedule), at least one. Raises Unsupported."""
     shape = graph.spec(name_of(found.node.args[0])).shape
     count = size_value(parse_size(shape[0 if found.batch_first else 1]), graph.dims)
     memory = device.shared_bytes_per_block or LEAST_SHARED
-    return [
+    fitting = [
         (_cycles(one, -(-count // one.batch) * found.directions, device), _schedule(one))
         for one in possible(found.hidden, found.gates, _clusters(device))
         if one.batch < 2 * count and one.shared + one.states <= memory
     ]
+    if not fitting:
+        raise Unsupported(f"a recurrent layer of {found.hidden} hidden units on {device.arch}")
+    return fitting
 
 
 def _schedule(one: Division) -> Schedule:

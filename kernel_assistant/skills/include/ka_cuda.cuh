@@ -312,12 +312,10 @@ template <class S> KA_FN S ka_remote(const S* here, int rank) {
     asm volatile("ld.shared::cluster.u32 %0, [%1];" : "=r"(found.words[w]) : "r"(at + 4 * w) : "memory");
   return found.value;
 }
-KA_FN void ka_cluster_barrier() {
-  asm volatile("barrier.cluster.arrive.aligned;\nbarrier.cluster.wait.aligned;" ::: "memory");
-}
-// The two halves of the barrier: what other blocks wrote before they arrived is visible after the wait.
+// What other blocks of the cluster wrote before they arrived is visible after the wait.
 KA_FN void ka_cluster_arrive() { asm volatile("barrier.cluster.arrive.release.aligned;" ::: "memory"); }
 KA_FN void ka_cluster_wait() { asm volatile("barrier.cluster.wait.acquire.aligned;" ::: "memory"); }
+KA_FN void ka_cluster_barrier() { ka_cluster_arrive(), ka_cluster_wait(); }
 template <int ID, int T, int C, class OP, class S> KA_FN S ka_reduce(S x, S none) {
   x = ka_warp_reduce<OP, (T < 32 ? T : 32)>(x);
   if constexpr (T > 32) {

@@ -23,8 +23,8 @@ def share_of_gpu(parts: int, gpus: int = 1, together: float = ALONE) -> float:
 
 
 def share_of_cores(parts: int) -> dict[str, str]:
-    """Environment variables of one of `parts` workers: a share of the cores, no thread bound to a core. inductor
-    compiles in as many processes, by default in one for each core for each worker.
+    """Environment variables of one of `parts` workers: threads and inductor's compile processes for its share of the
+    cores, no thread bound to a core. By default each worker has a compile process for each core of the machine.
 
     By default every worker binds its threads to the cores in the same order, so that workers wait for each other:
     twelve of them on 19 cores took 48 s to start and 13 s to open a task, where eight on ten took 1.5 s.

@@ -32,8 +32,9 @@ REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 65536, 255, 56
 
 @dataclass(frozen=True, slots=True)
 class Division:
-    """How the rows of W_hh are divided: `units` hidden units a block, `lanes` threads a unit, each with `columns` of
-    all its gates' rows in vectors of four; `width` is the length of a row, rounded up."""
+    """How the rows of W_hh are divided among threads. A block has `units` hidden units. `lanes` threads share a unit:
+    each has `columns` columns of the unit's rows, one row for each gate, in vectors of four. `width` is the length of a
+    row, rounded up."""
 
     hidden: int
     gates: int
@@ -70,9 +71,14 @@ class Division:
         return self.gates * self.columns // 4
 
     @property
+    def in_registers(self) -> int:
+        """Vectors of weights that a thread has in registers."""
+        return min(self.held, self.vectors)
+
+    @property
     def shared(self) -> int:
         """Bytes of shared memory for the weights that are not in registers."""
-        return max(0, self.vectors - self.held) * self.threads * 16
+        return (self.vectors - self.in_registers) * self.threads * 16
 
     @property
     def states(self) -> int:
@@ -81,13 +87,18 @@ class Division:
 
     @property
     def results(self) -> int:
-        """Sums that are left to a thread."""
+        """Sums of a gate that a thread has in the end, one for each of its batch elements."""
         return max(1, self.padded_gates * self.batch // self.lanes)
+
+    @property
+    def peers(self) -> int:
+        """Blocks of the cluster to which a thread writes."""
+        return -(-self.cluster // self.padded_gates)
 
     @property
     def registers(self) -> int:
         """Registers of a thread for weights and sums."""
-        return 4 * min(self.held, self.vectors) + 2 * self.padded_gates * self.batch
+        return 4 * self.in_registers + 2 * self.padded_gates * self.batch
 
     @property
     def resident(self) -> int:
@@ -132,8 +143,8 @@ def emit_recurrence(graph: OpGraph, found: Recurrence, schedule: Schedule, prefi
     division = Division(
         found.hidden, found.gates, schedule["cluster"], schedule["batch"], schedule["lanes"], schedule["held"]
     )
-    if division.obstacle():
-        raise Unsupported(division.obstacle())
+    if obstacle := division.obstacle():
+        raise Unsupported(obstacle)
     return _Writer(graph, found, division, prefix).write()
 
 
@@ -205,7 +216,7 @@ class _Writer:
     def _load(self) -> None:
         """Weights, bias and first states."""
         unit, one = self.unit, self.division
-        vectors, held = one.vectors, min(one.held, one.vectors)
+        vectors, held = one.vectors, one.in_registers
         element = ELEMENTS["cuda"][self.x.dtype]
         unit.add(f"float4 w[{max(held, 1)}];")
         if vectors > held:
@@ -246,13 +257,11 @@ class _Writer:
             unit.add(f"float last[{one.results}];")
             self._for_results(f"last[m] = {self._state(h0, 'item + m', 'unit')};")
         if one.cluster > 1:
-            peers = -(-one.cluster // one.padded_gates)
-            unit.add(f"uint32_t peer[{peers}];")
+            unit.add(f"uint32_t peer[{one.peers}];")
             unit.add("#pragma unroll")
             place = f"gate + k * {one.padded_gates}"
-            unit.add(f"for (int k = 0; k < {peers}; ++k) peer[k] = ka_peer(h, ({place}) % C);")
-            unit.add("ka_cluster_arrive();")
-            unit.add("ka_cluster_wait();")
+            unit.add(f"for (int k = 0; k < {one.peers}; ++k) peer[k] = ka_peer(h, ({place}) % C);")
+            unit.add("ka_cluster_barrier();")
         else:
             unit.add("__syncthreads();")
         directions, gates = self.found.directions, one.gates
@@ -283,7 +292,7 @@ class _Writer:
     def _sums(self) -> None:
         """W_hh · h for all gates of the unit, this thread's columns, then the sums over the lanes."""
         unit, one = self.unit, self.division
-        vectors, held, along = one.vectors, min(one.held, one.vectors), one.columns // 4
+        vectors, held, along = one.vectors, one.in_registers, one.columns // 4
         padded = one.padded_gates * one.batch
         unit.add(f"float sum[{padded}] = {{}};")
         unit.add("#pragma unroll")
@@ -368,10 +377,9 @@ class _Writer:
         if one.cluster == 1:
             unit.add("if (unit < H && gate == 0) h[next][item + m][unit] = result;")
             return
-        peers = -(-one.cluster // one.padded_gates)
         unit.add("const uint32_t place = ((next * ITEMS + item + m) * W + unit) * 4;")
         unit.add("#pragma unroll")
-        unit.add(f"for (int k = 0; k < {peers}; ++k)")
+        unit.add(f"for (int k = 0; k < {one.peers}; ++k)")
         sure = "" if one.cluster % one.padded_gates == 0 else f" && gate + k * {one.padded_gates} < C"
         unit.add(f"  if (unit < H{sure}) ka_put_peer(peer[k] + place, result);")
 
