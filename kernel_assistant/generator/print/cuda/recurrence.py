@@ -1,6 +1,6 @@
 """The steps of one recurrent layer as one kernel: docs/recurrent.md.
 
-A cluster of blocks runs all steps of one direction for `batch` elements. Each block has some of the hidden units; its
+A cluster of blocks runs all steps of `batch` sequences in one direction. Each block has some of the hidden units; its
 weights stay in registers and shared memory, and after each step it writes the new h of its units into the shared memory
 of all blocks.
 """
