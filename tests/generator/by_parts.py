@@ -1,6 +1,6 @@
 """Runs the parts of a graph that are cut for CUDA on the CPU: kernels as the generator writes them for the CPU, library
-launches and residual calls by PyTorch, recurrences, which the CPU does not have, with the emulator. So the parts are
-tested together, with the layouts of values between them; what a kernel for CUDA computes has tests of its own.
+launches and residual calls by PyTorch, recurrences and attention, which the CPU does not have, with the emulator. So the
+parts are tested together, with the layouts of values between them; what a kernel for CUDA computes has tests of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import torch
 
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.schedule import Schedule
-from kernel_assistant.generator.loops.recurrence import as_recurrence
+from kernel_assistant.generator.loops.templates import as_template
 from kernel_assistant.generator.plan.partition import SubGraph, cut
 from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import OpGraph
@@ -28,8 +28,8 @@ from tests.generator.test_cuda import H200
 class ByParts:
     """A graph cut for CUDA, called with tensors like `harness.Built`. `kinds` are those of its parts, in order."""
 
-    def __init__(self, graph: OpGraph, folder: Path, recurrence: Schedule | None = None) -> None:
-        self.graph, self._recurrence = graph, recurrence
+    def __init__(self, graph: OpGraph, folder: Path, template: Schedule | None = None) -> None:
+        self.graph, self._template = graph, template
         self.found = cut(graph, "cuda")
         self.kinds = [part.kind for part in self.found.parts]
         self._folder = folder
@@ -70,8 +70,8 @@ class ByParts:
         return kernel(given, dims)
 
     def _built(self, graph: OpGraph, folder: Path) -> Built | OnHost:
-        if as_recurrence(graph) is not None:
-            return OnHost(graph, self._recurrence or initial(graph, "cuda", H200)[0], folder)
+        if as_template(graph) is not None:
+            return OnHost(graph, self._template or initial(graph, "cuda", H200)[0], folder)
         return Built(graph, initial(graph, "cpu", cpu.facts())[0], folder)
 
 

@@ -19,7 +19,7 @@ from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.loops.recurrence import as_recurrence
 from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.plan.partition import cut
-from kernel_assistant.generator.print.cuda.recurrence import Division
+from kernel_assistant.generator.print.cuda.templates.recurrence import Division
 from kernel_assistant.generator.search.drawn import drawn
 from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.generator.search.search_recurrence import neighbours_recurrence

@@ -13,10 +13,12 @@ from kernel_assistant.generator.ir.sizes import Size, parse_size, product, size_
 from kernel_assistant.generator.library.library import emit_library
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.loops.nest import LoopNest
-from kernel_assistant.generator.loops.recurrence import as_recurrence
+from kernel_assistant.generator.loops.recurrence import Recurrence
+from kernel_assistant.generator.loops.templates import as_template
 from kernel_assistant.generator.plan.partition import Partition, SubGraph, named_in_order
 from kernel_assistant.generator.plan.residual import emit_residual
-from kernel_assistant.generator.print.cuda.recurrence import emit_recurrence
+from kernel_assistant.generator.print.cuda.templates.attention import emit_attention
+from kernel_assistant.generator.print.cuda.templates.recurrence import emit_recurrence
 from kernel_assistant.generator.print.render import KernelSource
 from kernel_assistant.records import BufferSpec, Launch, OpGraph, TensorSpec
 
@@ -85,10 +87,13 @@ def _emit_part(part: SubGraph, schedule: Schedule, prefix: str, emit_nest: EmitN
 
 
 def emit_kernel(graph: OpGraph, schedule: Schedule, prefix: str, emit_nest: EmitNest) -> Emitted:
-    """The kernels of a graph that is one nest or one recurrence. Raises Unsupported."""
-    recurrence = as_recurrence(graph)
-    if recurrence is not None:
-        unit, launch = emit_recurrence(graph, recurrence, schedule, prefix)
+    """The kernels of a graph that is one nest or one template. Raises Unsupported."""
+    template = as_template(graph)
+    if isinstance(template, Recurrence):
+        unit, launch = emit_recurrence(graph, template, schedule, prefix)
+        return [unit], [launch], ()
+    if template is not None:
+        unit, launch = emit_attention(template, schedule, prefix)
         return [unit], [launch], ()
     nest = checked_nest(graph, schedule.target)
     nest.prefix = prefix

@@ -21,7 +21,8 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.library.attention import with_attention_written
 from kernel_assistant.generator.library.library import library_nodes
 from kernel_assistant.generator.loops.checked import checked_nest
-from kernel_assistant.generator.loops.recurrence import as_recurrence, recurrent_layers
+from kernel_assistant.generator.loops.recurrence import recurrent_layers
+from kernel_assistant.generator.loops.templates import as_template
 from kernel_assistant.generator.lower.expand import expand, in_steps
 from kernel_assistant.generator.lower.reductions import SCANS
 from kernel_assistant.generator.lower.windows_lower import WINDOWS
@@ -33,6 +34,7 @@ from kernel_assistant.generator.plan.flow import ORDERS, Flow, NodeGroup
 from kernel_assistant.generator.plan.folding import with_folded_norms
 from kernel_assistant.generator.plan.recurrent_layers import with_recurrences
 from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay, renamed
+from kernel_assistant.generator.plan.short_attention import with_short_attention
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import references
 from kernel_assistant.records.residual import ResidualCall
@@ -175,7 +177,9 @@ def _cut_around(graph: OpGraph, target: str, stay: frozenset[str], original: OpG
     graph that has these nodes, if it is not `graph`.
     """
     original = original or graph
-    folded = with_folded_norms(with_recurrences(graph, stay), stay) if target == "cuda" else graph
+    folded = graph
+    if target == "cuda":
+        folded = with_folded_norms(with_short_attention(with_recurrences(graph, stay), stay), stay)
     plain = with_storage(expand(folded, stay))
     variants = dict.fromkeys(
         tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))
@@ -338,7 +342,7 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most
 def _kernel_seconds(lines: tuple[str, ...], target: str) -> float | str:
     """The seconds of a part that is one nest, or why it is none."""
     graph = read_graph(list(lines))
-    if as_recurrence(graph) is not None:
+    if as_template(graph) is not None:
         return part_seconds(graph, None, target)
     try:
         return part_seconds(graph, checked_nest(graph, target), target)

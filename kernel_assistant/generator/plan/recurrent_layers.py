@@ -15,7 +15,7 @@ from kernel_assistant.generator.ir.sizes import Size, fixed, mul, shape_text
 from kernel_assistant.generator.loops.recurrence import GATES, RECURRENCE, recurrent_layers
 from kernel_assistant.generator.loops.strided import Resolver
 from kernel_assistant.generator.lower.node_writer import NodeWriter
-from kernel_assistant.generator.print.cuda.recurrence import can_be_launched
+from kernel_assistant.generator.print.cuda.templates.recurrence import can_be_launched
 from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.graph import Operand, references
 

@@ -11,12 +11,12 @@ from random import Random
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make
 from kernel_assistant.generator.loops.checked import Family, checked_nest
-from kernel_assistant.generator.loops.recurrence import as_recurrence
+from kernel_assistant.generator.loops.templates import as_template
 from kernel_assistant.generator.plan.partition import SubGraph, cut, is_one_nest
 from kernel_assistant.generator.search.ladders import LADDERS, derived
 from kernel_assistant.generator.search.search import emitted, initial
 from kernel_assistant.generator.search.search_parts import alike
-from kernel_assistant.generator.search.search_recurrence import drawn_recurrence
+from kernel_assistant.generator.search.search_templates import drawn_template
 from kernel_assistant.generator.search.workload import measure
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.targets.base import DeviceFacts
@@ -64,9 +64,9 @@ def drawn(
 def _of_part(part: SubGraph, target: str, device: DeviceFacts, random: Random, count: int) -> list[Schedule]:
     if part.kind != "kernel":
         return [make(target, part.kind)]
-    recurrence = as_recurrence(part.graph)
-    if recurrence is not None:
-        return drawn_recurrence(part.graph, recurrence, device, random, count)
+    template = as_template(part.graph)
+    if template is not None:
+        return drawn_template(part.graph, template, device, random, count)
     return [schedule for schedule, _ in _of_nest(part.graph, target, device, random, count)]
 
 

@@ -12,14 +12,15 @@ from kernel_assistant.generator.ir.graph_text import read_graph, write_graph
 from kernel_assistant.generator.ir.operators import operator
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.loops.checked import checked_nest
-from kernel_assistant.generator.loops.recurrence import as_recurrence, recurrent_layers
+from kernel_assistant.generator.loops.recurrence import recurrent_layers
+from kernel_assistant.generator.loops.templates import as_template
 from kernel_assistant.generator.plan.cost import part_seconds
 from kernel_assistant.generator.plan.partition import Partition, cut, cut_for, is_one_nest
 from kernel_assistant.generator.search.ladders import LADDERS, derived
 from kernel_assistant.generator.search.search_cpu import initial_cpu
 from kernel_assistant.generator.search.search_cuda import initial_cuda
 from kernel_assistant.generator.search.search_parts import First, initial_parts, neighbours_parts
-from kernel_assistant.generator.search.search_recurrence import initial_recurrence, neighbours_recurrence
+from kernel_assistant.generator.search.search_templates import initial_template, neighbours_template
 from kernel_assistant.generator.search.workload import LoopShape, measure
 from kernel_assistant.records import Candidate, Node, OpGraph
 from kernel_assistant.records.graph import Operand
@@ -103,9 +104,9 @@ def _joined(node: Node) -> Sequence[Operand]:
 
 
 def _initial_nest(graph: OpGraph, target: str, device: DeviceFacts, most: int | None = None) -> list[Schedule]:
-    recurrence = as_recurrence(graph)
-    if recurrence is not None:
-        return initial_recurrence(graph, recurrence, device)[:most]
+    template = as_template(graph)
+    if template is not None:
+        return initial_template(graph, template, device)[:most]
     shape = measure(checked_nest(graph, target), graph.dims)
     found = (initial_cpu if target == "cpu" else initial_cuda)(shape, device)
     last = [make(target, form) for form in LAST[target].get(shape.family, ())]
@@ -142,10 +143,10 @@ def around(
 def _neighbours_kernel(
     graph: OpGraph, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
 ) -> list[Schedule]:
-    recurrence = as_recurrence(graph)
-    if recurrence is None:
+    template = as_template(graph)
+    if template is None:
         return _neighbours_nest(graph, schedule, leave)
-    return neighbours_recurrence(graph, recurrence, schedule, device, leave)
+    return neighbours_template(graph, template, schedule, device, leave)
 
 
 def _neighbours_nest(graph: OpGraph, schedule: Schedule, leave: frozenset[str]) -> list[Schedule]:

@@ -8,7 +8,8 @@ from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.ir.sizes import parse_size, size_value
 from kernel_assistant.generator.loops.recurrence import Recurrence
-from kernel_assistant.generator.print.cuda.recurrence import CLUSTERS, Division, possible
+from kernel_assistant.generator.print.cuda.templates.recurrence import Division, possible
+from kernel_assistant.generator.search.clusters import clusters_of
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import name_of
 from kernel_assistant.targets.base import DeviceFacts
@@ -60,7 +61,7 @@ def _possible(graph: OpGraph, found: Recurrence, device: DeviceFacts) -> list[tu
     memory = device.shared_bytes_per_block or LEAST_SHARED
     fitting = [
         (_cycles(one, -(-count // one.batch) * found.directions, device), _schedule(one))
-        for one in possible(found.hidden, found.gates, _clusters(device))
+        for one in possible(found.hidden, found.gates, clusters_of(device))
         if one.batch < 2 * count and one.shared + one.states <= memory
     ]
     if not fitting:
@@ -70,13 +71,6 @@ def _possible(graph: OpGraph, found: Recurrence, device: DeviceFacts) -> list[tu
 
 def _schedule(one: Division) -> Schedule:
     return make("cuda", "recurrence", batch=one.batch, cluster=one.cluster, held=one.held, lanes=one.lanes)
-
-
-def _clusters(device: DeviceFacts) -> tuple[int, ...]:
-    """Sizes of clusters that a GPU has: Hopper up to 16, later ones 8, earlier ones none."""
-    number = device.arch.removeprefix("sm_").rstrip("af")
-    major = int(number) // 10 if number.isdigit() else 0
-    return tuple(size for size in CLUSTERS if size <= {9: 16, 10: 16}.get(major, 8 if major > 10 else 1))
 
 
 def _cycles(division: Division, clusters: int, device: DeviceFacts) -> float:

@@ -16,7 +16,7 @@ from torch.overrides import TorchFunctionMode
 from ..process.worker_errors import TaskError
 
 #: Most PyTorch calls in one forward. Whole language models of 32 layers have two thirds of this.
-MOST_CALLS = 2000
+MOST_CALLS = 4000
 SPLIT = "optimize the body of the loop as a class of its own, or write the loop as one operator over all steps"
 
 

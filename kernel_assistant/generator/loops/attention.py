@@ -1,0 +1,96 @@
+"""The node of an attention with few queries, and how a part with it is read. CUDA; docs/attention.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.operators import operator
+from kernel_assistant.generator.ir.sizes import fixed
+from kernel_assistant.generator.loops.strided import VIEWS, Resolver, View
+from kernel_assistant.records import Node, OpGraph
+from kernel_assistant.records.graph import Operand
+
+#: (q, k, v, mask, scale, causal): q [batch, heads, queries, width], k and v [batch, key heads, keys, width]; a mask
+#: that can be expanded to [batch, heads, queries, keys], or None; no scale means width^-1/2. Query head h reads key
+#: head h · key heads // heads.
+ATTENTION = "ka_attention"
+
+
+@dataclass(frozen=True, slots=True)
+class Attention:
+    """An `ka_attention` as a part has it. `q`, `k`, `v` and `mask` are views of what the part is given, `out` is its
+    result, each with dimensions as above; `mask` has strides of 0 where it is expanded."""
+
+    node: Node
+    q: View
+    k: View
+    v: View
+    mask: View | None
+    out: View
+    scale: Operand
+    causal: bool
+
+    @property
+    def queries(self) -> int:
+        return _number(self.q.sizes[2])
+
+    @property
+    def width(self) -> int:
+        return _number(self.q.sizes[3])
+
+    @property
+    def group(self) -> int:
+        """Query heads of a key head."""
+        return _number(self.q.sizes[1]) // _number(self.k.sizes[1])
+
+    @property
+    def rows(self) -> int:
+        """Queries that read the keys of a key head."""
+        return self.group * self.queries
+
+
+def as_attention(graph: OpGraph) -> Attention | None:
+    """The attention that a part computes; None if it computes anything else, or cannot read its operands where they
+    lie."""
+    heads = [node for node in graph.nodes if node.op == ATTENTION]
+    if len(heads) != 1 or graph.outputs != (heads[0].name,):
+        return None
+    head, values = heads[0], Resolver(graph)
+    if any(operator(node) not in VIEWS for node in graph.nodes if node is not head):
+        return None
+    mask, scale, causal = head.args[3:]
+    try:
+        q, k, v = (values.view(one) for one in head.args[:3])
+        added = None if mask is None else expanded(values.view(mask), (*q.sizes[:3], k.sizes[2]))
+    except Unsupported:
+        return None
+    if any(view.root not in values.given for view in (q, k, v, *([added] if added else []))):
+        return None
+    return Attention(head, q, k, v, added, values.buffer(head.name), scale, bool(causal))
+
+
+def expanded(view: View, sizes: tuple[object, ...]) -> View:
+    """A mask as a view with these sizes. Raises Unsupported if it cannot be expanded to them."""
+    missing = len(sizes) - len(view.sizes)
+    own = (*[1] * missing, *view.sizes)
+    strides = (*[0] * missing, *view.strides)
+    if missing < 0 or any(size not in (1, wanted) for size, wanted in zip(own, sizes, strict=True)):
+        raise Unsupported("a mask of other sizes")
+    steps = tuple(0 if size == 1 else stride for size, stride in zip(own, strides, strict=True))
+    return View(view.root, view.dtype, sizes, steps)  # type: ignore[arg-type]
+
+
+def readable(values: Resolver, operand: Operand) -> bool:
+    """Whether the kernel reads these keys or values where they lie: the elements of a row behind one another."""
+    try:
+        view = values.view(operand)
+    except Unsupported:
+        return False
+    return view.strides[-1] == 1
+
+
+def _number(size: object) -> int:
+    found = fixed(str(size)) if not isinstance(size, int) else size
+    assert found is not None
+    return found

@@ -1,0 +1,14 @@
+"""Parts that one kernel computes which is written as a whole, not from a nest of loops. CUDA."""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.loops.attention import Attention, as_attention
+from kernel_assistant.generator.loops.recurrence import Recurrence, as_recurrence
+from kernel_assistant.records import OpGraph
+
+Template = Recurrence | Attention
+
+
+def as_template(graph: OpGraph) -> Template | None:
+    """The recurrence or attention that a part computes; None for all others."""
+    return as_recurrence(graph) or as_attention(graph)

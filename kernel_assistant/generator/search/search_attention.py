@@ -1,0 +1,73 @@
+"""Schedules for an attention of few queries. CUDA; docs/attention.md."""
+
+from __future__ import annotations
+
+from random import Random
+
+from kernel_assistant.generator.ir.schedule import Schedule, make
+from kernel_assistant.generator.ir.sizes import mul, size_value
+from kernel_assistant.generator.loops.attention import Attention
+from kernel_assistant.generator.print.cuda.templates.attention import Tile, possible
+from kernel_assistant.generator.search.clusters import clusters_of
+from kernel_assistant.records import OpGraph
+from kernel_assistant.targets.base import DeviceFacts
+
+#: Cycles of a launch, of each block of a cluster, of a step's loads, and of a row's arithmetic for a key.
+ALWAYS, EACH_BLOCK, EACH_STEP, EACH_ROW = 2000, 40, 800, 60
+#: Registers of a multiprocessor, and bytes that one reads in a cycle.
+REGISTERS, READ = 65536, 20
+#: First guesses.
+MOST = 12
+
+
+def initial_attention(graph: OpGraph, found: Attention, device: DeviceFacts) -> list[Schedule]:
+    """Schedules that can be launched, those with the shortest estimated time first."""
+    return [schedule for _, schedule in sorted(_possible(graph, found, device), key=lambda pair: pair[0])[:MOST]]
+
+
+def neighbours_attention(
+    graph: OpGraph, found: Attention, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
+) -> list[Schedule]:
+    """The possible schedules that differ in one parameter, but for those in `leave`."""
+    around = []
+    for _, other in _possible(graph, found, device):
+        changed = [name for name in ("cluster", "unroll", "warps") if other[name] != schedule[name]]
+        if len(changed) == 1 and changed[0] not in leave:
+            around.append(other)
+    return around
+
+
+def drawn_attention(
+    graph: OpGraph, found: Attention, device: DeviceFacts, random: Random, count: int
+) -> list[Schedule]:
+    """At most `count` of the possible schedules by lot."""
+    some = [schedule for _, schedule in _possible(graph, found, device)]
+    return random.sample(some, min(count, len(some)))
+
+
+def _possible(graph: OpGraph, found: Attention, device: DeviceFacts) -> list[tuple[float, Schedule]]:
+    """(estimated cycles, schedule)."""
+    heads = size_value(mul(found.k.sizes[0], found.k.sizes[1]), graph.dims)
+    keys = size_value(found.k.sizes[2], graph.dims)
+    return [
+        (
+            _cycles(tile, heads, keys, device),
+            make("cuda", "attention", cluster=tile.cluster, unroll=tile.unroll, warps=tile.warps),
+        )
+        for tile in possible(found, clusters_of(device))
+    ]
+
+
+def _cycles(tile: Tile, heads: int, keys: int, device: DeviceFacts) -> float:
+    """Cycles of the kernel for so many heads of keys."""
+    cores = max(device.cores, 1)
+    resident = max(1, min(2048, REGISTERS // (tile.registers + 48)) // tile.threads)
+    blocks = heads * tile.cluster
+    at_once = min(blocks, cores * resident)
+    steps = -(-keys // tile.step)
+    arithmetic = tile.unroll * tile.rows * EACH_ROW
+    # Warps of a multiprocessor wait for memory together and calculate one after another.
+    beside = -(-at_once // cores) * tile.warps / 4
+    bytes_read = 2 * keys * tile.width * tile.element / tile.cluster * -(-at_once // cores)
+    wave = max(steps * (EACH_STEP + arithmetic * beside), bytes_read / READ)
+    return -(-blocks // at_once) * (ALWAYS + EACH_BLOCK * tile.cluster * (tile.cluster > 1) + wave)
