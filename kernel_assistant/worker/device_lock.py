@@ -85,6 +85,20 @@ class DeviceLock:
             if outer is not None:
                 self._enter(outer)
 
+    @contextmanager
+    def released(self) -> Iterator[None]:
+        """Without the lock; afterwards the thread has it again as before. Does nothing if the thread does not hold
+        it."""
+        outer = None if self.folder is None else _holds.held.get(self.folder)
+        if outer is None:
+            yield
+            return
+        self._leave()
+        try:
+            yield
+        finally:
+            self._enter(outer)
+
     def _enter(self, hold: _LockHold) -> None:
         began = time.perf_counter()
         try:

@@ -1,6 +1,7 @@
 """Runs the parts of a graph that are cut for CUDA on the CPU: kernels as the generator writes them for the CPU, library
-launches and residual calls by PyTorch, recurrences and attention, which the CPU does not have, with the emulator. So the
-parts are tested together, with the layouts of values between them; what a kernel for CUDA computes has tests of its own.
+launches and residual calls by PyTorch, recurrences and attention, which the CPU does not have, with the emulator. So
+the parts are tested together, with the layouts of values between them; what a kernel for CUDA computes has tests of its
+own.
 """
 
 from __future__ import annotations

@@ -7,11 +7,19 @@ import threading
 from pathlib import Path
 
 import pytest
+import torch
 
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.events import Warned
 from kernel_assistant.records import Gain
-from kernel_assistant.worker.measuring.compiled import SUFFIX, VARIABLE, NotCompiledError, compiled_call
+from kernel_assistant.worker.device_lock import DeviceLock
+from kernel_assistant.worker.measuring.compiled import (
+    SUFFIX,
+    VARIABLE,
+    NotCompiledError,
+    compiled_call,
+    released_while_compiling,
+)
 from tests.judge.kernels import environment, numbered
 
 
@@ -127,3 +135,38 @@ def test_a_large_module_is_not_compiled_ahead(norm, monkeypatch):
     monkeypatch.setitem(norm.facts, "parameter_bytes", norm.device.memory_bytes // 4)
     norm.compile_ahead()
     assert norm.wait_for_compile(0.0) and norm.pausing == []
+
+
+class InUse(Exception):
+    """Raised where one would have to wait for the device."""
+
+
+def test_others_measure_while_a_module_is_compiled(tmp_path):
+    seen = list[str]()
+
+    def look() -> None:
+        def busy() -> None:
+            raise InUse
+
+        try:
+            with DeviceLock(tmp_path).exclusive(busy):
+                seen.append("free")
+        except InUse:
+            seen.append("in use")
+
+    def from_another_thread() -> None:
+        thread = threading.Thread(target=look)
+        thread.start()
+        thread.join()
+
+    def backend(module, inputs):
+        from_another_thread()
+        return module.forward
+
+    lock, compiled = DeviceLock(tmp_path), torch.compile(lambda x: x.cos() + 1, backend=backend)
+    with lock.shared():
+        with released_while_compiling(lock):
+            compiled(torch.ones(3))
+            from_another_thread()
+        torch.compile(lambda x: x.sin() + 1, backend=backend)(torch.ones(3))
+    assert seen == ["free", "in use", "in use"]

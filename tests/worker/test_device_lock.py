@@ -216,3 +216,35 @@ def test_a_turn_inside_another_changes_nothing_whichever_object_it_is_of(tmp_pat
 def test_without_a_folder_nobody_waits() -> None:
     with DeviceLock().exclusive(), DeviceLock().exclusive():
         pass
+
+
+def test_a_lock_that_is_released_is_free_and_taken_again(tmp_path: Path) -> None:
+    ours = DeviceLock(tmp_path)
+
+    def is_free() -> bool:
+        """Whether another thread can be alone now."""
+        found: list[bool] = []
+
+        def check() -> None:
+            raise Ended
+
+        def enter() -> None:
+            try:
+                with DeviceLock(tmp_path).exclusive(check):
+                    found.append(True)
+            except Ended:
+                found.append(False)
+
+        thread = threading.Thread(target=enter)
+        thread.start()
+        thread.join()
+        return found[0]
+
+    with ours.released():
+        assert is_free()
+    for hold in (ours.shared, ours.exclusive):
+        with hold():
+            with ours.released():
+                assert is_free()
+            assert not is_free()
+    assert is_free()

@@ -11,7 +11,11 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any
+
+from ..device_lock import DeviceLock
 
 VARIABLE = "TORCHINDUCTOR_CACHE_DIR"
 SUFFIX = "_kernel_assistant"
@@ -48,6 +52,29 @@ def compiled_call(compile_and_call: Callable[[], None]) -> None:
                 raise NotCompiledError(_line(error)) from error
         _empty_cache()
         had_cache = False
+
+
+@contextmanager
+def released_while_compiling(lock: DeviceLock) -> Iterator[None]:
+    """Without the lock while the compiler works on the host, which can take minutes: those who measure would wait for
+    it, and others for them."""
+    from torch._dynamo.callback import callback_handler
+
+    with ExitStack() as compiling:
+
+        def begin(_: Any) -> None:
+            compiling.enter_context(lock.released())
+
+        def end(_: Any) -> None:
+            compiling.pop_all().close()
+
+        callback_handler.register_start_callback(begin)
+        callback_handler.register_end_callback(end)
+        try:
+            yield
+        finally:
+            callback_handler.remove_start_callback(begin)
+            callback_handler.remove_end_callback(end)
 
 
 def _empty_cache() -> None:

@@ -30,7 +30,7 @@ from ..verifying.verification import (
 from .arithmetic import counted
 from .by_launch import times_by_launch
 from .calibrate import calibrate
-from .compiled import NotCompiledError, compiled_call
+from .compiled import NotCompiledError, compiled_call, released_while_compiling
 from .kernel_share import only_kernels, share_of_kernels
 from .load import OtherLoad
 from .nominal import NominalSubject
@@ -211,7 +211,7 @@ class Profiler:
     def _compile(self) -> None:
         self._callables["compile"] = self.task.model if self._nominal else torch.compile(self.task.model)
         subject = self._subject("compile")
-        with torch.no_grad():
+        with torch.no_grad(), released_while_compiling(self.lock):
             subject.run(0, 1)
         subject.release()
 
