@@ -30,6 +30,7 @@ _RUNNER_FILES = (
     *("plan_graph.py", "libraries.py", "choosing.py", "cublaslt.py", "cudnn.py", "cudnn_graph.py"),
     *("cudnn_library.py", "convolution.py"),
     *("pytorch/__init__.py", "pytorch/arena.py", "pytorch/aten.py", "pytorch/residual.py", "pytorch/tensors.py"),
+    "pytorch/held.py",
 )
 
 #: Files that belong to the package, not to one of its classes.

@@ -247,3 +247,50 @@ def test_graphs_that_are_made_before_the_first_call(driver: NotedDriver) -> None
     assert graph.is_graph
     assert not driver.ran
     assert ran(driver, graph, at()) == ["graph", "one"]
+
+
+class NotedCalls:
+    """A residual call that reads buffer 6 and makes buffer 7, each time elsewhere while that is not fixed."""
+
+    def __init__(self, driver: NotedDriver) -> None:
+        self.fixed, self.ran, self.publish = False, False, self._nowhere
+        self.step = PreparedLaunch([0], [(0, 6)], self._enter)
+        self._driver, self.place = driver, 500
+
+    @staticmethod
+    def _nowhere(buffer: int, address: int) -> None: ...
+
+    def _enter(self, words: Any, stream: int) -> Any:
+        def call() -> None:
+            if not self.fixed:
+                self.place += 1
+                self.publish(7, self.place)
+            enter = self._driver.launch(31)((c_uint64 * 2)(words[0], self.place), stream)
+            enter[0]()
+            self.ran = True
+
+        return call, ()
+
+
+def test_a_residual_call_is_captured_behind_its_first_run(driver: NotedDriver) -> None:
+    """A kernel and a library launch behind it read where the captured call has its result."""
+    calls = NotedCalls(driver)
+    steps = [driver.step(2, 0, 5), driver.step(11, 2, 6), calls.step, driver.step(6, 7, 5), driver.step(13, 7, 6)]
+    steps.append(driver.step(4, 6, 4))
+    graph = PlanGraph(driver, steps, refuse, frozenset((0, 4)), 0, calls)  # type: ignore[arg-type]
+    for call in range(5):
+        driver.ran.clear()
+        driver.launches.clear()
+        pointers = at(b0=1000 + call, b4=2000 + call)
+        graph.run(pointers, STREAM)
+        place = calls.place
+        assert place == (501 if call == 0 else 502)
+        assert driver.ran == [
+            (2, pointers[0], 60),
+            (11, 30, 70),
+            (31, 70, place),
+            (6, place, 60),
+            (13, place, 70),
+            (4, 70, pointers[4]),
+        ]
+        assert driver.launches == (["one"] * 6 if call == 0 else ["graph"])

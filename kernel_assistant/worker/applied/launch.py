@@ -15,7 +15,7 @@ from ..runner.pytorch.arena import arena, keep
 from ..runner.pytorch.tensors import DTYPES
 from .binaries import Binaries, driver, libraries
 from .packing import PackedParameters, allocator
-from .precision import tf32_flags
+from .precision import call_flags, tf32_flags
 
 #: Scratch buffers start at multiples of this many bytes, as in the judge.
 _SCRATCH_ALIGNMENT = 256
@@ -55,7 +55,10 @@ class AppliedLauncher:
         module = binaries.module(device)
         self._device = device
         self._plan, self._dims, self._module, self._specs = plan, dims, module, outputs
-        self._follows_flags = any(launch.get("library") for launch in plan["launches"])
+        library = any(launch.get("library") for launch in plan["launches"])
+        # Graphs contain what PyTorch chose by its settings.
+        self._read_flags = call_flags if plan.get("residual") else tf32_flags
+        self._follows_flags = library or bool(plan.get("residual"))
         self._flags: dict[str, bool] = {}
         self._bind()
         self._mask = alignment - 1
@@ -70,11 +73,13 @@ class AppliedLauncher:
     def _bind(self) -> None:
         """Bind the plan; library launches use TF32 where PyTorch does at this moment."""
         if self._follows_flags:
-            self._flags = tf32_flags()
-            libraries(self._device.index).tf32 = self._flags
+            self._flags = self._read_flags()
+        if self._device.type == "cuda":
+            libraries(self._device.index).tf32 = tf32_flags()
         bound = executor.bind(self._plan, self._dims, self._module)
         sizes = [*bound.scratch_bytes.values()]
-        if executor.WORKSPACE in bound.names:
+        self._has_workspace = executor.WORKSPACE in bound.names
+        if self._has_workspace:
             sizes.append(bound.workspace_bytes)
         self._bound, self._run, self._scratch = bound, bound.run, _offsets(sizes)
         self._held = _HeldCalls() if bound.wants_lasting_memory else None
@@ -115,7 +120,7 @@ class AppliedLauncher:
         outputs = [allocate() for allocate in self._outputs]
         pointers += [output.data_ptr() for output in outputs]
         stream = self._stream()
-        if self._follows_flags and self._flags != tf32_flags():
+        if self._follows_flags and self._flags != self._read_flags():
             self._bind()
         workspace: list[int] = []
         scratch, graph = None, None
@@ -129,15 +134,15 @@ class AppliedLauncher:
                 graph = held.on(scratch, stream, self._bound)
             base = scratch.data_ptr()
             addresses = [base + offset for offset in self._scratch[:-1]]
-            workspace = [addresses.pop()] if self._follows_flags else []
+            workspace = [addresses.pop()] if self._has_workspace else []
             pointers.extend(addresses)
         if self._packing is not None:
             pointers.extend(self._packing.pointers(tensors, pointers, stream))
         pointers += workspace
-        if self._plan.get("residual"):
-            return self._run_around_calls(tensors, outputs, scratch, pointers, stream)
         if graph is not None:
             graph.run(pointers, stream)
+        elif self._plan.get("residual"):
+            return self._run_around_calls(tensors, outputs, scratch, pointers, stream)
         else:
             self._run(pointers, stream)
         return outputs

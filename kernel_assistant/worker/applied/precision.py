@@ -1,4 +1,4 @@
-"""The settings by which PyTorch uses TF32 for float32; library launches follow them."""
+"""The settings of PyTorch that library launches and residual calls in CUDA graphs follow."""
 
 from __future__ import annotations
 
@@ -13,4 +13,19 @@ def tf32_flags() -> dict[str, bool]:
     return {
         "cublaslt": torch.backends.cuda.matmul.fp32_precision == "tf32",
         "cudnn": torch.backends.cudnn.conv.fp32_precision == "tf32",  # type: ignore[attr-defined]
+    }
+
+
+def call_flags() -> dict[str, bool]:
+    """Those, and the other settings by which PyTorch chooses what its operators launch."""
+    cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
+    return {
+        **tf32_flags(),
+        "flash": cuda.flash_sdp_enabled(),  # type: ignore[no-untyped-call]
+        "mem_efficient": cuda.mem_efficient_sdp_enabled(),  # type: ignore[no-untyped-call]
+        "math": cuda.math_sdp_enabled(),  # type: ignore[no-untyped-call]
+        "cudnn_attention": cuda.cudnn_sdp_enabled(),  # type: ignore[no-untyped-call]
+        "cudnn_enabled": cudnn.enabled,
+        "benchmark": cudnn.benchmark,
+        "deterministic": cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
     }

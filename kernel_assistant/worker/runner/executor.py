@@ -136,7 +136,7 @@ class BoundPlan:
         self.scratch_bytes |= {self.names[index]: 0 for index in self.given}
         self.workspace_bytes = 0
         self.algorithms: dict[str, str] = {}
-        steps = [self._prepared(launch, module) for launch in bound]
+        self._steps = steps = [self._prepared(launch, module) for launch in bound]
         self._launches = [step for step in steps if isinstance(step, PreparedLaunch)]
         self._calls = [step for step in steps if not isinstance(step, PreparedLaunch)]
         self._kinds = [_KINDS[type(launch)] for launch in bound]
@@ -144,6 +144,9 @@ class BoundPlan:
         self._grapher: GraphMaker | None = module if isinstance(module, CudaModule) and not self._calls else None
         self._driver = module.driver if isinstance(module, CudaModule) else None
         self._outputs = frozenset(outputs)
+        self._calls_stay = (
+            bool(calls) and not written & self._outputs and self._driver is not None and _can_be_held(self._calls)
+        )
         # Each frame is used by one caller at a time; `pop` and `append` are atomic.
         self._frames: list[LaunchFrame] = []
         if LIBRARIES in self._kinds:
@@ -184,14 +187,25 @@ class BoundPlan:
 
     @property
     def wants_lasting_memory(self) -> bool:
-        """Whether calls through `held` are faster than `run`: library launches can be part of a CUDA graph."""
-        some = LIBRARIES in self._kinds and not self._calls and len(self._launches) >= FEWEST_LAUNCHES
-        return some and self._driver is not None
+        """Whether calls through `held` are faster than `run`: library launches and residual calls can be part of a
+        CUDA graph. A result of a residual call that the module returns is elsewhere each time."""
+        some = self._calls_stay if self._calls else LIBRARIES in self._kinds
+        return some and self._driver is not None and len(self._steps) >= FEWEST_LAUNCHES
 
     def held(self, patience: int) -> PlanGraph:
         """The calls of one caller on one stream, whose scratch memory and workspace stay where they are."""
+        return self._graph(self._outputs, patience)
+
+    def _graph(self, changing: frozenset[int] = frozenset(), patience: int = 0) -> PlanGraph:
         assert self._driver is not None
-        return PlanGraph(self._driver, self._launches, self._fail, self._outputs, patience)
+        if not self._calls:
+            return PlanGraph(self._driver, self._launches, self._fail, changing, patience)
+        from .pytorch.held import HeldCalls
+
+        calls = HeldCalls(self._calls, self.tensors_of, len(self.names), self.device)
+        held = iter(calls.steps)
+        steps = [step if isinstance(step, PreparedLaunch) else next(held) for step in self._steps]
+        return PlanGraph(self._driver, steps, self._fail, changing, patience, calls)
 
     def freeze(
         self, pointers: Sequence[int], which: str = EVERY, first: int | None = None, stream: int = 0
@@ -202,14 +216,15 @@ class BoundPlan:
         `first` the first launches only. If residual calls are left out, their results come from one complete call that
         is made now.
         """
+        whole = first is None and all(which in (EVERY, kind) for kind in self._kinds)
+        if whole and self.wants_lasting_memory:
+            graph = self._graph()
+            graph.ready(pointers, stream)
+            return lambda stream: graph.run(pointers, stream)
         if self._calls:
             return self._freeze_around_calls(pointers, which, first)
         steps = [step for step, kind in zip(self._launches, self._kinds, strict=True) if which in (EVERY, kind)]
         steps = steps[:first]
-        if self._driver is not None and self.wants_lasting_memory and len(steps) == len(self._launches):
-            graph = PlanGraph(self._driver, steps, self._fail)
-            graph.ready(pointers, stream)
-            return lambda stream: graph.run(pointers, stream)
         frame = LaunchFrame(steps, stream, self._grapher)
         frame.fill(pointers)
 
@@ -267,6 +282,12 @@ class BoundPlan:
     def kinds(self) -> frozenset[str]:
         """The kinds of launches in the plan: KERNELS, LIBRARIES, RESIDUAL."""
         return frozenset(self._kinds)
+
+
+def _can_be_held(calls: Sequence[Residual]) -> bool:
+    from .pytorch.held import can_be_held
+
+    return can_be_held(calls)
 
 
 def _sizes(spec: dict[str, Any], dims: dict[str, int]) -> tuple[tuple[int, ...], tuple[int, ...], int]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from itertools import compress
 from operator import ne
+from typing import Protocol
 
 from .capture import capturing
 from .cuda_driver import CudaError, Driver
@@ -24,12 +25,24 @@ MOST_REMAKES = 16
 Piece = Callable[[int], int | None]
 
 
+class Calls(Protocol):
+    """The residual calls of a plan, whose steps are among its launches. `publish` is told where a result is; while they
+    are `fixed`, results stay there."""
+
+    fixed: bool
+    publish: Callable[[int, int], None]
+
+    @property
+    def ran(self) -> bool: ...
+
+
 class PlanGraph:
     """The launches of a plan, for one caller at a time. `fail` raises for a status.
 
     A library launch is captured with its addresses. So it is part of a graph only if its buffers stay, and between two
     graphs otherwise. Kernels may have other addresses at each call. `changing` are the buffers that are always
-    elsewhere; further ones are found by comparing the first `patience` calls, which are launched one by one.
+    elsewhere; further ones are found by comparing the first `patience` calls, which are launched one by one. Residual
+    calls are treated like library launches, after they were made once.
     """
 
     def __init__(
@@ -39,6 +52,7 @@ class PlanGraph:
         fail: Callable[[int], None],
         changing: frozenset[int] = frozenset(),
         patience: int = 0,
+        calls: Calls | None = None,
     ) -> None:
         self._driver, self._frame, self._fail = driver, LaunchFrame(steps, 0), fail
         self._pointers: list[int] = []
@@ -55,6 +69,9 @@ class PlanGraph:
         #: Buffers that captured library launches use.
         self._fixed: set[int] = set()
         self._able = True
+        self._calls = calls
+        if calls is not None:
+            calls.publish = self._publish
 
     def run(self, pointers: Sequence[int], stream: int) -> None:
         """Run one call. Raises CudaError."""
@@ -104,6 +121,13 @@ class PlanGraph:
 
     def _forget(self) -> None:
         self._pieces, self._links, self._fixed = None, {}, set()
+        if self._calls is not None:
+            self._calls.fixed = False
+
+    def _publish(self, buffer: int, address: int) -> None:
+        """From now on, the result of a residual call is there."""
+        for position in self._positions.get(buffer, ()):
+            self._frame.words[position] = address
 
     def _expect(self, moved: set[int]) -> None:
         """Parameters move all at once and rarely, arguments of the module one by one and often."""
@@ -119,12 +143,14 @@ class PlanGraph:
         """The pieces of a call, which are made if it is time; None without them."""
         if self._pieces is not None:
             return self._pieces
-        if not self._able or self._patience:
+        if not self._able or self._patience or not (self._calls is None or self._calls.ran):
             self._patience = max(self._patience - 1, 0)
             return None
         try:
             self._pieces = self._made()
-        except (AttributeError, CudaError):
+            if self._calls is not None:
+                self._calls.fixed = True
+        except (AttributeError, CudaError, RuntimeError):  # PyTorch's refusals are RuntimeErrors
             self._forget()
             self._able = False
         return self._pieces

@@ -31,6 +31,8 @@ class PyTorchCall:
         self.symbol, self.reads, self.results = launch.symbol, launch.reads, launch.results
         self._given = given
         nodes = [*launch.nodes[:-1], in_place(launch.nodes)]
+        #: Operators of other libraries may do anything on the host, which a CUDA graph would leave out.
+        self.is_pytorchs = not any("::" in node["op"] for node in nodes)
         self._operators = [Operator(node, launch.dims, device) for node in nodes]
         # The operator may write an output of the module directly to its memory.
         last, only = self._operators[-1], self.results[0]
