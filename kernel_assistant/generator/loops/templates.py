@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from kernel_assistant.generator.loops.attention import Attention, as_attention
+from kernel_assistant.generator.loops.linears import Linears, as_linears
 from kernel_assistant.generator.loops.recurrence import Recurrence, as_recurrence
 from kernel_assistant.records import OpGraph
 
-Template = Recurrence | Attention
+Template = Recurrence | Attention | Linears
 
 
 def as_template(graph: OpGraph) -> Template | None:
-    """The recurrence or attention that a part computes; None for all others."""
-    return as_recurrence(graph) or as_attention(graph)
+    """The recurrence, attention or linear layers that a part computes; None for all others."""
+    return as_recurrence(graph) or as_attention(graph) or as_linears(graph)

@@ -11,13 +11,15 @@ from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import Size, parse_size, product, size_text, size_value
 from kernel_assistant.generator.library.library import emit_library
+from kernel_assistant.generator.loops.attention import Attention
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.recurrence import Recurrence
-from kernel_assistant.generator.loops.templates import as_template
+from kernel_assistant.generator.loops.templates import Template, as_template
 from kernel_assistant.generator.plan.partition import Partition, SubGraph, named_in_order
 from kernel_assistant.generator.plan.residual import emit_residual
 from kernel_assistant.generator.print.cuda.templates.attention import emit_attention
+from kernel_assistant.generator.print.cuda.templates.linears import emit_linears
 from kernel_assistant.generator.print.cuda.templates.recurrence import emit_recurrence
 from kernel_assistant.generator.print.render import KernelSource
 from kernel_assistant.records import BufferSpec, Launch, OpGraph, TensorSpec
@@ -89,15 +91,20 @@ def _emit_part(part: SubGraph, schedule: Schedule, prefix: str, emit_nest: EmitN
 def emit_kernel(graph: OpGraph, schedule: Schedule, prefix: str, emit_nest: EmitNest) -> Emitted:
     """The kernels of a graph that is one nest or one template. Raises Unsupported."""
     template = as_template(graph)
-    if isinstance(template, Recurrence):
-        unit, launch = emit_recurrence(graph, template, schedule, prefix)
-        return [unit], [launch], ()
     if template is not None:
-        unit, launch = emit_attention(template, schedule, prefix)
+        unit, launch = _emit_template(graph, template, schedule, prefix)
         return [unit], [launch], ()
     nest = checked_nest(graph, schedule.target)
     nest.prefix = prefix
     return emit_nest(nest, schedule)
+
+
+def _emit_template(graph: OpGraph, template: Template, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
+    if isinstance(template, Recurrence):
+        return emit_recurrence(graph, template, schedule, prefix)
+    if isinstance(template, Attention):
+        return emit_attention(template, schedule, prefix)
+    return emit_linears(template, schedule, prefix)
 
 
 def _as_in(first: SubGraph, part: SubGraph, names: dict[str, str]) -> dict[str, str]:

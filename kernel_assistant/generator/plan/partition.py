@@ -30,6 +30,7 @@ from kernel_assistant.generator.plan.channels_last import COPY_BACK, is_channels
 from kernel_assistant.generator.plan.constants import constants
 from kernel_assistant.generator.plan.copies import with_copies, with_readable_operands, with_storage
 from kernel_assistant.generator.plan.cost import RATES, least_seconds, part_seconds
+from kernel_assistant.generator.plan.few_rows import with_few_rows
 from kernel_assistant.generator.plan.flow import ORDERS, Flow, NodeGroup
 from kernel_assistant.generator.plan.folding import with_folded_norms
 from kernel_assistant.generator.plan.recurrent_layers import with_recurrences
@@ -179,7 +180,8 @@ def _cut_around(graph: OpGraph, target: str, stay: frozenset[str], original: OpG
     original = original or graph
     folded = graph
     if target == "cuda":
-        folded = with_folded_norms(with_short_attention(with_recurrences(graph, stay), stay), stay)
+        written = with_short_attention(with_recurrences(graph, stay), stay)
+        folded = with_folded_norms(with_few_rows(written, stay), stay)
     plain = with_storage(expand(folded, stay))
     variants = dict.fromkeys(
         tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))

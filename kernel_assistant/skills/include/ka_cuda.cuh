@@ -287,6 +287,19 @@ template <class T> KA_FN ka_moments<T> ka_across(ka_moments<T> x, int mask) {
 template <class T> KA_FN ka_exponents<T> ka_across(ka_exponents<T> x, int mask) {
   return {ka_across(x.top, mask), ka_across(x.total, mask)};
 }
+// sum [16, 8] += a [16, 16] · b [16, 8] by the 32 threads of a warp (PTX manual, mma.m16n8k16).
+#define KA_MMA(type, name) \
+  KA_FN void ka_mma(type, float (&sum)[4], uint32_t a0, uint32_t a1, uint32_t a2, uint32_t a3, uint32_t b0, uint32_t b1) { \
+    asm volatile("mma.sync.aligned.m16n8k16.row.col.f32." name "." name ".f32 {%0,%1,%2,%3}, {%4,%5,%6,%7}, {%8,%9}, {%0,%1,%2,%3};" \
+                 : "+f"(sum[0]), "+f"(sum[1]), "+f"(sum[2]), "+f"(sum[3]) \
+                 : "r"(a0), "r"(a1), "r"(a2), "r"(a3), "r"(b0), "r"(b1)); \
+  }
+#ifdef __CUDA_BF16_TYPES_EXIST__
+KA_MMA(__nv_bfloat16, "bf16")
+#endif
+#ifdef __CUDA_FP16_TYPES_EXIST__
+KA_MMA(__half, "f16")
+#endif
 // Over W neighbouring threads of a warp.
 template <class OP, int W = 32, class S> KA_FN S ka_warp_reduce(S x) {
 #pragma unroll

@@ -140,3 +140,30 @@ struct __half {
 };
 inline float __half2float(__half x) { return (float)x.value; }
 inline __half __float2half_rn(float x) { return __half(x); }
+namespace emulator {
+inline float to_float(__nv_bfloat16 x) { return __bfloat162float(x); }
+inline float to_float(__half x) { return __half2float(x); }
+template <class T> float element(unsigned word, int which) {
+  T value;
+  const unsigned short half = which ? word >> 16 : word;
+  memcpy(&value, &half, 2);
+  return to_float(value);
+}
+// mma.m16n8k16: thread 4g + t has a[g][2t], a[g + 8][2t], a[g][2t + 8], a[g + 8][2t + 8] and b[2t][g], b[2t + 8][g], each
+// with its right or lower neighbour, and the sums [g][2t], [g][2t + 1], [g + 8][2t], [g + 8][2t + 1].
+template <class T> void multiply(float (&sum)[4], unsigned a0, unsigned a1, unsigned a2, unsigned a3, unsigned b0, unsigned b1) {
+  const int g = current % 32 / 4, t = current % 4;
+  for (int k = 0; k < 4; ++k) {
+    const unsigned a[4] = {exchange(a0, g * 4 + k), exchange(a1, g * 4 + k), exchange(a2, g * 4 + k), exchange(a3, g * 4 + k)};
+    for (int column = 0; column < 2; ++column) {
+      const int from = (t * 2 + column) * 4 + k;
+      const unsigned b[2] = {exchange(b0, from), exchange(b1, from)};
+      for (int half = 0; half < 2; ++half)
+        for (int which = 0; which < 2; ++which) {
+          sum[column] += element<T>(a[half * 2], which) * element<T>(b[half], which);
+          sum[2 + column] += element<T>(a[half * 2 + 1], which) * element<T>(b[half], which);
+        }
+    }
+  }
+}
+}  // namespace emulator

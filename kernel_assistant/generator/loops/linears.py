@@ -1,0 +1,56 @@
+"""The node of linear layers that read the same few rows, and how a part with it is read. CUDA; docs/few_rows.md."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.operators import operator
+from kernel_assistant.generator.loops.strided import VIEWS, Resolver, View
+from kernel_assistant.records import Node, OpGraph
+from kernel_assistant.records.graph import references
+
+#: (x, weights, biases): x [..., K], weights a list of [N, K], biases a list of [N] or None. Results: x · Wᵀ + bias for
+#: each.
+LINEARS = "ka_linears"
+
+
+@dataclass(frozen=True, slots=True)
+class Linears:
+    """A `ka_linears` as a part has it: views of what the part is given, and of its results by the number of their
+    weights; `outputs` has their places among the part's outputs."""
+
+    node: Node
+    x: View
+    weights: tuple[View, ...]
+    biases: tuple[View | None, ...]
+    results: tuple[View, ...]
+    outputs: tuple[int, ...]
+
+
+def as_linears(graph: OpGraph) -> Linears | None:
+    """The linear layers that a part computes; None if it computes anything else, or cannot read its operands where they
+    lie."""
+    heads = [node for node in graph.nodes if node.op == LINEARS]
+    if len(heads) != 1:
+        return None
+    head, values = heads[0], Resolver(graph)
+    taken = [node for node in graph.nodes if node.op == "getitem" and references(node) == [head.name]]
+    others = [node for node in graph.nodes if node is not head and node not in taken]
+    weights, biases = head.args[1:3]
+    assert isinstance(weights, list) and isinstance(biases, list)
+    numbered = {int(str(node.args[1])): node.name for node in taken}
+    if any(operator(node) not in VIEWS for node in others) or set(graph.outputs) != set(numbered.values()):
+        return None
+    if sorted(numbered) != list(range(len(weights))):
+        return None
+    try:
+        x, *read = (values.view(one) for one in (head.args[0], *weights))
+        added = tuple(None if one is None else values.view(one) for one in biases)
+    except Unsupported:
+        return None
+    if any(view.root not in values.given for view in (x, *read, *filter(None, added))) or not x.is_contiguous:
+        return None
+    names = [numbered[number] for number in range(len(weights))]
+    places = tuple(graph.outputs.index(name) for name in names)
+    return Linears(head, x, tuple(read), added, tuple(map(values.buffer, names)), places)

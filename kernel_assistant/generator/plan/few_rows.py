@@ -1,0 +1,93 @@
+"""Linear layers of few rows, as while a language model writes a token, as kernels of ours. CUDA; docs/few_rows.md.
+
+Such a product reads its weights once, so the time is that of reading them. Layers that read the same rows are one
+kernel.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.operators import COPY
+from kernel_assistant.generator.ir.sizes import Size, fixed, multiple_of, parse_size, product, size_value
+from kernel_assistant.generator.loops.linears import LINEARS
+from kernel_assistant.generator.loops.strided import Resolver
+from kernel_assistant.generator.lower.node_writer import NodeWriter
+from kernel_assistant.generator.print.cuda.templates.linears import VECTOR
+from kernel_assistant.records import Node, OpGraph
+from kernel_assistant.records.graph import Operand
+
+#: Most rows at the base sizes; more rows are right and take the time of as many.
+MOST_ROWS = 8
+DTYPES = ("bf16", "f16")
+#: Most layers of one kernel.
+MOST_LAYERS = 8
+
+
+def with_few_rows(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
+    """The graph with all linear layers of few rows, except for nodes in `stay`, replaced by nodes that kernels compute;
+    the graph itself if there is none."""
+    values = Resolver(graph)
+    groups: dict[str, list[Node]] = {}
+    for node in graph.nodes:
+        if node.op == "linear" and node.name not in stay and _fits(graph, node, values):
+            groups.setdefault(str(node.args[0]), []).append(node)
+    if not groups:
+        return graph
+    first = {some[0].name: some for group in groups.values() for some in _cut(group)}
+    gone = {node.name for some in first.values() for node in some}
+    nodes: list[Node] = []
+    for node in graph.nodes:
+        if node.name in first:
+            nodes += _written(graph, first[node.name], values)
+        elif node.name not in gone:
+            nodes.append(node)
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
+
+
+def _cut(group: Sequence[Node]) -> list[Sequence[Node]]:
+    return [group[at : at + MOST_LAYERS] for at in range(0, len(group), MOST_LAYERS)]
+
+
+def _fits(graph: OpGraph, node: Node, values: Resolver) -> bool:
+    writer = NodeWriter(graph, node)
+    x, weight, bias = *node.args[:2], writer.argument(2, "bias")
+    operands = [x, weight] if bias is None else [x, weight, bias]
+    try:
+        specs = [writer.spec(operand) for operand in operands]
+        read = values.view(weight)
+        out = values.buffer(node.name)
+    except Unsupported:
+        return False
+    dtypes = {spec.dtype for spec in specs} | {node.spec.dtype}
+    if len(dtypes) > 1 or dtypes - set(DTYPES) or len(specs[1].shape) != 2 or not out.is_contiguous:
+        return False
+    sizes: list[Size] = [parse_size(size) for size in specs[0].shape[:-1]]
+    rows = size_value(product(sizes), graph.dims)
+    steps = (*read.strides[:1], *read.sizes[1:])
+    known = all(fixed(size) is not None for size in specs[1].shape)
+    return known and 0 < rows <= MOST_ROWS and read.strides[1] == 1 and all(multiple_of(one, VECTOR) for one in steps)
+
+
+def _written(graph: OpGraph, group: Sequence[Node], values: Resolver) -> list[Node]:
+    writer = NodeWriter(graph, group[0])
+    x = group[0].args[0]
+    if not _is_dense(values, x):
+        spec = writer.spec(x)
+        x = writer.typed(spec.dtype, COPY, x, shape=spec.shape)
+    weights = [node.args[1] for node in group]
+    biases: list[Operand] = [NodeWriter(graph, node).argument(2, "bias") for node in group]
+    spec = group[0].spec
+    head = writer.typed(spec.dtype, LINEARS, x, weights, biases, shape=spec.shape)  # type: ignore[arg-type]
+    taken = [
+        Node(name=node.name, op="getitem", args=(head, number), spec=node.spec) for number, node in enumerate(group)
+    ]
+    return [*writer.nodes, *taken]
+
+
+def _is_dense(values: Resolver, operand: Operand) -> bool:
+    try:
+        return values.view(operand).is_contiguous
+    except Unsupported:
+        return False

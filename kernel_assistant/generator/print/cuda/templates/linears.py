@@ -1,0 +1,172 @@
+"""Linear layers of few rows as one kernel: docs/few_rows.md.
+
+A block computes 16 outputs of one layer for eight rows; its warps divide K. Each thread reads eight neighbouring
+elements at once and gives them to two products of the tensor cores (m16n8k16), which sum over k in any order: weights
+and rows use the same one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from itertools import product
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.ir.sizes import Size, size_text
+from kernel_assistant.generator.ir.sizes import product as times
+from kernel_assistant.generator.loops.linears import Linears
+from kernel_assistant.generator.print.render import ELEMENTS, KernelSource
+from kernel_assistant.records import Launch
+
+#: Outputs and rows of a block, elements of a load, and elements that a warp reads of a row at once.
+OUTPUTS, ROWS, VECTOR, STEP = 16, 8, 8, 32
+#: What a search tries.
+WARPS, UNROLLS = (1, 2, 4, 8, 16), (2, 4, 8)
+
+
+@dataclass(frozen=True, slots=True)
+class Division:
+    """How a block divides K: warps, and loads in flight of each."""
+
+    width: int
+    warps: int
+    unroll: int
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def share(self) -> int:
+        """Elements of K that a warp has, whole steps."""
+        return -(-self.width // (self.warps * STEP)) * STEP
+
+    def obstacle(self) -> str:
+        """Why the kernel is of no use, "" if it is."""
+        if self.warps > 1 and self.share * (self.warps - 1) >= self.width:
+            return f"{self.warps} warps for {self.width} elements"
+        return ""
+
+
+def possible(found: Linears) -> Iterator[Division]:
+    """All divisions that can be launched."""
+    for warps, unroll in product(WARPS, UNROLLS):
+        division = Division(_width(found), warps, unroll)
+        if not division.obstacle():
+            yield division
+
+
+def tiles(found: Linears) -> list[int]:
+    """Blocks of each layer, for eight rows."""
+    return [-(-_fixed(weight.sizes[0]) // OUTPUTS) for weight in found.weights]
+
+
+def _width(found: Linears) -> int:
+    return _fixed(found.weights[0].sizes[1])
+
+
+def _fixed(size: Size) -> int:
+    assert isinstance(size, int)
+    return size
+
+
+def emit_linears(found: Linears, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
+    """The kernel and its launch. Raises Unsupported."""
+    if schedule.form != "linears":
+        raise Unsupported(f"schedule {schedule.form} for linear layers of few rows")
+    division = Division(_width(found), schedule["warps"], schedule["unroll"])
+    if obstacle := division.obstacle():
+        raise Unsupported(obstacle)
+    return _Writer(found, division, prefix).write()
+
+
+class _Writer:
+    def __init__(self, found: Linears, division: Division, prefix: str) -> None:
+        self.found, self.division = found, division
+        self.unit = KernelSource(prefix + "linears", "cuda")
+        self.element = ELEMENTS["cuda"][found.x.dtype]
+
+    def write(self) -> tuple[KernelSource, Launch]:
+        unit, division = self.unit, self.division
+        rows = times(self.found.x.sizes[:-1])
+        unit.add(f"typedef {self.element} T;")
+        unit.add(f"constexpr int K = {self.found.x.sizes[-1]}, WARPS = {division.warps}, UNROLL = {division.unroll};")
+        unit.add(f"constexpr int SHARE = (K + WARPS * {STEP} - 1) / (WARPS * {STEP}) * {STEP};")
+        unit.add(f"__shared__ float sums[WARPS][{OUTPUTS}][{ROWS}];")
+        self._choose()
+        unit.add(f"const int64_t rows = {unit.size(rows)}, row = blockIdx.y * (int64_t){ROWS};")
+        self._sum()
+        self._store()
+        unit.finish(bounds=f"__launch_bounds__({division.threads}) ")
+        blocks = " + ".join(f"cdiv({size_text(weight.sizes[0])}, {OUTPUTS})" for weight in self.found.weights)
+        return unit, unit.launch((blocks, f"cdiv({size_text(rows)}, {ROWS})", "1"), division.threads)
+
+    def _choose(self) -> None:
+        """Which layer this block computes, and its first output."""
+        unit = self.unit
+        unit.add(f"int {'layer = 0, ' if len(self.found.weights) > 1 else ''}tile = blockIdx.x;")
+        for number, weight in enumerate(self.found.weights[:-1]):
+            blocks = f"({unit.size(weight.sizes[0])} + {OUTPUTS - 1}) / {OUTPUTS}"
+            unit.add(f"if (layer == {number} && tile >= {blocks}) ++layer, tile -= {blocks};")
+        weights = [unit.buffer(weight.root) for weight in self.found.weights]
+        outputs = [unit.buffer(f"out{place}") for place in self.found.outputs]
+        unit.add(f"const int outputs = {self._of_layer([unit.size(one.sizes[0]) for one in self.found.weights])};")
+        unit.add(f"const int64_t stride = {self._of_layer([unit.size(one.strides[0]) for one in self.found.weights])};")
+        unit.add(f"const T* const weights = {self._of_layer(weights)};")
+        unit.add(f"T* const out = {self._of_layer(outputs)};")
+        if any(self.found.biases):
+            biases = ["(const T*)nullptr" if one is None else unit.buffer(one.root) for one in self.found.biases]
+            unit.add(f"const T* const biases = {self._of_layer(biases)};")
+
+    @staticmethod
+    def _of_layer(texts: list[str]) -> str:
+        """The text of this block's layer."""
+        if len(set(texts)) == 1:
+            return texts[0]
+        chosen = "".join(f"layer == {number} ? {text} : " for number, text in enumerate(texts[:-1]))
+        return chosen + texts[-1]
+
+    def _sum(self) -> None:
+        unit = self.unit
+        unit.add("const int lane = threadIdx.x % 32, warp = threadIdx.x / 32, g = lane / 4, t = lane % 4;")
+        unit.add(f"const int first = tile * {OUTPUTS} + g, last = outputs - 1;")
+        unit.add(f"const T* const upper = weights + (first < last ? first : last) * stride + t * {VECTOR};")
+        unit.add(f"const T* const lower = weights + (first + 8 < last ? first + 8 : last) * stride + t * {VECTOR};")
+        place = f"(row + g < rows ? row + g : rows - 1) * K + t * {VECTOR}"
+        unit.add(f"const T* const given = {unit.buffer(self.found.x.root)} + {place};")
+        unit.add("const int begin = warp * SHARE, end = begin + SHARE < K ? begin + SHARE : K;")
+        unit.add("float sum[4] = {0, 0, 0, 0};")
+        unit.open(f"for (int k = begin; k < end; k += UNROLL * {STEP})")
+        unit.add("uint4 a[UNROLL], b[UNROLL], x[UNROLL];")
+        unit.add("#pragma unroll")
+        unit.open("for (int u = 0; u < UNROLL; ++u)")
+        unit.add(f"const int at = k + u * {STEP};")
+        unit.add(f"const bool inside = at + t * {VECTOR} < end;")
+        for name, source in (("a", "upper"), ("b", "lower"), ("x", "given")):
+            load = "__ldg" if name == "x" else "__ldcs"
+            unit.add(f"{name}[u] = inside ? {load}((const uint4*)({source} + at)) : uint4{{0, 0, 0, 0}};")
+        unit.close()
+        unit.add("#pragma unroll")
+        unit.open("for (int u = 0; u < UNROLL; ++u)")
+        unit.add("ka_mma(T(), sum, a[u].x, b[u].x, a[u].y, b[u].y, x[u].x, x[u].y);")
+        unit.add("ka_mma(T(), sum, a[u].z, b[u].z, a[u].w, b[u].w, x[u].z, x[u].w);")
+        unit.close()
+        unit.close()
+
+    def _store(self) -> None:
+        unit = self.unit
+        unit.add("#pragma unroll")
+        unit.add("for (int i = 0; i < 4; ++i) sums[warp][g + i / 2 * 8][t * 2 + i % 2] = sum[i];")
+        unit.add("__syncthreads();")
+        unit.open(f"for (int at = threadIdx.x; at < {OUTPUTS * ROWS}; at += {self.division.threads})")
+        unit.add(f"const int output = tile * {OUTPUTS} + at % {OUTPUTS};")
+        unit.add(f"if (output >= outputs || row + at / {OUTPUTS} >= rows) continue;")
+        unit.add("float total = 0;")
+        unit.add("#pragma unroll")
+        unit.add(f"for (int w = 0; w < WARPS; ++w) total += sums[w][at % {OUTPUTS}][at / {OUTPUTS}];")
+        if any(self.found.biases):
+            sure = all(self.found.biases)
+            unit.add(f"{'' if sure else 'if (biases) '}total += ka_get(biases[output]);")
+        unit.add(f"ka_put(out[(row + at / {OUTPUTS}) * outputs + output], total);")
+        unit.close()

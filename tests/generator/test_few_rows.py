@@ -1,0 +1,180 @@
+"""Linear layers of few rows as kernels: in the emulator, on a GPU, and in the parts of a graph."""
+
+from __future__ import annotations
+
+import random
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+
+from kernel_assistant.generator.emit import canonical_text, emit
+from kernel_assistant.generator.ir.named_graph import named_graph
+from kernel_assistant.generator.ir.schedule import in_parts, make
+from kernel_assistant.generator.loops.linears import as_linears
+from kernel_assistant.generator.parse import parse
+from kernel_assistant.generator.plan.partition import cut
+from kernel_assistant.generator.search.drawn import drawn
+from kernel_assistant.generator.search.search import initial, neighbours
+from kernel_assistant.records import OpGraph
+from kernel_assistant.records.canonical import canonical
+from tests.generator.by_parts import ByParts
+from tests.generator.cuda_on_host import OnHost
+from tests.generator.harness import Built, Tensors, bindings, compile_candidate, export
+from tests.generator.test_cuda import H200
+
+
+class Layers(nn.Module):
+    """Linear layers of the same rows."""
+
+    def __init__(self, width: int, *outputs: int, bias: bool = False, dtype: torch.dtype = torch.bfloat16) -> None:
+        super().__init__()
+        made = (nn.Linear(width, count, bias=bias, dtype=dtype) for count in outputs)
+        self.layers = nn.ModuleList(made)
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return tuple(layer(x) for layer in self.layers)
+
+
+class SomeBias(nn.Module):
+    def __init__(self) -> None:
+        super().__init__()
+        self.one, self.other = (nn.Linear(64, 24, bias=bias, dtype=torch.float16) for bias in (True, False))
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        return self.one(x), self.other(x)
+
+
+class Block(nn.Module):
+    """The feed-forward half of a layer of a language model."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.norm = nn.RMSNorm(40, dtype=torch.bfloat16)
+        self.gate, self.up = (nn.Linear(40, 72, bias=False, dtype=torch.bfloat16) for _ in range(2))
+        self.down = nn.Linear(72, 40, bias=False, dtype=torch.bfloat16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found = self.norm(x)
+        return x + self.down(nn.functional.silu(self.gate(found)) * self.up(found))
+
+
+def _rows(*shape: int, dtype: torch.dtype = torch.bfloat16) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(sum(shape))).to(dtype)
+
+
+#: Name → module, inputs, parameters of the schedule.
+CASES: dict[str, tuple[nn.Module, Tensors, dict[str, int]]] = {
+    "one row": (Layers(64, 48), (_rows(1, 64),), {"warps": 2, "unroll": 2}),
+    "three layers": (Layers(96, 32, 16, 40), (_rows(2, 1, 96),), {"warps": 2, "unroll": 4}),
+    "biases": (Layers(64, 20, 7, bias=True), (_rows(5, 64),), {"warps": 1, "unroll": 2}),
+    "one of two has a bias": (SomeBias(), (_rows(3, 64, dtype=torch.float16),), {"warps": 1, "unroll": 2}),
+    "width that is no whole step": (Layers(200, 33), (_rows(8, 200),), {"warps": 4, "unroll": 2}),
+    "width of one load": (Layers(8, 16), (_rows(4, 8),), {"warps": 1, "unroll": 2}),
+    "half": (Layers(64, 16, dtype=torch.float16), (_rows(8, 64, dtype=torch.float16),), {"warps": 2, "unroll": 8}),
+}
+WIDE: dict[str, tuple[nn.Module, Tensors]] = {
+    "language model": (Layers(2048, 2048, 1024, 1024), (_rows(1, 1, 2048),)),
+    "eight rows": (Layers(6144, 2048), (_rows(8, 1, 6144),)),
+}
+
+
+def _check(model: nn.Module, args: Tensors, found: list[torch.Tensor]) -> None:
+    device = found[0].device
+    exact = model.double().to(device)(*(one.double().to(device) for one in args))
+    model.to(args[0].dtype).cpu()
+    for given, wanted in zip(found, exact if isinstance(exact, tuple) else (exact,), strict=True):
+        torch.testing.assert_close(given.double(), wanted, atol=1e-2 * wanted.abs().max().item(), rtol=0)
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_values(name: str, tmp_path: Path) -> None:
+    model, args, parameters = CASES[name]
+    graph = export(model, *args)
+    schedule = in_parts("cuda", (make("cuda", "linears", **parameters),))
+    _check(model, args, OnHost(graph, schedule, tmp_path)(bindings(graph, model, args)))
+
+
+def test_more_rows_than_at_the_base_size(tmp_path: Path) -> None:
+    model, args = Layers(64, 24), (_rows(3, 64),)
+    graph = export(model, *args)
+    assert graph.dims == {"B": 3}
+    run = OnHost(graph, in_parts("cuda", (make("cuda", "linears", warps=1, unroll=2),)), tmp_path)
+    more = (_rows(19, 64),)
+    # The emulator runs one row of blocks.
+    _check(model, (more[0][:8],), [one[:8] for one in run(bindings(graph, model, more))])
+
+
+def test_parts_around_them(tmp_path: Path) -> None:
+    model, args = Block().eval(), (_rows(2, 1, 40),)
+    graph = export(model, *args)
+    parts = ByParts(graph, tmp_path)
+    assert "library" not in parts.kinds
+    _check(model, args, parts(bindings(graph, model, args)))
+
+
+def _first(graph: OpGraph) -> OpGraph:
+    return next(part.graph for part in cut(graph, "cuda").parts if as_linears(part.graph))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_text_is_read_back(name: str) -> None:
+    model, args, _ = CASES[name]
+    graph = export(model, *args)
+    for schedule in initial(graph, "cuda", H200)[:3]:
+        assert parse(emit(graph, schedule)) == (graph, schedule)
+
+
+def test_schedules_around_another() -> None:
+    model, args = WIDE["language model"]
+    part = _first(export(model, *args))
+    first = initial(part, "cuda", H200)[0]
+    around = neighbours(part, first, H200)
+    assert around and all(one.forms() == first.forms() and one != first for one in around)
+
+
+def test_sizes_have_names() -> None:
+    model, args, _ = CASES["three layers"]
+    task = canonical(export(model, *args))
+    graph = named_graph(task)
+    schedule = initial(graph, "cuda", H200)[0]
+    assert schedule == initial(export(model, *args), "cuda", H200)[0]
+    assert "K = D" in canonical_text(task, schedule)
+    assert len(drawn(graph, "cuda", H200, random.Random(1), 3)) == 3
+
+
+@pytest.mark.parametrize(
+    ("model", "args"),
+    [
+        (Layers(64, 16), (_rows(9, 64),)),
+        (Layers(64, 16, dtype=torch.float32), (_rows(2, 64, dtype=torch.float32),)),
+        (Layers(20, 16), (_rows(2, 20),)),
+    ],
+    ids=["many rows", "f32", "rows that no load divides"],
+)
+def test_what_a_library_computes(model: nn.Module, args: Tensors) -> None:
+    assert "linears" not in initial(export(model, *args), "cuda", H200)[0].forms()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+@pytest.mark.parametrize("name", WIDE)
+def test_they_compile(name: str, tmp_path: Path) -> None:
+    model, args = WIDE[name]
+    graph = export(model, *args)
+    compile_candidate(emit(graph, initial(graph, "cuda", H200)[0]), tmp_path)
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", [*CASES, *WIDE])
+def test_values_on_a_gpu(name: str, tmp_path: Path) -> None:
+    cases: dict[str, Any] = {**CASES, **WIDE}
+    model, args = cases[name][:2]
+    graph = export(model, *args)
+    for number, schedule in enumerate(initial(graph, "cuda", H200)[:8]):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        _check(model, args, Built(graph, schedule, folder)(bindings(graph, model, args)))
