@@ -14,6 +14,7 @@ from torch.fx import Interpreter
 from torch.nn import functional as F
 
 from kernel_assistant.worker.graph.export import ExportedModule, trace
+from kernel_assistant.worker.graph.noted_values import renewed
 
 B, H, T, D = 3, 4, 6, 8
 NEVER = float("-inf")
@@ -186,6 +187,18 @@ def test_an_output_keeps_its_order_of_memory() -> None:
 
     (node,) = attentions(traced_and_run(forward, heads()))
     assert len(node["args"]) == 4 and node["spec"]["strides"] is None
+
+
+def test_an_order_of_memory_is_not_followed_into_nested_graphs() -> None:
+    graph = torch.fx.Graph()
+    x = graph.placeholder("x")
+    x.meta["val"] = torch.empty(2, 3).T
+    copy = graph.call_function(torch.ops.aten.clone.default, (x,))
+    copy.meta["val"] = torch.empty(3, 2)
+    values = renewed(graph, copy)
+    assert values is not None and values[copy].stride() == (1, 3)
+    graph.call_function(torch.ops.higher_order.cond, (copy,))
+    assert renewed(graph, copy) is None
 
 
 def repeated(x: Tensor, group: int = 2) -> Tensor:

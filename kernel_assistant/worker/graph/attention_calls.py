@@ -67,7 +67,7 @@ def _change(graph: Graph, node: Node, operands: Operands | None) -> bool:
     node.args = tuple(operands.pop(name) for name in _NAMES)
     node.kwargs = operands
     values = renewed(graph, node)
-    if not values.keys().isdisjoint(graph.output_node().all_input_nodes) or _resizes(values):
+    if values is None or _resizes(values) or not values.keys().isdisjoint(graph.output_node().all_input_nodes):
         node.args, node.kwargs = before
         return False
     for changed, value in values.items():

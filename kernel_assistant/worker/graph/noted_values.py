@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import operator
 from typing import Any
 
 import torch
@@ -14,14 +15,17 @@ from torch.utils import _pytree as pytree
 VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 
-def renewed(graph: Graph, changed: Node) -> dict[Node, Any]:
+def renewed(graph: Graph, changed: Node) -> dict[Node, Any] | None:
     """The values of a changed node, and of nodes that read it, whose sizes or strides are no longer the noted ones.
+    None if one of them goes into a nested graph.
 
     Views are computed by `reshape`, of which torch traced them: the new strides may not allow a view.
     """
     found: dict[Node, Any] = {}
     for node in graph.nodes:
         if node.op == "call_function" and (node is changed or not found.keys().isdisjoint(node.all_input_nodes)):
+            if not isinstance(node.target, torch._ops.OpOverload) and node.target is not operator.getitem:
+                return None
             value = _value(node, found)
             if _layout(value) != _layout(node.meta.get("val")):
                 found[node] = value
