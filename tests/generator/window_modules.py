@@ -145,6 +145,15 @@ CHAINS: dict[str, Case] = {
     "finer": case(lambda x: F.interpolate(x, size=(34, 40), mode="area"), IMAGE),
 }
 TABLE = spread(9, 7)
+
+
+def _padding(mask: torch.Tensor) -> torch.Tensor:
+    """A causal mask without what is padding, as transformers makes it."""
+    row, column = torch.arange(9)[:, None], torch.arange(9)[None, :]
+    kept = mask[torch.arange(mask.shape[0])[:, None, None, None], column[None, None]].bool()
+    return kept & (column <= row)
+
+
 GATHERS: dict[str, Case] = {
     "embedding": case(lambda i, w: F.embedding(i, w, padding_idx=0), indices(9, 3, 5), TABLE),
     "embedding of halves": case(lambda i, w: F.embedding(i, w).relu(), indices(9, 3, 5).int(), spread(9, 16).half()),
@@ -154,6 +163,12 @@ GATHERS: dict[str, Case] = {
     "some rows": case(lambda x, i: x[i], TABLE, indices(9, 3, 5) - 4),
     "some columns": case(lambda x, i: x[:, i] * 2, spread(3, 9, 4), indices(9, 6) - 9),
     "pairs": case(lambda x, i, j: x[:, i, j], spread(3, 9, 7), indices(9, 3, 5), indices(7, 3, 5)),
+    "pairs by places": case(
+        lambda x: x[torch.arange(x.shape[0])[:, None, None], torch.arange(9)[:, None]], spread(3, 9)
+    ),
+    "pairs of one row": case(lambda x: x[torch.arange(1)[:, None, None], torch.arange(9)[:, None]] + 1, spread(1, 9)),
+    "mask of padding": case(_padding, indices(2, 3, 9)),
+    "mask of padding, one row": case(_padding, indices(2, 1, 9)),
     "take_along_dim": case(lambda x, i: torch.take_along_dim(x, i, 1), spread(3, 9), indices(9, 3, 5)),
     "one_hot": case(lambda i: F.one_hot(i, 7), indices(7, 3, 5)),
     "one_hot scaled": case(lambda i: F.one_hot(i, 7).float() * 0.9 + 0.1 / 7, indices(7, 3, 5)),

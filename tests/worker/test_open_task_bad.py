@@ -166,7 +166,7 @@ def test_a_loop_of_many_steps_is_named(tmp_path):
     error = failure("Steps", path=path)
     assert error.kind == "unsupported_input"
     assert error.message == (
-        "Steps.forward calls more than 2000 operators (2001 of them from line 6 of loop.py), "
+        "Steps.forward calls more than 4000 operators (4001 of them from line 6 of loop.py), "
         "a graph too large to search"
     )
     assert "body of the loop" in error.next_step

@@ -18,6 +18,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from ..process.worker_errors import user_streams
+from .attention_calls import simplify_attention
 from .composites import decompositions, only_those_of
 from .graph_limit import CallLimit
 from .graph_writer import GraphWriter
@@ -105,6 +106,7 @@ def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[s
     with _silence(), right_states(), torch.no_grad(), only_those_of(program):
         program = program.run_decompositions(decompositions(program))
         _mend_shapes(program.graph)
+        simplify_attention(program)
         from_owners(program, tensors)
     writer = GraphWriter(program, tensors)
     graph = writer.write()

@@ -15,7 +15,7 @@ from torch.overrides import TorchFunctionMode
 
 from ..process.worker_errors import TaskError
 
-#: Most PyTorch calls in one forward. Whole language models of 32 layers have two thirds of this.
+#: Most PyTorch calls in one forward. Qwen3 with 28 layers makes 2,270.
 MOST_CALLS = 4000
 SPLIT = "optimize the body of the loop as a class of its own, or write the loop as one operator over all steps"
 

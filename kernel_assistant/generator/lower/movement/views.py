@@ -220,9 +220,10 @@ def _arange(context: Context) -> TensorExpr:
     step = numbers[2] if len(numbers) > 2 else context.node.kwargs.get("step", 1)
     if not isinstance(step, int) or len(numbers) < len(context.node.args):
         raise Unsupported("arange of fractions")
-    axis = Axis(parse_size(context.node.spec.shape[0]))
-    position = Load("int64_t", "", "i64", {axis: step}, start)
-    return context.result(cast(position, COMPUTE[context.node.spec.dtype]), ((axis,),))
+    size = parse_size(context.node.spec.shape[0])
+    axes: Axes = () if size == 1 else (Axis(size),)
+    position = Load("int64_t", "", "i64", dict.fromkeys(axes, step), start)
+    return context.result(cast(position, COMPUTE[context.node.spec.dtype]), (axes,))
 
 
 def _getitem(context: Context) -> TensorExpr:

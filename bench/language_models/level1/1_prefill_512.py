@@ -1,0 +1,9 @@
+from qwen3 import Prefill, prompt
+
+
+class Model(Prefill):
+    pass
+
+
+def get_inputs():
+    return prompt(512)

@@ -1,0 +1,9 @@
+from qwen3 import Decode, cached
+
+
+class Model(Decode):
+    pass
+
+
+def get_inputs():
+    return cached(512, batch=1)

@@ -1,0 +1,52 @@
+"""What nodes of an exported graph note of their values (`meta["val"]`), computed anew when calls were changed."""
+
+from __future__ import annotations
+
+import contextlib
+import operator
+from typing import Any
+
+import torch
+from torch._guards import detect_fake_mode
+from torch.fx import Graph, Node
+from torch.fx.node import map_arg
+from torch.utils import _pytree as pytree
+
+VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
+
+
+def renewed(graph: Graph, changed: Node) -> dict[Node, Any] | None:
+    """The values of a changed node, and of nodes that read it, whose sizes or strides are no longer the noted ones.
+    None if one of them goes into a nested graph.
+
+    Views are computed by `reshape`, of which torch traced them: the new strides may not allow a view.
+    """
+    found: dict[Node, Any] = {}
+    for node in graph.nodes:
+        if node.op == "call_function" and (node is changed or not found.keys().isdisjoint(node.all_input_nodes)):
+            if not isinstance(node.target, torch._ops.OpOverload) and node.target is not operator.getitem:
+                return None
+            value = _value(node, found)
+            if _layout(value) != _layout(node.meta.get("val")):
+                found[node] = value
+    return found
+
+
+def _value(node: Node, known: dict[Node, Any]) -> Any:
+    args, kwargs = map_arg(
+        (node.args, node.kwargs), lambda operand: known[operand] if operand in known else operand.meta["val"]
+    )
+    target: Any = torch.ops.aten.reshape.default if node.target in VIEWS else node.target
+    with detect_fake_mode((args, kwargs)) or contextlib.nullcontext():
+        return target(*args, **kwargs)
+
+
+def _layout(value: Any) -> list[tuple[list[str], list[str]]]:
+    """Sizes and strides of each tensor. The stride of a dimension of size 1 does not count."""
+    found = []
+    for leaf in pytree.tree_leaves(value):
+        if isinstance(leaf, torch.Tensor):
+            sizes = [str(size) for size in leaf.shape]
+            strides = [str(stride) for size, stride in zip(sizes, leaf.stride(), strict=True) if size != "1"]
+            found.append((sizes, strides))
+    return found

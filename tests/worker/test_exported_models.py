@@ -1,0 +1,61 @@
+"""Whole language models of transformers: their attention in the graph is what they call outside of an export."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.fx import Interpreter
+
+from kernel_assistant.worker.graph.export import ExportedModule, trace
+from tests.worker.language_models import CONTEXT, KEY_HEADS, LAYERS, WIDTH, Decode, Prefill, llama, qwen3, tokens
+
+
+def calls(traced: ExportedModule) -> list[tuple[list[Any], dict[str, Any]]]:
+    """What follows q, k and v in each attention, and its keywords without the scale."""
+    nodes = [node for node in traced.graph["nodes"] if node["op"] == "scaled_dot_product_attention"]
+    return [(node["args"][3:], {**node["kwargs"], "scale": 0}) for node in nodes]
+
+
+def same_values(model: torch.nn.Module, traced: ExportedModule, args: tuple[Tensor, ...]) -> None:
+    state = {**traced.program.constants, **dict(model.named_parameters(remove_duplicate=False))}
+    state |= dict(model.named_buffers())
+    given = iter(args)
+    specs = traced.program.graph_signature.input_specs
+    held = [state[str(spec.target)] if spec.target else next(given) for spec in specs]
+    with torch.no_grad():
+        (found,) = Interpreter(traced.program.graph_module).run(*held)
+        torch.testing.assert_close(found, model(*args), rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+@pytest.mark.parametrize("make", [qwen3, llama])
+def test_a_prompt_is_causal_attention_of_groups(batch: int, make: Callable[[], torch.nn.Module]) -> None:
+    model = Prefill(make())
+    args = (tokens(batch, CONTEXT),)
+    traced = trace(model, args, {})
+    assert calls(traced) == [([None, 0.0, True], {"scale": 0, "enable_gqa": True})] * LAYERS
+    assert {"index.Tensor", "cumsum", "expand", "clone"}.isdisjoint(node["op"] for node in traced.graph["nodes"])
+    same_values(model, traced, args)
+
+
+@pytest.mark.parametrize("batch", [1, 3])
+def test_a_token_behind_a_cache_sees_all_of_it(batch: int) -> None:
+    model = Decode(qwen3())
+    cache = torch.randn(LAYERS, batch, KEY_HEADS, CONTEXT, WIDTH, generator=torch.Generator().manual_seed(1))
+    args = tokens(batch, 1), cache, cache + 1
+    traced = trace(model, args, {})
+    assert calls(traced) == [([], {"scale": 0, "enable_gqa": True})] * LAYERS
+    same_values(model, traced, args)
+
+
+def test_a_mask_of_padding_stays() -> None:
+    model = Prefill(qwen3())
+    args = tokens(3, CONTEXT), (torch.arange(CONTEXT) >= torch.tensor([[0], [2], [5]])).long()
+    traced = trace(model, args, {})
+    assert [len(operands) for operands, _ in calls(traced)] == [1] * LAYERS
+    assert all(keywords == {"scale": 0} for _, keywords in calls(traced))
+    same_values(model, traced, args)
