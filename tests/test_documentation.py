@@ -6,8 +6,6 @@ import re
 from pathlib import Path
 from xml.etree import ElementTree as ET
 
-import pytest
-
 ROOT = Path(__file__).resolve().parent.parent
 DOCS = ROOT / "docs"
 PAGES = [
@@ -57,18 +55,18 @@ def test_readme_is_found_and_links_to_the_documentation() -> None:
     assert wanted <= linked_files(ROOT / "README.md")
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_lead_somewhere(page: Path) -> None:
-    assert [str(target) for target in linked_files(page) if not target.exists()] == []
+def test_links_lead_somewhere() -> None:
+    missing = [(str(page), str(target)) for page in PAGES for target in linked_files(page) if not target.exists()]
+    assert len(PAGES) > 50 and missing == []
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
-def test_links_to_headings_lead_to_one(page: Path) -> None:
+def test_links_to_headings_lead_to_one() -> None:
     missing = []
-    for link in relative_links(page):
-        target, _, anchor = link.partition("#")
-        if anchor and anchor not in anchors((page.parent / target).resolve() if target else page):
-            missing.append(link)
+    for page in PAGES:
+        for link in relative_links(page):
+            target, _, anchor = link.partition("#")
+            if anchor and anchor not in anchors((page.parent / target).resolve() if target else page):
+                missing.append((str(page), link))
     assert missing == []
 
 

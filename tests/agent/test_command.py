@@ -68,33 +68,6 @@ def test_a_model_behind_an_endpoint_writes_the_kernel(run):
     assert "torch.relu(x) * 2" in transcript.messages[1].content
 
 
-def test_a_job_with_a_limit_of_money_ends_with_what_it_found(run):
-    """The price comes from the registry; the limit pays two replies, of which the first writes the kernel."""
-    with served() as endpoint:
-        run("models", "add", "paid", endpoint.url, "--remote-name", "small", "--price-in", "0", "--price-out", "1000")
-        endpoint.answers += [calling(write(SOURCE), EVALUATE), calling(("list", {"folder": "."})), calling(FINISH)]
-        how = ("--policy", "model", "--model", "paid", "--money", "0.2575", "--no-free-wins")
-        done = run("optimize", "net.py", *how)
-    assert len(endpoint.bodies) == 2
-    assert "2 requests, 240 tokens in, 2 out, cost 0.002" in done.stdout and "stopped: money" in done.stdout
-    assert "(1 request, 120 tokens in, 1 out, cost 0.001)" in done.stderr
-    kept = json.loads(run("show", "last", "--json").stdout)["result"]
-    assert (kept["stop_reason"], kept["best"]["policy"]) == ("money", "model")
-    assert (kept["spent"]["requests"], kept["spent"]["money"]) == (2, 0.002)
-    (line,) = run("show", "last", "--transcript").stdout.splitlines()
-    assert decode(line, Transcript).ending == "money"
-
-
-def test_a_limit_of_tokens_ends_a_job(run):
-    with served() as endpoint:
-        endpoint.answers += [calling(write(SOURCE), EVALUATE), calling(FINISH)]
-        how = ("--policy", "model", "--endpoint", endpoint.url, "--tokens", "1", "--no-free-wins", "--json")
-        result = json.loads(run("optimize", "net.py", *how).stdout)
-    assert [body["max_tokens"] for body in endpoint.bodies] == [1]
-    assert result["stop_reason"] == "tokens" and result["best"] is not None
-    assert result["spent"] == {"requests": 1, "tokens_in": 120, "tokens_out": 1, "money": None, "estimated": False}
-
-
 def test_the_user_says_something_and_then_cancels(run):
     """The model reads the user's message at its next turn. A cancel ends the stream, and the server notices it."""
     asked, heard, gone, go_on = (threading.Event() for _ in range(4))
@@ -128,13 +101,6 @@ def test_the_user_says_something_and_then_cancels(run):
     assert isinstance(last, JobFinished)
     assert last.result.outcome is JobOutcome.cancelled
     assert "does not run" in run("say", job, "hello", code=2).stderr
-
-
-def test_a_model_that_is_not_there_is_said_so(run):
-    done = run("optimize", "net.py", "--policy", "model", "--model", "nowhere.gguf", code=3)
-    assert "no model 'nowhere.gguf'" in done.stderr
-    done = run("optimize", "net.py", "--policy", "model", "--endpoint", "http://127.0.0.1:9/v1", code=3)
-    assert "cannot be reached" in done.stderr
 
 
 def test_what_a_cancelled_job_found_is_measured_in_full_and_applied(run):

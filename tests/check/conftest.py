@@ -17,6 +17,7 @@ from kernel_assistant.config import resolve
 from kernel_assistant.records import BufferSpec, Launch, Plan, encode
 from kernel_assistant.session.client import Client
 from tests.common.caches import new_cache
+from tests.common.commands import run_here
 from tests.common.packages import lay_out
 
 MODEL = '''"""Layers of a small model."""
@@ -93,18 +94,13 @@ def command(python_path: str) -> Iterator[Run]:
     home = Path(tempfile.mkdtemp(prefix="ka-check-"))
     new_cache(home / "cache")
     own = {"KERNEL_ASSISTANT_HOME": str(home), "KERNEL_ASSISTANT_TARGET": "auto", "PYTHONPATH": python_path}
-    others = {key: value for key, value in os.environ.items() if not key.startswith("KERNEL_ASSISTANT_")}
+    strangers = [name for name in os.environ if name.startswith("KERNEL_ASSISTANT_")]
 
     def run(*arguments: object, cwd: Path, **environment: str) -> subprocess.CompletedProcess[str]:
-        return subprocess.run(
-            [sys.executable, "-m", "kernel_assistant", *map(str, arguments)],
-            cwd=cwd,
-            env={**others, **own, **environment},
-            capture_output=True,
-            text=True,
-            timeout=280,
-            check=False,
-        )
+        with pytest.MonkeyPatch.context() as patch:
+            for name in strangers:
+                patch.delenv(name, raising=False)
+            return run_here(*arguments, cwd=cwd, **{**own, **environment})
 
     yield run
     Client(resolve(None, {}, own)[0]).shutdown()

@@ -8,6 +8,8 @@ import sys
 
 import pytest
 
+from tests.common.commands import run_here
+
 
 def write(home):
     (home / "syntax.py").write_text("def f(:\n")
@@ -54,13 +56,13 @@ CASES = [
 ]
 
 
-def test_a_file_with_several_classes_gets_a_command_for_each(run, home):
+def test_a_file_with_several_classes_gets_a_command_for_each(home):
     write(home)
     forward = "(torch.nn.Module):\n    def forward(self, x): return x + 1\n"
     (home / "two.py").write_text(f"import torch\nclass A{forward}class B{forward}")
     for text, command in (("", "draft"), ("def get_inputs(): return [torch.randn(4)]\n", "optimize")):
         (home / "two.py").write_text((home / "two.py").read_text() + text)
-        done = run("optimize", "two.py")
+        done = run_here("optimize", "two.py")
         assert (done.returncode, done.stdout) == (2, "")
         lines = done.stderr.splitlines()
         assert lines[:2] == [f"kernel-assistant {command} two.py:{name}" for name in "AB"]
@@ -68,9 +70,9 @@ def test_a_file_with_several_classes_gets_a_command_for_each(run, home):
 
 
 @pytest.mark.parametrize(("arguments", "code", "words"), CASES, ids=[" ".join(case[0]) for case in CASES])
-def test_one_line_each_and_the_code(run, home, arguments, code, words):
+def test_one_line_each_and_the_code(home, arguments, code, words):
     write(home)
-    done = run(*arguments)
+    done = run_here(*arguments)
     assert done.returncode == code
     assert done.stdout == ""
     lines = done.stderr.splitlines()
@@ -78,20 +80,20 @@ def test_one_line_each_and_the_code(run, home, arguments, code, words):
     assert words in lines[0]
 
 
-def test_a_state_folder_that_cannot_be_written_is_our_failure(run, home):
+def test_a_state_folder_that_cannot_be_written_is_our_failure(home):
     write(home)
     (home / "file").write_text("")
-    done = run("optimize", "good.py", KERNEL_ASSISTANT_STATE_DIR=str(home / "file" / "below"))
+    done = run_here("optimize", "good.py", KERNEL_ASSISTANT_STATE_DIR=str(home / "file" / "below"))
     assert done.returncode == 4
     assert "below" in done.stderr and len(done.stderr.splitlines()) == 2
 
 
-def test_a_project_cannot_choose_what_is_started(run, home):
+def test_a_project_cannot_choose_what_is_started(home):
     write(home)
     (home / "pyproject.toml").write_text(
         '[tool.kernel-assistant]\npython = "/bin/true"\nsandbox = "none"\nstate_dir = "/tmp/elsewhere"\n'
     )
-    done = run("optimize", "good.py", "--policy", "model", "--model", "nowhere.gguf")
+    done = run_here("optimize", "good.py", "--policy", "model", "--model", "nowhere.gguf")
     warnings = [line for line in done.stderr.splitlines() if line.startswith("warning: ")]
     assert [name for name in ("python", "sandbox", "state_dir") if any(f"'{name}'" in line for line in warnings)] == [
         "python",
@@ -103,14 +105,14 @@ def test_a_project_cannot_choose_what_is_started(run, home):
     assert done.returncode == 3 and "no model" in done.stderr
 
 
-def test_a_class_whose_kernels_could_never_run_is_said_so_before_any_are_looked_for(run, home):
+def test_a_class_whose_kernels_could_never_run_is_said_so_before_any_are_looked_for(home):
     (home / "hooked.py").write_text(
         "import torch\nclass Net(torch.nn.Module):\n    def __init__(self):\n        super().__init__()\n"
         "        self.out = torch.nn.Tanh()\n        self.out.register_forward_hook(lambda *_: None)\n"
         "    def forward(self, x): return self.out(x)\n"
         "def get_inputs(): return [torch.randn(64, 64)]\n"
     )
-    done = run("optimize", "hooked.py", "--target", "cpu", "--python", sys.executable)
+    done = run_here("optimize", "hooked.py", "--target", "cpu", "--python", sys.executable)
     assert done.returncode == 2 and "tried" not in done.stdout + done.stderr
     error, following = done.stderr.splitlines()[-2:]
     assert error == (
@@ -148,19 +150,19 @@ if __name__ == "__main__":
 
 
 @pytest.mark.programs
-def test_what_runs_inside_a_scripted_module_alone_is_said_so_before_any_kernels_are_looked_for(run, home):
+def test_what_runs_inside_a_scripted_module_alone_is_said_so_before_any_kernels_are_looked_for(home):
     """The file names such a module first, which need not be the whole program; then a scan of the program does."""
     (home / "net.py").write_text(SCRIPTED)
     optimize = ["optimize", "net.py:Act", "--target", "cpu", "--python", sys.executable]
-    done = run(*optimize, "--budget", "1s", "--no-free-wins", "--policy", "generator")
+    done = run_here(*optimize, "--budget", "1s", "--no-free-wins", "--policy", "generator")
     assert done.returncode == 0, done.stderr
     assert (
         "net.py makes Act for Net, which it gives to torch.jit.script: kernels never run there, since it calls no "
         "Python; they run once Net is called as it is, or compiled by torch.compile"
     ) in done.stderr.replace("\n", " ")
     # All of it is scripted, so that there is nothing else to tell.
-    assert run("scan", "--", sys.executable, "net.py").returncode == 2
-    done = run(*optimize)
+    assert run_here("scan", "--", sys.executable, "net.py").returncode == 2
+    done = run_here(*optimize)
     assert done.returncode == 2 and "tried" not in done.stdout + done.stderr
     error, following = done.stderr.splitlines()[-2:]
     assert error == (

@@ -10,6 +10,7 @@ import pytest
 from kernel_assistant.cli.modules.optimize import optimize_command
 from kernel_assistant.config import documentation, user_file
 from kernel_assistant.session.settings_file import with_line, without_line
+from tests.common.commands import run_here
 
 #: They name one call, not how calls are made.
 OF_ONE_CALL = {"top", "file", "scan", "as_json", "verbose"}
@@ -22,51 +23,51 @@ def test_every_option_of_optimize_has_a_key():
     assert all(defaults[name] is None or "UNSET" in repr(defaults[name]) for name in names - OF_ONE_CALL), defaults
 
 
-def test_what_is_set_holds_until_it_is_unset(run, home, monkeypatch):
+def test_what_is_set_holds_until_it_is_unset(home, monkeypatch):
     monkeypatch.delenv("KERNEL_ASSISTANT_TARGET")
     path = user_file()
-    assert run("config", "path").stdout == f"{path}\n"
-    assert run("config", "get", "budget").stdout == "120\n"
-    done = run("config", "set", "budget", "2m")
+    assert run_here("config", "path").stdout == f"{path}\n"
+    assert run_here("config", "get", "budget").stdout == "120\n"
+    done = run_here("config", "set", "budget", "2m")
     assert done.returncode == 0 and done.stdout == f"{path}: budget = 2m\n" and done.stderr == ""
-    run("config", "set", "host-idle-seconds", "90")
-    run("config", "set", "free_wins", "off")
+    run_here("config", "set", "host-idle-seconds", "90")
+    run_here("config", "set", "free_wins", "off")
     assert tomllib.loads(path.read_text()) == {"budget": "2m", "host_idle_seconds": 90, "free_wins": False}
-    assert run("config", "get", "budget").stdout == "120\n"
-    assert run("config", "get", "free-wins").stdout == "false\n"
-    listed = json.loads(run("config", "list", "--json").stdout)
+    assert run_here("config", "get", "budget").stdout == "120\n"
+    assert run_here("config", "get", "free-wins").stdout == "false\n"
+    listed = json.loads(run_here("config", "list", "--json").stdout)
     assert listed["budget"] == {
         "value": 120.0,
         "layer": "user file",
         "where": f"{path}:1",
         "doc": documentation()["budget"],
     }
-    assert run("config", "unset", "free_wins").returncode == 0
-    assert run("config", "get", "free_wins").stdout == "true\n"
-    again = run("config", "unset", "free_wins")
+    assert run_here("config", "unset", "free_wins").returncode == 0
+    assert run_here("config", "get", "free_wins").stdout == "true\n"
+    again = run_here("config", "unset", "free_wins")
     assert again.returncode == 2 and again.stderr.startswith(f"error: {path} does not set free_wins\nnext: ")
 
 
-def test_the_project_goes_over_the_user_and_a_variable_over_both(run, home, monkeypatch):
+def test_the_project_goes_over_the_user_and_a_variable_over_both(home, monkeypatch):
     monkeypatch.delenv("KERNEL_ASSISTANT_TARGET")
     (home / "pyproject.toml").write_text('[project]\nname = "x"  # kept\n\n[tool.other]\na = 1\n')
-    run("config", "set", "target", "cuda")
-    done = run("config", "set", "target", "cpu", "--project")
+    run_here("config", "set", "target", "cuda")
+    done = run_here("config", "set", "target", "cpu", "--project")
     assert done.stdout == f"{home / 'pyproject.toml'}: target = cpu\n"
     assert (home / "pyproject.toml").read_text() == (
         '[project]\nname = "x"  # kept\n\n[tool.other]\na = 1\n\n[tool.kernel-assistant]\ntarget = "cpu"\n'
     )
-    lines = run("config", "list").stdout.splitlines()
+    lines = run_here("config", "list").stdout.splitlines()
     (target,) = [line for line in lines if line.startswith("target ")]
     assert target.split()[1:3] == ["cpu", f"{home / 'pyproject.toml'}:8"]
-    hidden = run("config", "set", "target", "auto")
+    hidden = run_here("config", "set", "target", "auto")
     assert "pyproject.toml:8, which goes over it" in hidden.stderr
-    assert run("config", "get", "target", KERNEL_ASSISTANT_TARGET="auto").stdout == "auto\n"
-    assert run("config", "unset", "target", "--project").returncode == 0
-    assert run("config", "get", "target").stdout == "auto\n"
+    assert run_here("config", "get", "target", KERNEL_ASSISTANT_TARGET="auto").stdout == "auto\n"
+    assert run_here("config", "unset", "target", "--project").returncode == 0
+    assert run_here("config", "get", "target").stdout == "auto\n"
 
 
-def test_bad_use_is_one_line_that_says_what_was_meant(run, home):
+def test_bad_use_is_one_line_that_says_what_was_meant(home):
     cases = [
         (("config", "get", "bugdet"), "unknown setting 'bugdet' (did you mean budget?)"),
         (("config", "set", "target", "cudo"), "(did you mean cuda?)"),
@@ -74,14 +75,14 @@ def test_bad_use_is_one_line_that_says_what_was_meant(run, home):
         (("config", "set", "target", "cpu", "--project"), "no pyproject.toml"),
     ]
     for arguments, words in cases:
-        done = run(*arguments)
+        done = run_here(*arguments)
         lines = done.stderr.splitlines()
         assert done.returncode == 2 and len(lines) == 2 and words in lines[0], done.stderr
     (home / "pyproject.toml").write_text("")
-    refused = run("config", "set", "sandbox", "none", "--project")
+    refused = run_here("config", "set", "sandbox", "none", "--project")
     assert refused.returncode == 2 and "a project cannot set sandbox" in refused.stderr
     (home / "pyproject.toml").write_text("[tool.kernel-assistant]\nbudgit = 3\n")
-    broken = run("config", "list")
+    broken = run_here("config", "list")
     assert broken.returncode == 2
     assert f"{home / 'pyproject.toml'}:2: unknown setting 'budgit' (did you mean budget?)" in broken.stderr
 

@@ -17,9 +17,7 @@ from kernel_assistant_training.evaluation.options import WorkerOptions
 from kernel_assistant_training.evaluation.tasks import Task, of_graph
 from kernel_assistant_training.evaluation.worker import EvaluationJob, JobFailed
 from kernel_assistant_training.evaluation.workers import AHEAD
-from kernel_assistant_training.ppo.pool.host_group import HostGroup
 from kernel_assistant_training.ppo.pool.local_host import LocalHost
-from tests.pool.hosts import OPTIONS
 
 pytestmark = pytest.mark.slow
 
@@ -50,19 +48,6 @@ def workers(tmp_path: Path) -> Iterator[LocalHost]:
     with LocalHost(replace(options, most=Tier.verify, bandwidths=(5e10, 6e10))) as made:
         assert made.greeting.device.copy_bandwidth == 5e10 and made.greeting.workers == 2
         yield made
-
-
-def test_a_job_goes_to_the_worker_that_has_its_task_open(workers: LocalHost) -> None:
-    group = HostGroup([lambda options: workers], OPTIONS, print, 0.0)
-    one, other = _given(2)
-    open_then = list[str]()
-    for given in ((one, other), (other, one), (other,), (one,)):
-        jobs = [some.job for some in given]
-        group.run(jobs, lambda job, index: None)
-        assert all(evaluation is not None and evaluation.correct for job in jobs for evaluation in job.found)
-        open_then = open_then or [worker.has_open for worker in workers.workers]
-        assert [worker.has_open for worker in workers.workers] == open_then, "none was opened again"
-    assert sorted(open_then) == sorted(given.job.task_hash for given in (one, other))
 
 
 def test_an_unexpected_error_costs_the_worker(workers: LocalHost, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -93,7 +93,8 @@ def test_a_lost_worker_costs_one_evaluation(options, asked):
         assert (pool.judged, pool.void) == (3, 1)
         lines = (options.out / "evaluations.jsonl").read_text().splitlines()
         assert len(lines) == 2, "what is void is not kept for another start"
-        # Asked for again it is judged; what loses the judge again is at fault.
+        # Asked for again it is judged, though the worker has died meanwhile; what loses the judge again is at fault.
+        os.kill(worker.process.process.pid, signal.SIGKILL)
         assert pool.judge([right])[0].outcome is Outcome.correct
         found = []
         for _ in range(3):

@@ -21,6 +21,7 @@ from kernel_assistant.serving.errors import ModelNotFoundError, NoModelError
 from kernel_assistant.serving.llama.embedded import EmbeddedModel
 from kernel_assistant.serving.registry import find
 from kernel_assistant.serving.state import running, stop_running
+from tests.common.commands import run_here
 from tests.serving.servers import below, environment, eventually, is_alive
 
 
@@ -146,38 +147,40 @@ def test_without_any_model_everything_says_so(settings, monkeypatch, capsys):
         (["--status", "--stop"], 2, "exclude each other"),
     ],
 )
-def test_refusals(run, words, code, cause):
-    done = run("serve", *words)
+def test_refusals(settings, words, code, cause):
+    done = run_here("serve", *words)
     assert done.returncode == code, done.stderr
     assert cause in done.stderr and "next: " in done.stderr
 
 
-def test_an_interpreter_without_vllm_is_named(run):
-    done = run("serve", "some/model", KERNEL_ASSISTANT_VLLM_PYTHON=sys.executable)
+def test_an_interpreter_without_vllm_is_named(settings):
+    done = run_here("serve", "some/model", KERNEL_ASSISTANT_VLLM_PYTHON=sys.executable)
     assert done.returncode == 3 and f"{sys.executable} has no vllm" in done.stderr
 
 
 @pytest.mark.slow
-def test_registry(run, tiny, monkeypatch):
-    assert run("models", "add", "mine", tiny.gguf, "--compact").returncode == 0
+def test_registry(settings, tiny, monkeypatch):
+    assert run_here("models", "add", "mine", tiny.gguf, "--compact").returncode == 0
     assert (
-        run("models", "add", "theirs", "https://host/v1/", "--remote-name", "big", "--key-variable", "K").returncode
+        run_here(
+            "models", "add", "theirs", "https://host/v1/", "--remote-name", "big", "--key-variable", "K"
+        ).returncode
         == 0
     )
-    assert run("models", "add", "folder", tiny.folder).returncode == 0
-    assert run("models", "add", "hub", "Owner/Name").returncode == 0
-    assert "already" in run("models", "add", "mine", tiny.gguf).stderr
-    assert run("models", "add", "bad name", tiny.gguf).returncode == 2
-    assert "only an endpoint" in run("models", "add", "x", tiny.gguf, "--key-variable", "K").stderr
-    listed = json.loads(run("models", "list", "--json").stdout)["models"]
+    assert run_here("models", "add", "folder", tiny.folder).returncode == 0
+    assert run_here("models", "add", "hub", "Owner/Name").returncode == 0
+    assert "already" in run_here("models", "add", "mine", tiny.gguf).stderr
+    assert run_here("models", "add", "bad name", tiny.gguf).returncode == 2
+    assert "only an endpoint" in run_here("models", "add", "x", tiny.gguf, "--key-variable", "K").stderr
+    listed = json.loads(run_here("models", "list", "--json").stdout)["models"]
     assert {entry["name"]: entry["kind"] for entry in listed if entry["name"] != "shipped"} == {
         "mine": "gguf",
         "theirs": "endpoint",
         "folder": "folder",
         "hub": "hub",
     }
-    assert run("models", "use", "theirs").returncode == 0
-    assert [line.split()[:2] for line in run("models", "list").stdout.splitlines() if line.startswith("*")] == [
+    assert run_here("models", "use", "theirs").returncode == 0
+    assert [line.split()[:2] for line in run_here("models", "list").stdout.splitlines() if line.startswith("*")] == [
         ["*", "theirs"]
     ]
     from kernel_assistant.config import resolve
@@ -187,20 +190,20 @@ def test_registry(run, tiny, monkeypatch):
     monkeypatch.setenv("K", "secret")
     endpoint = endpoint_for(resolve()[0])
     assert (endpoint.url, endpoint.key, endpoint.model) == ("https://host/v1", "secret", "big")
-    assert json.loads(run("models", "info", "mine", "--json").stdout)["gguf"]["layers"] == 2
-    assert "LlamaForCausalLM" in run("models", "info", "folder").stdout
+    assert json.loads(run_here("models", "info", "mine", "--json").stdout)["gguf"]["layers"] == 2
+    assert "LlamaForCausalLM" in run_here("models", "info", "folder").stdout
     with pytest.raises(MissingError, match="is not being served"):
         endpoint_for(resolve()[0], "folder")
-    assert run("models", "remove", "theirs").returncode == 0
+    assert run_here("models", "remove", "theirs").returncode == 0
     with pytest.raises(ModelNotFoundError, match="no model 'theirs'"):
         endpoint_for(resolve()[0])
-    assert "did you mean mine" in run("models", "remove", "mime").stderr
+    assert "did you mean mine" in run_here("models", "remove", "mime").stderr
 
 
-def test_a_project_cannot_choose_the_model(run, tmp_path, monkeypatch):
+def test_a_project_cannot_choose_the_model(settings, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     (tmp_path / "pyproject.toml").write_text('[tool.kernel-assistant]\nmodel = "http://evil/v1"\n')
-    done = run("config", "get", "model")
+    done = run_here("config", "get", "model")
     assert done.stdout == "\n"
 
 
@@ -217,11 +220,11 @@ def test_an_embedded_engine_starts_when_it_is_asked_for(run, tiny, settings):
 
 @pytest.mark.programs
 @pytest.mark.slow
-def test_installing_without_an_index_fails_in_one_line(run):
-    done = run("serve", "--install", PIP_NO_INDEX="1")
+def test_installing_without_an_index_fails_in_one_line(settings):
+    done = run_here("serve", "--install", PIP_NO_INDEX="1")
     assert done.returncode == 3, done.stderr
     assert "error: pip could not install vllm" in done.stderr
-    assert "vllm is not installed" in run("serve", "some/model").stderr
+    assert "vllm is not installed" in run_here("serve", "some/model").stderr
 
 
 def test_logs_of_killed_processes_go(tiny, settings):

@@ -62,7 +62,11 @@ async def test_from_the_class_to_its_kernels_and_back(project, tmp_path):
         await until(pilot, "+ ")
         await pilot.press("a")
         await until(pilot, "Apply job 1", "+")
+        await pilot.press("escape")
+        await until_gone(pilot, "Apply job 1")
         assert path.read_text() == MODEL
+        await pilot.press("a")
+        await until(pilot, "Apply job 1", "+")
         await pilot.press("a")
         await until(pilot, "is served by model_kernels/")
         assert path.read_text() != MODEL
@@ -75,18 +79,6 @@ async def test_from_the_class_to_its_kernels_and_back(project, tmp_path):
         await pilot.press("u")
         await until(pilot, "byte for byte as before")
         assert path.read_text() == MODEL and not (project / "model_kernels").exists()
-
-
-async def test_a_look_at_the_diff_changes_nothing(project):
-    async with opened(project, WIDE) as pilot:
-        await until(pilot, "Gate")
-        await pilot.press("enter")
-        await until(pilot, "ended:")
-        await pilot.press("a")
-        await until(pilot, "Apply job 1")
-        await pilot.press("escape")
-        await until_gone(pilot, "Apply job 1")
-    assert (project / "model.py").read_text() == MODEL
 
 
 async def test_history_has_it_after_a_restart(project):

@@ -63,38 +63,19 @@ async def test_staying_and_cancelling_when_asked(start_host, steered, settings):
     assert states(settings) == {"1": JobState.cancelled}
 
 
-async def test_leaving_without_a_job_asks_nothing(project):
-    async with opened(project) as pilot:
-        await until(pilot, "Gate")
-        await pilot.press("q")
-        await until(pilot, lambda: not pilot.app.is_running)
-    assert pilot.app.return_code == 0
-
-
-async def test_what_another_front_end_has_begun_is_found_while_it_runs(start_host, steered, settings):
-    start_host("tiny_host.py")
-    path = steered("wait")
-    async with opened(path.parent) as pilot:
-        await until(pilot, "Gate")
-        job = Client(settings).submit(*prepare(f"{path}:Gate", settings))["job"]
-        await until(pilot, f"{job} Gate", "started on")
-        Client(settings).cancel(job)
-        await until(pilot, "ended: cancelled")
-
-
 async def test_two_terminals_watch_one_job(start_host, steered):
     start_host("tiny_host.py")
     project = steered("wait").parent
-    async with opened(project) as one:
+    async with opened(project) as one, opened(project) as two:
         await until(one, "Gate")
+        await until(two, "Gate")
         await one.press("s")
         await until(one, "started on")
-        async with opened(project) as two:
-            await until(two, "1 Gate", "started on")
-            await two.press("1", "s")
-            await until(two, "is at it already")
-            await two.press("x")
-            await until(two, "ended: cancelled")
+        await until(two, "1 Gate", "started on")
+        await two.press("1", "s")
+        await until(two, "is at it already")
+        await two.press("x")
+        await until(two, "ended: cancelled")
         await until(one, "ended: cancelled")
 
 

@@ -7,6 +7,7 @@ from textual.css.query import NoMatches
 from textual.worker import WorkerFailed
 
 from kernel_assistant_tui.widgets.devices import Devices
+from kernel_assistant_tui.widgets.footer import Keys
 from tests.tui.conftest import BARE, MODEL
 from tests.tui.driving import opened, until, until_gone
 
@@ -25,15 +26,10 @@ async def test_any_size_of_window_is_lived_through(project):
         await until(pilot, "Gate")
 
 
-async def test_a_window_that_is_too_small_says_so(project):
+async def test_a_window_has_no_pane_one_or_all_of_them_by_its_size(project):
     async with opened(project, (33, 8)) as pilot:
         await until(pilot, "too small")
         await pilot.resize_terminal(80, 24)
-        await until(pilot, "Gate")
-
-
-async def test_one_pane_in_a_narrow_window_all_in_a_wide_one(project):
-    async with opened(project, (80, 24)) as pilot:
         await until(pilot, "Gate")
         for key, seen in (("2", "#episode"), ("3", "#result"), ("4", "#devices"), ("1", "#modules")):
             await pilot.press(key)
@@ -41,6 +37,7 @@ async def test_one_pane_in_a_narrow_window_all_in_a_wide_one(project):
             panes = ("#modules", "#episode", "#result", "#devices")
             shown = [one for one in panes if pilot.app.screen.query_one(one).region.area]
             assert shown == [seen]
+            assert pilot.app.screen.query_one(seen).region.bottom == pilot.app.screen.query_one(Keys).region.y
         await pilot.resize_terminal(120, 40)
         await pilot.pause()
         assert all(pilot.app.screen.query_one(one).region.area for one in panes)
@@ -84,19 +81,12 @@ async def test_a_file_that_is_deleted_before_its_class_is_started(project):
         await until_gone(pilot, "Gate")
 
 
-async def test_a_folder_without_modules_says_what_to_do(home):
-    empty = home / "empty"
-    empty.mkdir()
-    async with opened(empty, (80, 24)) as pilot:
-        await until(pilot, "No nn.Module classes", "kernel-assistant")
-
-
 async def test_a_folder_that_goes_away(project):
     async with opened(project, (80, 24)) as pilot:
         await until(pilot, "Gate")
         (project / "model.py").unlink()
         project.rmdir()
-        await until(pilot, "No nn.Module classes")
+        await until(pilot, "No nn.Module classes", "kernel-assistant")
 
 
 async def test_a_reading_that_comes_while_it_closes_is_no_error(project, monkeypatch):

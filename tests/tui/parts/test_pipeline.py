@@ -117,7 +117,7 @@ def test_a_click_on_a_stage_shows_its_curves(run, height):
     driven(Training(), play, (100, height))
 
 
-def test_a_click_on_a_stage_of_a_run_without_recipe_too(tmp_path):
+def test_stages_of_a_run_without_recipe_are_gone_through_by_click_and_key(tmp_path):
     for stage in ("sft", "ppo"):
         report(tmp_path, 1, stage, **{f"{stage}_figure": 2.5})
 
@@ -126,6 +126,12 @@ def test_a_click_on_a_stage_of_a_run_without_recipe_too(tmp_path):
         await until(pilot, lambda: "ppo figure  2.5" in app.shown)
         await click(app, pilot, "sft")
         await until(pilot, lambda: "sft figure  2.5" in app.shown and "ppo figure" not in app.shown)
+        app.widget.focus()
+        await pilot.press("t")
+        await until(pilot, lambda: "ppo figure  2.5" in app.shown)
+        for size in ((30, 8), (1, 1), (100, 24)):
+            await pilot.resize_terminal(*size)
+        await until(pilot, lambda: "ppo figure  2.5" in app.shown)
 
     driven(Training(), play, (100, 24))
 

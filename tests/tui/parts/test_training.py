@@ -129,26 +129,6 @@ def test_without_a_run_and_without_a_status_it_says_so(tmp_path):
     driven(Training(), play, SIZE)
 
 
-def test_stages_are_gone_through(tmp_path):
-    for stage in ("sft", "ppo"):
-        for step in range(5):
-            add(tmp_path, step, stage=stage, **{f"{stage}_loss": 1.0 / (step + 1)})
-
-    async def play(app, pilot):
-        app.widget.open(tmp_path)
-        await until(pilot, lambda: "ppo loss  0.2" in app.shown)
-        app.widget.focus()
-        await pilot.press("t")
-        await until(pilot, lambda: "sft loss  0.2" in app.shown)
-        await pilot.press("t")
-        await until(pilot, lambda: "ppo loss  0.2" in app.shown)
-        for size in ((30, 8), (1, 1), SIZE):
-            await pilot.resize_terminal(*size)
-        await until(pilot, lambda: "ppo loss  0.2" in app.shown)
-
-    driven(Training(), play, SIZE)
-
-
 def test_a_loop_is_paused_goes_on_and_is_stopped(tmp_path, monkeypatch):
     monkeypatch.setattr(run_control, "LOOK_EVERY_S", 0.02)
     monkeypatch.setattr("kernel_assistant_tui.widgets.training.EVERY_S", 0.05)
