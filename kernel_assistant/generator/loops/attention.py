@@ -18,7 +18,7 @@ ATTENTION = "ka_attention"
 
 
 @dataclass(frozen=True, slots=True)
-class Attention:
+class ShortAttention:
     """An `ka_attention` as a part has it. `q`, `k`, `v` and `mask` are views of what the part is given, `out` is its
     result, each with dimensions as above; `mask` has strides of 0 where it is expanded."""
 
@@ -50,7 +50,7 @@ class Attention:
         return self.group * self.queries
 
 
-def as_attention(graph: OpGraph) -> Attention | None:
+def as_attention(graph: OpGraph) -> ShortAttention | None:
     """The attention that a part computes; None if it computes anything else, or cannot read its operands where they
     lie."""
     heads = [node for node in graph.nodes if node.op == ATTENTION]
@@ -67,7 +67,7 @@ def as_attention(graph: OpGraph) -> Attention | None:
         return None
     if any(view.root not in values.given for view in (q, k, v, *([added] if added else []))):
         return None
-    return Attention(head, q, k, v, added, values.buffer(head.name), scale, bool(causal))
+    return ShortAttention(head, q, k, v, added, values.buffer(head.name), scale, bool(causal))
 
 
 def expanded(view: View, sizes: tuple[object, ...]) -> View:

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from kernel_assistant.generator.loops.attention import Attention, as_attention
+from kernel_assistant.generator.loops.attention import ShortAttention, as_attention
 from kernel_assistant.generator.loops.linears import Linears, as_linears
 from kernel_assistant.generator.loops.recurrence import Recurrence, as_recurrence
 from kernel_assistant.records import OpGraph
 
-Template = Recurrence | Attention | Linears
+Template = Recurrence | ShortAttention | Linears
 
 
 def as_template(graph: OpGraph) -> Template | None:

@@ -11,7 +11,7 @@ from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import Size, parse_size, product, size_text, size_value
 from kernel_assistant.generator.library.library import emit_library
-from kernel_assistant.generator.loops.attention import Attention
+from kernel_assistant.generator.loops.attention import ShortAttention
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.loops.nest import LoopNest
 from kernel_assistant.generator.loops.recurrence import Recurrence
@@ -102,7 +102,7 @@ def emit_kernel(graph: OpGraph, schedule: Schedule, prefix: str, emit_nest: Emit
 def _emit_template(graph: OpGraph, template: Template, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
     if isinstance(template, Recurrence):
         return emit_recurrence(graph, template, schedule, prefix)
-    if isinstance(template, Attention):
+    if isinstance(template, ShortAttention):
         return emit_attention(template, schedule, prefix)
     return emit_linears(template, schedule, prefix)
 

@@ -6,7 +6,7 @@ from random import Random
 
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.ir.sizes import mul, size_value
-from kernel_assistant.generator.loops.attention import Attention
+from kernel_assistant.generator.loops.attention import ShortAttention
 from kernel_assistant.generator.print.cuda.templates.attention import Tile, possible
 from kernel_assistant.generator.search.clusters import clusters_of
 from kernel_assistant.records import OpGraph
@@ -20,13 +20,13 @@ REGISTERS, READ = 65536, 20
 MOST = 12
 
 
-def initial_attention(graph: OpGraph, found: Attention, device: DeviceFacts) -> list[Schedule]:
+def initial_attention(graph: OpGraph, found: ShortAttention, device: DeviceFacts) -> list[Schedule]:
     """Schedules that can be launched, those with the shortest estimated time first."""
     return [schedule for _, schedule in sorted(_possible(graph, found, device), key=lambda pair: pair[0])[:MOST]]
 
 
 def neighbours_attention(
-    graph: OpGraph, found: Attention, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
+    graph: OpGraph, found: ShortAttention, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
 ) -> list[Schedule]:
     """The possible schedules that differ in one parameter, but for those in `leave`."""
     around = []
@@ -38,14 +38,14 @@ def neighbours_attention(
 
 
 def drawn_attention(
-    graph: OpGraph, found: Attention, device: DeviceFacts, random: Random, count: int
+    graph: OpGraph, found: ShortAttention, device: DeviceFacts, random: Random, count: int
 ) -> list[Schedule]:
     """At most `count` of the possible schedules by lot."""
     some = [schedule for _, schedule in _possible(graph, found, device)]
     return random.sample(some, min(count, len(some)))
 
 
-def _possible(graph: OpGraph, found: Attention, device: DeviceFacts) -> list[tuple[float, Schedule]]:
+def _possible(graph: OpGraph, found: ShortAttention, device: DeviceFacts) -> list[tuple[float, Schedule]]:
     """(estimated cycles, schedule)."""
     heads = size_value(mul(found.k.sizes[0], found.k.sizes[1]), graph.dims)
     keys = size_value(found.k.sizes[2], graph.dims)

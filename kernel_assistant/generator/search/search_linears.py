@@ -7,7 +7,7 @@ from random import Random
 
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.loops.linears import Linears
-from kernel_assistant.generator.print.cuda.templates.linears import STEP, Division, possible, tiles
+from kernel_assistant.generator.print.cuda.templates.linears import STEP, Split, possible, tiles
 from kernel_assistant.targets.base import DeviceFacts
 
 #: Warps of a multiprocessor that together keep memory busy, and loads in flight of each.
@@ -19,7 +19,7 @@ def initial_linears(found: Linears, device: DeviceFacts) -> list[Schedule]:
     """Schedules that can be launched, those first that keep memory busy."""
     blocks = sum(tiles(found))
 
-    def distance(one: Division) -> float:
+    def distance(one: Split) -> float:
         warps = blocks * one.warps / (max(device.cores, 1) * WARPS)
         wanted = min(LOADS, max(1, one.share // STEP))
         return abs(math.log2(warps)) * (1 if warps < 1 else 0.5) + abs(math.log2(one.unroll / wanted)) / 2
@@ -43,5 +43,5 @@ def drawn_linears(found: Linears, random: Random, count: int) -> list[Schedule]:
     return random.sample(some, min(count, len(some)))
 
 
-def _schedule(one: Division) -> Schedule:
+def _schedule(one: Split) -> Schedule:
     return make("cuda", "linears", unroll=one.unroll, warps=one.warps)

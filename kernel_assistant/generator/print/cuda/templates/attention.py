@@ -16,7 +16,7 @@ from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.literals import decoded
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import Size, mul, multiple_of, size_text
-from kernel_assistant.generator.loops.attention import Attention
+from kernel_assistant.generator.loops.attention import ShortAttention
 from kernel_assistant.generator.loops.strided import View
 from kernel_assistant.generator.print.cuda.common import STATIC_LIMIT
 from kernel_assistant.generator.print.render import ELEMENTS, KernelSource, literal
@@ -92,7 +92,7 @@ class Tile:
         return ""
 
 
-def possible(found: Attention, clusters: tuple[int, ...] = CLUSTERS) -> Iterator[Tile]:
+def possible(found: ShortAttention, clusters: tuple[int, ...] = CLUSTERS) -> Iterator[Tile]:
     """All tiles that can be launched."""
     for cluster, warps, unroll in product(clusters, WARPS, UNROLLS):
         tile = _tile(found, cluster, warps, unroll)
@@ -100,7 +100,7 @@ def possible(found: Attention, clusters: tuple[int, ...] = CLUSTERS) -> Iterator
             yield tile
 
 
-def _tile(found: Attention, cluster: int, warps: int, unroll: int) -> Tile:
+def _tile(found: ShortAttention, cluster: int, warps: int, unroll: int) -> Tile:
     vector = _vector(found.k, found.v)
     return Tile(found.rows, found.width, DTYPE_BYTES[found.k.dtype], vector, cluster, warps, unroll)
 
@@ -114,18 +114,18 @@ def _vector(*views: View) -> int:
     return vector
 
 
-def emit_attention(found: Attention, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
+def emit_attention(found: ShortAttention, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
     """The kernel and its launch. Raises Unsupported."""
     if schedule.form != "attention":
         raise Unsupported(f"schedule {schedule.form} for an attention")
     tile = _tile(found, schedule["cluster"], schedule["warps"], schedule["unroll"])
     if obstacle := tile.obstacle():
         raise Unsupported(obstacle)
-    return _Writer(found, tile, prefix).write()
+    return _AttentionWriter(found, tile, prefix).write()
 
 
-class _Writer:
-    def __init__(self, found: Attention, tile: Tile, prefix: str) -> None:
+class _AttentionWriter:
+    def __init__(self, found: ShortAttention, tile: Tile, prefix: str) -> None:
         self.found, self.tile = found, tile
         self.unit = KernelSource(prefix + "attention", "cuda")
         self.element = ELEMENTS["cuda"][found.k.dtype]

@@ -26,7 +26,7 @@ WARPS, UNROLLS = (1, 2, 4, 8, 16), (2, 4, 8)
 
 
 @dataclass(frozen=True, slots=True)
-class Division:
+class Split:
     """How a block divides K: warps, and loads in flight of each."""
 
     width: int
@@ -49,10 +49,10 @@ class Division:
         return ""
 
 
-def possible(found: Linears) -> Iterator[Division]:
+def possible(found: Linears) -> Iterator[Split]:
     """All divisions that can be launched."""
     for warps, unroll in product(WARPS, UNROLLS):
-        division = Division(_width(found), warps, unroll)
+        division = Split(_width(found), warps, unroll)
         if not division.obstacle():
             yield division
 
@@ -75,14 +75,14 @@ def emit_linears(found: Linears, schedule: Schedule, prefix: str) -> tuple[Kerne
     """The kernel and its launch. Raises Unsupported."""
     if schedule.form != "linears":
         raise Unsupported(f"schedule {schedule.form} for linear layers of few rows")
-    division = Division(_width(found), schedule["warps"], schedule["unroll"])
+    division = Split(_width(found), schedule["warps"], schedule["unroll"])
     if obstacle := division.obstacle():
         raise Unsupported(obstacle)
-    return _Writer(found, division, prefix).write()
+    return _LinearsWriter(found, division, prefix).write()
 
 
-class _Writer:
-    def __init__(self, found: Linears, division: Division, prefix: str) -> None:
+class _LinearsWriter:
+    def __init__(self, found: Linears, division: Split, prefix: str) -> None:
         self.found, self.division = found, division
         self.unit = KernelSource(prefix + "linears", "cuda")
         self.element = ELEMENTS["cuda"][found.x.dtype]

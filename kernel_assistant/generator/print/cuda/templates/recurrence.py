@@ -145,10 +145,10 @@ def emit_recurrence(graph: OpGraph, found: Recurrence, schedule: Schedule, prefi
     )
     if obstacle := division.obstacle():
         raise Unsupported(obstacle)
-    return _Writer(graph, found, division, prefix).write()
+    return _RecurrenceWriter(graph, found, division, prefix).write()
 
 
-class _Writer:
+class _RecurrenceWriter:
     def __init__(self, graph: OpGraph, found: Recurrence, division: Division, prefix: str) -> None:
         self.graph, self.found, self.division = graph, found, division
         self.unit = KernelSource(prefix + "recurrence", "cuda")
