@@ -21,15 +21,13 @@ from kernel_assistant.worker.applied.binaries import Binaries
 from kernel_assistant.worker.applied.launch import AppliedLauncher
 from kernel_assistant.worker.applied.parts import Parts
 from tests.generator.harness import bindings, export
-from tests.residual.modules import ATTENTION, BOTH_WAYS, HEADS, LIBRARY, LSTM
+from tests.residual.modules import ATTENTION, HEADS, LIBRARY
 
 pytestmark = pytest.mark.gpu
 
 STAYS = {
     "Attention": (ATTENTION, "scaled_dot_product_attention"),
     "Heads": (HEADS, "scaled_dot_product_attention"),
-    "Recurrent": (LSTM, "lstm.input"),
-    "BothWays": (BOTH_WAYS, "lstm.input"),
     "Turned": (LIBRARY, "residual_modules::turned"),
 }
 

@@ -10,14 +10,16 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
+from torch.fx import Node
 from torch.utils import _pytree as pytree
 
 from ..process.memory import available_bytes
 from ..process.worker_errors import TaskError
 from ..user_module.inputs import DTYPES
 
-#: Largest difference of two runs on equal inputs, relative to the largest value of the output.
-REPEAT_TOLERANCE = 1e-6
+#: Largest difference of two runs on equal inputs, relative to the largest value of the output: at least so much, and so
+#: many roundings of the output's dtype. Sums in another order differ by rounding, which a deep network spreads.
+REPEAT_TOLERANCE, ROUNDINGS = 1e-6, 8
 
 
 def check_signature(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
@@ -130,14 +132,14 @@ def check_repeats(
     program: ExportedProgram | None,
     effects: Sequence[str] = (),
 ) -> bool:
-    """True if two runs gave equal bits, False if they are within REPEAT_TOLERANCE; otherwise raises
-    nondeterministic."""
+    """True if two runs gave equal bits, False if they differ by rounding and nothing is drawn at random; otherwise
+    raises nondeterministic."""
     pairs = list(zip(first, second, strict=True)) if len(first) == len(second) else []
     if pairs and all(same(one, other) for one, other in pairs):
         return True
-    if pairs and all(_close(one, other) for one, other in pairs):
-        return False
     random = _random_operators(program)
+    if pairs and not random and all(_close(one, other) for one, other in pairs):
+        return False
     kept = kept_attribute(effects)
     if kept and not random:
         message = (
@@ -186,9 +188,18 @@ def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
         return False
     if not torch.equal(one.isfinite(), other.isfinite()):
         return False
-    finite = one.isfinite()
+    finite, tolerance = one.isfinite(), max(REPEAT_TOLERANCE, ROUNDINGS * torch.finfo(one.dtype).eps)
     one, other = one[finite].double(), other[finite].double()
-    return bool((one - other).abs().max() <= REPEAT_TOLERANCE * one.abs().max()) if one.numel() else True
+    return bool((one - other).abs().max() <= tolerance * one.abs().max()) if one.numel() else True
+
+
+def _drops_nothing(node: Node) -> bool:
+    """Whether a node is an attention without dropout."""
+    schema = getattr(node.target, "_schema", None)
+    at = next((at for at, one in enumerate(schema.arguments if schema else ()) if one.name == "dropout_p"), None)
+    if at is None or "attention" not in str(node.target):
+        return False
+    return not (node.args[at] if at < len(node.args) else node.kwargs.get("dropout_p", 0.0))
 
 
 def _random_operators(program: ExportedProgram | None) -> list[str]:
@@ -197,6 +208,6 @@ def _random_operators(program: ExportedProgram | None) -> list[str]:
     names = [
         str(node.target).split(".")[1].removeprefix("native_")
         for node in nodes
-        if tag in getattr(node.target, "tags", ())
+        if tag in getattr(node.target, "tags", ()) and not _drops_nothing(node)
     ]
     return list(dict.fromkeys(names))
