@@ -8,7 +8,7 @@ from __future__ import annotations
 import torch
 from torch import nn
 from transformers import Qwen3Config, Qwen3ForCausalLM
-from transformers.cache_utils import DynamicCache
+from transformers.cache_utils import DynamicCache, DynamicLayer
 
 LAYERS, KEY_HEADS, WIDTH, WORDS = 28, 8, 128, 151936
 
@@ -63,10 +63,17 @@ class Decode(nn.Module):
         self, words: torch.Tensor, keys: list[torch.Tensor], values: list[torch.Tensor]
     ) -> tuple[torch.Tensor, list[torch.Tensor], list[torch.Tensor]]:
         cache = DynamicCache()
-        for layer, (key, value) in enumerate(zip(keys, values, strict=True)):
-            cache.update(key, value, layer)
+        cache.layers = [_layer(key, value) for key, value in zip(keys, values, strict=True)]
         found = self.model(input_ids=words, past_key_values=cache, use_cache=True)
         return found.logits, [layer.keys for layer in cache.layers], [layer.values for layer in cache.layers]
+
+
+def _layer(key: torch.Tensor, value: torch.Tensor) -> DynamicLayer:
+    """A layer of a cache that has these. `update` would copy them."""
+    layer = DynamicLayer()
+    layer.lazy_initialization(key, value)
+    layer.keys, layer.values = key, value
+    return layer
 
 
 def prompt(length: int, batch: int = 1) -> list[torch.Tensor]:

@@ -45,7 +45,7 @@ def test_a_difference_is_rounding_or_not(dtype: torch.dtype, by: float, is_round
     if is_rounding:
         assert not check_repeats(first, second, "Model", None)
         return
-    with pytest.raises(TaskError, match="gives different results for the same inputs$"):
+    with pytest.raises(TaskError, match=r"gives different results for the same inputs$"):
         check_repeats(first, second, "Model", None)
 
 
