@@ -70,27 +70,17 @@ def test_layer_loads_no_torch(layer: str, python_path: str) -> None:
     assert not loaded_by(*LAYERS[layer], python_path=python_path) & {"torch", "numpy"}
 
 
-def test_command_line_starts_without_rich(python_path: str) -> None:
-    assert "rich" not in loaded_by("kernel_assistant.cli", python_path=python_path)
+def test_processes_beside_the_stages_of_training_load_no_torch(python_path: str) -> None:
+    """The pipeline's exists as long as all stages, and many make conversations."""
+    names = ("pipeline.command", "stream", "held_out", "synth", "synth.answers")
+    loaded = loaded_by(*(f"kernel_assistant_training.{name}" for name in names), python_path=python_path)
+    assert "torch" not in loaded
+
+
+def test_nothing_between_commands_and_jobs_loads_rich(python_path: str) -> None:
+    names = [name for name in LAYERS["kernel_assistant.cli"] if name.count(".") < 3]
+    assert "rich" not in loaded_by(*names, *LAYERS["kernel_assistant.session"], python_path=python_path)
 
 
 def test_import_of_the_package_loads_no_dependency(python_path: str) -> None:
     assert not loaded_by("kernel_assistant", python_path=python_path) & {"click", "rich", "psutil", "pynvml"}
-
-
-def test_import_contracts_hold(python_path: str) -> None:
-    done = subprocess.run(
-        [
-            sys.executable,
-            "-c",
-            "from importlinter.cli import lint_imports_command as f; f()",
-            "--no-cache",
-        ],
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": python_path},
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stdout
-    assert "0 broken" in done.stdout

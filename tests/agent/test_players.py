@@ -115,6 +115,8 @@ def test_auto_without_a_model_or_with_a_dead_one_is_the_generator(job, monkeypat
     monkeypatch.setattr(registry, "SHIPPED", Path("nothing.gguf"))
     assert job(policy="auto").policy == "by hand"
     assert not [event for event in job.events if isinstance(event, Warned)]
+    said = [event.message for event in job.events if isinstance(event, Progress)]
+    assert "no model is installed: the generator writes kernels alone" in said
     assert job(policy="auto", endpoint="http://127.0.0.1:9/v1").policy == "by hand"
     (warned,) = [event for event in job.events if isinstance(event, Warned)]
     assert "cannot be reached" in warned.message

@@ -93,13 +93,6 @@ def test_auto_lets_the_shipped_model_play_first(play, shipped, monkeypatch):
     assert not any("writes kernels alone" in line for line in told)
 
 
-def test_without_one_the_generator_plays_and_says_so(play, monkeypatch, tmp_path):
-    monkeypatch.setattr(registry, "SHIPPED", tmp_path / "nothing.gguf")
-    trajectory, told = play()
-    assert (trajectory.policy, trajectory.final.correct) == ("generator", True)
-    assert "no model is installed: the generator writes kernels alone" in told
-
-
 def test_an_engine_that_is_not_there_is_said(shipped, monkeypatch, tmp_path):
     """With `auto` the generator runs alone and the reason is reported (test_players.py); with `model` the job ends."""
     monkeypatch.setenv("KERNEL_ASSISTANT_HOME", str(tmp_path))

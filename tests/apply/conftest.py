@@ -15,8 +15,6 @@ import pytest
 from kernel_assistant.records import (
     BufferSpec,
     Evaluation,
-    InputSource,
-    KernelTask,
     Launch,
     Node,
     OpGraph,
@@ -26,13 +24,13 @@ from kernel_assistant.records import (
     TensorSpec,
     Tier,
     Timing,
-    Workload,
     encode,
 )
 from kernel_assistant.records.graph import GraphInput
 from kernel_assistant.targets.base import DeviceFacts
 from tests.common import forked
 from tests.common.results import accuracy_of
+from tests.common.tasks import task_of
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -196,13 +194,7 @@ def make_result(tmp_path: Path, shared_object: bytes, facts: dict[str, Any]) -> 
         folder = tmp_path / f"result-{class_name}-{len(list(tmp_path.iterdir()))}"
         (folder / "sources").mkdir(parents=True)
         (folder / "binaries").mkdir()
-        task = KernelTask(
-            path="model.py",
-            content=text,
-            class_name=class_name,
-            source=InputSource.get_inputs,
-            workloads=(Workload(),),
-        )
+        task = task_of("model.py", text, class_name)
         device = DeviceFacts(target="cpu", name="test", arch=arch)
         for name, record in {
             "task": task,

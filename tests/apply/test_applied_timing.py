@@ -11,10 +11,10 @@ import pytest
 
 from kernel_assistant.apply import applied_variants
 from kernel_assistant.environment.worker_client import WorkerClient
-from kernel_assistant.records import InputSource, KernelTask, Workload
 from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.session.kinds.applied_timing import AppliedRow, AppliedTiming, conclude
 from tests.apply.conftest import FACTS, ROOT
+from tests.common.tasks import task_of
 
 MakeResult = Callable[..., Path]
 
@@ -105,14 +105,7 @@ def test_the_file_is_imported_once_to_be_timed_unless_it_does_more_with_the_clas
 def timed(folder: Path, result: Path, source: Path, *, ahead: bool = False, limit: float = 1e5) -> AppliedTiming:
     """`ahead` says that the process imported the file earlier; `limit` as in `time_applied`."""
     variants = applied_variants(result, source, folder / "variants")
-    task = KernelTask(
-        path=str(source),
-        content=source.read_text(),
-        class_name="Gate",
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-        target="cpu",
-    )
+    task = task_of(source, source.read_text(), "Gate", target="cpu")
     params: dict[str, Any] = {
         "task": to_builtins(task),
         "applied": variants.applied.read_text(),

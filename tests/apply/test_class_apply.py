@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import InputSource, KernelTask, Workload
+from kernel_assistant.records import InputSource
 from kernel_assistant.session.class_edits import ChosenJobs, apply_jobs
 from kernel_assistant.session.edits import FileSelection, undo_at
 from kernel_assistant.store import JobOptions, JobState, Store
 from kernel_assistant.worker.applied.parts import Parts
 from tests.common.results import best, result
+from tests.common.tasks import task_of
 
 
 @pytest.fixture
@@ -37,9 +38,7 @@ def job(tmp_path: Path, model: Path, user_file: str, make_result):
             evaluation = json.loads((folder / "evaluation.json").read_text())
             wrong = {"outcome": "incorrect", "timing": None, "accuracy": None}
             (folder / "evaluation.json").write_text(json.dumps({**evaluation, **wrong}))
-        task = KernelTask(
-            path=str(model), content=user_file, class_name="Gate", source=InputSource.recorded, workloads=(Workload(),)
-        )
+        task = task_of(model, user_file, "Gate", source=InputSource.recorded)
         row = store.add_job(task, JobOptions(), "cpu:0")
         artifacts = {"plan.json": str(folder / "plan.json")}
         store.mark_ended(row.id, JobState.done, result=result(best=best(), artifacts=artifacts))

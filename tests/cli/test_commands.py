@@ -158,15 +158,3 @@ def test_help_imports_neither_torch_nor_rich_nor_the_commands(home):
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stderr == "[] 0\n"
-
-
-def test_no_command_imports_torch_or_numpy(home):
-    code = (
-        "import importlib, pkgutil, sys, kernel_assistant.cli as cli, kernel_assistant.session as session\n"
-        "for package in (cli, session):\n"
-        "    for module in pkgutil.iter_modules(package.__path__):\n"
-        "        importlib.import_module(f'{package.__name__}.{module.name}')\n"
-        "print(sorted({'torch', 'numpy', 'rich'} & set(sys.modules)))"
-    )
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"

@@ -20,10 +20,10 @@ from kernel_assistant.environment.stage_messages import (
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import UsageError, WorkerError
 from kernel_assistant.events import AnyEvent, Progress
-from kernel_assistant.records import KernelTask, to_builtins
-from kernel_assistant.records.task import InputSource, Workload
+from kernel_assistant.records import to_builtins
 from kernel_assistant.targets.detect import detect
 from tests.common.clocks import Moved
+from tests.common.tasks import task_of
 
 MODULE = """
 import ctypes, os, signal, torch
@@ -42,14 +42,7 @@ QUIET = {"imported": "", "built": "pass", "called": "pass"}
 
 
 def opened(folder: Path, place: str, code: str, *, seconds: float = 60.0, method: str = "open_task") -> None:
-    task = KernelTask(
-        path=str(folder / "model.py"),
-        content=MODULE.format(**{**QUIET, place: code}),
-        class_name="Gate",
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-        module_name="model",
-    )
+    task = task_of(folder / "model.py", MODULE.format(**{**QUIET, place: code}), "Gate", module_name="model")
     params = {
         "task": to_builtins(task),
         "runner": {"argv": ["/bin/true"], "env": {}, "device": 0},

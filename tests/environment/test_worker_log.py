@@ -17,9 +17,9 @@ from kernel_assistant.environment.template_key import VARIABLE
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.environment.worker_log import HEAD, LONGEST, TAIL, shorten, watch
 from kernel_assistant.errors import WorkerError
-from kernel_assistant.records import KernelTask, to_builtins
-from kernel_assistant.records.task import InputSource, Workload
+from kernel_assistant.records import to_builtins
 from kernel_assistant.targets.detect import detect
+from tests.common.tasks import task_of
 
 #: Prints 40 MB, waits until that was cut, prints once more and is killed.
 TALKS = f"""
@@ -53,14 +53,7 @@ def test_what_a_module_prints_without_end_is_cut_while_it_runs(
     log, before = tmp_path / "worker.log", watchers()
     worker = WorkerClient(sys.executable, log=log, env={VARIABLE: "off"} if templates == "off" else {})
     worker.start()
-    task = KernelTask(
-        path=str(tmp_path / "m.py"),
-        content=TALKS,
-        class_name="Net",
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-        module_name="m",
-    )
+    task = task_of(tmp_path / "m.py", TALKS, module_name="m")
     params = {"task": to_builtins(task), "device": 0, "seconds": 0.1, "ceilings": ceilings_of(detect("cpu"))}
     with pytest.raises(WorkerError, match="SIGKILL"):
         worker.call("profile_lines", params, timeout=60.0)

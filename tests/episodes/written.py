@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from kernel_assistant.records import InputSource, KernelTask, Workload
+from kernel_assistant.records import KernelTask
+from tests.common.tasks import task_of
 
 MODULE = """
 import torch
@@ -94,11 +95,4 @@ extern "C" __global__ void __launch_bounds__(256) part1_pointwise(const __grid_c
 
 
 def task() -> KernelTask:
-    return KernelTask(
-        path="/nowhere/model.py",
-        content=MODULE,
-        class_name="Model",
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-        module_name="model",
-    )
+    return task_of("/nowhere/model.py", MODULE, "Model", module_name="model")

@@ -21,7 +21,7 @@ from kernel_assistant_training.ppo.stage import run as run_stage
 from kernel_assistant_training.ppo.store import TrajectoryStore
 from kernel_assistant_training.ppo.updates.kl import KlControl
 from kernel_assistant_training.ppo.updates.update import UpdateOptions
-from tests.failures.stages import Started, command, with_small_files
+from tests.failures.stages import Started, command
 from tests.ppo.conftest import cache, coin  # noqa: F401 - fixtures
 from tests.ppo.trajectories import trajectory
 
@@ -110,27 +110,6 @@ def checkpoints(folder):
 
 def newest(folder, step):
     return bool(checkpoints(folder)) and checkpoints(folder)[-1] >= step
-
-
-@pytest.mark.slow
-def test_the_critic_loses_an_epoch_at_most(base, trajectories, tmp_path):
-    run = tmp_path / "critic"
-    asked = words("critic", run, base, trajectories, epochs=12)
-    for number, epoch in ((signal.SIGKILL, 3), (signal.SIGINT, 6)):
-        stage = Started(tmp_path / number.name, command, asked)
-        code = stage.when(partial(newest, run, epoch)).end(number)
-        assert code == (-number if number is signal.SIGKILL else 130), stage.said
-        assert "Traceback" not in stage.said
-    full = Started(tmp_path / "full", with_small_files, 100_000, command, asked)
-    at = checkpoints(run)[-1]
-    assert full.wait() == 4 and "Traceback" not in full.said
-    assert f"the last checkpoint is {run}/checkpoint-{at:06}" in full.said.splitlines()[-2]
-    last = Started(tmp_path / "last", command, asked)
-    assert last.wait() == 0 and checkpoints(run) == [1, 11, 12], last.said
-    steps = [json.loads(line)["step"] for line in (run / "metrics.jsonl").read_text().splitlines()]
-    assert set(steps) == set(range(13))
-    before, after = (load_folder(folder).state_dict() for folder in (base, run / "checkpoint-000012"))
-    assert all(torch.equal(before[name], after[name]) for name in before)
 
 
 @pytest.mark.slow

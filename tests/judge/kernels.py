@@ -14,18 +14,17 @@ from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.records import (
     BufferSpec,
     Candidate,
-    InputSource,
     KernelTask,
     Launch,
     Numerics,
     Plan,
     Tier,
-    Workload,
 )
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.targets.detect import detect
 from kernel_assistant.worker.device_lock import DeviceLock
 from tests.common.caches import new_cache
+from tests.common.tasks import task_of
 
 ROWS, WIDTH = 48, 256
 
@@ -69,15 +68,7 @@ extern "C" void norm(const norm_args* a) {
 
 def task(text: str = MODULE, name: str = "Norm", numerics: Numerics = Numerics.kernelbench) -> KernelTask:
     """A task from the text of a file, which need not exist on disk."""
-    return KernelTask(
-        path=f"/nowhere/{name.lower()}.py",
-        content=text,
-        class_name=name,
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-        module_name=name.lower(),
-        numerics=numerics,
-    )
+    return task_of(f"/nowhere/{name.lower()}.py", text, name, module_name=name.lower(), numerics=numerics)
 
 
 def plan(**changes: object) -> Plan:

@@ -67,13 +67,6 @@ async def test_apply_asks_for_a_program_and_undo_takes_its_line_back(editor, ver
         await editor.command("undo", library, "Gate")
 
 
-async def test_without_a_program_the_line_is_told(editor, verified, workspace):
-    applied = await editor.command("apply", verified[0], "Gate", into="")
-    assert applied["importLine"].startswith(IMPORT) and verified[1].read_text() == PROGRAM
-    assert (workspace / "kernels_for_vendor" / "manifest.json").is_file()
-    await editor.until_lens(verified[0], "Undo")
-
-
 async def test_a_program_with_unsaved_changes_is_left_alone(editor, verified, workspace):
     library, program = verified
     editor.open(program)
@@ -87,12 +80,16 @@ async def test_a_program_with_unsaved_changes_is_left_alone(editor, verified, wo
 
 
 async def test_kernels_that_somebody_else_applied_are_seen(start_editor, verified, workspace):
-    library, _ = verified
+    """Applied without a program: its line is told."""
+    library, program = verified
     one = await start_editor()
     one.open(library)
     await one.until_lens(library, "Apply")
-    await one.command("apply", library, "Gate", into="")
+    applied = await one.command("apply", library, "Gate", into="")
+    assert applied["importLine"].startswith(IMPORT) and program.read_text() == PROGRAM
     manifest = workspace / "kernels_for_vendor" / "manifest.json"
+    assert manifest.is_file()
+    await one.until_lens(library, "Undo")
     other = await start_editor()
     other.open(library)
     await other.until_lens(library, "Undo")

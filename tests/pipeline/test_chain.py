@@ -1,4 +1,4 @@
-"""All stages of a recipe, ten steps each: the files that the run leaves for watching it, for going on and for using
+"""All stages of a recipe, few steps each: the files that the run leaves for watching it, for going on and for using
 its model. What stages learn: `tests/learning/`.
 """
 
@@ -20,7 +20,7 @@ from tests.common.chain import MOST, run_of
 
 pytestmark = [pytest.mark.slow, pytest.mark.timeout(MOST)]
 
-RECIPE = Path(__file__).with_name("ten_steps.toml")
+RECIPE = Path(__file__).with_name("few_steps.toml")
 #: The model with which the next training begins.
 BASE = Path(__file__).parents[2] / "training" / "base.gguf"
 

@@ -197,12 +197,6 @@ def test_rates_of_large_models_are_called_assumed():
     assert parameters_of("Someone/Model-7B", None) == 7e9 and parameters_of("scratch", "small") < 2e6
 
 
-def test_it_loads_no_torch(python_path):
-    """The pipeline's process exists as long as all stages, at the same time as they do."""
-    code = "import sys, kernel_assistant_training.pipeline.command; assert 'torch' not in sys.modules"
-    subprocess.run([sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": python_path}, check=True)
-
-
 @pytest.mark.slow
 def test_a_plan_is_made_without_running_anything(own_state, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)

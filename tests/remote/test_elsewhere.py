@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import pytest
 
-from kernel_assistant.records import InputSource, KernelTask, Workload, encode
+from kernel_assistant.records import encode
 from kernel_assistant.remote.elsewhere import cannot_run_here
 from kernel_assistant.store import JobOptions, JobRow, JobState
 from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.targets.base import DeviceFacts
 from tests.common.results import result
+from tests.common.tasks import task_of
 
 
 @pytest.fixture
@@ -21,9 +22,7 @@ def job(tmp_path):
         device.write_bytes(encode(DeviceFacts(target=target, name="A device", arch=arch)))
         name = f"binaries/kernels.{arch}.{'cubin' if target == 'cuda' else 'so'}"
         done = result(target=target, artifacts={"device.json": str(device), name: str(tmp_path / name)})
-        task = KernelTask(
-            path="/net.py", content="", class_name="Net", source=InputSource.get_inputs, workloads=(Workload(),)
-        )
+        task = task_of("/net.py", "")
         return JobRow(id="1", task=task, options=JobOptions(), state=JobState.done, result=done)
 
     return make

@@ -15,11 +15,12 @@ from kernel_assistant.environment.session import open_environment
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.search.search import initial
-from kernel_assistant.records import InputSource, KernelTask, Tier, Workload, to_builtins
+from kernel_assistant.records import Tier, to_builtins
 from kernel_assistant.targets import cuda
 from kernel_assistant.worker.applied.binaries import Binaries
 from kernel_assistant.worker.applied.launch import AppliedLauncher
 from kernel_assistant.worker.applied.parts import Parts
+from tests.common.tasks import task_of
 from tests.generator.harness import bindings, export
 from tests.residual.modules import ATTENTION, HEADS, LIBRARY
 
@@ -45,14 +46,7 @@ def test_evaluated_and_launched(name: str, worker: WorkerClient, tmp_path: Path)
     text, operator = STAYS[name]
     path = tmp_path / "modules.py"
     path.write_text(text)
-    task = KernelTask(
-        path=str(path),
-        content=text,
-        class_name=name,
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-        target="cuda",
-    )
+    task = task_of(path, text, name, target="cuda")
     device = cuda.idle_gpu(cuda.gpus())
     with open_environment(
         task,

@@ -18,11 +18,12 @@ from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.search.search import initial
-from kernel_assistant.records import InputSource, KernelTask, Tier, Workload
+from kernel_assistant.records import Tier
 from kernel_assistant.targets import cuda
 from kernel_assistant.worker.applied.binaries import Binaries
 from kernel_assistant.worker.applied.launch import AppliedLauncher
 from kernel_assistant.worker.applied.parts import Parts
+from tests.common.tasks import task_of
 from tests.generator.harness import Built, Tensors, as_list, bindings, export, resized
 from tests.generator.library_modules import convolutions, products
 from tests.generator.test_cuda import H200
@@ -243,14 +244,7 @@ def worker() -> Iterator[WorkerClient]:
 def test_a_whole_evaluation(name: str, worker: WorkerClient, tmp_path: Path) -> None:
     path, text = tmp_path / "modules.py", MODULES.replace("SHAPE", SHAPES[name])
     path.write_text(text)
-    task = KernelTask(
-        path=str(path),
-        content=text,
-        class_name=name,
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-        target="cuda",
-    )
+    task = task_of(path, text, name, target="cuda")
     settings: dict[str, Any] = {"sandbox_mode": "auto", "cache_dir": tmp_path / "cache", "cancel": threading.Event()}
     device = cuda.idle_gpu(cuda.gpus())
     with open_environment(task, device=device, worker=worker, emit=lambda event: None, **settings) as environment:

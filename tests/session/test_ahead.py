@@ -13,8 +13,9 @@ from types import SimpleNamespace
 import pytest
 
 from kernel_assistant.environment.job_clock import JobClock
-from kernel_assistant.records import InputSource, KernelTask, Workload
+from kernel_assistant.records import KernelTask
 from kernel_assistant.session.kinds.ahead import Ahead, imported_ahead
+from tests.common.tasks import task_of
 
 #: Counts until a file tells it to stop.
 COUNTS = """
@@ -41,14 +42,7 @@ def ahead() -> Iterator[Ahead]:
 
 
 def task(folder: Path, text: str) -> KernelTask:
-    return KernelTask(
-        path=str(folder / "model.py"),
-        content=text,
-        class_name="Net",
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-        target="cpu",
-    )
+    return task_of(folder / "model.py", text, target="cpu")
 
 
 def counted(folder: Path) -> int:

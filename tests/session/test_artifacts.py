@@ -5,9 +5,10 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-from kernel_assistant.records import InputSource, KernelTask, Workload
+from kernel_assistant.records import InputSource
 from kernel_assistant.session.artifacts import write_result
 from kernel_assistant.targets import cpu
+from tests.common.tasks import task_of
 
 
 def test_facts_keep_the_order_of_keys(tmp_path: Path) -> None:
@@ -15,7 +16,7 @@ def test_facts_keep_the_order_of_keys(tmp_path: Path) -> None:
     result = {"dict": {"query": {"output": 0}, "key": {"output": 1}}}
     write_result(
         tmp_path / "result",
-        task=KernelTask(path="/a.py", content="", class_name="A", source=InputSource.comment, workloads=(Workload(),)),
+        task=task_of("/a.py", "", "A", source=InputSource.comment),
         graph=None,
         device=cpu.facts(),
         facts={"result": result, "inputs": []},

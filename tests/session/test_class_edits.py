@@ -17,6 +17,7 @@ from kernel_assistant.session.served_calls import left_to_original
 from kernel_assistant.store import JobOptions, JobState, Store
 from kernel_assistant.store.scans import ScanStore
 from tests.common.results import best, result
+from tests.common.tasks import task_of
 from tests.session.test_program_gain import scan, scanned
 
 NORM = "from torch import nn\n\n\nclass Norm(nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
@@ -140,9 +141,7 @@ def test_calls_that_stay_the_originals_are_named(store, settings, job, path, sca
 
 
 def test_declared_inputs_have_one_job(store, settings, path):
-    task = KernelTask(
-        path=str(path), content=NORM, class_name="Norm", source=InputSource.comment, workloads=(Workload(),)
-    )
+    task = task_of(path, NORM, "Norm", source=InputSource.comment)
     for _ in range(2):
         row = store.add_job(task, JobOptions(), "cpu:0")
         store.mark_ended(row.id, JobState.done, result=result(best=best(), artifacts=KEPT))

@@ -17,22 +17,16 @@ import pytest
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import HostError, MissingError, UsageError
 from kernel_assistant.events import JobFailed, JobFinished, JobQueued, JobStarted, Progress, Warned
-from kernel_assistant.records import InputSource, JobOutcome, KernelTask, Workload
+from kernel_assistant.records import JobOutcome
 from kernel_assistant.session.client import Client
 from kernel_assistant.session.start import find_host
 from kernel_assistant.session.wire import PROTOCOL, SocketConnection, hello
 from kernel_assistant.store import JobOptions, JobState, Store
+from tests.common.tasks import task_of
 
 
 def make_task(content, target="cpu"):
-    return KernelTask(
-        path="/nowhere/model.py",
-        content=content,
-        class_name="Net",
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-        target=target,
-    )
+    return task_of("/nowhere/model.py", content, target=target)
 
 
 def submit(settings, content, target="cpu"):

@@ -9,7 +9,7 @@ import pytest
 from kernel_assistant.config import resolve
 from kernel_assistant.errors import UsageError
 from kernel_assistant.mcp.jobs import brief
-from kernel_assistant.records import Gain, InputSource, JobOutcome, KernelTask, ProgramMode, Workload
+from kernel_assistant.records import Gain, JobOutcome, ProgramMode
 from kernel_assistant.records.offer import OVER_EAGER
 from kernel_assistant.session.edits import find_job
 from kernel_assistant.session.kinds.again import find_unconfirmed, prepare_confirm
@@ -17,6 +17,7 @@ from kernel_assistant.session.reporting.applied_state import states_of
 from kernel_assistant.session.reporting.class_state import applied_figure
 from kernel_assistant.store import JobOptions, JobState, Store
 from tests.common.results import best, result
+from tests.common.tasks import task_of
 
 GATE = "from torch import nn\n\n\nclass Gate(nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
 OPEN = {"plan.json": "/nowhere/plan.json"}
@@ -37,8 +38,7 @@ def path(own_state):
 
 
 def ended(store, path, state, **fields):
-    source = InputSource.get_inputs
-    task = KernelTask(path=str(path), content=GATE, class_name="Gate", source=source, workloads=(Workload(),))
+    task = task_of(path, GATE, "Gate")
     row = store.add_job(task, JobOptions(), "cpu:0")
     store.mark_ended(row.id, state, result=result(**fields))
     return row.id

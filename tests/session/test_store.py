@@ -16,9 +16,7 @@ from kernel_assistant.records import (
     Candidate,
     Diagnostic,
     Evaluation,
-    InputSource,
     JobOutcome,
-    KernelTask,
     Launch,
     Outcome,
     Plan,
@@ -27,7 +25,6 @@ from kernel_assistant.records import (
     StopReason,
     Tier,
     Trajectory,
-    Workload,
     encode,
 )
 from kernel_assistant.records.candidate import BufferSpec
@@ -36,16 +33,11 @@ from kernel_assistant.store import JobKind, JobOptions, JobState, Store
 from kernel_assistant.store.database import MIGRATIONS
 from tests.common.results import accuracy_of
 from tests.common.results import result as finished
+from tests.common.tasks import task_of
 
 
 def task(content="x"):
-    return KernelTask(
-        path="/src/model.py",
-        content=content,
-        class_name="Net",
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-    )
+    return task_of("/src/model.py", content)
 
 
 def candidate(number):

@@ -11,9 +11,9 @@ import pytest
 
 from kernel_assistant.environment.session import open_environment
 from kernel_assistant.errors import MissingError, UsageError
-from kernel_assistant.records import InputSource, KernelTask, Workload
 from kernel_assistant.session.hosting.workers import WorkerPool
 from kernel_assistant.targets.detect import detect
+from tests.common.tasks import task_of
 
 
 @pytest.fixture
@@ -75,10 +75,7 @@ def test_a_worker_in_which_an_import_failed_is_not_lent_again(pool, tmp_path):
     """
     path = tmp_path / "half.py"
     path.write_text("import torch\n\n\nclass Half(torch.nn.Module):\n    pass\n\n\nraise ValueError('no')\n")
-    source = InputSource.get_inputs
-    task = KernelTask(
-        path=str(path), content=path.read_text(), class_name="Half", source=source, workloads=(Workload(),)
-    )
+    task = task_of(path, path.read_text(), "Half")
     device = detect("cpu")
     with (
         pool.lend(sys.executable, device) as worker,

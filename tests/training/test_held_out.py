@@ -61,13 +61,6 @@ def test_greedy_answers_are_kept_with_their_tasks(file, tmp_path):
     assert all(one.answer and one.problem == "no code" for one in answered)
 
 
-def test_processes_that_make_conversations_do_not_load_torch():
-    loaded = "import sys, kernel_assistant_training.stream, kernel_assistant_training.held_out, "
-    loaded += "kernel_assistant_training.synth, kernel_assistant_training.synth.answers; print('torch' in sys.modules)"
-    done = subprocess.run([sys.executable, "-c", loaded], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == "False"
-
-
 def test_the_command_says_what_there_is():
     command = [sys.executable, "-m", "kernel_assistant_training", "play"]
     done = subprocess.run(command, capture_output=True, text=True, check=False)

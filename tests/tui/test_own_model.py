@@ -1,4 +1,4 @@
-"""A user's session whose kernels a model behind an endpoint writes, in the forms of two families."""
+"""A user's session whose kernels a model behind an endpoint writes in a fenced block."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def project(shared_home):
     return folder
 
 
-@pytest.mark.parametrize("form", FORMS)
-async def test_the_kernel_of_a_model_is_verified_and_offered(project, form):
+async def test_the_kernel_of_a_model_is_verified_and_offered(project):
+    form = "fenced block"
     path = project / "chain.py"
     path.write_text(MODULE)
     with served() as endpoint:

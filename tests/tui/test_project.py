@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from kernel_assistant.config import resolve
-from kernel_assistant.records import InputSource, JobOutcome, KernelTask, Workload
+from kernel_assistant.records import JobOutcome
 from kernel_assistant.records.scan import Scan, ScannedClass
 from kernel_assistant.session.edits import find_job
 from kernel_assistant.store import JobOptions, JobState, Store
@@ -17,6 +17,7 @@ from kernel_assistant_tui.project.module import matching, said
 from kernel_assistant_tui.project.project import Project
 from kernel_assistant_tui.project.watch import Watcher
 from tests.common.results import best, result
+from tests.common.tasks import task_of
 
 GATE = "from torch import nn\n\n\nclass Gate(nn.Module):\n    def forward(self, x):\n        return x.relu()\n"
 
@@ -74,8 +75,7 @@ def test_a_folder_that_is_gone_takes_its_classes_along(project, root):
 def test_results_come_and_become_stale(project, root):
     path = root / "model.py"
     store = Store(resolve()[0].state_dir)
-    source = InputSource.get_inputs
-    task = KernelTask(path=str(path), content=GATE, class_name="Gate", source=source, workloads=(Workload(),))
+    task = task_of(path, GATE, "Gate")
     row = store.add_job(task, JobOptions(), "cpu:0")
     (gate,) = (one for one in project.read() if one.name == "Gate")
     assert said(gate.state) == "queued"
@@ -95,13 +95,7 @@ def test_results_come_and_become_stale(project, root):
 
 def test_what_apply_would_take_is_shown_where_a_newer_job_found_nothing(project, root):
     store = Store(resolve()[0].state_dir)
-    task = KernelTask(
-        path=str(root / "model.py"),
-        content=GATE,
-        class_name="Gate",
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-    )
+    task = task_of(root / "model.py", GATE, "Gate")
     for found in (result(best=best()), result()):
         row = store.add_job(task, JobOptions(), "cpu:0")
         store.mark_running(row.id)

@@ -18,10 +18,10 @@ from kernel_assistant.environment.measuring import GPU_SHARE
 from kernel_assistant.environment.template_key import VARIABLE
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.errors import UsageError
-from kernel_assistant.records import KernelTask, to_builtins
-from kernel_assistant.records.task import InputSource, Workload
+from kernel_assistant.records import to_builtins
 from kernel_assistant.targets.detect import detect
 from kernel_assistant.worker.template import COUNT_DEVICES, devices_counted_elsewhere
+from tests.common.tasks import task_of
 
 pytestmark = pytest.mark.programs
 
@@ -65,14 +65,7 @@ found = [random.random(), torch.rand(()).item(), torch.initial_seed(), numpy.ran
 def seen(worker: WorkerClient, folder: Path, code: str, name: str = "looks_around") -> Any:
     """The environment of a user's module inside the worker."""
     out = folder / "found.json"
-    task = KernelTask(
-        path=str(folder / f"{name}.py"),
-        content=MODULE.format(code=code, out=str(out)),
-        class_name="Net",
-        source=InputSource.get_inputs,
-        workloads=(Workload(),),
-        module_name=name,
-    )
+    task = task_of(folder / f"{name}.py", MODULE.format(code=code, out=str(out)), module_name=name)
     device = detect("cpu")
     params = {"task": to_builtins(task), "device": 0, "seconds": 0.1, "ceilings": ceilings_of(device)}
     with pytest.raises(UsageError, match="that is all"):

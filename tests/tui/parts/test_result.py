@@ -8,19 +8,20 @@ import pytest
 from msgspec.structs import replace
 
 from kernel_assistant.events import JobFinished
-from kernel_assistant.records import Candidate, InputSource, KernelTask, Plan, Step, Workload, decode
+from kernel_assistant.records import Candidate, InputSource, Plan, Step, decode
 from kernel_assistant.store import JobOptions, Store
 from kernel_assistant_tui.host.stored_jobs import StoredJobs
 from kernel_assistant_tui.view.folding import fold
 from kernel_assistant_tui.view.search_view import SearchView
 from kernel_assistant_tui.widgets.candidates import Candidates
 from kernel_assistant_tui.widgets.result import EMPTY, Result
+from tests.common.tasks import task_of
 from tests.tui.parts.events import GENERATOR, events_of, folded, right, wrong
 from tests.tui.parts.hosting import driven, until
 
 RECORDED = Path(__file__).parent.parent / "recorded"
 SIZE = (90, 40)
-TASK = KernelTask(path="/m.py", content="", class_name="M", source=InputSource.comment, workloads=(Workload(),))
+TASK = task_of("/m.py", "", "M", source=InputSource.comment)
 
 
 def made(text):
