@@ -57,13 +57,16 @@ def judge(
     seconds: float = math.inf,
 ) -> None:
     """Write a row for each problem that `out` does not have yet; none begins after `seconds`. A problem that fails has
-    `outcome` "failed"; if it was memory beside other judges that it lacked, it is measured once more without them."""
+    `outcome` "failed"; if it or all its candidates lacked memory beside other judges, it is measured once more without
+    them."""
     turns = _Turns(judges)
 
     def row(problem: Problem, worker: WorkerClient) -> Row:
         try:
             with turns.beside_others():
-                return measured(problem, worker)
+                found = measured(problem, worker)
+            if judges == 1 or not found.get("outcomes", {}).get("out_of_memory") or "candidate_ms" in found:
+                return found
         except KernelAssistantError as error:
             if judges == 1 or not _is_of_memory(error):
                 raise

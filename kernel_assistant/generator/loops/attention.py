@@ -1,4 +1,4 @@
-"""The node of an attention with few queries, and how a part with it is read. CUDA; docs/attention.md."""
+"""The node of an attention with few queries, and how a part with it is read. CUDA; docs/language_models.md."""
 
 from __future__ import annotations
 

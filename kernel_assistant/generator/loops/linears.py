@@ -1,4 +1,4 @@
-"""The node of linear layers that read the same few rows, and how a part with it is read. CUDA; docs/few_rows.md."""
+"""The node of linear layers that read the same few rows, and how a part with it is read. CUDA; docs/language_models.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention with few queries, as while a language model writes a token, as a kernel of ours. CUDA; docs/attention.md.
+"""Attention with few queries, as while a language model writes a token, as a kernel of ours. CUDA; docs/language_models.md.
 
 PyTorch's own attention stays where there are many queries: it uses tensor cores.
 """

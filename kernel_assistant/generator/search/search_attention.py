@@ -1,4 +1,4 @@
-"""Schedules for an attention of few queries. CUDA; docs/attention.md."""
+"""Schedules for an attention of few queries. CUDA; docs/language_models.md."""
 
 from __future__ import annotations
 

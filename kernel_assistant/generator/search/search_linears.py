@@ -1,4 +1,4 @@
-"""Schedules for linear layers of few rows. CUDA; docs/few_rows.md."""
+"""Schedules for linear layers of few rows. CUDA; docs/language_models.md."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Attention with few queries as one kernel: docs/attention.md.
+"""Attention with few queries as one kernel: docs/language_models.md.
 
 A cluster of blocks has all queries of one key head. Its warps divide the keys; each keeps the largest score, the sum of
 the exponentials and the weighted sum of values of what it has read, as in "Online normalizer calculation for softmax"

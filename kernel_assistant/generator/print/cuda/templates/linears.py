@@ -1,4 +1,4 @@
-"""Linear layers of few rows as one kernel: docs/few_rows.md.
+"""Linear layers of few rows as one kernel: docs/language_models.md.
 
 A block computes 16 outputs of one layer for eight rows; its warps divide K. Each thread reads eight neighbouring
 elements at once and gives them to two products of the tensor cores (m16n8k16), which sum over k in any order: weights
