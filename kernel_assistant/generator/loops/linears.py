@@ -1,4 +1,7 @@
-"""The node of linear layers that read the same few rows, and how a part with it is read. CUDA; docs/language_models.md."""
+"""The node of linear layers that read the same few rows, and how a part with it is read. CUDA.
+
+See docs/language_models.md.
+"""
 
 from __future__ import annotations
 

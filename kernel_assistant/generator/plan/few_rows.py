@@ -1,4 +1,5 @@
-"""Linear layers of few rows, as while a language model writes a token, as kernels of ours. CUDA; docs/language_models.md.
+"""Linear layers of few rows, as while a language model writes a token, as kernels of ours. CUDA; see
+docs/language_models.md.
 
 Such a product reads its weights once, so the time is that of reading them. Layers that read the same rows are one
 kernel.

@@ -1,4 +1,5 @@
-"""Attention with few queries, as while a language model writes a token, as a kernel of ours. CUDA; docs/language_models.md.
+"""Attention with few queries, as while a language model writes a token, as a kernel of ours. CUDA; see
+docs/language_models.md.
 
 PyTorch's own attention stays where there are many queries: it uses tensor cores.
 """
