@@ -239,3 +239,14 @@ def test_integers_surely_pass_if_they_are_equal() -> None:
     reference = torch.arange(10)
     assert surely_passes(reference.clone(), reference, "kernelbench")
     assert not surely_passes(reference + 1, reference, "kernelbench")
+
+
+@pytest.mark.parametrize("times", [10.0, 30.0])
+def test_where_pytorch_has_no_digit_right_noise_of_its_size_passes(times: float) -> None:
+    """A mean of what a norm has centred is zero: a larger multiple of PyTorch's error passes, but no value does."""
+    noise = torch.randn(128, generator=torch.Generator().manual_seed(1)) * 1e-8
+    want = noise.double() * 1e-9
+    assert compare(times * noise.flip(0), noise, want, "kernelbench").passed == (times < numerics.TIMES_OF_NOISE)
+    assert not compare(noise + 1e-5, noise, want, "kernelbench").passed
+    # With a digit right, twice PyTorch's error is the bound.
+    assert not compare(times * noise.flip(0), noise, noise.double() * 1e-2, "kernelbench").passed
