@@ -10,7 +10,7 @@ A few elements beyond the first bound may be right all the same (`sensitivity.py
 `want` is float64, `reference` is PyTorch in the task's dtype. The absolute part scales with the output, so that zeros
 never pass for small outputs (a softmax over 393,216 columns is 2.5e-6 everywhere). Where `want` is zero everywhere,
 such as a divergence of equal inputs, PyTorch may be exact by chance; then the scale is the output's usual one. Where
-PyTorch has no digit right, such as a mean of what a norm has centred, the output is rounding alone: another order of its
+PyTorch has no digit right, such as a mean of what a norm has centred, the output is rounding alone: another order of
 sums gives other noise, of which PyTorch's shows the size only roughly, so that 16 takes the place of 2. `strict` sets
 tol to one rounding of the output dtype, so that only twice PyTorch's own error is left.
 """
