@@ -74,6 +74,8 @@ CASES: dict[str, tuple[nn.Module, Tensors, dict[str, int]]] = {
     "one of two has a bias": (SomeBias(), (_rows(3, 64, dtype=torch.float16),), {"warps": 1, "unroll": 2}),
     "width that is no whole step": (Layers(200, 33), (_rows(8, 200),), {"warps": 4, "unroll": 2}),
     "width of one load": (Layers(8, 16), (_rows(4, 8),), {"warps": 1, "unroll": 2}),
+    "loads ahead": (Layers(200, 40), (_rows(3, 200),), {"warps": 1, "unroll": 2, "ahead": 1}),
+    "loads ahead of some warps": (Layers(224, 16), (_rows(1, 224),), {"warps": 2, "unroll": 2, "ahead": 1}),
     "half": (Layers(64, 16, dtype=torch.float16), (_rows(8, 64, dtype=torch.float16),), {"warps": 2, "unroll": 8}),
 }
 WIDE: dict[str, tuple[nn.Module, Tensors]] = {
@@ -152,8 +154,9 @@ def test_sizes_have_names() -> None:
         (Layers(64, 16), (_rows(9, 64),)),
         (Layers(64, 16, dtype=torch.float32), (_rows(2, 64, dtype=torch.float32),)),
         (Layers(20, 16), (_rows(2, 20),)),
+        (Layers(16384, 16), (_rows(2, 16384),)),
     ],
-    ids=["many rows", "f32", "rows that no load divides"],
+    ids=["many rows", "f32", "rows that no load divides", "few long rows of weights"],
 )
 def test_what_a_library_computes(model: nn.Module, args: Tensors) -> None:
     assert "linears" not in initial(export(model, *args), "cuda", H200)[0].forms()

@@ -22,6 +22,8 @@ from kernel_assistant.records.graph import Operand
 #: Most rows at the base sizes; more rows are right and take the time of as many.
 MOST_ROWS = 8
 DTYPES = ("bf16", "f16")
+#: A block reads whole rows of weights: for so many outputs there are blocks for half of a large GPU, else rows are short.
+LEAST_OUTPUTS, MOST_WIDTH = 1024, 8192
 #: Most layers of one kernel.
 MOST_LAYERS = 8
 
@@ -67,8 +69,10 @@ def _fits(graph: OpGraph, node: Node, values: Resolver) -> bool:
     sizes: list[Size] = [parse_size(size) for size in specs[0].shape[:-1]]
     rows = size_value(product(sizes), graph.dims)
     steps = (*read.strides[:1], *read.sizes[1:])
-    known = all(fixed(size) is not None for size in specs[1].shape)
-    return known and 0 < rows <= MOST_ROWS and read.strides[1] == 1 and all(multiple_of(one, VECTOR) for one in steps)
+    outputs, width = (fixed(size) for size in specs[1].shape)
+    if outputs is None or width is None or (outputs < LEAST_OUTPUTS and width > MOST_WIDTH):
+        return False
+    return 0 < rows <= MOST_ROWS and read.strides[1] == 1 and all(multiple_of(one, VECTOR) for one in steps)
 
 
 def _written(graph: OpGraph, group: Sequence[Node], values: Resolver) -> list[Node]:

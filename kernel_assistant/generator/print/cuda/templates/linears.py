@@ -22,16 +22,18 @@ from kernel_assistant.records import Launch
 #: Outputs and rows of a block, elements of a load, and elements that a warp reads of a row at once.
 OUTPUTS, ROWS, VECTOR, STEP = 16, 8, 8, 32
 #: What a search tries.
-WARPS, UNROLLS = (1, 2, 4, 8, 16), (2, 4, 8)
+WARPS, UNROLLS, AHEAD = (1, 2, 4, 8, 16), (2, 4, 8), (0, 1)
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a block divides K: warps, and loads in flight of each."""
+    """How a block divides K: warps, and loads in flight of each; `ahead`: those of the next ones, too, while products
+    are computed."""
 
     width: int
     warps: int
     unroll: int
+    ahead: int = 0
 
     @property
     def threads(self) -> int:
@@ -44,6 +46,8 @@ class Split:
 
     def obstacle(self) -> str:
         """Why the kernel is of no use, "" if it is."""
+        if self.ahead and self.share <= self.unroll * STEP:
+            return "nothing is left to load ahead"
         if self.warps > 1 and self.share * (self.warps - 1) >= self.width:
             return f"{self.warps} warps for {self.width} elements"
         return ""
@@ -51,8 +55,8 @@ class Split:
 
 def possible(found: Linears) -> Iterator[Split]:
     """All divisions that can be launched."""
-    for warps, unroll in product(WARPS, UNROLLS):
-        division = Split(_width(found), warps, unroll)
+    for ahead, warps, unroll in product(AHEAD, WARPS, UNROLLS):
+        division = Split(_width(found), warps, unroll, ahead)
         if not division.obstacle():
             yield division
 
@@ -75,7 +79,7 @@ def emit_linears(found: Linears, schedule: Schedule, prefix: str) -> tuple[Kerne
     """The kernel and its launch. Raises Unsupported."""
     if schedule.form != "linears":
         raise Unsupported(f"schedule {schedule.form} for linear layers of few rows")
-    division = Split(_width(found), schedule["warps"], schedule["unroll"])
+    division = Split(_width(found), schedule["warps"], schedule["unroll"], schedule["ahead"])
     if obstacle := division.obstacle():
         raise Unsupported(obstacle)
     return _LinearsWriter(found, division, prefix).write()
@@ -137,21 +141,34 @@ class _LinearsWriter:
         unit.add(f"const T* const given = {unit.buffer(self.found.x.root)} + {place};")
         unit.add("const int begin = warp * SHARE, end = begin + SHARE < K ? begin + SHARE : K;")
         unit.add("float sum[4] = {0, 0, 0, 0};")
+        if self.division.ahead:
+            unit.add("uint4 next_a[UNROLL], next_b[UNROLL], next_x[UNROLL];")
+            self._load("next_", "begin")
         unit.open(f"for (int k = begin; k < end; k += UNROLL * {STEP})")
         unit.add("uint4 a[UNROLL], b[UNROLL], x[UNROLL];")
-        unit.add("#pragma unroll")
-        unit.open("for (int u = 0; u < UNROLL; ++u)")
-        unit.add(f"const int at = k + u * {STEP};")
-        unit.add(f"const bool inside = at + t * {VECTOR} < end;")
-        for name, source in (("a", "upper"), ("b", "lower"), ("x", "given")):
-            load = "__ldg" if name == "x" else "__ldcs"
-            unit.add(f"{name}[u] = inside ? {load}((const uint4*)({source} + at)) : uint4{{0, 0, 0, 0}};")
-        unit.close()
+        if self.division.ahead:
+            unit.add("#pragma unroll")
+            unit.add("for (int u = 0; u < UNROLL; ++u) a[u] = next_a[u], b[u] = next_b[u], x[u] = next_x[u];")
+            self._load("next_", f"k + UNROLL * {STEP}")
+        else:
+            self._load("", "k")
         unit.add("#pragma unroll")
         unit.open("for (int u = 0; u < UNROLL; ++u)")
         unit.add("ka_mma(T(), sum, a[u].x, b[u].x, a[u].y, b[u].y, x[u].x, x[u].y);")
         unit.add("ka_mma(T(), sum, a[u].z, b[u].z, a[u].w, b[u].w, x[u].z, x[u].w);")
         unit.close()
+        unit.close()
+
+    def _load(self, prefix: str, begin: str) -> None:
+        """Loads for UNROLL steps from `begin` on; zeros behind the end."""
+        unit = self.unit
+        unit.add("#pragma unroll")
+        unit.open("for (int u = 0; u < UNROLL; ++u)")
+        unit.add(f"const int at = {begin} + u * {STEP};")
+        unit.add(f"const bool inside = at + t * {VECTOR} < end;")
+        for name, source in (("a", "upper"), ("b", "lower"), ("x", "given")):
+            load = "__ldg" if name == "x" else "__ldcs"
+            unit.add(f"{prefix}{name}[u] = inside ? {load}((const uint4*)({source} + at)) : uint4{{0, 0, 0, 0}};")
         unit.close()
 
     def _store(self) -> None:
