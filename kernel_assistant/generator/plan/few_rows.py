@@ -22,7 +22,7 @@ from kernel_assistant.records.graph import Operand
 #: Most rows at the base sizes; more rows are right and take the time of as many.
 MOST_ROWS = 8
 DTYPES = ("bf16", "f16")
-#: A block reads whole rows of weights: for so many outputs there are blocks for half of a large GPU, else rows are short.
+#: A block reads whole rows of weights: so many outputs make blocks for half of a large GPU, else rows are short.
 LEAST_OUTPUTS, MOST_WIDTH = 1024, 8192
 #: Most layers of one kernel.
 MOST_LAYERS = 8
