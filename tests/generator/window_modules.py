@@ -55,6 +55,13 @@ def _steps(x: torch.Tensor) -> torch.Tensor:
     return torch.stack(states, 1)
 
 
+def _put(cache: torch.Tensor, dim: int, positions: torch.Tensor, values: torch.Tensor) -> torch.Tensor:
+    """A copy of `cache` with `values` at these positions of a dimension."""
+    found = cache.clone()
+    found[(*[slice(None)] * dim, positions)] = values
+    return found
+
+
 def _written(x: torch.Tensor) -> torch.Tensor:
     found = x.clone()
     found[:, 0] = x[:, 1] * 2
@@ -173,6 +180,18 @@ GATHERS: dict[str, Case] = {
     "one_hot": case(lambda i: F.one_hot(i, 7), indices(7, 3, 5)),
     "one_hot scaled": case(lambda i: F.one_hot(i, 7).float() * 0.9 + 0.1 / 7, indices(7, 3, 5)),
     "of a function": case(lambda x, i: (x.exp() + 1)[i], TABLE, indices(9, 4)),
+    "one position is written": case(
+        lambda k, i, x: _put(k, 2, i, x * 2), spread(2, 3, 9, 4), torch.tensor([5]), spread(2, 3, 1, 4)
+    ),
+    "one row is written everywhere": case(
+        lambda k, i, x: _put(k, 1, i, x).exp(), spread(2, 9, 4), torch.tensor([-1]), spread(4)
+    ),
+    "several positions are written": case(
+        lambda k, i, x: _put(k, 1, i, x), spread(2, 9, 4), torch.tensor([3, -9, 8]), spread(2, 3, 4)
+    ),
+    "index_copy": case(
+        lambda k, i, x: torch.index_copy(k, 1, i, x).half(), spread(3, 9, 4), torch.tensor([0, 6]), spread(3, 2, 4)
+    ),
     "wide rows": case(lambda i, w, p: F.embedding(i, w) + p, indices(9, 2, 5), spread(9, 64), spread(5, 64)),
 }
 LAYOUT: dict[str, Case] = {

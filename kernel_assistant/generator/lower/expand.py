@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.literals import as_number
-from kernel_assistant.generator.ir.sizes import size_operands
+from kernel_assistant.generator.ir.sizes import fixed, size_operands
 from kernel_assistant.generator.lower.large_convolutions import as_product
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.lower.numbers import HALVES
@@ -224,11 +224,64 @@ def _take(writer: NodeWriter) -> list[Node]:
 
 
 CONVOLUTIONS = "conv1d conv2d conv3d conv_transpose1d conv_transpose2d conv_transpose3d convolution".split()
+#: Most positions that are written one by one.
+MOST_WRITTEN = 8
+
+
+def _index_copy(writer: NodeWriter) -> list[Node]:
+    """index_copy(base, dim, index, source)."""
+    base, dim, index, source = writer.node.args[:4]
+    rank = len(writer.spec(base).shape)
+    if not isinstance(dim, int) or not rank:
+        return [writer.node]
+    return _written_at(writer, base, dim % rank, index, source)
+
+
+def _index_put(writer: NodeWriter) -> list[Node]:
+    """base[:, :, index] = source, with an index for one dimension."""
+    base, items, source = writer.node.args[:3]
+    places = [place for place, item in enumerate(items) if item is not None] if isinstance(items, list) else []
+    if len(places) != 1 or writer.argument(3, "accumulate", False) or not isinstance(items, list):
+        return [writer.node]
+    return _written_at(writer, base, places[0], items[places[0]], source)
+
+
+def _written_at(writer: NodeWriter, base: Operand, place: int, index: Operand, source: Operand) -> list[Node]:
+    """`base` with the rows of `source` at few positions of dimension `place`, as a cache of keys is written; the last
+    one counts where positions are equal."""
+    shape, spec, given = writer.spec(base).shape, writer.spec(index), writer.spec(source)
+    count = fixed(spec.shape[0]) if len(spec.shape) == 1 else None
+    if spec.dtype != "i64" or not count or count > MOST_WRITTEN or given.dtype != writer.spec(base).dtype:
+        return [writer.node]
+    size, rest = shape[place], ("1",) * (len(shape) - place - 1)
+    (length,) = size_operands([size])
+    below = writer.typed("b1", "lt.Scalar", index, 0, shape=spec.shape)
+    wrapped = writer.typed("i64", "add.Tensor", index, length, shape=spec.shape)
+    index = writer.typed("i64", "where.self", below, wrapped, index, shape=spec.shape)
+    along = len(given.shape) - len(rest) - 1
+    several = along >= 0 and given.shape[along] != "1"
+    positions = writer.typed("i64", "arange", length, shape=(size,))
+    for number in range(count):
+        one = writer.typed("i64", "slice.Tensor", index, 0, number, number + 1, shape=("1",))
+        here = writer.typed("b1", "eq.Tensor", positions, one, shape=(size,))
+        here = writer.view(here, (size, *rest), "b1")
+        row = source
+        if several:
+            sizes = (*given.shape[:along], "1", *given.shape[along + 1 :])
+            row = writer.typed(given.dtype, "slice.Tensor", source, along, number, number + 1, shape=sizes)
+        if number == count - 1:
+            return writer.end("where.self", here, row, base)
+        base = writer.typed(given.dtype, "where.self", here, row, base, shape=shape)
+    raise AssertionError("count is at least 1")
+
+
 EXPANSIONS: dict[str, Callable[[NodeWriter], list[Node]]] = {
     "cross_entropy_loss": _cross_entropy,
     **dict.fromkeys(("nll_loss", "nll_loss_nd", "nll_loss2d"), _nll),
     "triplet_margin_loss": _triplet,
     "take": _take,
+    "index_copy": _index_copy,
+    "index_put": _index_put,
     "bilinear": _bilinear,
     "cosine_embedding_loss": _cosine_embedding,
     **dict.fromkeys(CONVOLUTIONS, _bias_after),
