@@ -55,10 +55,7 @@ class AppliedLauncher:
         module = binaries.module(device)
         self._device = device
         self._plan, self._dims, self._module, self._specs = plan, dims, module, outputs
-        library = any(launch.get("library") for launch in plan["launches"])
-        # Graphs contain what PyTorch chose by its settings.
-        self._read_flags = call_flags if plan.get("residual") else tf32_flags
-        self._follows_flags = library or bool(plan.get("residual"))
+        self._library = any(launch.get("library") for launch in plan["launches"])
         self._flags: dict[str, bool] = {}
         self._bind()
         self._mask = alignment - 1
@@ -71,12 +68,16 @@ class AppliedLauncher:
         self.tick = self._ticks.__next__
 
     def _bind(self) -> None:
-        """Bind the plan; library launches use TF32 where PyTorch does at this moment."""
-        if self._follows_flags:
-            self._flags = self._read_flags()
-        if self._device.type == "cuda":
+        """Bind the plan; library launches use TF32 where PyTorch does at this moment, and CUDA graphs contain what it
+        chooses by its settings."""
+        if self._library:
             libraries(self._device.index).tf32 = tf32_flags()
         bound = executor.bind(self._plan, self._dims, self._module)
+        in_graphs = bool(self._plan.get("residual")) and bound.wants_lasting_memory
+        self._read_flags = call_flags if in_graphs else tf32_flags
+        self._follows_flags = self._library or in_graphs
+        if self._follows_flags:
+            self._flags = self._read_flags()
         sizes = [*bound.scratch_bytes.values()]
         self._has_workspace = executor.WORKSPACE in bound.names
         if self._has_workspace:

@@ -27,5 +27,8 @@ def call_flags() -> dict[str, bool]:
         "cudnn_attention": cuda.cudnn_sdp_enabled(),  # type: ignore[no-untyped-call]
         "cudnn_enabled": cudnn.enabled,
         "benchmark": cudnn.benchmark,
+        "recurrent": cudnn.rnn.fp32_precision == "tf32",  # type: ignore[attr-defined]
+        "reduced": cuda.matmul.allow_bf16_reduced_precision_reduction,
+        "reduced_half": cuda.matmul.allow_fp16_reduced_precision_reduction,
         "deterministic": cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
     }

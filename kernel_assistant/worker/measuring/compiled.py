@@ -11,7 +11,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -60,21 +60,47 @@ def released_while_compiling(lock: DeviceLock) -> Iterator[None]:
     it, and others for them."""
     from torch._dynamo.callback import callback_handler
 
+    problems: list[BaseException] = []
     with ExitStack() as compiling:
 
         def begin(_: Any) -> None:
             compiling.enter_context(lock.released())
 
         def end(_: Any) -> None:
-            compiling.pop_all().close()
+            try:
+                compiling.pop_all().close()
+            except BaseException as problem:  # noqa: BLE001 - dynamo would count this compilation as going on for ever
+                problems.append(problem)
 
         callback_handler.register_start_callback(begin)
         callback_handler.register_end_callback(end)
         try:
-            yield
+            with _benchmarks_hold(lock):
+                yield
         finally:
-            callback_handler.remove_start_callback(begin)
-            callback_handler.remove_end_callback(end)
+            with suppress(ValueError):  # a reset of dynamo has removed them
+                callback_handler.remove_start_callback(begin)
+                callback_handler.remove_end_callback(end)
+    if problems:
+        raise problems[0]
+
+
+@contextmanager
+def _benchmarks_hold(lock: DeviceLock) -> Iterator[None]:
+    """inductor times some products while it compiles: not while others measure."""
+    from torch._inductor.runtime.benchmarking import benchmarker
+
+    usual = benchmarker.benchmark_gpu
+
+    def benchmark_gpu(*args: Any, **kwargs: Any) -> Any:
+        with lock.shared():
+            return usual(*args, **kwargs)
+
+    benchmarker.benchmark_gpu = benchmark_gpu  # type: ignore[method-assign]
+    try:
+        yield
+    finally:
+        del benchmarker.benchmark_gpu
 
 
 def _empty_cache() -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import os
 import random
+import time
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
@@ -66,6 +67,8 @@ BLOCK_SECONDS = {"cpu": PASS_SECONDS, "cuda": CUDA_SECONDS}
 #: Divisor of the block length on a CPU for each repeat of an implausible series: a block of several time slices of the
 #: kernel's scheduler always contains other work on a busy machine, a shorter one not always.
 SHORTER = 2
+#: Sets of residual calls' graphs that are made in one message, and seconds for all.
+WARM_SETS, WARM_SECONDS = 4, 2.0
 #: Many short rounds: on a shared machine one block in ten is disturbed, which affects its round only.
 ROUNDS = {"cpu": 28, "cuda": 18}
 QUICK_BLOCK_SECONDS = {"cpu": PASS_SECONDS, "cuda": 0.002}
@@ -269,8 +272,12 @@ class Profiler:
             prepare_seconds = claimed(bind(self.sets, runner, plan, self.lock).get("prepare_seconds"))
             if self.target == "cuda" and plan.get("residual"):
                 # Graphs of residual calls are made when these are made again.
-                for _ in range(2):
-                    subject.run(0, self.sets.count)
+                until = time.monotonic() + WARM_SECONDS
+                for first in range(0, self.sets.count, WARM_SETS):
+                    count = min(WARM_SETS, self.sets.count - first)
+                    if time.monotonic() < until:
+                        subject.run(first, count)
+                        subject.run(first, count)
             # Its threads could run while the baseline is timed.
             runner.freeze()
             if tier == "quick":

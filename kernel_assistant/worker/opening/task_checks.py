@@ -10,15 +10,15 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import Node
+from torch.fx import GraphModule, Node
 from torch.utils import _pytree as pytree
 
 from ..process.memory import available_bytes
 from ..process.worker_errors import TaskError
 from ..user_module.inputs import DTYPES
 
-#: Largest difference of two runs on equal inputs, relative to the largest value of the output: at least so much, and so
-#: many roundings of the output's dtype. Sums in another order differ by rounding, which a deep network spreads.
+#: Largest difference of two runs on equal inputs, relative to the largest value of the output; and in roundings of its
+#: dtype where nothing is drawn or kept: sums in another order differ by rounding, which a deep network spreads.
 REPEAT_TOLERANCE, ROUNDINGS = 1e-6, 8
 
 
@@ -137,10 +137,12 @@ def check_repeats(
     pairs = list(zip(first, second, strict=True)) if len(first) == len(second) else []
     if pairs and all(same(one, other) for one, other in pairs):
         return True
-    random = _random_operators(program)
-    if pairs and not random and all(_close(one, other) for one, other in pairs):
+    if pairs and all(_close(one, other, REPEAT_TOLERANCE) for one, other in pairs):
         return False
-    kept = kept_attribute(effects)
+    random, kept = _random_operators(program), kept_attribute(effects)
+    may_round = program is not None and not random and not kept
+    if pairs and may_round and all(_close(one, other, _rounding(one.dtype)) for one, other in pairs):
+        return False
     if kept and not random:
         message = (
             f"{name}.forward gives different results for the same inputs: each call changes {kept}, which is no buffer"
@@ -183,31 +185,46 @@ def _size(size: Any) -> int:
     return size if isinstance(size, int) else int(getattr(getattr(size, "node", None), "hint", None) or 1)
 
 
-def _close(one: torch.Tensor, other: torch.Tensor) -> bool:
+def _rounding(dtype: torch.dtype) -> float:
+    """What sums in another order may change, relative to the largest value."""
+    return ROUNDINGS * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
+
+
+def _close(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> bool:
     if one.dtype != other.dtype or one.shape != other.shape or not one.is_floating_point():
         return False
     if not torch.equal(one.isfinite(), other.isfinite()):
         return False
-    finite, tolerance = one.isfinite(), max(REPEAT_TOLERANCE, ROUNDINGS * torch.finfo(one.dtype).eps)
+    finite = one.isfinite()
     one, other = one[finite].double(), other[finite].double()
     return bool((one - other).abs().max() <= tolerance * one.abs().max()) if one.numel() else True
 
 
-def _drops_nothing(node: Node) -> bool:
-    """Whether a node is an attention without dropout."""
-    schema = getattr(node.target, "_schema", None)
-    at = next((at for at, one in enumerate(schema.arguments if schema else ()) if one.name == "dropout_p"), None)
-    if at is None or "attention" not in str(node.target):
+def _draws(node: Node) -> bool:
+    """Whether a call draws random numbers: dropout and its kind do only while training, attention if it drops."""
+    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
         return False
-    return not (node.args[at] if at < len(node.args) else node.kwargs.get("dropout_p", 0.0))
+    given = _arguments(node)
+    if given.get("train") is False or given.get("training") is False:
+        return False
+    share = given.get("dropout_p", given.get("p", given.get("dropout")))
+    return share != 0
+
+
+def _arguments(node: Node) -> dict[str, Any]:
+    """The arguments of a call by their names, with those that are left out."""
+    schema = getattr(node.target, "_schema", None)
+    taken = schema.arguments if schema is not None else []
+    given = dict(zip([one.name for one in taken], node.args, strict=False))
+    return {**{one.name: one.default_value for one in taken}, **given, **node.kwargs}
 
 
 def _random_operators(program: ExportedProgram | None) -> list[str]:
-    nodes = program.graph.nodes if program else []
-    tag = torch.Tag.nondeterministic_seeded
+    graphs = [one.graph for one in program.graph_module.modules() if isinstance(one, GraphModule)] if program else []
     names = [
         str(node.target).split(".")[1].removeprefix("native_")
-        for node in nodes
-        if tag in getattr(node.target, "tags", ()) and not _drops_nothing(node)
+        for graph in graphs
+        for node in graph.nodes
+        if _draws(node)
     ]
     return list(dict.fromkeys(names))

@@ -62,8 +62,11 @@ def captured_graph(driver: Driver, work: Callable[[int], object]) -> c_void_p:
         driver.check("cuStreamBeginCapture_v2", stream, c_int(RELAXED))
         try:
             work(driver.stream)
-        finally:
-            status = driver.lib.cuStreamEndCapture(stream, byref(graph))
+        except BaseException:
+            if not driver.lib.cuStreamEndCapture(stream, byref(graph)):
+                driver.lib.cuGraphDestroy(graph)
+            raise
+        status = driver.lib.cuStreamEndCapture(stream, byref(graph))
     if status:
         driver.fail("cuStreamEndCapture", status)
     return graph

@@ -8,6 +8,7 @@ Applied packages carry a copy of this file, so the code that was timed is the co
 from __future__ import annotations
 
 import ctypes
+import math
 import os
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
@@ -22,6 +23,8 @@ from .plan_graph import FEWEST_LAUNCHES, PlanGraph
 
 #: Name of the buffer that library launches share, after those of the plan.
 WORKSPACE = "(workspace)"
+#: Bytes of results of residual calls that the CUDA graphs of a plan keep; more calls are launched one by one.
+MOST_KEPT = 4 << 30
 #: Kinds of launches of a plan.
 EVERY, KERNELS, LIBRARIES, RESIDUAL = "every", "kernels", "libraries", "residual"
 
@@ -144,9 +147,11 @@ class BoundPlan:
         self._grapher: GraphMaker | None = module if isinstance(module, CudaModule) and not self._calls else None
         self._driver = module.driver if isinstance(module, CudaModule) else None
         self._outputs = frozenset(outputs)
-        self._calls_stay = (
-            bool(calls) and not written & self._outputs and self._driver is not None and _can_be_held(self._calls)
-        )
+        #: Bytes of the results of residual calls, and of those that graphs of this plan keep in the judge.
+        self._call_bytes = sum(_bytes(value) for call in calls for value in call.results)
+        self._frozen_bytes = 0
+        outside = not written & self._outputs and self._driver is not None
+        self._calls_stay = bool(calls) and outside and _can_be_held(self._calls)
         # Each frame is used by one caller at a time; `pop` and `append` are atomic.
         self._frames: list[LaunchFrame] = []
         if LIBRARIES in self._kinds:
@@ -189,7 +194,9 @@ class BoundPlan:
     def wants_lasting_memory(self) -> bool:
         """Whether calls through `held` are faster than `run`: library launches and residual calls can be part of a
         CUDA graph. A result of a residual call that the module returns is elsewhere each time."""
-        some = self._calls_stay if self._calls else LIBRARIES in self._kinds
+        some = LIBRARIES in self._kinds
+        if self._calls:
+            some = self._calls_stay and self._frozen_bytes + self._call_bytes <= MOST_KEPT
         return some and self._driver is not None and len(self._steps) >= FEWEST_LAUNCHES
 
     def held(self, patience: int) -> PlanGraph:
@@ -203,7 +210,7 @@ class BoundPlan:
         from .pytorch.held import HeldCalls
 
         calls = HeldCalls(self._calls, self.tensors_of, len(self.names), self.device)
-        held = iter(calls.steps)
+        held = iter(calls.steps())
         steps = [step if isinstance(step, PreparedLaunch) else next(held) for step in self._steps]
         return PlanGraph(self._driver, steps, self._fail, changing, patience, calls)
 
@@ -218,6 +225,7 @@ class BoundPlan:
         """
         whole = first is None and all(which in (EVERY, kind) for kind in self._kinds)
         if whole and self.wants_lasting_memory:
+            self._frozen_bytes += self._call_bytes
             graph = self._graph()
             graph.ready(pointers, stream)
             return lambda stream: graph.run(pointers, stream)
@@ -282,6 +290,10 @@ class BoundPlan:
     def kinds(self) -> frozenset[str]:
         """The kinds of launches in the plan: KERNELS, LIBRARIES, RESIDUAL."""
         return frozenset(self._kinds)
+
+
+def _bytes(value: plans.BoundValue) -> int:
+    return math.prod(value.shape) * plans.DTYPE_BYTES[value.dtype]
 
 
 def _can_be_held(calls: Sequence[Residual]) -> bool:

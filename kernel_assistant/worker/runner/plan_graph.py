@@ -26,14 +26,15 @@ Piece = Callable[[int], int | None]
 
 
 class Calls(Protocol):
-    """The residual calls of a plan, whose steps are among its launches. `publish` is told where a result is; while they
-    are `fixed`, results stay there."""
+    """The residual calls of a plan, whose steps are among its launches. They tell where a result is; while they are
+    `fixed`, results stay there."""
 
     fixed: bool
-    publish: Callable[[int, int], None]
 
     @property
     def ran(self) -> bool: ...
+
+    def tell(self, publish: Callable[[int, int], None]) -> None: ...
 
 
 class PlanGraph:
@@ -71,7 +72,7 @@ class PlanGraph:
         self._able = True
         self._calls = calls
         if calls is not None:
-            calls.publish = self._publish
+            calls.tell(self._publish)
 
     def run(self, pointers: Sequence[int], stream: int) -> None:
         """Run one call. Raises CudaError."""
@@ -100,6 +101,7 @@ class PlanGraph:
         if not before:
             self._frame.fill(pointers)
             return
+        # Addresses of results of residual calls are never among those that move: they have none of their own.
         moved = list(compress(range(len(pointers)), map(ne, before, pointers)))
         words = self._frame.words
         for index in moved:

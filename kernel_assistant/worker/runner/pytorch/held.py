@@ -5,75 +5,114 @@ Needs torch.
 
 from __future__ import annotations
 
+import os
+import weakref
 from collections.abc import Callable, Sequence
-from contextlib import ExitStack
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from ..launching import Entry, PreparedLaunch, Words
-from .residual import Held, PyTorchCall, tensors_at
+from .residual import PyTorchCall, tensors_at
 
 
 def can_be_held(calls: Sequence[Any]) -> bool:
-    """Whether CUDA graphs may contain these calls: operators of PyTorch itself, and this PyTorch (2.5 and newer) keeps
-    what they allocate apart from all other memory."""
-    pools = hasattr(torch.cuda, "MemPool") and hasattr(torch.cuda, "use_mem_pool")
-    return pools and all(call.is_pytorchs for call in calls)
+    """Whether CUDA graphs may contain these calls: operators of PyTorch itself, and this PyTorch keeps what they
+    allocate apart from all other memory."""
+    return all(call.is_pytorchs for call in calls) and _has_pools()
+
+
+@lru_cache(maxsize=1)
+def _has_pools() -> bool:
+    """PyTorch from 2.5 on, unless its allocator has been replaced or keeps no memory."""
+    if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") or not hasattr(torch.cuda, "use_mem_pool"):
+        return False
+    try:
+        torch.cuda.MemPool()
+    except RuntimeError:
+        return False
+    return True
 
 
 class HeldCalls:
     """The calls of a plan of `count` buffers. `sizes` has spec and sizes of the buffers that they read and that have
     memory of their own.
 
-    What a call allocates is in a pool that nobody else uses: a graph that contains the call uses it again. Results stay
-    where they were made last; while they are `fixed`, where they were made before, since graphs know their addresses.
+    Results stay where they were made last, and while they are `fixed`, where they were made before, since graphs know
+    their addresses. What a call allocates while it is captured is in a pool that nobody else uses: the graph uses it
+    again. A captured call runs on a stream of its own between two points of the captured one, because workspaces of
+    PyTorch's libraries belong to a stream: graphs on two streams do not share one.
     """
 
     def __init__(self, calls: Sequence[Any], sizes: dict[int, Any], count: int, device: str) -> None:
+        self._calls: Sequence[PyTorchCall] = calls
         self._sizes, self._count, self._device = sizes, count, torch.device(device)
-        self._pool = torch.cuda.MemPool()
+        self._read = [
+            list(dict.fromkeys(value.buffer for value in call.reads if value.buffer in sizes)) for call in calls
+        ]
+        self._pool: Any = None
+        self._side: Any = None
         self._kept: dict[int, torch.Tensor] = {}
-        self._known: dict[tuple[int, int], torch.Tensor] = {}
-        self._made: list[bool] = []
+        self._made = [False] * len(calls)
+        self._known: list[tuple[tuple[int, ...], list[torch.Tensor]]] = [((), [])] * len(calls)
         self.fixed = False
-        self.publish: Callable[[int, int], None] = lambda buffer, address: None
-        self.steps = [self._prepared(call) for call in calls]
+        self._publish: Any = None
+
+    def tell(self, publish: Callable[[int, int], None]) -> None:
+        """Have the method `publish` called with a buffer and its address wherever a result is elsewhere."""
+        # The graph that has the method has these calls, too.
+        self._publish = weakref.WeakMethod(publish)
 
     @property
     def ran(self) -> bool:
         """Whether all calls were made once: what PyTorch loads or chooses at first use cannot be captured."""
         return all(self._made)
 
-    def _prepared(self, call: PyTorchCall) -> PreparedLaunch:
-        read = list(dict.fromkeys(value.buffer for value in call.reads if value.buffer in self._sizes))
-        number = len(self._made)
-        self._made.append(False)
+    def steps(self) -> list[PreparedLaunch]:
+        """The calls as launches. They read the addresses of their operands from the words."""
+        return [self._prepared(number) for number in range(len(self._calls))]
 
-        def run(words: Words, stream: int) -> None:
-            self._run(call, dict(zip(read, words, strict=False)), stream)
-            self._made[number] = True
+    def _prepared(self, number: int) -> PreparedLaunch:
+        read = self._read[number]
 
         def enter(words: Words, stream: int) -> Entry:
-            return run, (words, stream)
+            return self._run, (number, words, stream)
 
         return PreparedLaunch([0] * max(len(read), 1), list(enumerate(read)), enter)
 
-    def _run(self, call: PyTorchCall, addresses: dict[int, int], stream: int) -> None:
+    def _run(self, number: int, words: Words, stream: int) -> None:
         tensors: list[Any] = [None] * self._count
         for buffer, tensor in self._kept.items():
             tensors[buffer] = tensor
-        for buffer, address in addresses.items():
-            tensors[buffer] = self._tensor(buffer, address)
-        for value in call.results:
+        for buffer, tensor in zip(self._read[number], self._operands(number, words), strict=True):
+            tensors[buffer] = tensor
+        for value in self._calls[number].results:
             tensors[value.buffer] = None
-        with ExitStack() as inside:
-            if torch.cuda.current_stream(self._device).cuda_stream != stream:
-                inside.enter_context(torch.cuda.stream(_stream(stream, self._device)))
-            inside.enter_context(torch.cuda.use_mem_pool(self._pool, self._device))
-            call.run(tensors, [0] * self._count)
-            for value in call.results:
-                self._keep(value.buffer, tensors[value.buffer])
+        current = torch.cuda.current_stream(self._device)
+        with torch.inference_mode():
+            if current.cuda_stream == stream:
+                self._call(number, tensors)
+            else:
+                with torch.cuda.stream(_stream(stream, self._device)):
+                    capturing = torch.cuda.is_current_stream_capturing()
+                    (self._captured if capturing else self._call)(number, tensors)
+        self._made[number] = True
+
+    def _captured(self, number: int, tensors: list[Any]) -> None:
+        outer = torch.cuda.current_stream(self._device)
+        if self._pool is None:
+            self._pool, self._side = torch.cuda.MemPool(), _side_stream(self._device)
+        self._side.wait_stream(outer)
+        with torch.cuda.stream(self._side), torch.cuda.use_mem_pool(self._pool, self._device):
+            self._call(number, tensors)
+        outer.wait_stream(self._side)
+
+    def _call(self, number: int, tensors: list[Any]) -> None:
+        call = self._calls[number]
+        call.run(tensors, [0] * self._count)
+        for value in call.results:
+            self._keep(value.buffer, tensors[value.buffer])
 
     def _keep(self, buffer: int, result: torch.Tensor) -> None:
         before = self._kept.get(buffer)
@@ -81,17 +120,23 @@ class HeldCalls:
             before.copy_(result)
             return
         self._kept[buffer] = result
-        self.publish(buffer, result.data_ptr())
+        publish = self._publish() if self._publish is not None else None
+        if publish is not None:
+            publish(buffer, result.data_ptr())
 
-    def _tensor(self, buffer: int, address: int) -> torch.Tensor:
-        if (buffer, address) not in self._known:
-            if len(self._known) > 4 * self._count:
-                self._known.clear()
-            spec, sizes = self._sizes[buffer]
-            held: Held = (address, spec, sizes)
-            (self._known[buffer, address],) = tensors_at([held], str(self._device))
-        return self._known[buffer, address]
+    def _operands(self, number: int, words: Words) -> list[torch.Tensor]:
+        """Tensors over the operands, made together: cuDNN wants the weights of an LSTM in one piece."""
+        read = self._read[number]
+        addresses = tuple(words[: len(read)])
+        if self._known[number][0] != addresses or not self._known[number][1]:
+            held = [(address, *self._sizes[buffer]) for buffer, address in zip(read, addresses, strict=True)]
+            self._known[number] = addresses, tensors_at(held, str(self._device)) if held else []
+        return self._known[number][1]
 
 
 def _stream(handle: int, device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.ExternalStream(handle, device)  # type: ignore[no-untyped-call]
+
+
+def _side_stream(device: torch.device) -> torch.cuda.Stream:
+    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
