@@ -76,6 +76,13 @@ def _left_out(*shape: int) -> torch.Tensor:
     return kept
 
 
+def _least(*shape: int) -> torch.Tensor:
+    """A mask that is added, as transformers makes it: the least number where a key is left out, in one row all."""
+    kept = _spread(*shape) > 0
+    kept.view(-1, shape[-1])[-1] = False
+    return torch.where(kept, 0.0, torch.finfo(torch.float32).min)
+
+
 def _half(tensors: Tensors, dtype: torch.dtype = torch.bfloat16) -> Tensors:
     return tuple(one.to(dtype) if one.is_floating_point() else one for one in tensors)
 
@@ -97,6 +104,9 @@ CASES: dict[str, tuple[nn.Module, Tensors]] = {
     "mask of keys": (Attention(), (*_qkv(2, 2, 33, 16), _left_out(2, 1, 1, 33))),
     "mask of all": (Attention(), (*_qkv(2, 2, 33, 16), _left_out(2, 2, 2, 33))),
     "mask that is added": (Attention(enable_gqa=True), (*_qkv(4, 1, 33, 16, 2), _spread(1, 33))),
+    "mask of the least numbers": (Attention(), (*_qkv(2, 2, 33, 16), _least(2, 33))),
+    "sum of two masks": (Attention(), (*_qkv(2, 2, 33, 16), _least(2, 33) + _least(33))),
+    "keys of one token": (Attention(), _qkv(2, 1, 1, 16)),
     "bf16": (Attention(enable_gqa=True), _half(_qkv(4, 1, 40, 64, 2))),
     "f16, wide": (Attention(), _half(_qkv(1, 1, 12, 320), torch.float16)),
     "tokens before heads": (Attention(enable_gqa=True), _between(_qkv(4, 2, 29, 16, 2))),

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 import shutil
+import warnings
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -46,6 +48,29 @@ class SomeBias(nn.Module):
 
     def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, ...]:
         return self.one(x), self.other(x)
+
+
+class Computed(nn.Module):
+    """A function of x and parameters."""
+
+    def __init__(self, function: Callable[..., Any], *parameters: torch.Tensor) -> None:
+        super().__init__()
+        self.function, self.weights = function, nn.ParameterList(parameters)
+
+    def forward(self, x: torch.Tensor) -> Any:
+        return self.function(x, *self.weights)
+
+
+class Latents(nn.Module):
+    """Layers of parameters alone, which are computed once."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.latents = nn.Parameter(torch.randn(8, 64, dtype=torch.bfloat16))
+        self.k, self.v = (nn.Linear(64, 16, dtype=torch.bfloat16) for _ in range(2))
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        return torch.softmax(x @ self.k(self.latents).T, -1) @ self.v(self.latents)
 
 
 class Block(nn.Module):
@@ -101,13 +126,47 @@ def test_values(name: str, tmp_path: Path) -> None:
 
 
 def test_more_rows_than_at_the_base_size(tmp_path: Path) -> None:
-    model, args = Layers(64, 24), (_rows(3, 64),)
+    model, args = Layers(64, 24, 40), (_rows(3, 64),)
     graph = export(model, *args)
     assert graph.dims == {"B": 3}
     run = OnHost(graph, in_parts("cuda", (make("cuda", "linears", warps=1, unroll=2),)), tmp_path)
     more = (_rows(19, 64),)
-    # The emulator runs one row of blocks.
-    _check(model, (more[0][:8],), [one[:8] for one in run(bindings(graph, model, more))])
+    _check(model, more, run(bindings(graph, model, more)))
+
+
+linear = nn.functional.linear
+#: Operands that are computed, repeated or lie with gaps: x [3, 64], weights [24, 64], a bias, another one.
+OPERANDS: dict[str, tuple[Callable[..., Any], tuple[int, ...]]] = {
+    "weight made of a layer": (lambda x, w, v, b: linear(x, v * linear(x, w).sum().tanh()) + linear(x, w), (24,)),
+    "weights made between": (lambda x, w, v, b: (linear(x, w), linear(x, v.cos() + 0)), (24,)),
+    "bias made of a layer": (lambda x, w, v, b: linear(x, v, linear(x, w).sum(0).tanh()), (24,)),
+    "repeated bias": (lambda x, w, v, b: linear(x, w, b.expand(24)), (1,)),
+    "bias with gaps": (lambda x, w, v, b: linear(x, w, b[:, 0]), (24, 2)),
+    "part of a bias": (lambda x, w, v, b: (linear(x, w, b[:24]), linear(x, v, b[24:])), (48,)),
+    "constant bias": (lambda x, w, v, b: linear(x, w, torch.ones_like(b)) + b, (24,)),
+    "weight turned": (lambda x, w, v, b: linear(linear(x, w), v.T, None) + b, (64,)),
+}
+
+
+@pytest.mark.parametrize("name", OPERANDS)
+def test_operands_as_people_have_them(name: str, tmp_path: Path) -> None:
+    function, bias = OPERANDS[name]
+    model, args = Computed(function, _rows(24, 64), _rows(24, 64) + 1, _rows(*bias)), (_rows(3, 64),)
+    graph = export(model, *args)
+    _check(model, args, ByParts(graph, tmp_path)(bindings(graph, model, args)))
+
+
+def test_layers_of_parameters_alone(tmp_path: Path) -> None:
+    model, args = Latents().eval(), (_rows(3, 16),)
+    graph = export(model, *args)
+    _check(model, args, ByParts(graph, tmp_path)(bindings(graph, model, args)))
+
+
+def test_a_layer_without_outputs() -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        model = Layers(64, 0, 16)
+    assert initial(export(model, _rows(3, 64)), "cuda", H200)
 
 
 def test_parts_around_them(tmp_path: Path) -> None:

@@ -89,33 +89,33 @@ def _turned(function: Callable[..., torch.Tensor]) -> nn.Module:
     return Function(lambda *heads: function(*(one.transpose(1, 2) for one in heads)))
 
 
-def _heads(keys: int = 6, few: int = 4, value: int = 16) -> Tensors:
-    return _spread(3, 4, 6, 16), _spread(3, few, keys, 16), _spread(3, few, keys, value)
+def _heads(keys: int = 10, few: int = 4, value: int = 16) -> Tensors:
+    return _spread(3, 4, 10, 16), _spread(3, few, keys, 16), _spread(3, few, keys, value)
 
 
 def _mask() -> torch.Tensor:
     """The last query has no key at all."""
-    return (_spread(6, 9) > -0.5) & (torch.arange(6) < 5).unsqueeze(1)
+    return (_spread(10, 9) > -0.5) & (torch.arange(10) < 9).unsqueeze(1)
 
 
 def _written_out(q: torch.Tensor, k: torch.Tensor, v: torch.Tensor) -> torch.Tensor:
     """What transformers writes in an export: a causal mask, and heads that are repeated."""
-    mask = (torch.arange(6) <= torch.arange(6)[:, None]).expand(q.shape[0], 1, 6, 6)
-    many = [one[:, :, None].expand(-1, 2, 2, 6, 16).reshape(-1, 4, 6, 16) for one in (k, v)]
+    mask = (torch.arange(10) <= torch.arange(10)[:, None]).expand(q.shape[0], 1, 10, 10)
+    many = [one[:, :, None].expand(-1, 2, 2, 10, 16).reshape(-1, 4, 10, 16) for one in (k, v)]
     return F.scaled_dot_product_attention(q, *many, attn_mask=mask)
 
 
 ATTENTION: dict[str, tuple[nn.Module, Tensors]] = {
     "plain": (_attention(), _heads()),
     "causal": (_attention(is_causal=True), _heads()),
-    "causal, more keys": (_attention(is_causal=True), _heads(9)),
+    "causal, more keys": (_attention(is_causal=True), _heads(12)),
     "causal, fewer keys": (_attention(is_causal=True), _heads(4)),
     "scale": (_attention(scale=0.3), _heads(9)),
     "mask": (_attention(), (*_heads(9), _mask())),
-    "bias": (_attention(), (*_heads(9), _spread(3, 1, 6, 9))),
+    "bias": (_attention(), (*_heads(9), _spread(3, 1, 10, 9))),
     "groups of heads": (_attention(enable_gqa=True), _heads(9, 2)),
     "groups, causal": (_attention(enable_gqa=True, is_causal=True), _heads(9, 2)),
-    "groups, written out": (Function(_written_out), _heads(6, 2)),
+    "groups, written out": (Function(_written_out), _heads(10, 2)),
     "wide values": (_attention(), _heads(9, 4, 24)),
     "three dimensions": (_attention(), tuple(one[:, 0] for one in _heads(9))),
     "turned heads": (_turned(F.scaled_dot_product_attention), tuple(one.transpose(1, 2).clone() for one in _heads())),

@@ -253,18 +253,18 @@ class NotedCalls:
     """A residual call that reads buffer 6 and makes buffer 7, each time elsewhere while that is not fixed."""
 
     def __init__(self, driver: NotedDriver) -> None:
-        self.fixed, self.ran, self.publish = False, False, self._nowhere
+        self.fixed, self.ran = False, False
         self.step = PreparedLaunch([0], [(0, 6)], self._enter)
         self._driver, self.place = driver, 500
 
-    @staticmethod
-    def _nowhere(buffer: int, address: int) -> None: ...
+    def tell(self, publish: Callable[[int, int], None]) -> None:
+        self._publish = publish
 
     def _enter(self, words: Any, stream: int) -> Any:
         def call() -> None:
             if not self.fixed:
                 self.place += 1
-                self.publish(7, self.place)
+                self._publish(7, self.place)
             enter = self._driver.launch(31)((c_uint64 * 2)(words[0], self.place), stream)
             enter[0]()
             self.ran = True
@@ -273,18 +273,19 @@ class NotedCalls:
 
 
 def test_a_residual_call_is_captured_behind_its_first_run(driver: NotedDriver) -> None:
-    """A kernel and a library launch behind it read where the captured call has its result."""
+    """A kernel and a library launch behind it read where the captured call has its result. Graphs that are made again
+    have it elsewhere."""
     calls = NotedCalls(driver)
     steps = [driver.step(2, 0, 5), driver.step(11, 2, 6), calls.step, driver.step(6, 7, 5), driver.step(13, 7, 6)]
     steps.append(driver.step(4, 6, 4))
     graph = PlanGraph(driver, steps, refuse, frozenset((0, 4)), 0, calls)  # type: ignore[arg-type]
-    for call in range(5):
+    made = [(STREAM, 501), (STREAM, 502), (STREAM, 502), (OTHER, 503), (OTHER, 503)]
+    for call, (stream, place) in enumerate(made):
         driver.ran.clear()
         driver.launches.clear()
         pointers = at(b0=1000 + call, b4=2000 + call)
-        graph.run(pointers, STREAM)
-        place = calls.place
-        assert place == (501 if call == 0 else 502)
+        graph.run(pointers, stream)
+        assert calls.place == place
         assert driver.ran == [
             (2, pointers[0], 60),
             (11, 30, 70),
@@ -294,3 +295,16 @@ def test_a_residual_call_is_captured_behind_its_first_run(driver: NotedDriver) -
             (4, 70, pointers[4]),
         ]
         assert driver.launches == (["one"] * 6 if call == 0 else ["graph"])
+
+
+def test_a_residual_call_that_reads_what_moves_stands_between_graphs(driver: NotedDriver) -> None:
+    calls = NotedCalls(driver)
+    steps = [driver.step(2, 0, 5), driver.step(11, 2, 6), calls.step, driver.step(6, 7, 5), driver.step(13, 7, 3)]
+    graph = PlanGraph(driver, steps, refuse, frozenset((6,)), 0, calls)  # type: ignore[arg-type]
+    for call in range(4):
+        driver.ran.clear()
+        pointers = at(b6=3000 + call)
+        graph.run(pointers, STREAM)
+        assert (31, 3000 + call, calls.place) in driver.ran and calls.place == 501
+        assert [name for name, *_ in driver.ran] == [2, 11, 31, 6, 13]
+        assert (6, 501, 60) in driver.ran and (13, 501, 40) in driver.ran

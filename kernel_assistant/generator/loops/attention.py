@@ -65,6 +65,8 @@ def as_attention(graph: OpGraph) -> ShortAttention | None:
         added = None if mask is None else expanded(values.view(mask), (*q.sizes[:3], k.sizes[2]))
     except Unsupported:
         return None
+    if k.strides[-1] != 1 or v.strides[-1] != 1:
+        return None
     if any(view.root not in values.given for view in (q, k, v, *([added] if added else []))):
         return None
     return ShortAttention(head, q, k, v, added, values.buffer(head.name), scale, bool(causal))

@@ -52,6 +52,8 @@ def as_linears(graph: OpGraph) -> Linears | None:
         added = tuple(None if one is None else values.view(one) for one in biases)
     except Unsupported:
         return None
+    if any(view is not None and not view.is_contiguous for view in added) or any(one.strides[1] != 1 for one in read):
+        return None
     if any(view.root not in values.given for view in (x, *read, *filter(None, added))) or not x.is_contiguous:
         return None
     names = [numbered[number] for number in range(len(weights))]

@@ -17,7 +17,7 @@ from kernel_assistant.generator.loops.strided import Resolver
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.print.cuda.templates.linears import VECTOR
 from kernel_assistant.records import Node, OpGraph
-from kernel_assistant.records.graph import Operand
+from kernel_assistant.records.graph import Operand, references
 
 #: Most rows at the base sizes; more rows are right and take the time of as many.
 MOST_ROWS = 8
@@ -32,14 +32,20 @@ def with_few_rows(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph
     """The graph with all linear layers of few rows, except for nodes in `stay`, replaced by nodes that kernels compute;
     the graph itself if there is none."""
     values = Resolver(graph)
-    groups: dict[str, list[Node]] = {}
+    order = {name: place for place, name in enumerate([*(one.name for one in graph.inputs), *values.nodes])}
+    varying = _varying(graph)
+    #: The layers of each x, in groups; those of a group are computed where the first one is.
+    groups: dict[str, list[list[Node]]] = {}
     for node in graph.nodes:
-        if node.op == "linear" and node.name not in stay and _fits(graph, node, values):
-            groups.setdefault(str(node.args[0]), []).append(node)
+        if node.op == "linear" and node.name not in stay and _fits(graph, node, values, varying):
+            some = groups.setdefault(str(node.args[0]), [])
+            if not some or len(some[-1]) == MOST_LAYERS or not _is_there(node, order, some[-1][0]):
+                some.append([])
+            some[-1].append(node)
     if not groups:
         return graph
-    first = {some[0].name: some for group in groups.values() for some in _cut(group)}
-    gone = {node.name for some in first.values() for node in some}
+    first = {group[0].name: group for some in groups.values() for group in some}
+    gone = {node.name for group in first.values() for node in group}
     nodes: list[Node] = []
     for node in graph.nodes:
         if node.name in first:
@@ -49,11 +55,22 @@ def with_few_rows(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph
     return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
 
 
-def _cut(group: Sequence[Node]) -> list[Sequence[Node]]:
-    return [group[at : at + MOST_LAYERS] for at in range(0, len(group), MOST_LAYERS)]
+def _varying(graph: OpGraph) -> frozenset[str]:
+    """Names of all values that depend on inputs of the module. Products of parameters alone are computed once, each by
+    itself."""
+    found = {value.name for value in graph.inputs if value.kind == "input"}
+    for node in graph.nodes:
+        if found.intersection(references(node)):
+            found.add(node.name)
+    return frozenset(found)
 
 
-def _fits(graph: OpGraph, node: Node, values: Resolver) -> bool:
+def _is_there(node: Node, order: dict[str, int], first: Node) -> bool:
+    """Whether the weight and bias of a layer are there where the first one of a group is computed."""
+    return all(order[name] < order[first.name] for name in references(node))
+
+
+def _fits(graph: OpGraph, node: Node, values: Resolver, varying: frozenset[str]) -> bool:
     writer = NodeWriter(graph, node)
     x, weight, bias = *node.args[:2], writer.argument(2, "bias")
     operands = [x, weight] if bias is None else [x, weight, bias]
@@ -63,6 +80,8 @@ def _fits(graph: OpGraph, node: Node, values: Resolver) -> bool:
         out = values.buffer(node.name)
     except Unsupported:
         return False
+    if not varying.intersection(references(node)) or (bias is not None and specs[2].shape != specs[1].shape[:1]):
+        return False
     dtypes = {spec.dtype for spec in specs} | {node.spec.dtype}
     if len(dtypes) > 1 or dtypes - set(DTYPES) or len(specs[1].shape) != 2 or not out.is_contiguous:
         return False
@@ -70,7 +89,7 @@ def _fits(graph: OpGraph, node: Node, values: Resolver) -> bool:
     rows = size_value(product(sizes), graph.dims)
     steps = (*read.strides[:1], *read.sizes[1:])
     outputs, width = (fixed(size) for size in specs[1].shape)
-    if outputs is None or width is None or (outputs < LEAST_OUTPUTS and width > MOST_WIDTH):
+    if not outputs or not width or (outputs < LEAST_OUTPUTS and width > MOST_WIDTH):
         return False
     return 0 < rows <= MOST_ROWS and read.strides[1] == 1 and all(multiple_of(one, VECTOR) for one in steps)
 
@@ -82,13 +101,20 @@ def _written(graph: OpGraph, group: Sequence[Node], values: Resolver) -> list[No
         spec = writer.spec(x)
         x = writer.typed(spec.dtype, COPY, x, shape=spec.shape)
     weights = [node.args[1] for node in group]
-    biases: list[Operand] = [NodeWriter(graph, node).argument(2, "bias") for node in group]
+    biases = [_bias(writer, NodeWriter(graph, node).argument(2, "bias"), values) for node in group]
     spec = group[0].spec
     head = writer.typed(spec.dtype, LINEARS, x, weights, biases, shape=spec.shape)  # type: ignore[arg-type]
     taken = [
         Node(name=node.name, op="getitem", args=(head, number), spec=node.spec) for number, node in enumerate(group)
     ]
     return [*writer.nodes, *taken]
+
+
+def _bias(writer: NodeWriter, bias: Operand, values: Resolver) -> Operand:
+    if bias is None or _is_dense(values, bias):
+        return bias
+    spec = writer.spec(bias)
+    return writer.typed(spec.dtype, COPY, bias, shape=spec.shape)
 
 
 def _is_dense(values: Resolver, operand: Operand) -> bool:

@@ -50,12 +50,14 @@ def _written(writer: NodeWriter, values: Resolver) -> list[Node]:
     _check(writer, grouped)
     if dropout or not isinstance(decoded(scale, node.op), int | float | None):
         raise Unsupported(f"{OPERATOR} with dropout, or a scale that is computed")
-    kept = [one if readable(values, one) else _copy(writer, one) for one in (k, v)]
+    if not (readable(values, k) and readable(values, v)):
+        # A part of a cache: PyTorch's attention reads it where it lies.
+        raise Unsupported(f"{OPERATOR} of keys that would be copied")
     if not _has_view(values, q):
         q = _copy(writer, q)
     if mask is not None:
         mask = _mask(writer, values, mask)
-    made = Node(name=node.name, op=ATTENTION, args=(q, *kept, mask, scale, causal), spec=node.spec)
+    made = Node(name=node.name, op=ATTENTION, args=(q, k, v, mask, scale, causal), spec=node.spec)
     return [*writer.nodes, made]
 
 

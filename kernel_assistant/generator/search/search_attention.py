@@ -63,7 +63,7 @@ def _cycles(tile: Tile, heads: int, keys: int, device: DeviceFacts) -> float:
     cores = max(device.cores, 1)
     resident = max(1, min(2048, REGISTERS // (tile.registers + 48)) // tile.threads)
     blocks = heads * tile.cluster
-    at_once = min(blocks, cores * resident)
+    at_once = max(1, min(blocks, cores * resident))
     steps = -(-keys // tile.step)
     arithmetic = tile.unroll * tile.rows * EACH_ROW
     # Warps of a multiprocessor wait for memory together and calculate one after another.

@@ -17,7 +17,7 @@ MOST = 12
 
 def initial_linears(found: Linears, device: DeviceFacts) -> list[Schedule]:
     """Schedules that can be launched, those first that keep memory busy."""
-    blocks = sum(tiles(found))
+    blocks = max(1, sum(tiles(found)))
 
     def distance(one: Split) -> float:
         warps = blocks * one.warps / (max(device.cores, 1) * WARPS)

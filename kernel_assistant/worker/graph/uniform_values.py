@@ -94,7 +94,9 @@ class UniformValues:
             )
         place = _ALONG[name]
         dim: Any = node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0)
-        return all(isinstance(source.shape[dim], int) for source in sources)
+        # Old empty tensors of one dimension are joined to others of any.
+        known = all(-source.dim() <= dim < source.dim() for source in sources)
+        return known and all(isinstance(source.shape[dim], int) for source in sources)
 
     def _run(self, node: Node, target: Any) -> Tensor | None:
         values = {source: self._known.get(source) for source in node.all_input_nodes}

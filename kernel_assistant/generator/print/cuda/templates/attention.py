@@ -27,6 +27,7 @@ from kernel_assistant.records.graph import DTYPE_BYTES
 CLUSTERS, WARPS, UNROLLS = (1, 2, 4, 8, 16), (2, 4, 8), (1, 2, 4)
 #: Bytes of one load, registers of a multiprocessor, of a thread, and those that a thread needs for other things.
 LOAD, REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 16, 65536, 255, 48
+MOST = "3.40282347e38f"
 LOG2_E = literal(math.log2(math.e), "float")
 
 
@@ -108,7 +109,8 @@ def _tile(found: ShortAttention, cluster: int, warps: int, unroll: int) -> Tile:
 def _vector(*views: View) -> int:
     """Elements that one load takes: so many that each row of a head begins with a whole load."""
     vector = LOAD // DTYPE_BYTES[views[0].dtype]
-    steps: list[Size] = [stride for view in views for stride in (*view.strides[:-1], view.sizes[-1])]
+    along = [pair for view in views for pair in zip(view.sizes[:-1], view.strides[:-1], strict=True)]
+    steps: list[Size] = [stride for size, stride in along if size != 1] + [view.sizes[-1] for view in views]
     while vector > 1 and not all(multiple_of(step, vector) for step in steps):
         vector //= 2
     return vector
@@ -256,9 +258,12 @@ class _AttentionWriter:
         place = self._at(mask, "item", self._head("r"), "r % QUERIES", "key")
         value = f"ka_get({unit.buffer(mask.root)}[{place}])"
         if mask.dtype == "b1":
-            unit.add(f"if (key < keys && !{value}) all = -INFINITY;")
+            unit.add(f"if (key < keys && !{value}) all += -INFINITY;")
         else:
-            unit.add(f"if (key < keys) all += {value} * {LOG2_E};")
+            # A finite mask stays finite: all keys with the least number have equal shares.
+            unit.add(f"const float extra = key < keys ? {value} : 0;")
+            unit.add(f"const float bound = ka_min(ka_max(extra * {LOG2_E}, -{MOST}), {MOST});")
+            unit.add("all += isinf(extra) ? extra : bound;")
 
     def _sums(self) -> None:
         unit = self.unit

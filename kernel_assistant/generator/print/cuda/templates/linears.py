@@ -99,20 +99,22 @@ class _LinearsWriter:
         unit.add(f"constexpr int SHARE = (K + WARPS * {STEP} - 1) / (WARPS * {STEP}) * {STEP};")
         unit.add(f"__shared__ float sums[WARPS][{OUTPUTS}][{ROWS}];")
         self._choose()
-        unit.add(f"const int64_t rows = {unit.size(rows)}, row = blockIdx.y * (int64_t){ROWS};")
+        unit.add(f"const int64_t rows = {unit.size(rows)};")
         self._sum()
         self._store()
         unit.finish(bounds=f"__launch_bounds__({division.threads}) ")
         blocks = " + ".join(f"cdiv({size_text(weight.sizes[0])}, {OUTPUTS})" for weight in self.found.weights)
-        return unit, unit.launch((blocks, f"cdiv({size_text(rows)}, {ROWS})", "1"), division.threads)
+        return unit, unit.launch((f"({blocks}) * cdiv({size_text(rows)}, {ROWS})", "1", "1"), division.threads)
 
     def _choose(self) -> None:
-        """Which layer this block computes, and its first output."""
+        """Which layer and rows this block computes, and its first output."""
         unit = self.unit
-        unit.add(f"int {'layer = 0, ' if len(self.found.weights) > 1 else ''}tile = blockIdx.x;")
-        for number, weight in enumerate(self.found.weights[:-1]):
-            blocks = f"({unit.size(weight.sizes[0])} + {OUTPUTS - 1}) / {OUTPUTS}"
-            unit.add(f"if (layer == {number} && tile >= {blocks}) ++layer, tile -= {blocks};")
+        blocks = [f"({unit.size(weight.sizes[0])} + {OUTPUTS - 1}) / {OUTPUTS}" for weight in self.found.weights]
+        unit.add(f"const unsigned blocks = {' + '.join(blocks)};")
+        unit.add(f"const int64_t row = blockIdx.x / blocks * (int64_t){ROWS};")
+        unit.add(f"int {'layer = 0, ' if len(blocks) > 1 else ''}tile = blockIdx.x % blocks;")
+        for number, count in enumerate(blocks[:-1]):
+            unit.add(f"if (layer == {number} && tile >= {count}) ++layer, tile -= {count};")
         weights = [unit.buffer(weight.root) for weight in self.found.weights]
         outputs = [unit.buffer(f"out{place}") for place in self.found.outputs]
         unit.add(f"const int outputs = {self._of_layer([unit.size(one.sizes[0]) for one in self.found.weights])};")
