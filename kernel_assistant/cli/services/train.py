@@ -23,7 +23,6 @@ STAGES = {
     "ppo-agent": "PPO, several turns an episode",
     "eval": "a model on held-out tasks",
     "export": "a folder as one 8-bit GGUF file",
-    "plot": "the figures of a run, or of several seeds, as pictures",
 }
 _NEEDED = ("torch", "transformers", "tokenizers", "safetensors")
 _PIPELINE = "pipeline"

@@ -87,14 +87,6 @@ class TokenizerArguments:
 
 
 @dataclass(frozen=True)
-class PlotArguments:
-    """Draw a run, or several seeds of one run on one page: mean, and a band from the lowest to the highest."""
-
-    runs: tuple[Path, ...] = argument("RUN...")
-    out: Path | None = option(None, "Folder of the pictures of several runs.", shown="RUN/plots of one")
-
-
-@dataclass(frozen=True)
 class PipelineArguments:
     """Run all stages of a recipe, one after another: docs/training_recipes.md."""
 
