@@ -74,7 +74,7 @@ def test_a_bad_word_is_bad_use(capsys):
     assert capsys.readouterr().err.splitlines()[1] == "see kernel-assistant train sft --help"
 
 
-def test_help_wins_over_an_estimate(capsys):
+def test_help_wins_over_a_plan(capsys):
     assert main(["sft", "--dry-run", "--help"]) == 0
     assert capsys.readouterr().out.startswith("Usage: kernel-assistant train sft")
 

@@ -60,7 +60,7 @@ class _Stages(click.Command):
 @click.option("--until", "last", metavar="STAGE", help="Stage that is the last to run now.")
 @click.option("--name", help="Name under which the model is registered.  [default: that of RUN's folder]")
 @click.option("--use", is_flag=True, help="Selection of the model: it is used from then on.")
-@click.option("--dry-run", is_flag=True, help="Estimate alone: nothing is done. Stages have it too.")
+@click.option("--dry-run", is_flag=True, help="Stages and their options alone: nothing is done. Stages have it too.")
 @click.argument("stage", required=False, metavar="[STAGE]")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[STAGE'S OPTIONS]")
 def train_command(
