@@ -4,8 +4,8 @@ The model is that of the recipe `smoke` after fine-tuning: half a million parame
 with mistakes on purpose. Each seed has prompts of its own, which it plays again and again with the reward `milestone`
 on the clock of this machine; held-out tasks are sampled before and after it.
 
-`python -m bench.ppo_seeds --out FOLDER` keeps the runs, and draws mean and range of the seeds; with `--baseline others`
-rewards are compared with those of a task's other episodes.
+`python -m bench.ppo_seeds --out FOLDER` keeps the runs and, if matplotlib is installed, draws mean and range of the
+seeds; with `--baseline others` rewards are compared with those of a task's other episodes.
 """
 
 from __future__ import annotations
@@ -17,18 +17,27 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from statistics import mean
 from typing import Any
 
 from bench.figures import Figure, Settings
 from kernel_assistant_training.ppo.updates.update import BASELINES
-from kernel_assistant_training.tracking.plot import write_seeds
 
 SEEDS = (0, 1, 2)
 ITERATIONS = 12
 #: Figures of an iteration.
 ROWS = ("reward", "pass_rate", "faster_eager_rate", "faster_compile_rate")
+#: The panels of the picture, and what each shows.
+PANELS = {
+    "Reward": ("reward", "held_out_reward"),
+    "Pass rate": ("pass_rate", "held_out_pass_rate"),
+    "Faster than torch.compile by 5%": ("faster_compile_rate", "held_out_faster_compile_rate"),
+    "KL divergence, nats a token": ("kl_reference", "kl_step"),
+    "Entropy, nats a token": ("entropy",),
+    "Explained variance of the critic": ("explained_variance",),
+}
 _PLAY = (
     *("--target", "cpu", "--reward", "milestone", "--only", "log_sigmoid,mish", "--level", "1"),
     *("--prompts", "16", "--episodes", "4", "--reply", "110", "--context", "512", "--rows", "64"),
@@ -81,6 +90,23 @@ def figures(runs: Sequence[Sequence[dict[str, Any]]]) -> list[Figure]:
     return rows
 
 
+def draw(runs: Sequence[Sequence[dict[str, Any]]], file: Path) -> None:
+    """Draws the mean of the seeds, and a band from the lowest to the highest. Raises ImportError without matplotlib."""
+    from matplotlib.figure import Figure as Picture
+
+    picture = Picture(figsize=(12.6, 5.6), layout="constrained")
+    for axes, (title, names) in zip(picture.subplots(2, 3).flat, PANELS.items(), strict=True):
+        for name in names:
+            curves = [{line["step"]: line[name] for line in run if name in line} for run in runs]
+            steps = sorted(set.intersection(*map(set, curves)))
+            values = [[curve[step] for curve in curves] for step in steps]
+            axes.plot(steps, list(map(mean, values)), "--o" if name.startswith("held_out") else "-o", label=name)
+            axes.fill_between(steps, list(map(min, values)), list(map(max, values)), alpha=0.2)
+        axes.set(title=title, xlabel="step")
+        axes.legend()
+    picture.savefig(file)
+
+
 def _figure(name: str, values: Sequence[float]) -> Figure:
     return Figure(name, mean(values), "", how="seeds " + ", ".join(f"{value:.2f}" for value in values))
 
@@ -102,10 +128,11 @@ def main() -> None:
     parser.add_argument("--baseline", choices=BASELINES, default="value")
     options = parser.parse_args()
     runs = play(options.out, options.seeds, options.iterations, options.baseline)
-    for figure in figures([_lines(run) for run in runs]):
+    lines = [_lines(run) for run in runs]
+    for figure in figures(lines):
         sys.stdout.write(f"| {figure.name} | {figure.value:.2f} | {figure.how} |\n")
-    for path in write_seeds(runs, options.out / "plots" / options.baseline):
-        sys.stdout.write(f"{path}\n")
+    if find_spec("matplotlib") is not None:
+        draw(lines, options.out / f"{options.baseline}.png")
 
 
 if __name__ == "__main__":

@@ -74,7 +74,7 @@ def test_it_can_be_watched_as_a_whole(run):
     assert own and set(own) <= set((run / "metrics.jsonl").read_text().splitlines())
 
 
-def test_the_report_has_figures_evaluations_and_plots(run):
+def test_the_report_has_figures_and_evaluations(run):
     text = (run / "report.md").read_text()
     for said in (
         "| sft | done |",
@@ -82,11 +82,9 @@ def test_the_report_has_figures_evaluations_and_plots(run):
         "## Held-out tasks",
         "| eval | 05-sft |",
         "commit",
+        "tensorboard --logdir",
     ):
         assert said in text, said
-    for part in text.split("](")[1:]:
-        assert (run / part.partition(")")[0]).is_file()
-    assert (run / "plots" / "overview.png").is_file()
 
 
 def test_what_was_judged_is_not_judged_again(run):

@@ -1,4 +1,4 @@
-"""Tests the content of recipes, the models from which stages start, and the estimates."""
+"""Tests the content of recipes, the models from which stages start, and the plan of a run."""
 
 from __future__ import annotations
 
@@ -6,17 +6,14 @@ import json
 import os
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from kernel_assistant.errors import UsageError
-from kernel_assistant.session.training_stages import StageDone, StageProgress
-from kernel_assistant_training.options.stages import PpoSingleArguments, PretrainOptions
+from kernel_assistant.session.training_stages import StageDone, StageProgress, stage_folder
 from kernel_assistant_training.pipeline import inputs
-from kernel_assistant_training.pipeline.estimate import MEASURED_PARAMETERS, cost, parameters_of, rate
 from kernel_assistant_training.pipeline.kinds import words
 from kernel_assistant_training.pipeline.recipe import RECIPES, Recipe, RecipeStage, load
 from kernel_assistant_training.pipeline.run_folder import PipelineFolder
@@ -175,28 +172,6 @@ def test_the_best_model_is_exported(tmp_path):
             inputs.command(run, 3, 0.0, "mine")
 
 
-def test_costs_follow_the_options():
-    asked = PretrainOptions(out=Path("y"), seconds=100.0)
-    found = cost("pretrain", asked, "cuda", MEASURED_PARAMETERS)
-    assert found.tokens == pytest.approx(1.55e8) and found.rates[0].measured
-    assert cost("pretrain", replace(asked, steps=10), "cuda", MEASURED_PARAMETERS).tokens == 64 * 2048 * 10
-    play = PpoSingleArguments(
-        base=Path("x"), out=Path("y"), tasks=3, episodes=4, reward="correctness", held_out=0, reply=512
-    )
-    once, twice = (cost("ppo-single", replace(play, iterations=many), "cpu", 1e6) for many in (2, 4))
-    assert once.evaluations == 24 and twice.evaluations == 48 and twice.seconds > once.seconds
-    dearer = cost("ppo-single", replace(play, iterations=2, reward="milestone"), "cpu", 1e6)
-    assert dearer.seconds > once.seconds
-    assert dearer.within(once.seconds).evaluations < dearer.evaluations
-
-
-def test_rates_of_large_models_are_called_assumed():
-    known, large = rate("tune", "cuda", MEASURED_PARAMETERS), rate("tune", "cuda", 7e9)
-    assert known.measured and not large.measured and large.value < known.value / 10
-    assert rate("tune", "cuda", 7e9, lora=True).value > large.value
-    assert parameters_of("Someone/Model-7B", None) == 7e9 and parameters_of("scratch", "small") < 2e6
-
-
 @pytest.mark.slow
 def test_a_plan_is_made_without_running_anything(own_state, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -207,11 +182,12 @@ def test_a_plan_is_made_without_running_anything(own_state, tmp_path, monkeypatc
 
     found = train("--recipe", "small", "--dry-run")
     assert found.returncode == 0, found.stderr
-    assert "GPU-hours" in found.stdout and "measured" in found.stdout
-    rows = [line.split()[0] for line in found.stdout.splitlines() if line[:1].isalpha()]
-    assert [one.name for one in load("small").stage] == rows[rows.index("stage") + 1 : rows.index("all")]
+    folders = [Path(word) for line in found.stdout.splitlines() for word in line.split() if word.startswith("run/")]
+    assert folders == [stage_folder(Path("run"), *one) for one in enumerate(one.name for one in load("small").stage)]
+    assert "train eval --tasks 80 --attempts 4" in found.stdout
     single = train("ppo-single", "--base", "x", "--out", "y", "--target", "cpu", "--iterations", "3", "--dry-run")
-    assert single.returncode == 0 and "CPU-hours" in single.stdout and "ppo-single" in single.stdout
+    assert single.returncode == 0
+    assert {"  --base x", "  --iterations 3", "  --seed 0"} <= set(single.stdout.splitlines())
     wrong = train("ppo-single", "--iteration", "x", "--dry-run")
     assert wrong.returncode == 2 and "Traceback" not in wrong.stderr
     assert list(tmp_path.iterdir()) == [tmp_path / "home"]

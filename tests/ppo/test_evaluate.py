@@ -28,7 +28,6 @@ from kernel_assistant_training.ppo.trajectory import ReplySpans, Trajectory
 from kernel_assistant_training.ppo.updates.update import UpdateOptions
 from kernel_assistant_training.stages import evaluate
 from kernel_assistant_training.synth.split import split
-from kernel_assistant_training.tracking.curves import read_evaluated
 from tests.ppo.test_rewards import judged
 
 
@@ -148,7 +147,6 @@ def test_a_checkpoint_is_evaluated_once_on_tasks_that_training_never_plays(coin,
         (1, 3),
     ]
     assert evaluate.run(everything, coin.cache) == found and lines.read_bytes() == said
-    assert read_evaluated(options.out).runs[0]["best_pass_rate"].index.tolist() == [0, 1]
     assert read_status(options.out / "held_out").state is RunState.ended
 
 

@@ -11,7 +11,7 @@ import pytest
 from kernel_assistant.errors import UsageError
 from kernel_assistant_training.__main__ import main
 from kernel_assistant_training.options.command_line import parse
-from kernel_assistant_training.options.data import EpisodesArguments, PlotArguments
+from kernel_assistant_training.options.data import EpisodesArguments
 from kernel_assistant_training.options.stages import (
     EvalArguments,
     PpoAgentArguments,
@@ -36,7 +36,6 @@ def test_an_option_of_several_takes_the_words_up_to_the_next_and_may_be_repeated
     assert options.episodes == (Path("a"), Path("b"), Path("c")) and options.target == ("cpu",)
     assert parse(SftArguments, "sft", words[:-2]).target == ("cuda", "cpu")
     assert parse(EvalArguments, "eval", ["--base=x", "--out", "y"]).base == (Path("x"),)
-    assert parse(PlotArguments, "plot", ["a", "b", "--out", "c"]).runs == (Path("a"), Path("b"))
 
 
 def test_an_empty_list_is_accepted_where_a_shell_may_find_no_files():
@@ -75,7 +74,7 @@ def test_a_bad_word_is_bad_use(capsys):
     assert capsys.readouterr().err.splitlines()[1] == "see kernel-assistant train sft --help"
 
 
-def test_help_wins_over_an_estimate(capsys):
+def test_help_wins_over_a_plan(capsys):
     assert main(["sft", "--dry-run", "--help"]) == 0
     assert capsys.readouterr().out.startswith("Usage: kernel-assistant train sft")
 

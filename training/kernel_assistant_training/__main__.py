@@ -31,12 +31,12 @@ def main(words: list[str]) -> int:
     rest = [word for word in words[1:] if word not in _TENSORBOARD]
 
     kind = words[0].replace("_", "-")
-    estimated = "--dry-run" in rest and kind in KINDS and kind != "synth"  # synth handles --dry-run itself
-    if estimated:
+    planned = "--dry-run" in rest and kind in KINDS
+    if planned:
         rest.remove("--dry-run")
 
     def stage() -> None:
-        if estimated and not {"-h", "--help"} & set(rest):
+        if planned and not {"-h", "--help"} & set(rest):
             from kernel_assistant_training.pipeline.plan import single
 
             sys.stdout.write(single(kind, rest) + "\n")

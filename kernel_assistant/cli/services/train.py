@@ -23,7 +23,6 @@ STAGES = {
     "ppo-agent": "PPO, several turns an episode",
     "eval": "a model on held-out tasks",
     "export": "a folder as one 8-bit GGUF file",
-    "plot": "the figures of a run, or of several seeds, as pictures",
 }
 _NEEDED = ("torch", "transformers", "tokenizers", "safetensors")
 _PIPELINE = "pipeline"
@@ -61,7 +60,7 @@ class _Stages(click.Command):
 @click.option("--until", "last", metavar="STAGE", help="Stage that is the last to run now.")
 @click.option("--name", help="Name under which the model is registered.  [default: that of RUN's folder]")
 @click.option("--use", is_flag=True, help="Selection of the model: it is used from then on.")
-@click.option("--dry-run", is_flag=True, help="Estimate alone: nothing is done. Stages have it too.")
+@click.option("--dry-run", is_flag=True, help="Stages and their options alone: nothing is done. Stages have it too.")
 @click.argument("stage", required=False, metavar="[STAGE]")
 @click.argument("words", nargs=-1, type=click.UNPROCESSED, metavar="[STAGE'S OPTIONS]")
 def train_command(

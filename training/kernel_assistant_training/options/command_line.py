@@ -20,7 +20,7 @@ T = TypeVar("T")
 _MADE_BY = "kernel_assistant_training.option"
 _SIMPLE: dict[type, click.ParamType[Any]] = {int: click.INT, float: click.FLOAT, str: click.STRING}
 #: Defaults that say nothing to a reader: no limit.
-_UNBOUNDED = (1 << 62, float("inf"))
+UNBOUNDED = (1 << 62, float("inf"))
 
 
 def option(
@@ -119,7 +119,7 @@ def _parameter(one: Field[Any], hint: Any, how: dict[str, Any]) -> click.Paramet
     settings: dict[str, Any] = {"help": how["help"], "required": one.default is MISSING, "metavar": how["metavar"]}
     if one.default is not MISSING:
         settings["default"] = one.default
-        settings["show_default"] = how["shown"] or one.default not in (None, "", False, (), *_UNBOUNDED)
+        settings["show_default"] = how["shown"] or one.default not in (None, "", False, (), *UNBOUNDED)
     either = get_origin(hint) in (Union, UnionType)
     inner = next(each for each in get_args(hint) if each is not type(None)) if either else hint
     if inner is bool:

@@ -32,7 +32,6 @@ COMMANDS: Mapping[str, TrainingStage] = {
     "export": TrainingStage(stages.ExportArguments, "stages.export"),
     "synth": TrainingStage(data.SynthArguments, "tasks.command"),
     "label": TrainingStage(data.LabelArguments, "tasks.label"),
-    "plot": TrainingStage(data.PlotArguments, "tracking.plot"),
     "eval": TrainingStage(stages.EvalArguments, "stages.evaluate"),
     "episodes": TrainingStage(data.EpisodesArguments, "episodes.run"),
     "pipeline": TrainingStage(data.PipelineArguments, "pipeline.command"),

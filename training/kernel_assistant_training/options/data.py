@@ -36,7 +36,6 @@ class SynthArguments:
     endpoint: str = option("", "URL of that model (OpenAI-compatible).")
     model: str = option("", "Model there, or a name that `models list` knows.")
     sandbox: str = option("auto", "Sandbox of generated code.")
-    dry_run: bool = option(False, "Estimate alone: nothing is done.")
 
 
 @dataclass(frozen=True)
@@ -87,14 +86,6 @@ class TokenizerArguments:
 
 
 @dataclass(frozen=True)
-class PlotArguments:
-    """Draw a run, or several seeds of one run on one page: mean, and a band from the lowest to the highest."""
-
-    runs: tuple[Path, ...] = argument("RUN...")
-    out: Path | None = option(None, "Folder of the pictures of several runs.", shown="RUN/plots of one")
-
-
-@dataclass(frozen=True)
 class PipelineArguments:
     """Run all stages of a recipe, one after another: docs/training_recipes.md."""
 
@@ -106,4 +97,4 @@ class PipelineArguments:
     last: str = option("", "Stage that is the last to run now.", flag="--until", metavar="STAGE")
     name: str = option("", "Name under which the model is registered.", shown="that of the folder")
     use: bool = option(False, "Selection of the model: it is used from then on.")
-    dry_run: bool = option(False, "Estimate alone: nothing is done.")
+    dry_run: bool = option(False, "Stages and their options alone: nothing is done.")

@@ -28,9 +28,9 @@ from kernel_assistant_training.pipeline.run_folder import PipelineFolder
 def main(options: PipelineArguments) -> None:
     """Run the pipeline. Raises Interrupted after a signal, and UsageError, StoreError and StageFailed."""
     recipe = _recipe(options)
-    checked = check(recipe)
+    check(recipe)
     if options.dry_run:
-        sys.stdout.write(plan(recipe, checked) + "\n")
+        sys.stdout.write(plan(recipe, options.out) + "\n")
         return
     name = options.name or re.sub(r"[^A-Za-z0-9._-]+", "-", options.out.absolute().name).strip("-._") or "trained"
     first = recipe.index(options.first) if options.first else None

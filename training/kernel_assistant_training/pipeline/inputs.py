@@ -33,10 +33,9 @@ _LEFT_BY = {
 _FILES = {"episodes": "episodes-*.jsonl", "known": "evaluations.jsonl"}
 
 
-def check(recipe: Recipe) -> list[Any]:
-    """The options of each stage. Raises UsageError if a stage does not accept its options, or needs something that
-    neither the recipe nor an earlier stage provides."""
-    parsed = []
+def check(recipe: Recipe) -> None:
+    """Raises UsageError if a stage does not accept its options, or needs something that neither the recipe nor an
+    earlier stage provides."""
     for index, stage in enumerate(recipe.stage):
         kind = KINDS[stage.kind]
         for need in kind.needs:
@@ -49,8 +48,7 @@ def check(recipe: Recipe) -> list[Any]:
         # Folders that do not exist yet are all "." here.
         known: dict[str, Any] = {"seed": recipe.seed, "target": recipe.target, "base": ["."] * len(stage.models) or "."}
         given = {name: known.get(name, ".") for name in kind.takes}
-        parsed.append(parsed_options(stage.kind, _arguments(stage, given, {}, 0.0), f"stage {stage.name}"))
-    return parsed
+        parsed_options(stage.kind, _arguments(stage, given, {}, 0.0), f"stage {stage.name}")
 
 
 def parsed_options(kind: str, given: Sequence[str], name: str) -> Any:

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from kernel_assistant.errors import MissingError, StoreError, UsageError
 from kernel_assistant.session.training_run import replace_file
 from kernel_assistant.session.training_stages import FIRST, StageProgress, clock
 from kernel_assistant.targets.machine import describe
@@ -29,14 +28,14 @@ _SPEED = ("faster_eager_rate", "episode_turns", "episode_tokens", "generated_tok
 
 
 def write_report(run: PipelineFolder) -> Path:
-    """Write the report, and plots if they can be drawn. Returns its path. Raises StoreError."""
+    """Write the report. Returns its path. Raises StoreError."""
     parts = (
         _head(run),
         _table("Stages", ["stage", "state", ":time", ":limit", ":starts", "from", "left"], _stages(run)),
         _table("Figures", ["stage", "figure", ":first", ":last", ":points"], _each(run, _figures)),
         _table("Data", ["stage", "at its end"], _each(run, _data)),
         _evaluations(run),
-        _plots(run.path),
+        "Curves: `tensorboard --logdir .` in this folder, or `kernel-assistant tui`.",
     )
     text = "\n\n".join(part for part in parts if part)
     replace_file(run.path / REPORT, (text + "\n").encode(), durable=True)
@@ -125,17 +124,6 @@ def _evaluations(run: PipelineFolder) -> str:
     if text and any(one.choose for one in run.recipe.stage):
         text += "\n\nThe exported model is the best of these by the same tasks, so its own figure is a little too good."
     return text
-
-
-def _plots(run: Path) -> str:
-    """The plots; if none can be drawn, the reason."""
-    try:
-        from kernel_assistant_training.tracking.plot import write_plots
-
-        pictures = [path for path in write_plots(run) if path.suffix == ".png"]
-    except (MissingError, StoreError, UsageError) as error:
-        return f"No plots: {error.cause} ({error.next_step})."
-    return "\n".join(["## Plots", "", *(f"![{path.stem}]({_relative(path, run)})" for path in pictures)])
 
 
 def _relative(path: Path | str, folder: Path) -> str:

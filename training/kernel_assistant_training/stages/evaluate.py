@@ -114,6 +114,7 @@ def _figures(one: ModelScore) -> dict[str, float]:
         "held_out_pass_rate": one.pass_rate,
         "held_out_best_pass_rate": one.best_pass_rate,
         "held_out_reward": one.reward,
+        "held_out_best_reward": one.best_reward,
         "held_out_faster_eager_rate": one.faster_eager_rate,
         **({} if fast is None else {"held_out_faster_compile_rate": fast}),
         "seconds": one.seconds,

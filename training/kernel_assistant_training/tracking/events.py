@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import re
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +15,24 @@ from kernel_assistant.errors import MissingError, StoreError, UsageError, bounda
 #: Environment variable: "0" for no events, "1" for events or an error; otherwise events if the package is installed.
 SETTING = "KERNEL_ASSISTANT_TENSORBOARD"
 FOLDER = "tensorboard"
+#: Questions about a run, and the figures that answer each: TensorBoard shows the charts of a question together.
+QUESTIONS = {
+    "reward": "(best_)?reward",
+    "right": "[a-z_]*pass_rate",
+    "fast": "faster_[a-z]+_rate",
+    "loss": "[a-z_]*loss|answer_right|[a-z_]*gradient_norm|rate|learning_rate",
+    "policy": "kl_[a-z]+|entropy|clipped_share|ratio_[a-z_]+",
+    "critic": "[a-z_]*explained_variance|value_mean|return_mean",
+    "episodes": "episodes|(episode|ended)_[a-z_]+|loop_share|schema_share|void_rate",
+    "data": "tasks|tasks_refused|rows|kept|kept_rate|curriculum_operators|left_out_[a-z_]+",
+    "time": "[a-z_]*seconds|[a-z_]+_per_(s|min)",
+}
+
+
+def tag(figure: str) -> str:
+    """The name of a figure in TensorBoard, QUESTION/FIGURE; what is measured on held-out tasks is beside the rest."""
+    name = figure.removeprefix("held_out_")
+    return next((one for one, names in QUESTIONS.items() if re.fullmatch(names, name)), "other") + f"/{figure}"
 
 
 def wanted() -> bool:
@@ -47,7 +66,7 @@ class Events:
                 self._writer = EventFileWriter(str(self._folder))
                 start = SessionLog(status=SessionLog.START)
                 self._writer.add_event(Event(wall_time=time, step=step, session_log=start))
-            values = [Summary.Value(tag=name, simple_value=value) for name, value in figures.items()]
+            values = [Summary.Value(tag=tag(name), simple_value=value) for name, value in figures.items()]
             self._writer.add_event(Event(wall_time=time, step=step, summary=Summary(value=values)))
             # The package writes in a thread; `flush` waits for it and raises its error.
             self._writer.flush()
