@@ -99,6 +99,8 @@ CASES: dict[str, tuple[nn.Module, Tensors, dict[str, int]]] = {
     "one of two has a bias": (SomeBias(), (_rows(3, 64, dtype=torch.float16),), {"warps": 1, "unroll": 2}),
     "width that is no whole step": (Layers(200, 33), (_rows(8, 200),), {"warps": 4, "unroll": 2}),
     "width of one load": (Layers(8, 16), (_rows(4, 8),), {"warps": 1, "unroll": 2}),
+    "whole loads": (Layers(256, 24, 16), (_rows(2, 256),), {"warps": 2, "unroll": 2}),
+    "whole loads ahead": (Layers(512, 24), (_rows(2, 512),), {"warps": 2, "unroll": 2, "ahead": 1}),
     "loads ahead": (Layers(200, 40), (_rows(3, 200),), {"warps": 1, "unroll": 2, "ahead": 1}),
     "loads ahead of some warps": (Layers(224, 16), (_rows(1, 224),), {"warps": 2, "unroll": 2, "ahead": 1}),
     "half": (Layers(64, 16, dtype=torch.float16), (_rows(8, 64, dtype=torch.float16),), {"warps": 2, "unroll": 8}),

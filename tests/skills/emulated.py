@@ -23,6 +23,7 @@ _INSTEAD = {
     "KA_FN float ka_min(float a, float b) {": "return a != a ? a : b != b ? b : a < b ? a : b;",
     "KA_FN float ka_reciprocal(float x) {": "return 1.0f / x;",
     "KA_FN float ka_round_f16(float x) {": "return (float)(_Float16)x;",
+    "KA_FN uint4 ka_stream(const void* p) {": "return *(const uint4*)p;",
     "uint32_t a3, uint32_t b0, uint32_t b1) {": "emulator::multiply<type>(sum, a0, a1, a2, a3, b0, b1);",
 }
 

@@ -105,6 +105,13 @@ template <int V, class T> KA_FN void ka_load_whole(T (&out)[V], const T* p) {
 #pragma unroll
   for (int k = 0; k < V; ++k) out[k] = pack.values[k];
 }
+// 16 bytes that are read once. Such loads stay in the order in which they are written, in front of ka_mma, so that all
+// of them are in flight together.
+KA_FN uint4 ka_stream(const void* p) {
+  uint4 x;
+  asm volatile("ld.global.cs.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));
+  return x;
+}
 template <int V, int H, class T> KA_FN void ka_store(T* p, const T (&in)[V]) {
   ka_pack<T, V> pack;
   typedef typename ka_pack<T, V>::word word;

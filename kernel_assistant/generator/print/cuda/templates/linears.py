@@ -44,6 +44,11 @@ class Split:
         """Elements of K that a warp has, whole steps."""
         return -(-self.width // (self.warps * STEP)) * STEP
 
+    @property
+    def is_whole(self) -> bool:
+        """Whether all warps have as many whole loads in flight each time."""
+        return self.width % self.share == 0 and self.share % (self.unroll * STEP) == 0
+
     def obstacle(self) -> str:
         """Why the kernel is of no use, "" if it is."""
         if self.ahead and self.share <= self.unroll * STEP:
@@ -164,14 +169,20 @@ class _LinearsWriter:
     def _load(self, prefix: str, begin: str) -> None:
         """Loads for UNROLL steps from `begin` on; zeros behind the end."""
         unit = self.unit
+        whole = self.division.is_whole
+        if prefix and whole and begin != "begin":
+            unit.open(f"if ({begin} < end)")
         unit.add("#pragma unroll")
         unit.open("for (int u = 0; u < UNROLL; ++u)")
         unit.add(f"const int at = {begin} + u * {STEP};")
-        unit.add(f"const bool inside = at + t * {VECTOR} < end;")
+        if not whole:
+            unit.add(f"const bool inside = at + t * {VECTOR} < end;")
         for name, source in (("a", "upper"), ("b", "lower"), ("x", "given")):
-            load = "__ldg" if name == "x" else "__ldcs"
-            unit.add(f"{prefix}{name}[u] = inside ? {load}((const uint4*)({source} + at)) : uint4{{0, 0, 0, 0}};")
+            load = f"__ldg((const uint4*)({source} + at))" if name == "x" else f"ka_stream({source} + at)"
+            unit.add(f"{prefix}{name}[u] = {load if whole else f'inside ? {load} : uint4{{0, 0, 0, 0}}'};")
         unit.close()
+        if prefix and whole and begin != "begin":
+            unit.close()
 
     def _store(self) -> None:
         unit = self.unit
