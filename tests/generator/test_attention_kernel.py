@@ -45,6 +45,7 @@ class Layer(nn.Module):
 
     def __init__(self, heads: int, key_heads: int, width: int) -> None:
         super().__init__()
+        torch.manual_seed(0)
         self.heads, self.key_heads, self.width = heads, key_heads, width
         self.q, self.o = nn.Linear(24, heads * width, bias=False), nn.Linear(heads * width, 24, bias=False)
         self.k, self.v = (nn.Linear(24, key_heads * width, bias=False) for _ in range(2))

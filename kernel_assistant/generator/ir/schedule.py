@@ -43,7 +43,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "window/shared": {"block": 128, "rows": 1, "unroll": 1},
         "window/strip": {"block": 128, "rows": 1, "stage": 0, "strip": 4},
         "attention": {"cluster": 4, "unroll": 2, "warps": 4},
-        "linears": {"ahead": 0, "unroll": 4, "warps": 8},
+        "linears": {"stages": 0, "unroll": 4, "warps": 8},
         "recurrence": {"batch": 1, "cluster": 8, "held": 16, "lanes": 16},
         "parts": {},
         "library": {},
@@ -70,7 +70,7 @@ class Schedule(Record, frozen=True, kw_only=True):
 
     Of an attention: cluster: blocks that share a head's keys; warps: warps of a block; unroll: keys of a thread in
     flight. Of linear layers of few rows: warps that divide K; unroll: loads in
-    flight; ahead: 1 if the next ones are, too.
+    flight; stages: in shared memory, 0 for registers.
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and `residual` are the
     forms of those that a library or PyTorch itself computes.

@@ -23,7 +23,7 @@ def initial_linears(found: Linears, device: DeviceFacts) -> list[Schedule]:
         warps = blocks * one.warps / (max(device.cores, 1) * WARPS)
         wanted = min(LOADS, max(1, one.share // STEP))
         off = abs(math.log2(warps)) * (1 if warps < 1 else 0.5) + abs(math.log2(one.unroll / wanted)) / 2
-        return off + one.ahead / 8  # not measured
+        return off + one.stages / 8  # not measured
 
     return [_schedule(one) for one in sorted(possible(found), key=distance)[:MOST]]
 
@@ -32,7 +32,7 @@ def neighbours_linears(found: Linears, schedule: Schedule, leave: frozenset[str]
     """The possible schedules that differ in one parameter, but for those in `leave`."""
     around = []
     for other in map(_schedule, possible(found)):
-        changed = [name for name in ("ahead", "unroll", "warps") if other[name] != schedule[name]]
+        changed = [name for name in ("stages", "unroll", "warps") if other[name] != schedule[name]]
         if len(changed) == 1 and changed[0] not in leave:
             around.append(other)
     return around
@@ -45,4 +45,4 @@ def drawn_linears(found: Linears, random: Random, count: int) -> list[Schedule]:
 
 
 def _schedule(one: Split) -> Schedule:
-    return make("cuda", "linears", ahead=one.ahead, unroll=one.unroll, warps=one.warps)
+    return make("cuda", "linears", stages=one.stages, unroll=one.unroll, warps=one.warps)

@@ -188,6 +188,26 @@ template <int V, bool FULL, class T, class I> KA_FN void ka_row_copy(T* to, cons
     for (int k = 0; k < V; ++k) to[k] = e + k >= 0 && e + k < n ? row[e + k] : T();
   }
 }
+// 16 bytes, or zeros if not `inside`, to shared memory, in groups: the thread that copied a group sees it after
+// ka_groups_wait<N>, which waits for all but its last N groups.
+KA_FN void ka_copy(uint4* to, const void* from, bool inside) {
+#if __CUDA_ARCH__ >= 800
+  const uint32_t at = (uint32_t)__cvta_generic_to_shared(to);
+  asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(at), "l"(from), "r"(inside ? 16 : 0) : "memory");
+#else
+  *to = inside ? *(const uint4*)from : uint4{0, 0, 0, 0};
+#endif
+}
+KA_FN void ka_group() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.commit_group;" ::: "memory");
+#endif
+}
+template <int N> KA_FN void ka_groups_wait() {
+#if __CUDA_ARCH__ >= 800
+  asm volatile("cp.async.wait_group %0;" ::"n"(N) : "memory");
+#endif
+}
 KA_FN void ka_copies_wait() {
 #if __CUDA_ARCH__ >= 800
   asm volatile("cp.async.wait_all;" ::: "memory");

@@ -22,18 +22,20 @@ from kernel_assistant.records import Launch
 #: Outputs and rows of a block, elements of a load, and elements that a warp reads of a row at once.
 OUTPUTS, ROWS, VECTOR, STEP = 16, 8, 8, 32
 #: What a search tries.
-WARPS, UNROLLS, AHEAD = (1, 2, 4, 8, 16), (2, 4, 8), (0, 1)
+WARPS, UNROLLS, STAGES = (1, 2, 4, 8, 16), (2, 4, 8), (0, 2, 3, 4)
+#: Bytes of shared memory of a block.
+MOST_SHARED = 96 << 10
 
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a block divides K: warps, and loads in flight of each; `ahead`: those of the next ones, too, while products
-    are computed."""
+    """How a block divides K: warps, and loads in flight of each, in registers or, with two `stages` and more, in shared
+    memory."""
 
     width: int
     warps: int
     unroll: int
-    ahead: int = 0
+    stages: int = 0
 
     @property
     def threads(self) -> int:
@@ -45,14 +47,21 @@ class Split:
         return -(-self.width // (self.warps * STEP)) * STEP
 
     @property
+    def shared(self) -> int:
+        """Bytes of shared memory for what is copied."""
+        return self.stages * self.unroll * 3 * self.threads * 16
+
+    @property
     def is_whole(self) -> bool:
         """Whether all warps have as many whole loads in flight each time."""
         return self.width % self.share == 0 and self.share % (self.unroll * STEP) == 0
 
     def obstacle(self) -> str:
         """Why the kernel is of no use, "" if it is."""
-        if self.ahead and self.share <= self.unroll * STEP:
-            return "nothing is left to load ahead"
+        if self.stages and self.share <= self.unroll * STEP:
+            return "nothing is left to copy ahead"
+        if self.shared > MOST_SHARED:
+            return f"{self.shared} bytes of shared memory"
         if self.warps > 1 and self.share * (self.warps - 1) >= self.width:
             return f"{self.warps} warps for {self.width} elements"
         return ""
@@ -60,8 +69,8 @@ class Split:
 
 def possible(found: Linears) -> Iterator[Split]:
     """All divisions that can be launched."""
-    for ahead, warps, unroll in product(AHEAD, WARPS, UNROLLS):
-        division = Split(_width(found), warps, unroll, ahead)
+    for stages, warps, unroll in product(STAGES, WARPS, UNROLLS):
+        division = Split(_width(found), warps, unroll, stages)
         if not division.obstacle():
             yield division
 
@@ -84,7 +93,7 @@ def emit_linears(found: Linears, schedule: Schedule, prefix: str) -> tuple[Kerne
     """The kernel and its launch. Raises Unsupported."""
     if schedule.form != "linears":
         raise Unsupported(f"schedule {schedule.form} for linear layers of few rows")
-    division = Split(_width(found), schedule["warps"], schedule["unroll"], schedule["ahead"])
+    division = Split(_width(found), schedule["warps"], schedule["unroll"], schedule["stages"])
     if obstacle := division.obstacle():
         raise Unsupported(obstacle)
     return _LinearsWriter(found, division, prefix).write()
@@ -101,6 +110,8 @@ class _LinearsWriter:
         rows = times(self.found.x.sizes[:-1])
         unit.add(f"typedef {self.element} T;")
         unit.add(f"constexpr int K = {self.found.x.sizes[-1]}, WARPS = {division.warps}, UNROLL = {division.unroll};")
+        if division.stages:
+            unit.add(f"constexpr int STAGES = {division.stages}, THREADS = {division.threads};")
         unit.add(f"constexpr int SHARE = (K + WARPS * {STEP} - 1) / (WARPS * {STEP}) * {STEP};")
         unit.add(f"__shared__ float sums[WARPS][{OUTPUTS}][{ROWS}];")
         self._choose()
@@ -109,7 +120,9 @@ class _LinearsWriter:
         self._store()
         unit.finish(bounds=f"__launch_bounds__({division.threads}) ")
         blocks = " + ".join(f"cdiv({size_text(weight.sizes[0])}, {OUTPUTS})" for weight in self.found.weights)
-        return unit, unit.launch((f"({blocks}) * cdiv({size_text(rows)}, {ROWS})", "1", "1"), division.threads)
+        return unit, unit.launch(
+            (f"({blocks}) * cdiv({size_text(rows)}, {ROWS})", "1", "1"), division.threads, str(division.shared)
+        )
 
     def _choose(self) -> None:
         """Which layer and rows this block computes, and its first output."""
@@ -148,41 +161,72 @@ class _LinearsWriter:
         unit.add(f"const T* const given = {unit.buffer(self.found.x.root)} + {place};")
         unit.add("const int begin = warp * SHARE, end = begin + SHARE < K ? begin + SHARE : K;")
         unit.add("float sum[4] = {0, 0, 0, 0};")
-        if self.division.ahead:
-            unit.add("uint4 next_a[UNROLL], next_b[UNROLL], next_x[UNROLL];")
-            self._load("next_", "begin")
-        unit.open(f"for (int k = begin; k < end; k += UNROLL * {STEP})")
-        unit.add("uint4 a[UNROLL], b[UNROLL], x[UNROLL];")
-        if self.division.ahead:
-            unit.add("#pragma unroll")
-            unit.add("for (int u = 0; u < UNROLL; ++u) a[u] = next_a[u], b[u] = next_b[u], x[u] = next_x[u];")
-            self._load("next_", f"k + UNROLL * {STEP}")
+        if self.division.stages:
+            self._through_stages()
         else:
-            self._load("", "k")
+            unit.open(f"for (int k = begin; k < end; k += UNROLL * {STEP})")
+            unit.add("uint4 a[UNROLL], b[UNROLL], x[UNROLL];")
+            self._load()
+            self._multiply()
+            unit.close()
+
+    def _load(self) -> None:
+        """Loads for UNROLL steps from k on; zeros behind the end."""
+        unit, whole = self.unit, self.division.is_whole
+        unit.add("#pragma unroll")
+        unit.open("for (int u = 0; u < UNROLL; ++u)")
+        unit.add(f"const int at = k + u * {STEP};")
+        if not whole:
+            unit.add(f"const bool inside = at + t * {VECTOR} < end;")
+        for name, source in (("a", "upper"), ("b", "lower"), ("x", "given")):
+            load = f"__ldg((const uint4*)({source} + at))" if name == "x" else f"ka_stream({source} + at)"
+            unit.add(f"{name}[u] = {load if whole else f'inside ? {load} : uint4{{0, 0, 0, 0}}'};")
+        unit.close()
+
+    def _multiply(self) -> None:
+        unit = self.unit
         unit.add("#pragma unroll")
         unit.open("for (int u = 0; u < UNROLL; ++u)")
         unit.add("ka_mma(T(), sum, a[u].x, b[u].x, a[u].y, b[u].y, x[u].x, x[u].y);")
         unit.add("ka_mma(T(), sum, a[u].z, b[u].z, a[u].w, b[u].w, x[u].z, x[u].w);")
         unit.close()
+
+    def _through_stages(self) -> None:
+        """Copies to shared memory run some stages ahead. Each thread reads only what it has copied itself."""
+        unit = self.unit
+        unit.add("extern __shared__ uint4 ka_dynamic[];")
+        unit.add("uint4* const slots = ka_dynamic + threadIdx.x;")
+        unit.add("#pragma unroll")
+        unit.open("for (int stage = 0; stage < STAGES - 1; ++stage)")
+        self._copy("stage", f"begin + stage * UNROLL * {STEP}")
+        unit.close()
+        unit.add("int stage = 0;")
+        unit.open(f"for (int k = begin; k < end; k += UNROLL * {STEP})")
+        self._copy("(stage + STAGES - 1) % STAGES", f"k + (STAGES - 1) * UNROLL * {STEP}")
+        unit.add("ka_groups_wait<STAGES - 1>();")
+        unit.add("uint4 a[UNROLL], b[UNROLL], x[UNROLL];")
+        unit.add("#pragma unroll")
+        unit.open("for (int u = 0; u < UNROLL; ++u)")
+        unit.add("const uint4* const slot = slots + (stage * UNROLL + u) * 3 * THREADS;")
+        unit.add("a[u] = slot[0], b[u] = slot[THREADS], x[u] = slot[2 * THREADS];")
+        unit.close()
+        self._multiply()
+        unit.add("stage = (stage + 1) % STAGES;")
         unit.close()
 
-    def _load(self, prefix: str, begin: str) -> None:
-        """Loads for UNROLL steps from `begin` on; zeros behind the end."""
+    def _copy(self, stage: str, begin: str) -> None:
+        """Begin to copy what is multiplied from column `begin` on, as a group."""
         unit = self.unit
-        whole = self.division.is_whole
-        if prefix and whole and begin != "begin":
-            unit.open(f"if ({begin} < end)")
         unit.add("#pragma unroll")
         unit.open("for (int u = 0; u < UNROLL; ++u)")
         unit.add(f"const int at = {begin} + u * {STEP};")
-        if not whole:
-            unit.add(f"const bool inside = at + t * {VECTOR} < end;")
-        for name, source in (("a", "upper"), ("b", "lower"), ("x", "given")):
-            load = f"__ldg((const uint4*)({source} + at))" if name == "x" else f"ka_stream({source} + at)"
-            unit.add(f"{prefix}{name}[u] = {load if whole else f'inside ? {load} : uint4{{0, 0, 0, 0}}'};")
+        unit.add(f"const bool inside = at + t * {VECTOR} < end;")
+        unit.add(f"uint4* const slot = slots + (({stage}) * UNROLL + u) * 3 * THREADS;")
+        for number, source in enumerate(("upper", "lower", "given")):
+            place = f" + {number} * THREADS" if number else ""
+            unit.add(f"ka_copy(slot{place}, {source} + (inside ? at : 0), inside);")
         unit.close()
-        if prefix and whole and begin != "begin":
-            unit.close()
+        unit.add("ka_group();")
 
     def _store(self) -> None:
         unit = self.unit
