@@ -22,7 +22,7 @@ from kernel_assistant.generator.plan.partition import cut
 from kernel_assistant.generator.print.cuda.templates.recurrence import Division
 from kernel_assistant.generator.search.drawn import drawn
 from kernel_assistant.generator.search.search import initial, neighbours
-from kernel_assistant.generator.search.search_recurrence import neighbours_recurrence
+from kernel_assistant.generator.search.search_templates import neighbours_template
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.canonical import canonical
 from tests.generator.by_parts import ByParts
@@ -173,7 +173,7 @@ def test_neighbours_of_a_recurrence() -> None:
     assert around and all(one.forms() == first.forms() and one != first for one in around)
     recurrence = as_recurrence(part)
     assert recurrence is not None
-    left = neighbours_recurrence(part, recurrence, first.parts[0], H200, frozenset(["cluster"]))
+    left = neighbours_template(part, recurrence, first.parts[0], H200, frozenset(["cluster"]))
     assert left and all(one["cluster"] == first.parts[0]["cluster"] for one in left)
 
 

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.ir.sizes import mul, size_value
 from kernel_assistant.generator.loops.attention import ShortAttention
@@ -16,36 +14,9 @@ from kernel_assistant.targets.base import DeviceFacts
 ALWAYS, EACH_BLOCK, EACH_STEP, EACH_ROW = 2000, 40, 800, 60
 #: Registers of a multiprocessor, and bytes that one reads in a cycle.
 REGISTERS, READ = 65536, 20
-#: First guesses.
-MOST = 12
 
 
-def initial_attention(graph: OpGraph, found: ShortAttention, device: DeviceFacts) -> list[Schedule]:
-    """Schedules that can be launched, those with the shortest estimated time first."""
-    return [schedule for _, schedule in sorted(_possible(graph, found, device), key=lambda pair: pair[0])[:MOST]]
-
-
-def neighbours_attention(
-    graph: OpGraph, found: ShortAttention, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
-) -> list[Schedule]:
-    """The possible schedules that differ in one parameter, but for those in `leave`."""
-    around = []
-    for _, other in _possible(graph, found, device):
-        changed = [name for name in ("cluster", "unroll", "warps") if other[name] != schedule[name]]
-        if len(changed) == 1 and changed[0] not in leave:
-            around.append(other)
-    return around
-
-
-def drawn_attention(
-    graph: OpGraph, found: ShortAttention, device: DeviceFacts, random: Random, count: int
-) -> list[Schedule]:
-    """At most `count` of the possible schedules by lot."""
-    some = [schedule for _, schedule in _possible(graph, found, device)]
-    return random.sample(some, min(count, len(some)))
-
-
-def _possible(graph: OpGraph, found: ShortAttention, device: DeviceFacts) -> list[tuple[float, Schedule]]:
+def possible_attentions(graph: OpGraph, found: ShortAttention, device: DeviceFacts) -> list[tuple[float, Schedule]]:
     """(estimated cycles, schedule)."""
     heads = size_value(mul(found.k.sizes[0], found.k.sizes[1]), graph.dims)
     keys = size_value(found.k.sizes[2], graph.dims)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from random import Random
-
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.ir.sizes import parse_size, size_value
@@ -24,37 +22,9 @@ MULTIPLIED, READ = 128, 128
 AROUND_CLUSTERS = 22
 #: Bytes of shared memory of a block where the device does not say.
 LEAST_SHARED = 48 << 10
-#: First guesses.
-MOST = 12
 
 
-def initial_recurrence(graph: OpGraph, found: Recurrence, device: DeviceFacts) -> list[Schedule]:
-    """Schedules that can be launched, those with the shortest estimated time first. Raises Unsupported."""
-    chosen = sorted(_possible(graph, found, device), key=lambda pair: pair[0])
-    return [schedule for _, schedule in chosen[:MOST]]
-
-
-def neighbours_recurrence(
-    graph: OpGraph, found: Recurrence, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
-) -> list[Schedule]:
-    """The possible schedules that differ in one of cluster, batch and lanes, but for those in `leave`."""
-    around = []
-    for _, other in _possible(graph, found, device):
-        changed = [name for name in ("cluster", "batch", "lanes") if other[name] != schedule[name]]
-        if len(changed) == 1 and changed[0] not in leave:
-            around.append(other)
-    return around
-
-
-def drawn_recurrence(
-    graph: OpGraph, found: Recurrence, device: DeviceFacts, random: Random, count: int
-) -> list[Schedule]:
-    """At most `count` of the possible schedules by lot. Raises Unsupported if there is none."""
-    some = [schedule for _, schedule in _possible(graph, found, device)]
-    return random.sample(some, min(count, len(some)))
-
-
-def _possible(graph: OpGraph, found: Recurrence, device: DeviceFacts) -> list[tuple[float, Schedule]]:
+def possible_recurrences(graph: OpGraph, found: Recurrence, device: DeviceFacts) -> list[tuple[float, Schedule]]:
     """(estimated cycles of a step of all elements, schedule), at least one. Raises Unsupported."""
     shape = graph.spec(name_of(found.node.args[0])).shape
     count = size_value(parse_size(shape[0 if found.batch_first else 1]), graph.dims)

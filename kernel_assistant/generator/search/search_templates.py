@@ -5,48 +5,50 @@ from __future__ import annotations
 from random import Random
 
 from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.loops.attention import ShortAttention
 from kernel_assistant.generator.loops.linears import Linears
-from kernel_assistant.generator.loops.recurrence import Recurrence
 from kernel_assistant.generator.loops.templates import Template
-from kernel_assistant.generator.search.search_attention import (
-    drawn_attention,
-    initial_attention,
-    neighbours_attention,
-)
-from kernel_assistant.generator.search.search_linears import drawn_linears, initial_linears, neighbours_linears
-from kernel_assistant.generator.search.search_recurrence import (
-    drawn_recurrence,
-    initial_recurrence,
-    neighbours_recurrence,
-)
+from kernel_assistant.generator.search.search_attention import possible_attentions
+from kernel_assistant.generator.search.search_linears import possible_linears
+from kernel_assistant.generator.search.search_recurrence import possible_recurrences
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
+
+#: First guesses.
+MOST = 12
+#: Parameters that follow from the others.
+FOLLOWS = frozenset(["held"])
 
 
 def initial_template(graph: OpGraph, found: Template, device: DeviceFacts) -> list[Schedule]:
     """Schedules that can be launched, the most promising first. Raises Unsupported."""
-    if isinstance(found, Recurrence):
-        return initial_recurrence(graph, found, device)
-    if isinstance(found, Linears):
-        return initial_linears(found, device)
-    return initial_attention(graph, found, device)
+    chosen = sorted(_possible(graph, found, device), key=lambda pair: pair[0])
+    return [schedule for _, schedule in chosen[:MOST]]
 
 
 def neighbours_template(
     graph: OpGraph, found: Template, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
 ) -> list[Schedule]:
     """The possible schedules that differ in one parameter, but for those in `leave`."""
-    if isinstance(found, Recurrence):
-        return neighbours_recurrence(graph, found, schedule, device, leave)
-    if isinstance(found, Linears):
-        return neighbours_linears(found, schedule, leave)
-    return neighbours_attention(graph, found, schedule, device, leave)
+    names = [name for name, _ in schedule.params if name not in FOLLOWS]
+    around = []
+    for _, other in _possible(graph, found, device):
+        changed = [name for name in names if other[name] != schedule[name]]
+        if len(changed) == 1 and changed[0] not in leave:
+            around.append(other)
+    return around
 
 
 def drawn_template(graph: OpGraph, found: Template, device: DeviceFacts, random: Random, count: int) -> list[Schedule]:
     """At most `count` of the possible schedules by lot. Raises Unsupported if there is none."""
-    if isinstance(found, Recurrence):
-        return drawn_recurrence(graph, found, device, random, count)
+    some = [schedule for _, schedule in _possible(graph, found, device)]
+    return random.sample(some, min(count, len(some)))
+
+
+def _possible(graph: OpGraph, found: Template, device: DeviceFacts) -> list[tuple[float, Schedule]]:
+    """(estimated cost, schedule); costs of one part can be compared."""
     if isinstance(found, Linears):
-        return drawn_linears(found, random, count)
-    return drawn_attention(graph, found, device, random, count)
+        return possible_linears(found, device)
+    if isinstance(found, ShortAttention):
+        return possible_attentions(graph, found, device)
+    return possible_recurrences(graph, found, device)
