@@ -139,7 +139,8 @@ def _own_folders() -> list[str]:
 
 
 def _with_mark(text: str) -> str:
-    """Inserts the mark after the docstring and the `from __future__` lines, which must come first."""
+    """The text with `_MARK`, which tells the program that it runs in the worker, after the docstring and the
+    `from __future__` lines, which must come first."""
     line = 0
     for node in ast.parse(text).body:
         documented = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)

@@ -319,7 +319,7 @@ def longer(seconds: float, count: int, sets: int, block_seconds: float) -> int:
 
 
 def punctual(subject: TimedSubject, first: int, count: int) -> float:
-    """Seconds of a block, of which nothing is concluded about the subject. A block with a late answer is repeated."""
+    """Seconds of a block that only finds out how many calls fill a block. It is repeated if its answer came late."""
     for _ in range(MOST_LATE):
         seconds = subject.run(first, count)
         if not getattr(subject, "late", False):
