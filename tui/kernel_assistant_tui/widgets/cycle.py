@@ -12,7 +12,7 @@ from textual.widgets import Static
 
 
 class Cycle(Static, can_focus=True):
-    """`value` is one of `words`."""
+    """A field that shows one of `words`, its `value`; keys and clicks go to the next one."""
 
     DEFAULT_CSS = """
     Cycle { height: 1; width: 1fr; background: $panel; padding: 0 1; }
