@@ -44,9 +44,17 @@ class Driver:
     @cached_property
     def stream(self) -> int:
         """A stream that does not wait for the default stream, made at first use."""
+        return self.new_stream()
+
+    def new_stream(self) -> int:
+        """Another such stream, which nobody else uses."""
         stream = c_void_p()
         self.check("cuStreamCreate", byref(stream), c_uint(NON_BLOCKING))
         return stream.value or 0
+
+    def end_stream(self, stream: int) -> None:
+        """Destroys a stream of `new_stream`, as soon as its work is done."""
+        self.lib.cuStreamDestroy_v2(c_void_p(stream))
 
     def make_current(self) -> None:
         self.check("cuCtxSetCurrent", self.context)

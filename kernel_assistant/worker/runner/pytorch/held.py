@@ -35,24 +35,41 @@ def _has_pools() -> bool:
     return True
 
 
+class CaptureSpace:
+    """Where captured calls of one plan allocate and run, made at first use: memory that nobody else uses, since graphs
+    use it again, and a stream of their own, because workspaces of PyTorch's libraries belong to a stream: graphs on two
+    streams do not share one. Graphs that have the same space run one after another."""
+
+    def __init__(self, new_stream: Callable[[], int], end_stream: Callable[[int], None]) -> None:
+        self._new_stream, self._end_stream = new_stream, end_stream
+        self._made: tuple[Any, int] | None = None
+
+    @property
+    def pool_and_stream(self) -> tuple[Any, int]:
+        """A torch.cuda.MemPool, and the driver's handle of a stream."""
+        if self._made is None:
+            self._made = torch.cuda.MemPool(), self._new_stream()
+            weakref.finalize(self, self._end_stream, self._made[1]).atexit = False
+        return self._made
+
+
 class HeldCalls:
     """The calls of a plan of `count` buffers. `sizes` has spec and sizes of the buffers that they read and that have
     memory of their own.
 
     Results stay where they were made last, and while they are `fixed`, where they were made before, since graphs know
-    their addresses. What a call allocates while it is captured is in a pool that nobody else uses: the graph uses it
-    again. A captured call runs on a stream of its own between two points of the captured one, because workspaces of
-    PyTorch's libraries belong to a stream: graphs on two streams do not share one.
+    their addresses. Captured calls run in `space`.
     """
 
-    def __init__(self, calls: Sequence[Any], sizes: dict[int, Any], count: int, device: str) -> None:
+    def __init__(
+        self, calls: Sequence[Any], sizes: dict[int, Any], count: int, device: str, space: CaptureSpace
+    ) -> None:
         self._calls: Sequence[PyTorchCall] = calls
         self._sizes, self._count, self._device = sizes, count, torch.device(device)
         self._read = [
             list(dict.fromkeys(value.buffer for value in call.reads if value.buffer in sizes)) for call in calls
         ]
-        self._pool: Any = None
-        self._side: Any = None
+        self._space = space
         self._kept: dict[int, torch.Tensor] = {}
         self._made = [False] * len(calls)
         self._known: list[tuple[tuple[int, ...], list[torch.Tensor]]] = [((), [])] * len(calls)
@@ -100,13 +117,12 @@ class HeldCalls:
         self._made[number] = True
 
     def _captured(self, number: int, tensors: list[Any]) -> None:
-        outer = torch.cuda.current_stream(self._device)
-        if self._pool is None:
-            self._pool, self._side = torch.cuda.MemPool(), _side_stream(self._device)
-        self._side.wait_stream(outer)
-        with torch.cuda.stream(self._side), torch.cuda.use_mem_pool(self._pool, self._device):
+        pool, handle = self._space.pool_and_stream
+        outer, own = torch.cuda.current_stream(self._device), _stream(handle, self._device)
+        own.wait_stream(outer)
+        with torch.cuda.stream(own), torch.cuda.use_mem_pool(pool, self._device):
             self._call(number, tensors)
-        outer.wait_stream(self._side)
+        outer.wait_stream(own)
 
     def _call(self, number: int, tensors: list[Any]) -> None:
         call = self._calls[number]
@@ -136,7 +152,3 @@ class HeldCalls:
 
 def _stream(handle: int, device: torch.device) -> torch.cuda.Stream:
     return torch.cuda.ExternalStream(handle, device)  # type: ignore[no-untyped-call]
-
-
-def _side_stream(device: torch.device) -> torch.cuda.Stream:
-    return torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
