@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
@@ -15,6 +15,7 @@ import torch
 from kernel_assistant.environment.builds.header import plan_header
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.schedule import Schedule
+from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import Candidate, OpGraph
 from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.targets import cpu, cuda
@@ -159,6 +160,14 @@ class Built:
             pair for value in self.graph.inputs for pair in zip(value.spec.shape, values[value.name].shape, strict=True)
         ]
         return {text: size for text, size in sizes if text in self.graph.dims}
+
+
+def built_first(graph: OpGraph, device: DeviceFacts, folder: Path, count: int) -> Iterator[Built]:
+    """The graph with each of its first `count` schedules for a device."""
+    for number, schedule in enumerate(initial(graph, device.target, device)[:count]):
+        own = folder / str(number)
+        own.mkdir()
+        yield Built(graph, schedule, own)
 
 
 def bindings(graph: OpGraph, model: torch.nn.Module, args: Tensors) -> dict[str, torch.Tensor]:

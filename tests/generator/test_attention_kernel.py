@@ -25,7 +25,7 @@ from kernel_assistant.records import OpGraph
 from kernel_assistant.records.canonical import canonical
 from tests.generator.by_parts import ByParts
 from tests.generator.cuda_on_host import OnHost
-from tests.generator.harness import Built, Tensors, bindings, compile_candidate, export
+from tests.generator.harness import Tensors, bindings, built_first, compile_candidate, export
 from tests.generator.test_cuda import H200
 
 
@@ -228,7 +228,5 @@ def test_clusters_compile(name: str, tmp_path: Path) -> None:
 def test_values_on_a_gpu(name: str, tmp_path: Path) -> None:
     model, args = (CASES | WIDE)[name]
     graph = export(model, *args)
-    for number, schedule in enumerate(initial(graph, "cuda", H200)[:8]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        _check(model, args, Built(graph, schedule, folder)(bindings(graph, model, args)))
+    for built in built_first(graph, H200, tmp_path, 8):
+        _check(model, args, built(bindings(graph, model, args)))

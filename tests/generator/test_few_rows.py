@@ -25,7 +25,7 @@ from kernel_assistant.records import OpGraph
 from kernel_assistant.records.canonical import canonical
 from tests.generator.by_parts import ByParts
 from tests.generator.cuda_on_host import OnHost
-from tests.generator.harness import Built, Tensors, bindings, compile_candidate, export
+from tests.generator.harness import Tensors, bindings, built_first, compile_candidate, export
 from tests.generator.test_cuda import H200
 
 #: Of the largest value, where several results in a half type are rounded one after another.
@@ -245,7 +245,5 @@ def test_values_on_a_gpu(name: str, tmp_path: Path) -> None:
     cases: dict[str, Any] = {**CASES, **WIDE}
     model, args = cases[name][:2]
     graph = export(model, *args)
-    for number, schedule in enumerate(initial(graph, "cuda", H200)[:8]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        _check(model, args, Built(graph, schedule, folder)(bindings(graph, model, args)))
+    for built in built_first(graph, H200, tmp_path, 8):
+        _check(model, args, built(bindings(graph, model, args)))

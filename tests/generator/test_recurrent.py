@@ -26,7 +26,7 @@ from kernel_assistant.generator.search.search_templates import neighbours_templa
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.canonical import canonical
 from tests.generator.by_parts import ByParts
-from tests.generator.harness import Built, Tensors, as_list, bindings, check, compile_candidate, export, resized
+from tests.generator.harness import Tensors, as_list, bindings, built_first, check, compile_candidate, export, resized
 from tests.generator.test_cuda import H200
 
 
@@ -211,11 +211,8 @@ def test_clusters_compile(name: str, tmp_path: Path) -> None:
 def test_values_on_a_gpu(name: str, tmp_path: Path) -> None:
     model, args = ({key: case[:2] for key, case in CASES.items()} | WIDE | HALVES)[name]
     graph = export(model, *args)
-    schedules = initial(graph, "cuda", H200)
-    for number, schedule in enumerate(schedules[:6]):
-        folder = tmp_path / str(number)
-        folder.mkdir()
-        check(model, args, Built(graph, schedule, folder), bound=1e-4)
+    for built in built_first(graph, H200, tmp_path, 6):
+        check(model, args, built, bound=1e-4)
 
 
 @pytest.mark.parametrize(

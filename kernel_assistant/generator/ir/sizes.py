@@ -157,6 +157,12 @@ def fixed(text: str) -> int | None:
     return size if isinstance(size, int) else None
 
 
+def known_size(size: Size) -> int:
+    """A size that is known to be no free one."""
+    assert isinstance(size, int)
+    return size
+
+
 def size_of(operand: object) -> Size:
     """An operand that is an integer or an expression."""
     return operand if isinstance(operand, int) else parse_size(str(operand))

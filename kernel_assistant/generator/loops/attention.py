@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.operators import operator
-from kernel_assistant.generator.ir.sizes import fixed
+from kernel_assistant.generator.ir.sizes import known_size
 from kernel_assistant.generator.loops.strided import VIEWS, Resolver, View
 from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.graph import Operand
@@ -33,16 +33,16 @@ class ShortAttention:
 
     @property
     def queries(self) -> int:
-        return _number(self.q.sizes[2])
+        return known_size(self.q.sizes[2])
 
     @property
     def width(self) -> int:
-        return _number(self.q.sizes[3])
+        return known_size(self.q.sizes[3])
 
     @property
     def group(self) -> int:
         """Query heads of a key head."""
-        return _number(self.q.sizes[1]) // _number(self.k.sizes[1])
+        return known_size(self.q.sizes[1]) // known_size(self.k.sizes[1])
 
     @property
     def rows(self) -> int:
@@ -65,7 +65,7 @@ def as_attention(graph: OpGraph) -> ShortAttention | None:
         added = None if mask is None else expanded(values.view(mask), (*q.sizes[:3], k.sizes[2]))
     except Unsupported:
         return None
-    if k.strides[-1] != 1 or v.strides[-1] != 1:
+    if not (has_whole_rows(k) and has_whole_rows(v)):
         return None
     if any(view.root not in values.given for view in (q, k, v, *([added] if added else []))):
         return None
@@ -83,16 +83,6 @@ def expanded(view: View, sizes: tuple[object, ...]) -> View:
     return View(view.root, view.dtype, sizes, steps)  # type: ignore[arg-type]
 
 
-def readable(values: Resolver, operand: Operand) -> bool:
+def has_whole_rows(view: View) -> bool:
     """Whether the kernel reads these keys or values where they lie: the elements of a row behind one another."""
-    try:
-        view = values.view(operand)
-    except Unsupported:
-        return False
     return view.strides[-1] == 1
-
-
-def _number(size: object) -> int:
-    found = fixed(str(size)) if not isinstance(size, int) else size
-    assert found is not None
-    return found

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.operators import operator
 from kernel_assistant.generator.loops.strided import VIEWS, Resolver, View
-from kernel_assistant.records import Node, OpGraph
+from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import references
 
 #: (x, weights, biases): x [..., K], weights a list of [N, K], biases a list of [N] or None. Results: x · Wᵀ + bias for
@@ -20,14 +20,12 @@ LINEARS = "ka_linears"
 
 @dataclass(frozen=True, slots=True)
 class Linears:
-    """A `ka_linears` as a part has it: views of what the part is given, and of its results by the number of their
-    weights; `outputs` has their places among the part's outputs."""
+    """A `ka_linears` as a part has it: views of what the part is given. `outputs` has the place of each layer's result
+    among the part's outputs."""
 
-    node: Node
     x: View
     weights: tuple[View, ...]
     biases: tuple[View | None, ...]
-    results: tuple[View, ...]
     outputs: tuple[int, ...]
 
 
@@ -56,6 +54,5 @@ def as_linears(graph: OpGraph) -> Linears | None:
         return None
     if any(view.root not in values.given for view in (x, *read, *filter(None, added))) or not x.is_contiguous:
         return None
-    names = [numbered[number] for number in range(len(weights))]
-    places = tuple(graph.outputs.index(name) for name in names)
-    return Linears(head, x, tuple(read), added, tuple(map(values.buffer, names)), places)
+    places = tuple(graph.outputs.index(numbered[number]) for number in range(len(weights)))
+    return Linears(x, tuple(read), added, places)

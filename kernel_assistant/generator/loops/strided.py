@@ -76,6 +76,13 @@ class Resolver:
             raise Unsupported(f"{source.op} is not written to memory")
         return self.buffer(name)
 
+    def found(self, operand: Operand) -> View | None:
+        """The view that an operand is; None where `view` raises Unsupported."""
+        try:
+            return self.view(operand)
+        except Unsupported:
+            return None
+
     def buffer(self, name: str) -> View:
         """A written value as a view of its buffer: as its spec says, contiguous if the strides are not those of dense
         memory.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from itertools import count
 
 from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.operators import COPY
 from kernel_assistant.generator.ir.sizes import size_operands
 from kernel_assistant.generator.lower.numbers import HALVES
 from kernel_assistant.records import Node, OpGraph, TensorSpec
@@ -43,6 +44,11 @@ class NodeWriter:
         name = self.name()
         self.nodes.append(Node(name=name, op=op, args=args, kwargs=kwargs, spec=TensorSpec(dtype=dtype, shape=shape)))
         return f"%{name}"
+
+    def copy(self, value: Operand) -> str:
+        """Add a contiguous copy of an argument of the node; returns its operand."""
+        spec = self.spec(value)
+        return self.typed(spec.dtype, COPY, value, shape=spec.shape)
 
     def view(self, value: Operand, shape: tuple[str, ...], dtype: str) -> str:
         """Add a view of `value` in another shape; returns its operand."""

@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kernel_assistant.generator.ir.errors import Unsupported
-from kernel_assistant.generator.ir.operators import COPY
 from kernel_assistant.generator.ir.sizes import Size, fixed, multiple_of, parse_size, product, size_value
 from kernel_assistant.generator.loops.linears import LINEARS
 from kernel_assistant.generator.loops.strided import Resolver
@@ -22,7 +21,8 @@ from kernel_assistant.records.graph import Operand, references
 #: Most rows at the base sizes; more rows are right and take the time of as many.
 MOST_ROWS = 8
 DTYPES = ("bf16", "f16")
-#: A block reads whole rows of weights: so many outputs make blocks for half of a large GPU, else rows are short.
+#: A block reads whole rows of weights for 16 outputs. A layer of fewer outputs than this has too few blocks for a large
+#: GPU, so that it stays a library's if its rows are longer than `MOST_WIDTH`.
 LEAST_OUTPUTS, MOST_WIDTH = 1024, 8192
 #: Most layers of one kernel.
 MOST_LAYERS = 8
@@ -96,12 +96,10 @@ def _fits(graph: OpGraph, node: Node, values: Resolver, varying: frozenset[str])
 
 def _written(graph: OpGraph, group: Sequence[Node], values: Resolver) -> list[Node]:
     writer = NodeWriter(graph, group[0])
-    x = group[0].args[0]
-    if not _is_dense(values, x):
-        spec = writer.spec(x)
-        x = writer.typed(spec.dtype, COPY, x, shape=spec.shape)
+    x = _dense(writer, group[0].args[0], values)
     weights = [node.args[1] for node in group]
-    biases = [_bias(writer, NodeWriter(graph, node).argument(2, "bias"), values) for node in group]
+    given = [NodeWriter(graph, node).argument(2, "bias") for node in group]
+    biases = [None if bias is None else _dense(writer, bias, values) for bias in given]
     spec = group[0].spec
     head = writer.typed(spec.dtype, LINEARS, x, weights, biases, shape=spec.shape)  # type: ignore[arg-type]
     taken = [
@@ -110,15 +108,7 @@ def _written(graph: OpGraph, group: Sequence[Node], values: Resolver) -> list[No
     return [*writer.nodes, *taken]
 
 
-def _bias(writer: NodeWriter, bias: Operand, values: Resolver) -> Operand:
-    if bias is None or _is_dense(values, bias):
-        return bias
-    spec = writer.spec(bias)
-    return writer.typed(spec.dtype, COPY, bias, shape=spec.shape)
-
-
-def _is_dense(values: Resolver, operand: Operand) -> bool:
-    try:
-        return values.view(operand).is_contiguous
-    except Unsupported:
-        return False
+def _dense(writer: NodeWriter, operand: Operand, values: Resolver) -> Operand:
+    """The operand, or a copy of it if it is not contiguous in memory."""
+    view = values.found(operand)
+    return operand if view is not None and view.is_contiguous else writer.copy(operand)

@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from kernel_assistant.generator.ir.errors import Unsupported
-from kernel_assistant.generator.ir.operators import COPY, operator
+from kernel_assistant.generator.ir.operators import operator
 from kernel_assistant.generator.ir.sizes import Size, fixed, mul, shape_text
 from kernel_assistant.generator.loops.recurrence import GATES, RECURRENCE, recurrent_layers
 from kernel_assistant.generator.loops.strided import Resolver
@@ -146,12 +146,8 @@ class _Layers:
 
     def _readable(self, operand: Operand) -> Operand:
         """An operand that is contiguous in memory: itself, or a copy."""
-        try:
-            if self.values.view(operand).is_contiguous:
-                return operand
-        except Unsupported:
-            pass
-        return self._add(COPY, operand, shape=self.writer.spec(operand).shape)
+        view = self.values.found(operand)
+        return operand if view is not None and view.is_contiguous else self.writer.copy(operand)
 
     def _add(self, op: str, *args: Operand, shape: tuple[str, ...]) -> str:
         return self.writer.typed(self.dtype, op, *args, shape=shape)

@@ -8,10 +8,9 @@ from __future__ import annotations
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.literals import decoded
-from kernel_assistant.generator.ir.operators import COPY
 from kernel_assistant.generator.ir.sizes import fixed
 from kernel_assistant.generator.library.attention import OPERATOR
-from kernel_assistant.generator.loops.attention import ATTENTION, readable
+from kernel_assistant.generator.loops.attention import ATTENTION, has_whole_rows
 from kernel_assistant.generator.loops.strided import Resolver
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.print.cuda.templates.attention import Tile
@@ -50,11 +49,12 @@ def _written(writer: NodeWriter, values: Resolver) -> list[Node]:
     _check(writer, grouped)
     if dropout or not isinstance(decoded(scale, node.op), int | float | None):
         raise Unsupported(f"{OPERATOR} with dropout, or a scale that is computed")
-    if not (readable(values, k) and readable(values, v)):
+    views = [values.found(one) for one in (k, v)]
+    if not all(view is not None and has_whole_rows(view) for view in views):
         # A part of a cache: PyTorch's attention reads it where it lies.
         raise Unsupported(f"{OPERATOR} of keys that would be copied")
-    if not _has_view(values, q):
-        q = _copy(writer, q)
+    if values.found(q) is None:
+        q = writer.copy(q)
     if mask is not None:
         mask = _mask(writer, values, mask)
     made = Node(name=node.name, op=ATTENTION, args=(q, k, v, mask, scale, causal), spec=node.spec)
@@ -86,17 +86,4 @@ def _mask(writer: NodeWriter, values: Resolver, mask: Operand) -> Operand:
     fitting = all(own in ("1", size) for own, size in zip(spec.shape[::-1], whole[::-1], strict=False))
     if spec.dtype not in ("b1", *DTYPES) or len(spec.shape) > len(whole) or not fitting:
         raise Unsupported(f"{OPERATOR} with a mask of {spec.dtype} {spec.shape}")
-    return mask if _has_view(values, mask) else _copy(writer, mask)
-
-
-def _has_view(values: Resolver, operand: Operand) -> bool:
-    try:
-        values.view(operand)
-    except Unsupported:
-        return False
-    return True
-
-
-def _copy(writer: NodeWriter, operand: Operand) -> str:
-    spec = writer.spec(operand)
-    return writer.typed(spec.dtype, COPY, operand, shape=spec.shape)
+    return mask if values.found(mask) is not None else writer.copy(mask)

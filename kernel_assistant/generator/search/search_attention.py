@@ -12,8 +12,8 @@ from kernel_assistant.targets.base import DeviceFacts
 
 #: Cycles of a launch, of each block of a cluster, of a step's loads, and of a row's arithmetic for a key.
 ALWAYS, EACH_BLOCK, EACH_STEP, EACH_ROW = 2000, 40, 800, 60
-#: Registers of a multiprocessor, and bytes that one reads in a cycle.
-REGISTERS, READ = 65536, 20
+#: Bytes that a multiprocessor reads in a cycle.
+READ = 20
 
 
 def possible_attentions(graph: OpGraph, found: ShortAttention, device: DeviceFacts) -> list[tuple[float, Schedule]]:
@@ -32,9 +32,8 @@ def possible_attentions(graph: OpGraph, found: ShortAttention, device: DeviceFac
 def _cycles(tile: Tile, heads: int, keys: int, device: DeviceFacts) -> float:
     """Cycles of the kernel for so many heads of keys."""
     cores = max(device.cores, 1)
-    resident = max(1, min(2048, REGISTERS // (tile.registers + 48)) // tile.threads)
     blocks = heads * tile.cluster
-    at_once = max(1, min(blocks, cores * resident))
+    at_once = max(1, min(blocks, cores * tile.resident))
     steps = -(-keys // tile.step)
     arithmetic = tile.unroll * tile.rows * EACH_ROW
     # Warps of a multiprocessor wait for memory together and calculate one after another.

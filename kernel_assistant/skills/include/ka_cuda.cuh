@@ -105,8 +105,7 @@ template <int V, class T> KA_FN void ka_load_whole(T (&out)[V], const T* p) {
 #pragma unroll
   for (int k = 0; k < V; ++k) out[k] = pack.values[k];
 }
-// 16 bytes that are read once. Such loads stay in the order in which they are written, in front of ka_mma, so that all
-// of them are in flight together.
+// 16 bytes that are read once. In PTX such loads stay in front of a later ka_mma; ptxas may still mix them with it.
 KA_FN uint4 ka_stream(const void* p) {
   uint4 x;
   asm volatile("ld.global.cs.v4.u32 {%0,%1,%2,%3}, [%4];" : "=r"(x.x), "=r"(x.y), "=r"(x.z), "=r"(x.w) : "l"(p));

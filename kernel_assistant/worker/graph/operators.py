@@ -44,7 +44,27 @@ def is_identity(node: Node) -> bool:
 
 
 def is_random(node: Node) -> bool:
+    """Whether an operator can draw random numbers."""
     return torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ())
+
+
+def draws(node: Node) -> bool:
+    """Whether a call draws random numbers: dropout and its kind do only while training, attention if it drops."""
+    if not is_random(node):
+        return False
+    given = _arguments(node)
+    if given.get("train") is False or given.get("training") is False:
+        return False
+    share = given.get("dropout_p", given.get("p", given.get("dropout")))
+    return bool(share != 0)
+
+
+def _arguments(node: Node) -> dict[str, Any]:
+    """The arguments of a call by their names, with those that are left out."""
+    schema = getattr(node.target, "_schema", None)
+    taken = schema.arguments if schema is not None else []
+    given = dict(zip([one.name for one in taken], node.args, strict=False))
+    return {**{one.name: one.default_value for one in taken}, **given, **node.kwargs}
 
 
 def without_defaults(node: Node) -> tuple[list[Any], dict[str, Any]]:

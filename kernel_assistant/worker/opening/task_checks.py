@@ -10,9 +10,10 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.fx import GraphModule, Node
+from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from ..graph.operators import draws
 from ..process.memory import available_bytes
 from ..process.worker_errors import TaskError
 from ..user_module.inputs import DTYPES
@@ -200,31 +201,12 @@ def _close(one: torch.Tensor, other: torch.Tensor, tolerance: float) -> bool:
     return bool((one - other).abs().max() <= tolerance * one.abs().max()) if one.numel() else True
 
 
-def _draws(node: Node) -> bool:
-    """Whether a call draws random numbers: dropout and its kind do only while training, attention if it drops."""
-    if torch.Tag.nondeterministic_seeded not in getattr(node.target, "tags", ()):
-        return False
-    given = _arguments(node)
-    if given.get("train") is False or given.get("training") is False:
-        return False
-    share = given.get("dropout_p", given.get("p", given.get("dropout")))
-    return share != 0
-
-
-def _arguments(node: Node) -> dict[str, Any]:
-    """The arguments of a call by their names, with those that are left out."""
-    schema = getattr(node.target, "_schema", None)
-    taken = schema.arguments if schema is not None else []
-    given = dict(zip([one.name for one in taken], node.args, strict=False))
-    return {**{one.name: one.default_value for one in taken}, **given, **node.kwargs}
-
-
 def _random_operators(program: ExportedProgram | None) -> list[str]:
     graphs = [one.graph for one in program.graph_module.modules() if isinstance(one, GraphModule)] if program else []
     names = [
         str(node.target).split(".")[1].removeprefix("native_")
         for graph in graphs
         for node in graph.nodes
-        if _draws(node)
+        if draws(node)
     ]
     return list(dict.fromkeys(names))

@@ -150,7 +150,7 @@ class BoundPlan:
         #: Bytes of the results of residual calls, and of those that graphs of this plan keep in the judge.
         self._call_bytes = sum(_bytes(value) for call in calls for value in call.results)
         self._frozen_bytes = 0
-        #: Where these graphs capture residual calls.
+        #: The capture space of these graphs.
         self._space: Any = None
         outside = not written & self._outputs and self._driver is not None
         self._calls_stay = bool(calls) and outside and _can_be_held(self._calls)
@@ -203,20 +203,23 @@ class BoundPlan:
 
     def held(self, patience: int) -> PlanGraph:
         """The calls of one caller on one stream, whose scratch memory and workspace stay where they are."""
-        return self._graph(self._outputs, patience)
+        return self._graph(self._capture_space(), self._outputs, patience)
 
-    def _graph(self, changing: frozenset[int] = frozenset(), patience: int = 0, *, alone: bool = True) -> PlanGraph:
-        """The launches for one caller. If it is not `alone`, it and others run one after another."""
+    def _capture_space(self) -> Any:
+        """Where graphs that run one after another capture residual calls; None without such calls."""
+        if not self._calls:
+            return None
+        from .pytorch.held import CaptureSpace
+
+        assert self._driver is not None
+        return CaptureSpace(self._driver.new_stream, self._driver.end_stream)
+
+    def _graph(self, space: Any, changing: frozenset[int] = frozenset(), patience: int = 0) -> PlanGraph:
         assert self._driver is not None
         if not self._calls:
             return PlanGraph(self._driver, self._launches, self._fail, changing, patience)
-        from .pytorch.held import CaptureSpace, HeldCalls
+        from .pytorch.held import HeldCalls
 
-        space = None if alone else self._space
-        if space is None:
-            space = CaptureSpace(self._driver.new_stream, self._driver.end_stream)
-        if not alone:
-            self._space = space
         calls = HeldCalls(self._calls, self.tensors_of, len(self.names), self.device, space)
         held = iter(calls.steps())
         steps = [step if isinstance(step, PreparedLaunch) else next(held) for step in self._steps]
@@ -234,7 +237,8 @@ class BoundPlan:
         whole = first is None and all(which in (EVERY, kind) for kind in self._kinds)
         if whole and self.wants_lasting_memory:
             self._frozen_bytes += self._call_bytes
-            graph = self._graph(alone=False)
+            self._space = self._space or self._capture_space()
+            graph = self._graph(self._space)
             graph.ready(pointers, stream)
             return lambda stream: graph.run(pointers, stream)
         if self._calls:

@@ -21,6 +21,10 @@ JOINT = {
 
 #: Most bytes of shared memory that a kernel may declare.
 STATIC_LIMIT = 48 * 1024
+#: Registers of a multiprocessor, and of a thread at most.
+REGISTERS, MOST_REGISTERS = 65536, 255
+#: Sizes of clusters that some GPU has.
+CLUSTERS = (1, 2, 4, 8, 16)
 #: As many additions one after the other keep a float32 sum within a few units in its last place.
 MANY = 64
 

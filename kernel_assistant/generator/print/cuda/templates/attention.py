@@ -8,7 +8,7 @@ the exponentials and the weighted sum of values of what it has read, as in "Onli
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import product
 
@@ -18,16 +18,18 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import Size, mul, multiple_of, size_text
 from kernel_assistant.generator.loops.attention import ShortAttention
 from kernel_assistant.generator.loops.strided import View
-from kernel_assistant.generator.print.cuda.common import STATIC_LIMIT
+from kernel_assistant.generator.print.cuda.common import MOST_REGISTERS, REGISTERS, STATIC_LIMIT
 from kernel_assistant.generator.print.render import ELEMENTS, KernelSource, literal
 from kernel_assistant.records import Launch
 from kernel_assistant.records.graph import DTYPE_BYTES
 
 #: What a search tries.
-CLUSTERS, WARPS, UNROLLS = (1, 2, 4, 8, 16), (2, 4, 8), (1, 2, 4)
-#: Bytes of one load, registers of a multiprocessor, of a thread, and those that a thread needs for other things.
-LOAD, REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 16, 65536, 255, 48
-MOST = "3.40282347e38f"
+WARPS, UNROLLS = (2, 4, 8), (1, 2, 4)
+#: Bytes of one load, and registers that a thread needs beside queries, sums, keys and values.
+LOAD, OTHER_REGISTERS = 16, 48
+#: Threads that a multiprocessor has room for.
+MOST_RESIDENT = 2048
+LARGEST = "3.40282347e38f"
 LOG2_E = literal(math.log2(math.e), "float")
 
 
@@ -80,6 +82,11 @@ class Tile:
         return 4 * (self.warps + 1) * self.rows * (self.width + 2)
 
     @property
+    def resident(self) -> int:
+        """Blocks that a multiprocessor has room for."""
+        return max(1, min(MOST_RESIDENT, REGISTERS // (self.registers + OTHER_REGISTERS)) // self.threads)
+
+    @property
     def step(self) -> int:
         """Keys that all blocks of a cluster read in one step."""
         return self.cluster * self.warps * self.keys * self.unroll
@@ -93,7 +100,7 @@ class Tile:
         return ""
 
 
-def possible(found: ShortAttention, clusters: tuple[int, ...] = CLUSTERS) -> Iterator[Tile]:
+def possible(found: ShortAttention, clusters: Sequence[int]) -> Iterator[Tile]:
     """All tiles that can be launched."""
     for cluster, warps, unroll in product(clusters, WARPS, UNROLLS):
         tile = _tile(found, cluster, warps, unroll)
@@ -262,7 +269,7 @@ class _AttentionWriter:
         else:
             # A finite mask stays finite: all keys with the least number have equal shares.
             unit.add(f"const float extra = key < keys ? {value} : 0;")
-            unit.add(f"const float bound = ka_min(ka_max(extra * {LOG2_E}, -{MOST}), {MOST});")
+            unit.add(f"const float bound = ka_min(ka_max(extra * {LOG2_E}, -{LARGEST}), {LARGEST});")
             unit.add("all += isinf(extra) ? extra : bound;")
 
     def _sums(self) -> None:

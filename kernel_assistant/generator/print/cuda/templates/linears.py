@@ -13,7 +13,7 @@ from itertools import product
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.schedule import Schedule
-from kernel_assistant.generator.ir.sizes import Size, size_text
+from kernel_assistant.generator.ir.sizes import known_size, size_text
 from kernel_assistant.generator.ir.sizes import product as times
 from kernel_assistant.generator.loops.linears import Linears
 from kernel_assistant.generator.print.render import ELEMENTS, KernelSource
@@ -68,60 +68,55 @@ class Split:
 
 
 def possible(found: Linears) -> Iterator[Split]:
-    """All divisions that can be launched."""
+    """All splits that can be launched."""
     for stages, warps, unroll in product(STAGES, WARPS, UNROLLS):
-        division = Split(_width(found), warps, unroll, stages)
-        if not division.obstacle():
-            yield division
+        split = Split(_width(found), warps, unroll, stages)
+        if not split.obstacle():
+            yield split
 
 
 def tiles(found: Linears) -> list[int]:
     """Blocks of each layer, for eight rows."""
-    return [-(-_fixed(weight.sizes[0]) // OUTPUTS) for weight in found.weights]
+    return [-(-known_size(weight.sizes[0]) // OUTPUTS) for weight in found.weights]
 
 
 def _width(found: Linears) -> int:
-    return _fixed(found.weights[0].sizes[1])
-
-
-def _fixed(size: Size) -> int:
-    assert isinstance(size, int)
-    return size
+    return known_size(found.weights[0].sizes[1])
 
 
 def emit_linears(found: Linears, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
     """The kernel and its launch. Raises Unsupported."""
     if schedule.form != "linears":
         raise Unsupported(f"schedule {schedule.form} for linear layers of few rows")
-    division = Split(_width(found), schedule["warps"], schedule["unroll"], schedule["stages"])
-    if obstacle := division.obstacle():
+    split = Split(_width(found), schedule["warps"], schedule["unroll"], schedule["stages"])
+    if obstacle := split.obstacle():
         raise Unsupported(obstacle)
-    return _LinearsWriter(found, division, prefix).write()
+    return _LinearsWriter(found, split, prefix).write()
 
 
 class _LinearsWriter:
-    def __init__(self, found: Linears, division: Split, prefix: str) -> None:
-        self.found, self.division = found, division
+    def __init__(self, found: Linears, split: Split, prefix: str) -> None:
+        self.found, self.split = found, split
         self.unit = KernelSource(prefix + "linears", "cuda")
         self.element = ELEMENTS["cuda"][found.x.dtype]
 
     def write(self) -> tuple[KernelSource, Launch]:
-        unit, division = self.unit, self.division
+        unit, split = self.unit, self.split
         rows = times(self.found.x.sizes[:-1])
         unit.add(f"typedef {self.element} T;")
-        unit.add(f"constexpr int K = {self.found.x.sizes[-1]}, WARPS = {division.warps}, UNROLL = {division.unroll};")
-        if division.stages:
-            unit.add(f"constexpr int STAGES = {division.stages}, THREADS = {division.threads};")
+        unit.add(f"constexpr int K = {self.found.x.sizes[-1]}, WARPS = {split.warps}, UNROLL = {split.unroll};")
+        if split.stages:
+            unit.add(f"constexpr int STAGES = {split.stages}, THREADS = {split.threads};")
         unit.add(f"constexpr int SHARE = (K + WARPS * {STEP} - 1) / (WARPS * {STEP}) * {STEP};")
         unit.add(f"__shared__ float sums[WARPS][{OUTPUTS}][{ROWS}];")
         self._choose()
         unit.add(f"const int64_t rows = {unit.size(rows)};")
         self._sum()
         self._store()
-        unit.finish(bounds=f"__launch_bounds__({division.threads}) ")
+        unit.finish(bounds=f"__launch_bounds__({split.threads}) ")
         blocks = " + ".join(f"cdiv({size_text(weight.sizes[0])}, {OUTPUTS})" for weight in self.found.weights)
         return unit, unit.launch(
-            (f"({blocks}) * cdiv({size_text(rows)}, {ROWS})", "1", "1"), division.threads, str(division.shared)
+            (f"({blocks}) * cdiv({size_text(rows)}, {ROWS})", "1", "1"), split.threads, str(split.shared)
         )
 
     def _choose(self) -> None:
@@ -161,7 +156,7 @@ class _LinearsWriter:
         unit.add(f"const T* const given = {unit.buffer(self.found.x.root)} + {place};")
         unit.add("const int begin = warp * SHARE, end = begin + SHARE < K ? begin + SHARE : K;")
         unit.add("float sum[4] = {0, 0, 0, 0};")
-        if self.division.stages:
+        if self.split.stages:
             self._through_stages()
         else:
             unit.open(f"for (int k = begin; k < end; k += UNROLL * {STEP})")
@@ -172,7 +167,7 @@ class _LinearsWriter:
 
     def _load(self) -> None:
         """Loads for UNROLL steps from k on; zeros behind the end."""
-        unit, whole = self.unit, self.division.is_whole
+        unit, whole = self.unit, self.split.is_whole
         unit.add("#pragma unroll")
         unit.open("for (int u = 0; u < UNROLL; ++u)")
         unit.add(f"const int at = k + u * {STEP};")
@@ -233,7 +228,7 @@ class _LinearsWriter:
         unit.add("#pragma unroll")
         unit.add("for (int i = 0; i < 4; ++i) sums[warp][g + i / 2 * 8][t * 2 + i % 2] = sum[i];")
         unit.add("__syncthreads();")
-        unit.open(f"for (int at = threadIdx.x; at < {OUTPUTS * ROWS}; at += {self.division.threads})")
+        unit.open(f"for (int at = threadIdx.x; at < {OUTPUTS * ROWS}; at += {self.split.threads})")
         unit.add(f"const int output = tile * {OUTPUTS} + at % {OUTPUTS};")
         unit.add(f"if (output >= outputs || row + at / {OUTPUTS} >= rows) continue;")
         unit.add("float total = 0;")

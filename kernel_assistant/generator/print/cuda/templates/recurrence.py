@@ -17,17 +17,17 @@ from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.ir.sizes import Size, size_text
 from kernel_assistant.generator.loops.recurrence import Recurrence
 from kernel_assistant.generator.loops.strided import Resolver, View
-from kernel_assistant.generator.print.cuda.common import STATIC_LIMIT
+from kernel_assistant.generator.print.cuda.common import CLUSTERS, MOST_REGISTERS, REGISTERS, STATIC_LIMIT
 from kernel_assistant.generator.print.render import ELEMENTS, KernelSource
 from kernel_assistant.records import Launch, OpGraph
 from kernel_assistant.records.graph import Operand
 
 #: What a search tries.
-CLUSTERS, BATCHES, LANES, HELD = (1, 2, 4, 8, 16), (1, 2, 4, 8), (4, 8, 16, 32), (4, 8, 12, 16, 20, 24, 32, 40)
+BATCHES, LANES, HELD = (1, 2, 4, 8), (4, 8, 16, 32), (4, 8, 12, 16, 20, 24, 32, 40)
 #: Threads of a block, and bytes of shared memory for weights.
 MOST_THREADS, MOST_SHARED = 1024, 160 * 1024
-#: Registers of a multiprocessor, of a thread, and those that a thread needs beside its weights and sums.
-REGISTERS, MOST_REGISTERS, OTHER_REGISTERS = 65536, 255, 56
+#: Registers that a thread needs beside its weights and sums.
+OTHER_REGISTERS = 56
 
 
 @dataclass(frozen=True, slots=True)
