@@ -68,9 +68,9 @@ class Schedule(Record, frozen=True, kw_only=True):
     Of a recurrence: cluster: blocks that share a layer's hidden units; batch: elements of the batch that a cluster
     computes; lanes: threads that share a hidden unit; held: vectors of weights that a thread has in registers.
 
-    Of an attention: cluster: blocks that share a head's keys; warps: warps of a block; unroll: keys of a thread in
-    flight. Of linear layers of few rows: warps that divide K; unroll: loads in
-    flight; stages: in shared memory, 0 for registers.
+    Of an attention: cluster: blocks that share a head's keys; warps: warps of a block; unroll: keys that a thread loads
+    ahead. Of linear layers of few rows: warps: warps of a block, which divide K; unroll: loads ahead of the products;
+    stages: groups of `unroll` loads that shared memory holds, 0 for loads to registers.
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and `residual` are the
     forms of those that a library or PyTorch itself computes.

@@ -19,7 +19,7 @@ ATTENTION = "ka_attention"
 
 @dataclass(frozen=True, slots=True)
 class ShortAttention:
-    """An `ka_attention` as a part has it. `q`, `k`, `v` and `mask` are views of what the part is given, `out` is its
+    """A `ka_attention` as a part has it. `q`, `k`, `v` and `mask` are views of what the part is given, `out` is its
     result, each with dimensions as above; `mask` has strides of 0 where it is expanded."""
 
     node: Node

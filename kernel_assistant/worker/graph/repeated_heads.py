@@ -11,8 +11,10 @@ from typing import Any
 import torch
 from torch.fx import Node
 
+from .noted_values import VIEWS
+
 _aten = torch.ops.aten
-_RESHAPES = (_aten.view.default, _aten._unsafe_view.default, _aten.reshape.default)
+_RESHAPES = (*VIEWS, _aten.reshape.default)
 #: Operators that give the whole of their operand if the sizes stay as they are, the second ones in its memory.
 _COPIES = (_aten.clone.default, _aten.contiguous.default)
 _WHOLE = (_aten.alias.default, _aten.slice.Tensor)
