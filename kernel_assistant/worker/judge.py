@@ -128,6 +128,15 @@ class Judge:
         with self._lock.shared():
             self._base()
             self.profiler.prepare(which)
+            if which == "compile":
+                self._compare_compiled()
+
+    def _compare_compiled(self) -> None:
+        """Whether torch.compile is really as inexact as was expected; if not, eager mode's error alone counts from now
+        on."""
+        if self.task.compiled_on_tensor_cores and not self.profiler.compiled_is_as_inexact(self._base()):
+            self.task.compiled_on_tensor_cores = False
+            self._kept.clear()
 
     def baseline(self, which: str) -> Answer:
         """Time of the reference in eager mode or under torch.compile, in milliseconds."""
@@ -305,7 +314,7 @@ class Judge:
         """
         often = case in (self._base_case, self._second_case)
         with self._lock.shared():
-            expected = self._expected(case) if often else expect(self.task, case)
+            expected = self._expected(case) if often else expect(self.task, case, as_compiled=True)
             if expected is None:
                 return None
             with self._case_sets.of(plan, expected, often) as sets:
@@ -319,7 +328,7 @@ class Judge:
         """Declared inputs with their expected outputs; kept in memory unless they are large."""
         if case in self._kept:
             return self._kept[case]
-        expected = expect(self.task, case)
+        expected = expect(self.task, case, as_compiled=True)
         if expected is None:  # pragma: no cover - the declared case is not optional
             raise RuntimeError("the declared inputs do not match the exported graph")
         if expected.bytes <= KEEP_BYTES:

@@ -16,6 +16,7 @@ from msgspec.structs import replace
 from kernel_assistant.generator.ir.operators import COPY, operator
 from kernel_assistant.generator.ir.sizes import fixed, parse_size, product, shape_text
 from kernel_assistant.generator.library.convolutions import CONVOLUTIONS, TURNED
+from kernel_assistant.generator.library.products import argument
 from kernel_assistant.generator.plan.channels_last_readers import (
     follows,
     is_elementwise,
@@ -35,8 +36,12 @@ COPY_BACK = f"{COPY}.back"
 #: Below this number of elements of all convolutions the launches that change the order cost more than they bring. Those
 #: with filters of one element, which are plain products in either order, do not count.
 LEAST_ELEMENTS = 1 << 20
-#: With fewer channels a vector of them does not fill an access.
-LEAST_CHANNELS = 4
+#: Images have three channels. Of 3 to 16 or 96 channels cuDNN's engines for tensor cores took 0.6 of the time of those
+#: for channels first (H200, docs/experiments.md, 171).
+LEAST_CHANNELS = 3
+#: torch.compile leaves the order of memory as it is in graphs with so many nodes for each convolution
+#: (`decide_layout_opt` in torch/_inductor/graph.py).
+NODES_PER_CONVOLUTION = 300
 
 
 def channels_last(graph: OpGraph, able: AbstractSet[str], stay: AbstractSet[str] = frozenset()) -> OpGraph:
@@ -104,13 +109,29 @@ def _lies_last(spec: TensorSpec) -> bool:
     return is_channels_last(spec) or spec.shape[1] == "1" or all(size == "1" for size in spec.shape[2:])
 
 
+def _is_compiled_last(graph: OpGraph) -> bool:
+    """Whether torch.compile runs the convolutions of the graph with channels last (docs/judge.md): they may then be in
+    TF32 where PyTorch's flags allow it, also where eager mode, with channels first, is exact."""
+    convolutions = [node for node in graph.nodes if operator(node) in CONVOLUTIONS and len(node.spec.shape) in (4, 5)]
+    return len(graph.nodes) < NODES_PER_CONVOLUTION * len(convolutions) and not any(
+        _has_groups(node, graph) for node in convolutions
+    )
+
+
+def _has_groups(node: Node, graph: OpGraph) -> bool:
+    """Whether a convolution has several groups of more than one channel each."""
+    groups = argument(node, CONVOLUTIONS[operator(node)].index("groups"), "groups")
+    w = spec_of(graph, node.args[1])
+    return groups not in (None, 1) and (w is None or w.shape[1] != "1")
+
+
 class _Rewrite:
     """Rewrites the nodes in order. `last` are the values that have channels last because of the rewriting, `turned` the
     copies that have it; `readers` has the names of the nodes that read a value.
     """
 
     def __init__(self, graph: OpGraph, chosen: set[str]) -> None:
-        self.graph, self.chosen = graph, chosen
+        self.graph, self.chosen, self.compiled_last = graph, chosen, _is_compiled_last(graph)
         self.nodes: list[Node] = []
         self.last: set[str] = set()
         self.copies: dict[tuple[str, str], str] = {}
@@ -198,7 +219,7 @@ class _Rewrite:
     def _convolution(self, node: Node) -> None:
         given = is_channels_last(self.graph.spec(references(node)[0]))
         read = {operand: self._copied(operand, COPY) for operand in references(node)[:2]}
-        op = node.op if given else operator(node) + TURNED
+        op = node.op if given or self.compiled_last else operator(node) + TURNED
         self._add(replace(renamed(node, read), op=op, spec=in_channels_last(node.spec)))
         if is_channels_last(node.spec):
             return

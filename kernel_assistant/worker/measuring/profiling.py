@@ -14,6 +14,7 @@ from typing import Any
 import torch
 
 from ..device_lock import DeviceLock
+from ..opening.open_steps import tensors_of
 from ..opening.open_task import OpenTask
 from ..opening.task_checks import largest_value_bytes
 from ..process.memory import available_bytes
@@ -21,6 +22,7 @@ from ..process.pinning import pinned
 from ..process.worker_errors import TaskError, with_inputs
 from ..running.buffer_sets import BufferSets
 from ..running.runner_client import EMPTY_BLOCKS, RunnerClient, descendants
+from ..verifying.numerics import is_as_inexact
 from ..verifying.verification import (
     ExpectedOutputs,
     IncorrectOutput,
@@ -217,6 +219,17 @@ class Profiler:
         with torch.no_grad(), released_while_compiling(self.lock):
             subject.run(0, 1)
         subject.release()
+
+    def compiled_is_as_inexact(self, expected: ExpectedOutputs) -> bool:
+        """Whether the outputs of torch.compile are at least half as far from float64 as the reference."""
+        compiled = self._callables.get("compile")
+        if compiled is None:
+            return False
+        args, kwargs = self.task.unflatten(expected.tensors)
+        with torch.no_grad():
+            outputs = tensors_of(compiled(*args, **kwargs))
+        three = zip(outputs, expected.reference, expected.want, strict=False)
+        return all(is_as_inexact(*tensors) for tensors in three)
 
     def baseline(self, which: str) -> dict[str, Any]:
         """Median milliseconds a call over a few blocks. `which` is "eager" or "compile"; without a time, `failure` says

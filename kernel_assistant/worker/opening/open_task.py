@@ -23,6 +23,7 @@ from .held_out import held_out_dims
 from .index_guard import may_refuse
 from .index_inputs import in_range, index_bounds
 from .reference64 import float64_arithmetic, float64_copy, upcast
+from .tensor_cores import ChannelsLastConvolutions, may_use_tensor_cores
 
 #: Replaces each tensor in the template of the inputs.
 TENSOR = object()
@@ -39,6 +40,7 @@ class OpenTask:
     dtype, shape and strides (expressions, None where contiguous) of each output. `ranges` are the sizes for which the
     graph holds. `reference_is_float64` becomes False once `call64` cannot use float64. `guarded`: calls on a GPU check
     indices first. `avoid` names inputs with which the module broke the device of an earlier worker.
+    `compiled_on_tensor_cores`: torch.compile may compute convolutions in TF32 that eager mode computes in float32.
     """
 
     task: dict[str, Any]
@@ -54,6 +56,7 @@ class OpenTask:
     reference_is_float64: bool = True
     guarded: bool = True
     avoid: frozenset[str] = frozenset()
+    compiled_on_tensor_cores: bool = False
     _float64: torch.nn.Module | None = None
 
     @property
@@ -175,6 +178,17 @@ class OpenTask:
         except NOT_IN_FLOAT64:
             return None
 
+    def on_tensor_cores(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
+        """As `call`, with convolutions as torch.compile computes them; None if that is as in eager mode, or if the
+        memory is missing."""
+        if not self.compiled_on_tensor_cores:
+            return None
+        try:
+            with ChannelsLastConvolutions():  # type: ignore[no-untyped-call]
+                return self.call(args, kwargs)
+        except (TaskError, RuntimeError):
+            return None
+
     def _call64(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...]:
         held = self.facts["parameter_bytes"] + sum(tensor.nbytes for tensor in self.flatten(args, kwargs))
         require_bytes(2 * held + 2 * checks.largest_value_bytes(self.traced.program), self.device, "a float64 run")
@@ -235,6 +249,7 @@ def _open(task: dict[str, Any], device: str, module: ModuleType | None, avoid: S
         held=held,
         guarded=may_refuse(program),
         avoid=frozenset(avoid),
+        compiled_on_tensor_cores=may_use_tensor_cores(traced.program, device),
     )
     for args, kwargs in calls[1:]:
         opened.call(args, kwargs)

@@ -114,6 +114,23 @@ def compare(
     )
 
 
+def less_exact(one: torch.Tensor, other: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
+    """`other` if it is farther from float64 than `one`, and finite where that is; else `one`."""
+    if not one.dtype.is_floating_point or other.stride() != one.stride():
+        return one
+    stats = _statistics(other, one, want)
+    finite = stats.all_finite or torch.equal(torch.isfinite(one), torch.isfinite(other))
+    return other if finite and stats.squared_error > stats.reference_squared_error else one
+
+
+def is_as_inexact(one: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) -> bool:
+    """Whether the error of `one`, as a norm, is at least 1 / TIMES of the reference's. True for integers."""
+    if not one.dtype.is_floating_point:
+        return True
+    stats = _statistics(one, reference, want)
+    return TIMES**2 * stats.squared_error >= stats.reference_squared_error
+
+
 def surely_passes(got: torch.Tensor, reference: torch.Tensor, policy: str, excused: float = 0.0) -> torch.Tensor:
     """A boolean on the device: if it is True, `compare(got, reference, reference.double(), policy)` passes, or its
     largest error is at most `excused`. If it is False, that may pass as well."""

@@ -19,7 +19,7 @@ from ..running.storages import copies
 from .cases import Case
 from .choice_bounds import compare_choice
 from .choices import Choice, paired, watched
-from .numerics import OutputComparison, compare
+from .numerics import OutputComparison, compare, less_exact
 from .sensitivity import moves_as_far
 
 if TYPE_CHECKING:
@@ -94,8 +94,10 @@ def error_ratio(result: OutputComparison) -> float:
     return result.error / least if least else 1.0
 
 
-def expect(task: OpenTask, case: Case) -> ExpectedOutputs | None:
-    """Inputs and expected outputs of a case; None if the case does not apply to this task, or memory is missing."""
+def expect(task: OpenTask, case: Case, as_compiled: bool = False) -> ExpectedOutputs | None:
+    """Inputs and expected outputs of a case; None if the case does not apply to this task, or memory is missing.
+    `as_compiled`: the reference is the less exact of eager mode's outputs and torch.compile's
+    (opening/tensor_cores.py)."""
     had_float64 = task.reference_is_float64
     if case.optional and case.name in task.avoid:
         return None
@@ -105,8 +107,11 @@ def expect(task: OpenTask, case: Case) -> ExpectedOutputs | None:
         with reweighted(task, case.seed, case.reweighted), with_inputs(case.name if case.optional else ""):
             reference, picked = watched(task.graph, lambda: task.call(args, kwargs))
             want, exact = watched(task.graph, lambda: task.call64(args, kwargs))
+            turned = task.on_tensor_cores(args, kwargs) if as_compiled and task.reference_is_float64 else None
             constants = copies(task.constants())
             task.settle()
+            if turned is not None:
+                reference = [less_exact(*three) for three in zip(reference, turned, want, strict=True)]
         tensors = task.flatten(args, kwargs)
     except (TaskError, torch.OutOfMemoryError):
         if not case.optional:

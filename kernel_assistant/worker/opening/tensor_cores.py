@@ -1,0 +1,70 @@
+"""PyTorch's outputs with convolutions on tensor cores, as torch.compile computes them where eager mode does not.
+
+PyTorch's flags allow TF32 in convolutions by default. Whether cuDNN uses tensor cores then depends on the order of
+memory: for few channels it does with channels last, which is how torch.compile runs most convolutions
+(`decide_layout_opt` in torch/_inductor/graph.py), and not with channels first. So torch.compile may be a thousand times
+less exact than eager mode. A candidate may be as inexact as the less exact of the two.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch.export import ExportedProgram
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from ..applied.precision import tf32_flags
+
+LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
+#: torch.compile leaves the order of memory as it is in graphs with so many nodes for each convolution.
+NODES_PER_CONVOLUTION = 300
+
+
+class ChannelsLastConvolutions(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """While active, float32 convolutions of images are computed with channels last; their results have the order of
+    memory that they would have without it."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
+    ) -> Any:
+        layout = LAYOUTS.get(args[0].dim()) if func is torch.ops.aten.convolution.default else None
+        if layout is None or args[0].dtype != torch.float32:
+            return func(*args, **(kwargs or {}))
+        turned = [tensor.contiguous(memory_format=layout) for tensor in args[:2]]
+        result = func(*turned, *args[2:], **(kwargs or {}))
+        is_turned = any(_only_in(layout, tensor) for tensor in args[:2])
+        return result if is_turned else result.contiguous()
+
+
+def may_use_tensor_cores(program: ExportedProgram, device: str) -> bool:
+    """Whether torch.compile may compute float32 convolutions of the program in TF32 although eager mode does not.
+
+    Not in graphs with grouped convolutions, whose order of memory torch.compile changes only if they are a small part.
+    """
+    if not device.startswith("cuda") or not tf32_flags()["cudnn"]:
+        return False
+    nodes = [node for node in program.graph.nodes if node.op == "call_function"]
+    convolutions = [node for node in nodes if _is_convolution(node)]
+    if not convolutions or len(nodes) >= NODES_PER_CONVOLUTION * len(convolutions):
+        return False
+    return not any(map(_is_grouped, convolutions))
+
+
+def _is_convolution(node: torch.fx.Node) -> bool:
+    value = node.meta.get("val")
+    name = str(node.target).removeprefix("aten.")
+    is_image = isinstance(value, torch.Tensor) and value.dtype == torch.float32 and value.dim() in LAYOUTS
+    return is_image and name.startswith("conv")
+
+
+def _is_grouped(node: torch.fx.Node) -> bool:
+    """Whether a convolution has several groups of more than one channel each."""
+    x, w = (argument.meta["val"] for argument in node.args[:2] if isinstance(argument, torch.fx.Node))
+    transposed = "transpose" in str(node.target) or (str(node.target).startswith("aten.convolution") and node.args[6])
+    channels = node.meta["val"].shape[1] if transposed else x.shape[1]
+    return bool(w.shape[1] != 1 and w.shape[1] != channels)
+
+
+def _only_in(layout: torch.memory_format, tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous(memory_format=layout) and not tensor.is_contiguous()

@@ -1,0 +1,135 @@
+"""The second reference: PyTorch with convolutions in channels last, which may be less exact than eager mode."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from kernel_assistant.records.codec import to_builtins
+from kernel_assistant.source.build import build_task
+from kernel_assistant.worker.opening import tensor_cores
+from kernel_assistant.worker.opening.open_task import OpenTask, open_task
+from kernel_assistant.worker.opening.tensor_cores import ChannelsLastConvolutions, may_use_tensor_cores
+from kernel_assistant.worker.verifying.cases import Case
+from kernel_assistant.worker.verifying.numerics import is_as_inexact, less_exact
+from kernel_assistant.worker.verifying.verification import IncorrectOutput, WorstErrors, check_outputs, expect
+
+IMAGES = torch.randn(2, 8, 9, 7, generator=torch.Generator().manual_seed(0))
+MODULES: list[tuple[nn.Module, torch.Tensor]] = [
+    (nn.Conv2d(8, 6, 3, padding=1), IMAGES),
+    (nn.Conv2d(8, 6, 3, groups=2), IMAGES.contiguous(memory_format=torch.channels_last)),
+    (nn.ConvTranspose2d(8, 4, 3, stride=2), IMAGES),
+    (nn.Conv3d(4, 6, 2), IMAGES.reshape(2, 4, 2, 9, 7)),
+    (nn.Conv1d(8, 6, 3), IMAGES[..., 0]),
+]
+CONVOLUTION = """
+import torch
+from torch import nn
+
+
+class Model(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(8, 4, 3)
+
+    def forward(self, x):
+        return self.conv(x).relu()
+
+
+def get_inputs():
+    return [torch.randn(2, 8, 9, 7)]
+
+
+def get_init_inputs():
+    return []
+"""
+
+
+class SeenOrders(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Whether the operands of each convolution had channels last."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.last: list[bool] = []
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func is torch.ops.aten.convolution.default and args[0].dim() == 4:
+            self.last.append(all(one.is_contiguous(memory_format=torch.channels_last) for one in args[:2]))
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("pair", MODULES, ids=lambda pair: type(pair[0]).__name__)
+def test_results_keep_their_values_and_their_order_of_memory(pair: tuple[nn.Module, torch.Tensor]) -> None:
+    module, x = pair
+    with torch.no_grad():
+        plain = module(x)
+        with SeenOrders() as seen, ChannelsLastConvolutions():  # type: ignore[no-untyped-call]
+            turned = module(x)
+    assert turned.stride() == plain.stride()
+    assert torch.allclose(turned, plain, atol=1e-5)
+    assert all(seen.last) and len(seen.last) == (x.dim() == 4)
+
+
+@pytest.mark.parametrize(
+    ("module", "expected"),
+    [
+        (nn.Conv2d(8, 6, 3), True),
+        (nn.Conv2d(8, 8, 3, groups=8), True),
+        (nn.ConvTranspose2d(8, 4, 3), True),
+        (nn.Conv2d(8, 6, 3, groups=2), False),
+        (nn.ConvTranspose2d(8, 4, 3, groups=2), False),
+        (nn.Linear(7, 3), False),
+        (nn.Conv2d(8, 6, 3).double(), False),
+    ],
+    ids=str,
+)
+def test_torch_compile_changes_the_order_of_convolutions_without_groups(
+    module: nn.Module, expected: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(tensor_cores, "tf32_flags", lambda: {"cudnn": True})
+    program = torch.export.export(module, (IMAGES.to(next(module.parameters()).dtype),))
+    assert may_use_tensor_cores(program, "cuda:0") is expected
+    assert may_use_tensor_cores(program.run_decompositions(), "cuda:0") is expected
+    assert not may_use_tensor_cores(program, "cpu")
+    monkeypatch.setattr(tensor_cores, "tf32_flags", lambda: {"cudnn": False})
+    assert not may_use_tensor_cores(program, "cuda:0")
+
+
+def test_the_less_exact_result_is_the_reference() -> None:
+    want = torch.tensor([1.0, 2.0, 3.0], dtype=torch.float64)
+    near, far = want.float() + 1e-6, want.float() + 1e-3
+    assert less_exact(near, far, want) is far
+    assert less_exact(far, near, want) is far
+    assert less_exact(near, torch.full_like(near, torch.nan), want) is near
+    indices = torch.tensor([1, 2, 3])
+    assert less_exact(indices, indices + 1, indices) is indices
+    assert is_as_inexact(far, far, want) and is_as_inexact(far, near, want) and not is_as_inexact(near, far, want)
+    assert is_as_inexact(indices, indices + 1, indices)
+
+
+def test_a_candidate_may_be_as_inexact_as_torch_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """TF32 has 10 bits of mantissa; here the rounded outputs take the place of a GPU's."""
+    path = tmp_path / "model.py"
+    path.write_text(CONVOLUTION)
+    task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="kernelbench")), "cpu")
+
+    def rounded(self: OpenTask, args: Any, kwargs: Any) -> tuple[torch.Tensor, ...]:
+        return tuple((one.view(torch.int32) & ~0x1FFF).view(torch.float32) for one in self.call(args, kwargs))
+
+    monkeypatch.setattr(OpenTask, "on_tensor_cores", rounded)
+    case, plan = Case(0, "declared", None, 3), {"outputs": [{"name": "out0"}]}
+    compiled, eager = expect(task, case, as_compiled=True), expect(task, case)
+    assert compiled is not None and eager is not None
+    got = list(rounded(task, *task.unflatten(compiled.tensors)))
+    errors = WorstErrors()
+    check_outputs(plan, got, compiled, "strict", errors)
+    assert errors.ratio == pytest.approx(1)
+    with pytest.raises(IncorrectOutput):
+        check_outputs(plan, got, eager, "strict", WorstErrors())
+    with pytest.raises(IncorrectOutput):
+        check_outputs(plan, [one * 1.01 for one in got], compiled, "strict", WorstErrors())
