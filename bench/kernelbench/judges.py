@@ -7,11 +7,12 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import ExitStack, closing, contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
 from bench.harness import Row, RowFile, measure_cases
+from bench.kernelbench.memory import Memory, needed_bytes
 from bench.kernelbench.problems import Problem
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import DeviceOutOfMemory, WorkerClient
@@ -59,18 +60,18 @@ def judge(
     """Write a row for each problem that `out` does not have yet; none begins after `seconds`. A problem that fails has
     `outcome` "failed"; if it or all its candidates lacked memory beside other judges, it is measured once more without
     them."""
-    turns = _Turns(judges)
+    memory = Memory(how.device.memory_bytes)
 
     def row(problem: Problem, worker: WorkerClient) -> Row:
         try:
-            with turns.beside_others():
+            with memory.taken(needed_bytes(problem.path)):
                 found = measured(problem, worker)
             if judges == 1 or not found.get("outcomes", {}).get("out_of_memory") or "candidate_ms" in found:
                 return found
         except KernelAssistantError as error:
             if judges == 1 or not _is_of_memory(error):
                 raise
-        with turns.alone():
+        with memory.taken(how.device.memory_bytes):
             worker.restart()
             return measured(problem, worker)
 
@@ -88,25 +89,6 @@ def judge(
 
 def _is_of_memory(error: KernelAssistantError) -> bool:
     return isinstance(error, DeviceOutOfMemory) or "out of memory" in str(error.cause)
-
-
-class _Turns:
-    """Cases beside each other, or one alone."""
-
-    def __init__(self, most: int) -> None:
-        self._most, self._seats, self._one = most, threading.Semaphore(most), threading.Lock()
-
-    @contextmanager
-    def beside_others(self) -> Iterator[None]:
-        with self._seats:
-            yield
-
-    @contextmanager
-    def alone(self) -> Iterator[None]:
-        with self._one, ExitStack() as all_seats:
-            for _ in range(self._most):
-                all_seats.enter_context(self._seats)
-            yield
 
 
 @contextmanager

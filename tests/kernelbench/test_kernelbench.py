@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections import Counter
 from pathlib import Path
 
@@ -11,6 +12,7 @@ from bench.harness import Row, RowFile
 from bench.kernelbench.__main__ import main
 from bench.kernelbench.baselines import MODES, drawn_again, speedups_of_modes
 from bench.kernelbench.judges import Judging, judge
+from bench.kernelbench.memory import CONTEXTS, TIMES, Memory, needed_bytes
 from bench.kernelbench.problems import Problem, numbers_in, problems
 from bench.kernelbench.tables import drift, page, results
 from kernel_assistant.environment.session import Environment
@@ -111,6 +113,27 @@ def test_what_lacks_memory_beside_others_is_measured_again_alone(root: Path, own
     judge(problems(root, [1, 3]), how, measure, out, judges=2)
     assert [row["outcome"] for row in out.read()] == ["measured"] * 2
     assert sorted(tried.values()) == [2, 2] and together == [1, 1]
+
+
+def test_a_problem_is_opened_once_there_is_memory_for_it(root: Path) -> None:
+    (linear,) = problems(root, [3])
+    held = 4 * (64 * 256 * 2 + 256 * 257)
+    assert needed_bytes(linear.path) == CONTEXTS + TIMES * (held + 4 * 256 * 256)
+    (broken,) = problems(root, [2])
+    assert CONTEXTS < needed_bytes(broken.path) < needed_bytes(linear.path)
+    memory, order = Memory(10), list[str]()
+
+    def take(name: str, count: int) -> None:
+        with memory.taken(count):
+            order.append(name)
+
+    with memory.taken(7):
+        waiting = threading.Thread(target=take, args=("more than there is", 20))
+        waiting.start()
+        take("small", 3)
+        assert order == ["small"]
+    waiting.join()
+    assert order == ["small", "more than there is"]
 
 
 def test_problems_in_another_precision_have_files_of_their_own(root: Path, tmp_path: Path) -> None:

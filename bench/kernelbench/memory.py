@@ -1,0 +1,77 @@
+"""The device's memory, which judges share: a problem is opened once there is enough for it."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
+
+#: Bytes of a worker with its runner, and how often a judge has each tensor at once: in the judged dtype and in float64.
+CONTEXTS, TIMES = 2 << 30, 3
+#: Most seconds for an estimate: without a device, recurrent layers are unrolled.
+MOST_SECONDS = 1.0
+
+
+class Memory:
+    """`most` bytes. A problem that needs more waits until it is alone."""
+
+    def __init__(self, most: int) -> None:
+        self._most = self._free = most
+        self._changed = threading.Condition()
+
+    @contextmanager
+    def taken(self, count: int) -> Iterator[None]:
+        """Waits for so many bytes, and holds them for the block."""
+        count = min(count, self._most)
+        with self._changed:
+            self._changed.wait_for(lambda: count <= self._free)
+            self._free -= count
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._free += count
+                self._changed.notify_all()
+
+
+class _Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
+    """Bytes of the largest value that is computed. Raises TimeoutError after `MOST_SECONDS`."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.bytes, self._until = 0, time.monotonic() + MOST_SECONDS
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if time.monotonic() > self._until:
+            raise TimeoutError("the estimate takes too long")
+        result = func(*args, **(kwargs or {}))
+        self.bytes = max(self.bytes, _bytes(result))
+        return result
+
+
+def needed_bytes(path: Path) -> int:
+    """Estimates what judging a problem of KernelBench takes, from the sizes of its tensors. Nothing is computed."""
+    names: dict[str, Any] = {}
+    total, largest = 0, _Largest()
+    try:
+        with torch.device("meta"), torch.no_grad(), largest:
+            exec(compile(path.read_text(encoding="utf-8"), path.name, "exec"), names)
+            inputs = names["get_inputs"]()
+            total += _bytes(inputs)
+            model = names["Model"](*names["get_init_inputs"]())
+            total += _bytes([*model.parameters(), *model.buffers()])
+            total += _bytes(model(*inputs))
+    except Exception:  # noqa: BLE001 - a module that does not run without values
+        pass
+    return CONTEXTS + TIMES * (total + largest.bytes)
+
+
+def _bytes(tree: Any) -> int:
+    return sum(leaf.nbytes for leaf in tree_leaves(tree) if isinstance(leaf, torch.Tensor))
