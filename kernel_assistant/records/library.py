@@ -11,6 +11,9 @@ Pairs = Sequence[tuple[str, str]]
 FLOATS = ("f64", "f32", "bf16", "f16")
 #: `flags`: TF32 for float32 exactly where PyTorch would use it for this operation, on tensors in the layout `given`.
 COMPUTE = ("f32", "flags")
+#: `split`: each float32 operand is the sum of one with TF32's mantissa and of one with the bits below it (`a_low`,
+#: `b_low`). Products of these are computed in TF32 and added in float32.
+MATMUL_COMPUTE = (*COMPUTE, "split")
 _SWITCH = ("0", "1")
 
 MATMUL_SIZES = ("m", "n", "k", "batch", "lda", "ldb", "ldo", "stride_a", "stride_b", "stride_o")
@@ -20,7 +23,7 @@ MATMUL_SETTINGS = {
     "alpha": None,
     "beta": None,
     "epilogue": ("none", "bias", "relu", "bias_relu", "gelu", "bias_gelu"),
-    "compute": COMPUTE,
+    "compute": MATMUL_COMPUTE,
 }
 CONV_SETTINGS = {
     "stride": None,
@@ -67,7 +70,8 @@ def _matmul_fields(settings: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[
         raise ValueError("cublaslt.matmul: alpha and beta must be numbers") from error
     added = ("c",) if beta else ()
     bias = ("bias",) if settings["epilogue"].startswith("bias") else ()
-    return ("a", "b", *added, *bias, "out"), (*MATMUL_SIZES, *(("ldc", "stride_c") if beta else ()))
+    low = ("a_low", "b_low") if settings["compute"] == "split" else ()
+    return ("a", "b", *low, *added, *bias, "out"), (*MATMUL_SIZES, *(("ldc", "stride_c") if beta else ()))
 
 
 def _conv_fields(settings: Mapping[str, str]) -> tuple[tuple[str, ...], tuple[str, ...]]:

@@ -40,13 +40,18 @@ def _matmul(launch: plans.BoundLibraryCall, used: dict[str, torch.Tensor]) -> No
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
 
     def matrices(field: str, rows: int, columns: int, transposed: bool = False) -> torch.Tensor:
-        letter = "o" if field == "out" else field
+        letter = "o" if field == "out" else field.removesuffix("_low")
         shape = (columns, rows) if transposed else (rows, columns)
         found = used[field].as_strided((batch, *shape), (sizes[f"stride_{letter}"], sizes[f"ld{letter}"], 1))
         return found.transpose(1, 2) if transposed else found
 
     left = matrices("a", m, k, settings["transpose_a"] == "1")
     right = matrices("b", k, n, settings["transpose_b"] == "1")
+    if settings["compute"] == "split":
+        # Parts that TF32 holds, and what it cuts off.
+        assert not any(bool((side.contiguous().view(torch.int32) & 0x1FFF).any()) for side in (left, right))
+        left = left + matrices("a_low", m, k, settings["transpose_a"] == "1")
+        right = right + matrices("b_low", k, n, settings["transpose_b"] == "1")
     value = float(settings["alpha"]) * (left @ right)
     if "c" in used:
         value = value + float(settings["beta"]) * matrices("c", m, n)

@@ -14,6 +14,8 @@ RESHAPES = frozenset(
 PLAIN_CONVOLUTIONS = {"conv1d": 1, "conv2d": 2, "conv3d": 3}
 #: The operator of a copy: its value is written even though it is only another arrangement of one.
 COPY = "ka_copy"
+#: The operator of a float32 value without the mantissa's bits that TF32 does not have; 0 where it is not finite.
+HIGH = "ka_high"
 #: Operators that cost nothing inside a loop: every part that reads them has its own.
 FREE = RESHAPES | frozenset(
     "expand expand_as broadcast_to transpose t swapaxes permute slice narrow select flip split split_with_sizes chunk "

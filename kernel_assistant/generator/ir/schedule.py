@@ -47,6 +47,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "recurrence": {"batch": 1, "cluster": 8, "held": 16, "lanes": 16},
         "parts": {},
         "library": {},
+        "library/split": {},
         "residual": {},
     },
 }
@@ -73,7 +74,7 @@ class Schedule(Record, frozen=True, kw_only=True):
     stages: groups of `unroll` loads that shared memory holds, 0 for loads to registers.
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and `residual` are the
-    forms of those that a library or PyTorch itself computes.
+    forms of those that a library or PyTorch itself computes; `library/split` is a product of split operands.
     """
 
     target: str

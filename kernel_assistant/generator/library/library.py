@@ -20,6 +20,9 @@ from kernel_assistant.records import BufferSpec, Launch, Node, OpGraph
 from kernel_assistant.records.graph import readers_of
 from kernel_assistant.records.library import FLOATS
 
+#: What the name of a product ends in whose operands are sums of two parts (`plan/split_products.py`); the parts with
+#: the lower bits are `left_low` and `right_low`.
+SPLIT = ".split"
 #: Views through which a reader is looked for.
 TURNS = frozenset("permute transpose swapaxes".split())
 _OPERATORS = PRODUCTS.keys() | CONVOLUTIONS.keys()
@@ -49,6 +52,9 @@ class _ProductCall(_Call):
         super().__init__(node, node.name)
         self.written: ProductTerms = read_product(node, values)
         self.found: Matmul = as_matmul(self.written.product)
+        self.lows: list[View] = []
+        if node.op.endswith(SPLIT):
+            self.lows = [values.view(node.kwargs[f"{side}_low"]) for side in ("left", "right")]
         if self.written.added is not None and not self.add(self.written.added, self.written.beta):
             raise Unsupported(f"{node.op} adds what is neither a bias nor of the result's shape")
 
@@ -75,9 +81,10 @@ class _ProductCall(_Call):
 
     def views(self) -> list[View]:
         product = self.written.product
-        sides = [product.left, product.right]
+        turn = -1 if self.found.swapped else 1
         return [
-            *(sides[::-1] if self.found.swapped else sides),
+            *[product.left, product.right][::turn],
+            *self.lows[::turn],
             *([self.added[0]] if self.added else []),
             *self._bias(),
         ]
@@ -90,14 +97,20 @@ class _ProductCall(_Call):
         if self.added:
             matrix = self.added[1]
             sizes |= {"ldc": size_text(matrix.step), "stride_c": size_text(matrix.stride)}
-        fields = ["a", "b", *(["c"] if self.added else []), *(["bias"] if self.bias else [])]
+        fields = [
+            "a",
+            "b",
+            *(["a_low", "b_low"] if self.lows else []),
+            *(["c"] if self.added else []),
+            *(["bias"] if self.bias else []),
+        ]
         settings = {
             "transpose_a": str(int(self.found.a.transposed)),
             "transpose_b": str(int(self.found.b.transposed)),
             "alpha": repr(self.written.alpha),
             "beta": repr(self.beta),
             "epilogue": self.epilogue,
-            "compute": "flags",
+            "compute": "split" if self.lows else "flags",
         }
         return _launch(f"{symbol}matmul", "cublaslt.matmul", fields, self.views(), sizes, settings)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.expr import COMPUTE, Const, Op, TensorExpr
+from kernel_assistant.generator.ir.operators import HIGH
 from kernel_assistant.generator.lower.arithmetic.elementwise import beside, operands, pointwise
 from kernel_assistant.generator.lower.arithmetic.operators import ARITHMETIC
 from kernel_assistant.generator.lower.arithmetic.promotion import common_dtype
@@ -232,9 +233,16 @@ def _copy(context: Context) -> TensorExpr:
     return context.result(value.expr, value.dims)
 
 
+def _high(context: Context) -> TensorExpr:
+    """A float32 value with TF32's mantissa; 0 where it is not finite, so that the rest is what is not finite."""
+    text = "(ka_abs({0}) < INFINITY ? ka_as_float(ka_as_int({0}) & ~0x1fff) : 0.0f)"
+    return pointwise(context, text, [context.value(context.node.args[0])], "f32")
+
+
 SPECIAL: dict[str, Callable[[Context], TensorExpr]] = {
     **ARITHMETIC,
     "ka_copy": _copy,
+    HIGH: _high,
     "clamp": _clamp,
     "clip": _clamp,
     "clamp_min": _bound("ka_max({0}, {1})"),

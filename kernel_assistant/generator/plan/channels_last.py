@@ -110,9 +110,9 @@ def _lies_last(spec: TensorSpec) -> bool:
 
 
 def _is_compiled_last(graph: OpGraph) -> bool:
-    """Whether torch.compile runs the convolutions of the graph with channels last (docs/judge.md): they may then be in
-    TF32 where PyTorch's flags allow it, also where eager mode, with channels first, is exact."""
-    convolutions = [node for node in graph.nodes if operator(node) in CONVOLUTIONS and len(node.spec.shape) in (4, 5)]
+    """Whether torch.compile runs the convolutions of images of the graph with channels last (docs/judge.md): they may
+    then be in TF32 where PyTorch's flags allow it, also where eager mode, with channels first, is exact."""
+    convolutions = [node for node in graph.nodes if operator(node) in CONVOLUTIONS and len(node.spec.shape) == 4]
     return len(graph.nodes) < NODES_PER_CONVOLUTION * len(convolutions) and not any(
         _has_groups(node, graph) for node in convolutions
     )
@@ -219,7 +219,8 @@ class _Rewrite:
     def _convolution(self, node: Node) -> None:
         given = is_channels_last(self.graph.spec(references(node)[0]))
         read = {operand: self._copied(operand, COPY) for operand in references(node)[:2]}
-        op = node.op if given or self.compiled_last else operator(node) + TURNED
+        keeps = given or (self.compiled_last and len(node.spec.shape) == 4)
+        op = node.op if keeps else operator(node) + TURNED
         self._add(replace(renamed(node, read), op=op, spec=in_channels_last(node.spec)))
         if is_channels_last(node.spec):
             return

@@ -77,7 +77,8 @@ def _given(name: str, own: set[str]) -> str:
 
 
 def _emit_part(part: SubGraph, schedule: Schedule, prefix: str, emit_nest: EmitNest) -> Emitted:
-    fixed = schedule.form if schedule.form in ("library", "residual") else "kernel"
+    form = schedule.form.partition("/")[0]
+    fixed = form if form in ("library", "residual") else "kernel"
     if part.kind != fixed:
         raise Unsupported(f"schedule {schedule.form} for a {part.kind} part")
     if part.call is not None:

@@ -36,6 +36,7 @@ from kernel_assistant.generator.plan.folding import with_folded_norms
 from kernel_assistant.generator.plan.recurrent_layers import with_recurrences
 from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay, renamed
 from kernel_assistant.generator.plan.short_attention import with_short_attention
+from kernel_assistant.generator.plan.split_products import with_split_products
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import references
 from kernel_assistant.records.residual import ResidualCall
@@ -47,6 +48,8 @@ LONGEST = 64
 MOST_LOWERED = 100_000
 #: The share of its time that a part costs which is computed once.
 ONCE = 1e-6
+#: The form of the schedule of a product of split operands.
+SPLIT_FORM = "library/split"
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,10 +102,10 @@ def partition(graph: OpGraph, target: str) -> Partition:
     return cut(graph, target)
 
 
-def cut(graph: OpGraph, target: str, recurrences: bool = True) -> Partition:
-    """The parts of a graph that is not one nest. Without `recurrences` recurrent layers stay PyTorch's calls. Raises
-    Unsupported."""
-    found = _cut_text(tuple(write_graph(graph)), target, recurrences)
+def cut(graph: OpGraph, target: str, recurrences: bool = True, split: bool = True) -> Partition:
+    """The parts of a graph that is not one nest. Without `recurrences` recurrent layers stay PyTorch's calls, without
+    `split` all products are computed as they are. Raises Unsupported."""
+    found = _cut_text(tuple(write_graph(graph)), target, recurrences, split)
     if isinstance(found, str):
         raise Unsupported(found)
     return found
@@ -110,25 +113,27 @@ def cut(graph: OpGraph, target: str, recurrences: bool = True) -> Partition:
 
 def cut_for(graph: OpGraph, schedule: Schedule) -> Partition:
     """The parts for which `schedule` has a schedule each. Raises Unsupported."""
-    return cut(graph, schedule.target, not recurrent_layers(graph) or "recurrence" in schedule.forms())
+    forms = schedule.forms()
+    recurrences = not recurrent_layers(graph) or "recurrence" in forms
+    return cut(graph, schedule.target, recurrences, SPLIT_FORM in forms)
 
 
 @lru_cache(maxsize=16)
-def _cut_text(lines: tuple[str, ...], target: str, recurrences: bool) -> Partition | str:
+def _cut_text(lines: tuple[str, ...], target: str, recurrences: bool, split: bool) -> Partition | str:
     if target not in RATES:
         return f"target {target!r}"
     original = read_graph(list(lines))
     graph = simplified(original, target)
     if graph is not original:
-        found = _cut_text(tuple(write_graph(graph)), target, recurrences)
+        found = _cut_text(tuple(write_graph(graph)), target, recurrences, split)
         if isinstance(found, Partition) and _calls_are_of(original, found):
             return found
         graph = original
     calls = frozenset[str]() if recurrences else recurrent_layers(graph)
-    found = _cut_around(graph, target, frozenset()) if not calls else "recurrent layers stay PyTorch's calls"
+    found = _cut_around(graph, target, split=split) if not calls else "recurrent layers stay PyTorch's calls"
     if isinstance(found, Partition):
         return found
-    partial = _cut_with_calls(graph, graph, target, found, calls)
+    partial = _cut_with_calls(graph, graph, target, found, calls, split)
     if isinstance(partial, Partition):
         return partial
     try:
@@ -137,8 +142,8 @@ def _cut_text(lines: tuple[str, ...], target: str, recurrences: bool) -> Partiti
         return partial
     if written is graph:
         return partial
-    whole = _cut_around(written, target, frozenset()) if not calls else found
-    whole = whole if isinstance(whole, Partition) else _cut_with_calls(graph, written, target, whole, calls)
+    whole = _cut_around(written, target, split=split) if not calls else found
+    whole = whole if isinstance(whole, Partition) else _cut_with_calls(graph, written, target, whole, calls, split)
     return whole if isinstance(whole, Partition) else partial
 
 
@@ -148,7 +153,7 @@ def _calls_are_of(original: OpGraph, found: Partition) -> bool:
 
 
 def _cut_with_calls(
-    original: OpGraph, graph: OpGraph, target: str, reason: str, calls: frozenset[str]
+    original: OpGraph, graph: OpGraph, target: str, reason: str, calls: frozenset[str], split: bool
 ) -> Partition | str:
     """The parts where some nodes, which are the original's, stay PyTorch's own calls, or why there are none.
 
@@ -156,7 +161,7 @@ def _cut_with_calls(
     `calls`: nodes that stay although they can be written.
     """
     stay = calls | nodes_that_stay(graph, lambda alone: _is_writable(tuple(write_graph(alone)), target))
-    partial = _cut_around(graph, target, stay, original) if stay else reason
+    partial = _cut_around(graph, target, stay, original, split) if stay else reason
     if isinstance(partial, str) or any(map(_computes, partial.parts)):
         return partial
     lone = reason.startswith("operator ")
@@ -166,14 +171,20 @@ def _cut_with_calls(
 @lru_cache(maxsize=512)
 def _is_writable(lines: tuple[str, ...], target: str) -> bool:
     graph = read_graph(list(lines))
-    return is_one_nest(graph, target) or isinstance(_cut_around(graph, target, frozenset()), Partition)
+    return is_one_nest(graph, target) or isinstance(_cut_around(graph, target), Partition)
 
 
 def _computes(part: SubGraph) -> bool:
     return part.kind == "kernel" and any(operator(node) != COPY for node in part.graph.nodes)
 
 
-def _cut_around(graph: OpGraph, target: str, stay: frozenset[str], original: OpGraph | None = None) -> Partition | str:
+def _cut_around(
+    graph: OpGraph,
+    target: str,
+    stay: frozenset[str] = frozenset(),
+    original: OpGraph | None = None,
+    split: bool = True,
+) -> Partition | str:
     """The cheapest parts if PyTorch computes the nodes in `stay`, or the reason why there are none. `original` is the
     graph that has these nodes, if it is not `graph`.
     """
@@ -186,17 +197,17 @@ def _cut_around(graph: OpGraph, target: str, stay: frozenset[str], original: OpG
     variants = dict.fromkeys(
         tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))
     )
-    found, reason = _cuts(original, variants, target, stay)
+    found, reason = _cuts(original, variants, target, stay, split)
     if not found:
         # A scan runs along one dimension of memory, not along several that a view has joined.
         scans = {node.name for node in plain.nodes if operator(node) in SCANS} - stay
         copied = tuple(write_graph(with_copies(plain, scans)))
-        found, _ = _cuts(original, {copied} - variants.keys(), target, stay)
+        found, _ = _cuts(original, {copied} - variants.keys(), target, stay, split)
     return min(found, key=lambda item: _sum(item.parts)) if found else reason
 
 
 def _cuts(
-    original: OpGraph, variants: Iterable[tuple[str, ...]], target: str, stay: frozenset[str]
+    original: OpGraph, variants: Iterable[tuple[str, ...]], target: str, stay: frozenset[str], split: bool
 ) -> tuple[list[Partition], str]:
     """The partitions of those variants that can be cut, and the first reason why one cannot."""
     found: list[Partition] = []
@@ -204,7 +215,7 @@ def _cuts(
     for variant in variants:
         try:
             most = min((_sum(one.parts) for one in found), default=math.inf)
-            found.append(_cut_expanded(original, read_graph(list(variant)), target, stay, most))
+            found.append(_cut_expanded(original, read_graph(list(variant)), target, stay, most, split))
         except Unsupported as error:
             reason = reason or str(error)
     return found, reason
@@ -214,9 +225,13 @@ def _sum(parts: Sequence[SubGraph]) -> float:
     return sum(part.seconds for part in parts)
 
 
-def _cut_expanded(original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str], most: float) -> Partition:
+def _cut_expanded(
+    original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str], most: float, split: bool
+) -> Partition:
     """The cheapest parts of a variant. Raises Unsupported if there are none that take less than `most` seconds."""
     readable, groups = with_readable_operands(graph, target, stay)
+    if split:
+        readable = with_split_products(readable, groups, stay)
     ours = tuple(group for group in groups if not stay & set(group))
     once = constants(readable, ours, stay)
     found, failed = None, None

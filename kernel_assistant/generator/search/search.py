@@ -15,7 +15,7 @@ from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.loops.recurrence import recurrent_layers
 from kernel_assistant.generator.loops.templates import as_template
 from kernel_assistant.generator.plan.cost import part_seconds
-from kernel_assistant.generator.plan.partition import Partition, cut, cut_for, is_one_nest
+from kernel_assistant.generator.plan.partition import SPLIT_FORM, Partition, cut, cut_for, is_one_nest
 from kernel_assistant.generator.search.ladders import LADDERS, derived
 from kernel_assistant.generator.search.search_cpu import initial_cpu
 from kernel_assistant.generator.search.search_cuda import initial_cuda
@@ -62,7 +62,10 @@ def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None 
     if recurrent_layers(graph):
         return _of_recurrent_layers(graph, target, first)
     if not is_one_nest(graph, target):
-        return initial_parts(cut(graph, target), target, first)
+        found = initial_parts(cut(graph, target), target, first)
+        if SPLIT_FORM in found[0].forms():
+            found += initial_parts(cut(graph, target, split=False), target, first)[:1]
+        return found
     parts = _cheaper_parts(graph, target)
     if parts is None:
         return _initial_nest(graph, target, device, most)

@@ -8,7 +8,8 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make
-from kernel_assistant.generator.plan.partition import Partition, SubGraph, named_in_order
+from kernel_assistant.generator.plan.partition import SPLIT_FORM, Partition, SubGraph, named_in_order
+from kernel_assistant.generator.plan.split_products import has_split_products
 from kernel_assistant.records import OpGraph
 
 #: The first schedules of a part, at most so many.
@@ -80,4 +81,6 @@ def _changed(schedule: Schedule, numbers: Sequence[int], part: Schedule) -> Sche
 
 
 def _first_of(part: SubGraph, target: str, first: First, most: int) -> list[Schedule]:
-    return first(part.graph, most) if part.kind == "kernel" else [make(target, part.kind)]
+    if part.kind == "kernel":
+        return first(part.graph, most)
+    return [make(target, SPLIT_FORM if has_split_products(part.graph) else part.kind)]

@@ -31,6 +31,7 @@ KA_FN float ka_get(__half x) { return __half2float(x); }
 KA_FN void ka_put(__half& to, float x) { to = __float2half_rn(x); }
 #endif
 KA_FN int32_t ka_as_int(float x) { return __float_as_int(x); }
+KA_FN float ka_as_float(int32_t bits) { return __int_as_float(bits); }
 KA_FN float ka_round_bf16(float x) {
   const uint32_t bits = __float_as_uint(x);
   return __uint_as_float(x != x ? 0x7fc00000u : (bits + 0x7fffu + ((bits >> 16) & 1u)) & 0xffff0000u);

@@ -16,7 +16,6 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from ..applied.precision import tf32_flags
 
-LAYOUTS = {4: torch.channels_last, 5: torch.channels_last_3d}
 #: torch.compile leaves the order of memory as it is in graphs with so many nodes for each convolution.
 NODES_PER_CONVOLUTION = 300
 
@@ -28,13 +27,11 @@ class ChannelsLastConvolutions(TorchDispatchMode):  # type: ignore[no-untyped-ca
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: dict[str, Any] | None = None
     ) -> Any:
-        layout = LAYOUTS.get(args[0].dim()) if func is torch.ops.aten.convolution.default else None
-        if layout is None or args[0].dtype != torch.float32:
+        if func is not torch.ops.aten.convolution.default or args[0].dim() != 4 or args[0].dtype != torch.float32:
             return func(*args, **(kwargs or {}))
-        turned = [tensor.contiguous(memory_format=layout) for tensor in args[:2]]
+        turned = [tensor.contiguous(memory_format=torch.channels_last) for tensor in args[:2]]
         result = func(*turned, *args[2:], **(kwargs or {}))
-        is_turned = any(_only_in(layout, tensor) for tensor in args[:2])
-        return result if is_turned else result.contiguous()
+        return result if any(map(_is_channels_last, args[:2])) else result.contiguous()
 
 
 def may_use_tensor_cores(program: ExportedProgram, device: str) -> bool:
@@ -54,7 +51,7 @@ def may_use_tensor_cores(program: ExportedProgram, device: str) -> bool:
 def _is_convolution(node: torch.fx.Node) -> bool:
     value = node.meta.get("val")
     name = str(node.target).removeprefix("aten.")
-    is_image = isinstance(value, torch.Tensor) and value.dtype == torch.float32 and value.dim() in LAYOUTS
+    is_image = isinstance(value, torch.Tensor) and value.dtype == torch.float32 and value.dim() == 4
     return is_image and name.startswith("conv")
 
 
@@ -66,5 +63,5 @@ def _is_grouped(node: torch.fx.Node) -> bool:
     return bool(w.shape[1] != 1 and w.shape[1] != channels)
 
 
-def _only_in(layout: torch.memory_format, tensor: torch.Tensor) -> bool:
-    return tensor.is_contiguous(memory_format=layout) and not tensor.is_contiguous()
+def _is_channels_last(tensor: torch.Tensor) -> bool:
+    return tensor.is_contiguous(memory_format=torch.channels_last) and not tensor.is_contiguous()

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import ctypes
 import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
+from typing import NamedTuple
 
 from .choosing import Algorithm, Words
 from .plan import BoundLibraryCall, LibraryError
@@ -26,6 +28,9 @@ MOST_WORKSPACE = 32 << 20
 ALIGNMENT = 16
 ALGORITHMS = 6
 INT_MAX = 2**31 - 1
+#: Elements along k that tensor cores add by themselves: they cut off what does not fit, so that the error of a sum
+#: grows with its length. Sums of such pieces are added in float32.
+PIECE = 1024
 
 
 class HeuristicResult(ctypes.Structure):
@@ -82,17 +87,90 @@ class CublasLt:
         check_spans(launch)
         if 0 in (sizes["m"], sizes["n"], sizes["batch"]):
             return [Algorithm("nothing", 0, lambda words, stream: 0)]
-        operation = Operation(self, launch, tf32)
+        if launch.settings["compute"] == "split":
+            return split_ways(self, launch)
+        operation = Operation(self, launch.dtype, launch.fields, launch.settings, sizes, tf32)
         return [operation.way(result) for result in operation.heuristics()]
+
+
+def split_ways(library: CublasLt, launch: BoundLibraryCall) -> list[Algorithm]:
+    """Algorithms of a product of split operands: a_low·b + a·b_low, then a·b piece by piece along k. Raises
+    LibraryError for another dtype."""
+    if launch.dtype != "f32":
+        raise LibraryError(f"{launch.symbol}: only float32 is split")
+    steps = list(_steps(library, launch))
+    found = [step.operation.heuristics() for step in steps]
+    ways = []
+    for number in range(min(map(len, found))):
+        parts = [step.operation.way(results[number]) for step, results in zip(steps, found, strict=True)]
+        name = f"split {parts[0].name}"
+        ways.append(Algorithm(name, max(part.workspace for part in parts), _in_order(launch.fields, steps, parts)))
+    return ways
+
+
+class _Step(NamedTuple):
+    """One of the products whose sum is the result. `reads` are the launch's fields in the order of the operation's,
+    with bytes from their beginnings."""
+
+    operation: Operation
+    reads: list[tuple[str, int]]
+
+
+def _steps(library: CublasLt, launch: BoundLibraryCall) -> Iterator[_Step]:
+    settings, sizes = launch.settings, launch.sizes
+    plain = {**settings, "epilogue": "none"}
+    onto = {**plain, "beta": "1"}
+    sizes = {**sizes, "ldc": sizes["ldo"], "stride_c": sizes["stride_o"]}
+    added = {"c": "c"} if "c" in launch.fields else {}
+    first = Operation(library, "f32", ["a", "b", *added, "out"], plain, launch.sizes, True)
+    yield _Step(first, [("a_low", 0), ("b", 0), *((field, 0) for field in added), ("out", 0)])
+    second = Operation(library, "f32", ["a", "b", "c", "out"], onto, sizes, True)
+    yield _Step(second, [("a", 0), ("b_low", 0), ("out", 0), ("out", 0)])
+    along_a = sizes["lda"] if settings["transpose_a"] == "1" else 1
+    along_b = 1 if settings["transpose_b"] == "1" else sizes["ldb"]
+    bias = ["bias"] if "bias" in launch.fields else []
+    operations: dict[tuple[int, bool], Operation] = {}
+    for begin in range(0, sizes["k"], PIECE):
+        count, last = min(PIECE, sizes["k"] - begin), begin + PIECE >= sizes["k"]
+        if (count, last) not in operations:
+            fields, ends = ["a", "b", "c", *(bias if last else []), "out"], {**settings, "beta": "1"} if last else onto
+            operations[count, last] = Operation(library, "f32", fields, ends, {**sizes, "k": count}, True)
+        reads = [("a", 4 * begin * along_a), ("b", 4 * begin * along_b), ("out", 0)]
+        yield _Step(operations[count, last], [*reads, *((field, 0) for field in bias if last), ("out", 0)])
+
+
+def _in_order(fields: Sequence[str], steps: Sequence[_Step], parts: Sequence[Algorithm]) -> Callable[[Words, int], int]:
+    """Runs the parts one after another on a stream; their words are those of the launch, in their own order."""
+    workspace = len(fields)
+    picked = [[(fields.index(field), offset) for field, offset in step.reads] for step in steps]
+    kinds = [ctypes.c_uint64 * (len(read) + 1) for read in picked]
+
+    def attempt(words: Words, stream: int) -> int:
+        for read, kind, part in zip(picked, kinds, parts, strict=True):
+            own = kind(*(words[index] + offset for index, offset in read), words[workspace])
+            status = part.attempt(own, stream)
+            if status:
+                return status
+        return 0
+
+    return attempt
 
 
 class Operation:
     """The descriptors of one product."""
 
-    def __init__(self, library: CublasLt, launch: BoundLibraryCall, tf32: bool) -> None:
-        self.library, self.fields = library, launch.fields
-        settings, sizes, dtype = launch.settings, launch.sizes, TYPES[launch.dtype]
-        double = launch.dtype == "f64"
+    def __init__(
+        self,
+        library: CublasLt,
+        of: str,
+        fields: Sequence[str],
+        settings: Mapping[str, str],
+        sizes: Mapping[str, int],
+        tf32: bool,
+    ) -> None:
+        self.library, self.fields = library, fields
+        dtype = TYPES[of]
+        double = of == "f64"
         scalar = c_double if double else c_float
         self.alpha, self.beta = scalar(float(settings["alpha"])), scalar(float(settings["beta"]))
         compute = COMPUTE_64F if double else COMPUTE_32F_FAST_TF32 if tf32 else COMPUTE_32F
@@ -192,7 +270,8 @@ def check_spans(launch: BoundLibraryCall) -> None:
         raise LibraryError(f"{launch.symbol}: sizes {m}×{k}×{n}, {batch} times")
     shapes = {"a": (k, m) if settings["transpose_a"] == "1" else (m, k), "out": (m, n), "c": (m, n)}
     shapes["b"] = (n, k) if settings["transpose_b"] == "1" else (k, n)
-    letters = {"a": "a", "b": "b", "c": "c", "out": "o"}
+    shapes |= {"a_low": shapes["a"], "b_low": shapes["b"]}
+    letters = {"a": "a", "b": "b", "c": "c", "out": "o", "a_low": "a", "b_low": "b"}
     for field in launch.fields:
         if field == "bias":
             needed, step, stride = n, n, 0

@@ -1,0 +1,128 @@
+"""Splits the operands of large float32 products, so that tensor cores compute them as exactly as float32 does.
+
+Each operand is the sum of its value with TF32's mantissa (10 bits) and of the rest, which has 13 bits, of which TF32
+keeps the first 11. Of the four products of these parts three are computed and added in float32; the fourth is below
+float32's rounding (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022). Tensor cores cut
+off instead of rounding, so that they add pieces of 1,024 elements only (`worker/runner/cublaslt.py`): then the largest
+error is that of cuBLAS in float32, and the time 0.4 of its (H200, docs/experiments.md, 172). A product of two infinities
+is NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from msgspec.structs import replace
+
+from kernel_assistant.generator.ir.errors import Unsupported
+from kernel_assistant.generator.ir.operators import FREE, HIGH, operator
+from kernel_assistant.generator.ir.sizes import size_value
+from kernel_assistant.generator.library.contraction import as_matmul
+from kernel_assistant.generator.library.library import SPLIT
+from kernel_assistant.generator.library.products import PRODUCTS, read_product
+from kernel_assistant.generator.loops.strided import Resolver
+from kernel_assistant.generator.plan.cost import elements
+from kernel_assistant.records import Node, OpGraph, TensorSpec
+from kernel_assistant.records.graph import Operand, name_of
+
+#: Floating-point operations a second of cuBLAS in float32 and in TF32, bytes a second, and seconds for a launch, on an
+#: H200. Split products have to be this much faster by these figures.
+FLOAT32, TF32, MEMORY, LAUNCH = 4.8e13, 3.3e14, 3.5e12, 3e-6
+GAIN = 1.25
+#: With fewer rows or columns a product takes the time of reading its operands, of which there would be more.
+LEAST_ROWS = 64
+#: As in the runner.
+PIECE = 1024
+
+
+def with_split_products(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[str]) -> OpGraph:
+    """The graph with both parts of the operands of those products in `groups` for which that is worth it."""
+    listed = {name for group in groups for name in group} - set(stay)
+    values = Resolver(graph)
+    nodes: list[Node] = []
+    made: dict[str, tuple[str, str]] = {}
+    for node in graph.nodes:
+        operands = _operands(node) if node.name in listed and _is_worth(node, graph, values) else None
+        if operands is None or any(_repeats(name, graph) for name in operands):
+            nodes.append(node)
+            continue
+        names = {}
+        for name in operands:
+            if name not in made:
+                made[name] = _parts(name, graph.spec(name), nodes)
+            names[name] = made[name][0]
+        lows = {f"{side}_low": f"%{made[name][1]}" for side, name in zip(("left", "right"), operands, strict=True)}
+        nodes.append(_reading(node, names, lows))
+    return replace(graph, nodes=tuple(nodes)) if made else graph
+
+
+def has_split_products(graph: OpGraph) -> bool:
+    """Whether a part of a graph is a product of split operands."""
+    return any(node.op.endswith(SPLIT) for node in graph.nodes)
+
+
+def _operands(node: Node) -> tuple[str, str] | None:
+    """The values that are multiplied."""
+    first = _first(node)
+    found = node.args[1] if operator(node) == "einsum" else node.args[first : first + 2]
+    named = [name for name in map(name_of, found if isinstance(found, list | tuple) else ()) if name]
+    return (named[0], named[1]) if len(named) == 2 else None
+
+
+def _first(node: Node) -> int:
+    """The position of the first operand among the arguments: what is added comes before it."""
+    return 1 if operator(node).startswith(("add", "badd")) else 0
+
+
+def _is_worth(node: Node, graph: OpGraph, values: Resolver) -> bool:
+    """Whether the product, with what splits its operands, is faster than in float32."""
+    if operator(node) not in PRODUCTS or node.spec.dtype != "f32" or node.op.endswith(SPLIT):
+        return False
+    try:
+        found = as_matmul(read_product(node, values).product)
+    except Unsupported:
+        return False
+    m, n, k, batch = (size_value(size, graph.dims) for size in (found.m, found.n, found.k, found.batch))
+    if min(m, n) < LEAST_ROWS:
+        return False
+    constant = {value.name for value in graph.inputs if value.kind != "input"}
+    split = sum(elements(graph.spec(name), graph.dims) for name in _operands(node) or () if name not in constant)
+    pieces = -(-k // PIECE)
+    work, added = 2.0 * m * n * k * batch, m * n * batch * (pieces + 1)
+    seconds = 3 * work / TF32 + (12 * split + 8 * added) / MEMORY + (pieces + 4) * LAUNCH
+    return GAIN * seconds < work / FLOAT32
+
+
+def _repeats(name: str, graph: OpGraph) -> bool:
+    """Whether a value has elements that are there once in memory: split, it would be written several times."""
+    known = {node.name: node for node in graph.nodes}
+    most = elements(graph.spec(name), graph.dims)
+    while name in known and operator(known[name]) in FREE and known[name].args:
+        name = str(known[name].args[0])[1:]
+        if elements(graph.spec(name), graph.dims) < most:
+            return True
+    return False
+
+
+def _parts(name: str, spec: TensorSpec, nodes: list[Node]) -> tuple[str, str]:
+    """Adds the nodes of both parts of a value; returns their names."""
+    dense = TensorSpec(dtype=spec.dtype, shape=spec.shape)
+    high, low = f"{name}_high", f"{name}_low"
+    nodes.append(Node(name=high, op=HIGH, args=(f"%{name}",), spec=dense))
+    nodes.append(Node(name=low, op="sub.Tensor", args=(f"%{name}", f"%{high}"), spec=dense))
+    return high, low
+
+
+def _reading(node: Node, names: dict[str, str], lows: dict[str, str]) -> Node:
+    """The product with its operands' first parts in their places and the others behind them."""
+
+    def read(operand: Operand) -> Operand:
+        return f"%{names[name]}" if (name := name_of(operand)) in names else operand
+
+    args = list(node.args)
+    if operator(node) == "einsum" and isinstance(args[1], list):
+        args[1] = [read(one) for one in args[1]]  # type: ignore[misc]
+    else:
+        first = _first(node)
+        args[first : first + 2] = [read(one) for one in args[first : first + 2]]
+    return replace(node, op=f"{operator(node)}{SPLIT}", args=tuple(args), kwargs={**node.kwargs, **lows})

@@ -1,0 +1,177 @@
+"""Float32 products of which tensor cores compute parts: which of them, their plans, and on a GPU their errors."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.parse import parse
+from kernel_assistant.generator.plan import partition, split_products
+from kernel_assistant.generator.plan.partition import SPLIT_FORM, cut
+from kernel_assistant.generator.search.search import initial, neighbours
+from kernel_assistant.records import OpGraph
+from tests.generator.by_parts import ByParts
+from tests.generator.harness import Built, Function, Tensors, as_list, bindings, export
+from tests.generator.test_cuda import H200
+
+pytestmark = pytest.mark.sampled(3)
+
+
+def _drawn(*shape: int, seed: int = 0) -> torch.Tensor:
+    return torch.randn(*shape, generator=torch.Generator().manual_seed(seed))
+
+
+class Layers(nn.Module):
+    """Two layers, an activation between them, and a residual sum that the library adds."""
+
+    def __init__(self, width: int, hidden: int) -> None:
+        super().__init__()
+        self.up, self.down = nn.Linear(width, hidden), nn.Linear(hidden, width, bias=False)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        found: torch.Tensor = x + self.down(F.silu(self.up(x)))
+        return found
+
+
+def _cases(size: int) -> dict[str, tuple[nn.Module, Tensors]]:
+    """Products of matrices of about `size` rows and columns."""
+    a, b, c = _drawn(size, size + 8, seed=1), _drawn(size + 8, size + 16, seed=2), _drawn(size, size + 16, seed=3)
+    functions: dict[str, tuple[Callable[..., Any], Tensors]] = {
+        "plain": (torch.mm, (a, b)),
+        "transposed": (lambda a, b: a.t() @ b.t(), (b, a)),
+        "added": (lambda c, a, b: torch.addmm(c, a, b, beta=0.5, alpha=2.0), (c, a, b)),
+        "batched": (torch.bmm, (_drawn(2, size, 72), _drawn(2, 72, size + 8))),
+        "labels": (lambda a, b: torch.einsum("ik,jk->ij", a, b), (a, _drawn(size, size + 8, seed=4))),
+        "one operand twice": (lambda a: a @ a.t(), (a,)),
+        "of a sum, with an activation": (lambda a, b: torch.relu((a * 2 + 1) @ b + 1), (a, b)),
+    }
+    named: dict[str, tuple[nn.Module, Tensors]] = {name: (Function(f), args) for name, (f, args) in functions.items()}
+    return named | {"layers": (Layers(size, size + 24), (a[:, :size],))}
+
+
+CASES = _cases(96)
+
+
+@pytest.fixture
+def everything(monkeypatch: pytest.MonkeyPatch) -> Any:
+    """Splits all products, also those that are too small for it."""
+    for name, value in {"LAUNCH": 0.0, "GAIN": 0.0, "LEAST_ROWS": 1}.items():
+        monkeypatch.setattr(split_products, name, value)
+    partition._cut_text.cache_clear()
+    yield
+    partition._cut_text.cache_clear()
+
+
+def _forms(graph: OpGraph) -> list[str]:
+    return [part.form for part in initial(graph, "cuda", H200)[0].parts]
+
+
+@pytest.mark.usefixtures("everything")
+@pytest.mark.parametrize("name", CASES)
+def test_plans_compute_the_module(name: str, tmp_path: Path) -> None:
+    model, args = CASES[name]
+    graph = export(model, *args)
+    assert SPLIT_FORM in _forms(graph)
+    by_parts = ByParts(graph, tmp_path)
+    assert "residual" not in by_parts.kinds
+    with torch.no_grad():
+        wanted = as_list(model.double()(*(arg.double() for arg in args)))
+        model.float()
+    for got, want in zip(by_parts(bindings(graph, model, args)), wanted, strict=True):
+        assert torch.allclose(got.double(), want, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.usefixtures("everything")
+@pytest.mark.parametrize("name", CASES)
+def test_candidates_read_back_with_and_without(name: str) -> None:
+    """The last schedule computes all products as they are; around each there are others of its kind."""
+    model, args = CASES[name]
+    graph = export(model, *args)
+    found = initial(graph, "cuda", H200)
+    assert [SPLIT_FORM in schedule.forms() for schedule in found] == [True] * (len(found) - 1) + [False]
+    for schedule in (found[0], found[-1]):
+        candidate = emit(graph, schedule)
+        assert parse(candidate) == (graph, schedule)
+        compute = {dict(one.settings)["compute"] for one in candidate.plan.launches if one.library}
+        assert compute == {"split" if SPLIT_FORM in schedule.forms() else "flags"}
+        others = neighbours(graph, schedule, H200)
+        assert all((SPLIT_FORM in other.forms()) == (SPLIT_FORM in schedule.forms()) for other in others)
+
+
+def test_which_products_are_split() -> None:
+    large = export(nn.Linear(2048, 2048), torch.rand(2048, 2048))
+    assert _forms(large)[-1] == SPLIT_FORM
+    (wide,) = [node for part in cut(large, "cuda").parts for node in part.graph.nodes if node.op.endswith(".split")]
+    assert wide.kwargs.keys() == {"left_low", "right_low"}
+    others = {
+        "few rows": (nn.Linear(4096, 4096), torch.rand(16, 4096)),
+        "small": (nn.Linear(512, 512), torch.rand(512, 512)),
+        "half": (nn.Linear(2048, 2048).half(), torch.rand(2048, 2048).half()),
+        "double": (nn.Linear(2048, 2048).double(), torch.rand(2048, 2048).double()),
+    }
+    for name, (model, x) in others.items():
+        assert SPLIT_FORM not in initial(export(model, x), "cuda", H200)[0].forms(), name
+
+
+def test_weights_are_split_once_and_an_input_in_one_kernel() -> None:
+    graph = export(Layers(2048, 4096), torch.rand(2048, 2048))
+    plan = emit(graph, initial(graph, "cuda", H200)[0]).plan
+    assert len(plan.prepare) == 4  # both parts of two weights
+    kernels = [launch for launch in plan.launches if not launch.library]
+    assert len(kernels) == 2 and all({"out0", "out1"} <= dict(launch.args).keys() for launch in kernels)
+
+
+LARGE = {
+    "several pieces": (nn.Linear(4096, 1024), (_drawn(1000, 4096),)),
+    "a piece and a rest": (nn.Linear(1500, 1024, bias=False), (_drawn(2000, 1500),)),
+    "less than a piece": (nn.Linear(200, 2048), (_drawn(4096, 200),)),
+    "batch": (Function(torch.bmm), (_drawn(8, 1024, 520), _drawn(8, 520, 1032))),
+    "transposed": (Function(lambda a, b: a.t() @ b.t()), (_drawn(2048, 1024), _drawn(1536, 2048))),
+    "added": (
+        Function(lambda c, a, b: torch.addmm(c, a, b, beta=-0.5)),
+        tuple(_drawn(2048, 2048, seed=n) for n in range(3)),
+    ),
+    "layers": (Layers(2048, 4096), (_drawn(1024, 2048),)),
+}
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("name", LARGE)
+def test_errors_on_a_gpu(name: str, tmp_path: Path) -> None:
+    """Of normal and of positive numbers, at most a few times those of cuBLAS in float32."""
+    model, args = LARGE[name]
+    graph = export(model, *args)
+    assert SPLIT_FORM in _forms(graph)
+    built = Built(graph, initial(graph, "cuda", H200)[0], tmp_path)
+    for given in (args, tuple(arg.abs() for arg in args)):
+        on_gpu = tuple(arg.cuda() for arg in given)
+        with torch.no_grad():
+            wanted = as_list(model.cuda().double()(*(arg.double() for arg in on_gpu)))
+            plain = as_list(model.float()(*on_gpu))
+        for got, want, eager in zip(built(bindings(graph, model, on_gpu)), wanted, plain, strict=True):
+            mine, theirs = ((one.cuda().double() - want).abs().max() for one in (got, eager))
+            assert float(mine) <= 4 * float(theirs) + 1e-9
+        model.cpu()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("value", [math.inf, -math.inf, math.nan])
+def test_what_is_not_finite_stays_so(value: float, tmp_path: Path) -> None:
+    a, b = _drawn(1024, 1024, seed=1), _drawn(1024, 1024, seed=2)
+    a[3, 5], b[7, 11] = value, value
+    model = Function(torch.mm)
+    graph = export(model, a, b)
+    (got,) = Built(graph, initial(graph, "cuda", H200)[0], tmp_path)(bindings(graph, model, (a.cuda(), b.cuda())))
+    want = a @ b
+    assert torch.equal(torch.isnan(got), torch.isnan(want)) and torch.equal(torch.isinf(got), torch.isinf(want))
+    finite = torch.isfinite(want)
+    assert torch.allclose(got[finite], want[finite], rtol=1e-4, atol=1e-3)
+    assert torch.equal(got[torch.isinf(want)], want[torch.isinf(want)])
