@@ -84,6 +84,7 @@ def test_results_keep_their_values_and_their_order_of_memory(pair: tuple[nn.Modu
         (nn.Conv2d(8, 6, 3, groups=2), False),
         (nn.ConvTranspose2d(8, 4, 3, groups=2), False),
         (nn.Linear(7, 3), False),
+        (nn.Sequential(nn.Unflatten(1, (4, 2)), nn.Conv3d(4, 6, 2)), False),
         (nn.Conv2d(8, 6, 3).double(), False),
     ],
     ids=str,
