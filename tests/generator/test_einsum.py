@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import nn
 
+from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.lower.expand import expand
 from kernel_assistant.generator.plan.partition import partition
 from kernel_assistant.generator.search.search import initial
@@ -22,7 +24,8 @@ from kernel_assistant.records.graph import GraphInput
 from kernel_assistant.targets import cpu
 from kernel_assistant.worker.runner.pytorch.aten import Operator
 from tests.generator.by_parts import ByParts
-from tests.generator.harness import Built, Function, Tensors, bindings, check, export
+from tests.generator.harness import Built, Function, Tensors, bindings, check, compile_candidate, export
+from tests.generator.test_cuda import H200
 
 Shape = tuple[int, ...]
 
@@ -218,14 +221,29 @@ class StateSpace(nn.Module):
         return (within + before).flatten(1, 2)
 
 
+STATE_SPACE = StateSpace(8)
+OPERANDS: Tensors = (_spread(3, 32, 4, 10), -_spread(3, 32, 4).abs(), _spread(3, 32, 4, 6), _spread(3, 32, 4, 6))
+
+
 def test_a_state_space_has_no_part_of_pytorch_on_cuda(tmp_path: Path) -> None:
-    model = StateSpace(8)
-    args: Tensors = (_spread(3, 32, 4, 10), -_spread(3, 32, 4).abs(), _spread(3, 32, 4, 6), _spread(3, 32, 4, 6))
-    graph = export(model, *args)
+    graph = export(STATE_SPACE, *OPERANDS)
     parts = ByParts(graph, tmp_path)
     assert parts.kinds.count("library") == 5 and "residual" not in parts.kinds
-    got, want = parts(bindings(graph, model, args))[0], model.double()(*(one.double() for one in args))
+    got, want = parts(bindings(graph, STATE_SPACE, OPERANDS))[0], STATE_SPACE(*(one.double() for one in OPERANDS))
     torch.testing.assert_close(got.double(), want, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("nvcc") is None, reason="needs nvcc")
+def test_a_state_space_compiles_for_cuda(tmp_path: Path) -> None:
+    graph = export(STATE_SPACE, *OPERANDS)
+    compile_candidate(emit(graph, initial(graph, "cuda", H200)[0]), tmp_path)
+
+
+@pytest.mark.gpu
+def test_a_state_space_is_right_on_the_gpu(tmp_path: Path) -> None:
+    graph = export(STATE_SPACE, *OPERANDS)
+    check(STATE_SPACE, OPERANDS, Built(graph, initial(graph, "cuda", H200)[0], tmp_path), bound=1e-4)
 
 
 def test_the_state_space_computes_its_recurrence() -> None:
