@@ -72,7 +72,7 @@ PRODUCTS: dict[str, Case] = {
     ),
     "einsum to heads": (
         Function(lambda p, v: torch.einsum("bhqk,bkhd->bqhd", p * 2, v).relu()),
-        *(["kernel", "kernel", "library", "kernel"], (_spread(3, 4, 5, 6), _spread(3, 6, 4, 8))),
+        *(["kernel", "kernel", "library"], (_spread(3, 4, 5, 6), _spread(3, 6, 4, 8))),
     ),
     "einsum of heads": (
         Function(lambda q, k: torch.einsum("bqhd,bkhd->bhqk", q, k).softmax(-1)),

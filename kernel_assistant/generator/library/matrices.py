@@ -4,14 +4,57 @@ views are then copied (`copies.py`)."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+
 from kernel_assistant.generator.ir.operators import COPY, operator
-from kernel_assistant.generator.ir.sizes import size_operands
+from kernel_assistant.generator.ir.sizes import parse_size, size_operands
 from kernel_assistant.generator.library.products import MATMULS
+from kernel_assistant.generator.loops.strided import View, contiguous
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import Operand
 
 #: Products whose matrices may lie at any distances.
 SPREAD = (*MATMULS, "einsum")
+
+
+@dataclass(frozen=True, slots=True)
+class _Groups:
+    """The labels of a batched product: of both operands and the result, of each operand alone, and those summed."""
+
+    batch: str
+    own: tuple[str, str]
+    inner: str
+
+    def order(self, index: int, labels: str) -> str:
+        """The labels of an operand in the order of a batch of matrices. The last one in memory stays last unless it
+        counts batches, so that a copy reads and writes along it.
+        """
+        own = self.own[index]
+        return self.batch + (own + self.inner if labels[-1:] in self.inner else self.inner + own)
+
+
+class _Nodes:
+    """Nodes in order, in which equal views are one node, so that they are copied once."""
+
+    def __init__(self) -> None:
+        self.nodes: list[Node] = []
+        self._views: dict[str, str] = {}
+
+    def view(self, name: str, op: str, operand: Operand, argument: Operand, spec: TensorSpec) -> str:
+        """Adds a view of an operand under this name if there is none; returns its operand."""
+        key = f"{op}({operand}, {argument})"
+        if key not in self._views:
+            self.nodes.append(Node(name=name, op=op, args=(operand, argument), spec=spec))
+            self._views[key] = f"%{name}"
+        return self._views[key]
+
+    def permuted(self, name: str, operand: Operand, spec: TensorSpec, labels: str, order: str) -> str:
+        """An operand whose dimensions are labelled `labels`, with its dimensions in another order."""
+        if labels == order:
+            return str(operand)
+        permutation: Operand = [labels.index(label) for label in order]
+        shape = tuple(spec.shape[labels.index(label)] for label in order)
+        return self.view(name, "permute", operand, permutation, TensorSpec(dtype=spec.dtype, shape=shape))
 
 
 def with_matrices(graph: OpGraph, calls: set[str]) -> OpGraph:
@@ -20,19 +63,20 @@ def with_matrices(graph: OpGraph, calls: set[str]) -> OpGraph:
     A library repeats an operand's matrices along all leading dimensions or along none, and needs an even distance
     between them.
     """
-    nodes: list[Node] = []
+    made = _Nodes()
     for node in graph.nodes:
-        if node.name in calls:
-            nodes += _of_labels(node, graph) if operator(node) == "einsum" else _of_matrices(node, graph)
+        if node.name not in calls:
+            made.nodes.append(node)
+        elif operator(node) == "einsum":
+            _add_of_labels(made, node, graph)
         else:
-            nodes.append(node)
-    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(nodes), outputs=graph.outputs)
+            _add_of_matrices(made, node, graph)
+    return OpGraph(dims=graph.dims, inputs=graph.inputs, nodes=tuple(made.nodes), outputs=graph.outputs)
 
 
-def _of_matrices(node: Node, graph: OpGraph) -> list[Node]:
-    """A `matmul` whose batched operands are expanded to the result's leading dimensions. Vectors and single matrices
-    stay as they are."""
-    nodes: list[Node] = []
+def _add_of_matrices(made: _Nodes, node: Node, graph: OpGraph) -> None:
+    """Adds a `matmul` whose batched operands are expanded to the result's leading dimensions. Vectors and single
+    matrices stay as they are."""
     args = list(node.args)
     for index, operand in enumerate(node.args[:2]):
         spec, leading = graph.spec(str(operand)[1:]), node.spec.shape[:-2]
@@ -40,32 +84,40 @@ def _of_matrices(node: Node, graph: OpGraph) -> list[Node]:
             continue
         shape = (*leading, *spec.shape[-2:])
         expanded = TensorSpec(dtype=spec.dtype, shape=shape)
-        args[index] = _before(node, index, "expand", operand, size_operands(shape), expanded, nodes)
-    return [*nodes, Node(name=node.name, op=node.op, args=tuple(args), spec=node.spec)]
+        args[index] = made.view(f"{node.name}_expand{index}", "expand", operand, size_operands(shape), expanded)
+    made.nodes.append(Node(name=node.name, op=node.op, args=tuple(args), spec=node.spec))
 
 
-def _of_labels(node: Node, graph: OpGraph) -> list[Node]:
-    """An `einsum` of two tensors with its labels in the order of a batched product; unchanged if it is no such
+def _add_of_labels(made: _Nodes, node: Node, graph: OpGraph) -> None:
+    """Adds an `einsum` of two tensors with its labels in the order of a batched product; unchanged if it is no such
     product."""
-    labels = _labels(node)
-    if labels is None:
-        return [node]
+    labels, operands = _labels(node), node.args[1] if len(node.args) > 1 else None
+    if labels is None or not isinstance(operands, list):
+        made.nodes.append(node)
+        return
     *sides, out = labels
-    *orders, found = _ordered(*labels)
+    groups = _groups(*labels)
+    orders = [groups.order(index, side) for index, side in enumerate(sides)]
     if any(sorted(order) != sorted(side) for order, side in zip(orders, sides, strict=True)):
-        return [node]
-    nodes: list[Node] = []
-    operands = node.args[1] if isinstance(node.args[1], list) else []
-    turned: list[Operand] = []
-    for index, (operand, side, order) in enumerate(zip(operands, sides, orders, strict=True)):
-        turned.append(_permuted(node, index, operand, graph.spec(str(operand)[1:]), side, order, nodes))
-    args: tuple[Operand, ...] = (f"{','.join(orders)}->{found}", turned)  # type: ignore[assignment]
-    if found == out:
-        return [*nodes, Node(name=node.name, op=node.op, args=args, spec=node.spec)]
+        made.nodes.append(node)
+        return
+    turned = [
+        made.permuted(f"{node.name}_permute{index}", operand, graph.spec(str(operand)[1:]), side, order)
+        for index, (operand, side, order) in enumerate(zip(operands, sides, orders, strict=True))
+    ]
+    # The operand whose own labels come first in the result is the left one.
+    left, right = sorted((0, 1), key=lambda index: out.find(groups.own[index][:1]))
+    found = groups.batch + groups.own[left] + groups.own[right]
+    written = out if _is_laid_out(node.spec, [out.index(label) for label in found]) else found
+    args: tuple[Operand, ...] = (f"{orders[left]},{orders[right]}->{written}", [turned[left], turned[right]])
+    if written == out:
+        made.nodes.append(Node(name=node.name, op=node.op, args=args, spec=node.spec))
+        return
+    inner = inner_name(node.name)
     spec = TensorSpec(dtype=node.spec.dtype, shape=tuple(node.spec.shape[out.index(label)] for label in found))
-    nodes.append(Node(name=inner_name(node.name), op=node.op, args=args, spec=spec))
-    view = _permuted(node, 2, f"%{inner_name(node.name)}", spec, found, out, nodes)
-    return [*nodes, Node(name=node.name, op=COPY, args=(view,), spec=node.spec)]
+    made.nodes.append(Node(name=inner, op=node.op, args=args, spec=spec))
+    view = made.permuted(f"{node.name}_permute2", f"%{inner}", spec, found, out)
+    made.nodes.append(Node(name=node.name, op=COPY, args=(view,), spec=node.spec))
 
 
 def _labels(node: Node) -> tuple[str, str, str] | None:
@@ -77,33 +129,21 @@ def _labels(node: Node) -> tuple[str, str, str] | None:
     return (left, right, out) if arrow and comma and both and set(out) <= {*left, *right} else None
 
 
-def _ordered(left: str, right: str, out: str) -> tuple[str, str, str]:
-    """The labels of a batched product: batch, rows, inner · batch, columns, inner → batch, rows, columns."""
+def _is_laid_out(spec: TensorSpec, order: list[int]) -> bool:
+    """Whether memory has the dimensions in this order, as PyTorch's own `einsum` leaves a result that it permutes."""
+    sizes = tuple(map(parse_size, spec.shape))
+    strides = contiguous(sizes) if spec.strides is None else tuple(map(parse_size, spec.strides))
+    return View("", spec.dtype, sizes, strides).is_laid_out(order)
+
+
+def _groups(left: str, right: str, out: str) -> _Groups:
     both = set(left) & set(right)
     batch = "".join(label for label in out if label in both)
     rows, columns = ("".join(label for label in out if label in side and label not in both) for side in (left, right))
     inner = "".join(label for label in left if label in both and label not in out)
-    return batch + rows + inner, batch + columns + inner, batch + rows + columns
-
-
-def _permuted(
-    node: Node, index: int, operand: Operand, spec: TensorSpec, labels: str, order: str, nodes: list[Node]
-) -> str:
-    """Add a view of the operand whose dimensions, labelled `labels`, are in another order."""
-    permutation: Operand = [labels.index(label) for label in order]
-    shape = tuple(spec.shape[labels.index(label)] for label in order)
-    return _before(node, index, "permute", operand, permutation, TensorSpec(dtype=spec.dtype, shape=shape), nodes)
+    return _Groups(batch, (rows, columns), inner)
 
 
 def inner_name(name: str) -> str:
     """The name of a product whose result is permuted afterwards."""
     return f"{name}_product"
-
-
-def _before(
-    node: Node, index: int, op: str, operand: Operand, argument: Operand, spec: TensorSpec, nodes: list[Node]
-) -> str:
-    """Add a view of the operand at `index` of a node; returns its name as an operand."""
-    name = f"{node.name}_{op}{index}"
-    nodes.append(Node(name=name, op=op, args=(operand, argument), spec=spec))
-    return f"%{name}"

@@ -7,6 +7,7 @@ from collections.abc import Callable
 from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.literals import as_number
 from kernel_assistant.generator.ir.sizes import fixed, size_operands
+from kernel_assistant.generator.lower.einsum.steps import einsum_in_steps
 from kernel_assistant.generator.lower.large_convolutions import as_product
 from kernel_assistant.generator.lower.node_writer import NodeWriter
 from kernel_assistant.generator.lower.numbers import HALVES
@@ -286,4 +287,5 @@ EXPANSIONS: dict[str, Callable[[NodeWriter], list[Node]]] = {
     "cosine_embedding_loss": _cosine_embedding,
     **dict.fromkeys(CONVOLUTIONS, _bias_after),
     **dict.fromkeys(("dot", "vdot", "matmul"), _dot),
+    "einsum": einsum_in_steps,
 }

@@ -1,0 +1,1 @@
+"""Writes `einsum` as steps of two operands."""

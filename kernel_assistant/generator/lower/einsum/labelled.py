@@ -1,0 +1,77 @@
+"""Makes nodes of values that have a letter for each dimension."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+from kernel_assistant.generator.lower.node_writer import NodeWriter
+from kernel_assistant.records.graph import Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Labelled:
+    """A value with a letter for each dimension."""
+
+    operand: Operand
+    letters: str
+
+
+class LabelledWriter:
+    """Adds nodes to a writer, with the result's type; `sizes` has the size of each letter."""
+
+    def __init__(self, writer: NodeWriter, sizes: Mapping[str, str]) -> None:
+        self._writer, self._sizes = writer, sizes
+
+    def squeezed(self, value: Labelled, places: Sequence[int]) -> Labelled:
+        """A value without these dimensions of size 1."""
+        return self._without("squeeze.dims", value, places) if places else value
+
+    def summed(self, value: Labelled, kept: Collection[str]) -> Labelled:
+        """A value that is summed over the letters that are not kept."""
+        places = [place for place, letter in enumerate(value.letters) if letter not in kept]
+        return self._without("sum.dim_IntList", value, places) if places else value
+
+    def elementwise(self, values: Sequence[Labelled], order: str, summed: str) -> Labelled:
+        """The product of values by elements, with letters in this order, summed over the letters `summed`."""
+        letters = order + summed
+        factors = [self._spread(value, letters) for value in values]
+        if not summed:
+            return self._added(order, "mul.Tensor", *factors)
+        # Not rounded before it is summed.
+        terms = self._writer.add("mul.Tensor", *factors, shape=self._shape(letters))
+        return self.summed(Labelled(terms, letters), order)
+
+    def product(self, values: Sequence[Labelled], order: str) -> Labelled:
+        """The matrix product of two values, with letters in this order."""
+        text = f"{','.join(value.letters for value in values)}->{order}"
+        operands: list[Operand] = [value.operand for value in values]
+        return self._added(order, "einsum", text, operands)  # type: ignore[arg-type]
+
+    def _spread(self, value: Labelled, letters: str) -> Operand:
+        """A value with its dimensions in this order, and size 1 where it lacks a letter behind its first."""
+        order = picked(letters, value.letters)
+        if order != value.letters:
+            permutation: Operand = [value.letters.index(letter) for letter in order]
+            value = self._added(order, "permute", value.operand, permutation)
+        behind = letters[letters.index(order[0]) :] if order else ""
+        if behind == order:
+            return value.operand
+        shape = tuple(self._sizes[letter] if letter in order else "1" for letter in behind)
+        return self._writer.view(value.operand, shape, self._writer.node.spec.dtype)
+
+    def _without(self, op: str, value: Labelled, places: Sequence[int]) -> Labelled:
+        letters = "".join(letter for place, letter in enumerate(value.letters) if place not in places)
+        return self._added(letters, op, value.operand, [*places])
+
+    def _added(self, letters: str, op: str, *args: Operand) -> Labelled:
+        dtype = self._writer.node.spec.dtype
+        return Labelled(self._writer.typed(dtype, op, *args, shape=self._shape(letters)), letters)
+
+    def _shape(self, letters: str) -> tuple[str, ...]:
+        return tuple(self._sizes[letter] for letter in letters)
+
+
+def picked(order: str, letters: Collection[str]) -> str:
+    """Those letters, in this order."""
+    return "".join(letter for letter in order if letter in letters)

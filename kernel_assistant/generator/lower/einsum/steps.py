@@ -1,0 +1,100 @@
+"""Replaces an `einsum` by steps of two operands. A step is elementwise, a sum of what is elementwise, or a matrix
+product, which stays an `einsum` (`library/matrices.py`).
+
+In half types the result of each step is rounded, as in PyTorch; the products that a step sums are not.
+"""
+
+from __future__ import annotations
+
+from kernel_assistant.generator.ir.sizes import parse_size, size_value
+from kernel_assistant.generator.lower.einsum.equation import Equation, read_equation
+from kernel_assistant.generator.lower.einsum.labelled import Labelled, LabelledWriter, picked
+from kernel_assistant.generator.lower.einsum.order import Contraction, Tree, best_order, count
+from kernel_assistant.generator.lower.node_writer import NodeWriter
+from kernel_assistant.records import Node
+
+_FLOATS = frozenset(("f64", "f32", "bf16", "f16"))
+
+
+def einsum_in_steps(writer: NodeWriter) -> list[Node]:
+    """The steps of an `einsum`. The node itself if it is a matrix product as it is spelled, or if it has a diagonal,
+    integers, or operands of several types."""
+    node, operands = writer.node, writer.argument(1, "tensors")
+    if not isinstance(node.args[0], str) or not isinstance(operands, list):
+        return [node]
+    specs = [writer.spec(operand) for operand in operands]
+    dtypes = {spec.dtype for spec in (*specs, node.spec)}
+    equation = read_equation(node.args[0], [spec.shape for spec in specs], node.spec.shape)
+    if equation is None or len(dtypes) > 1 or not dtypes <= _FLOATS:
+        return [node]
+    values = [Labelled(operand, side) for operand, side in zip(operands, equation.sides, strict=True)]
+    steps = _Steps(writer, equation, values)
+    plain = "->" in node.args[0] and "." not in node.args[0] and not writer.nodes
+    return [node] if plain and steps.is_one_product() else steps.nodes()
+
+
+class _Steps:
+    """The steps of one equation. First each operand loses the dimensions in which it is repeated, and is summed over
+    the letters that are its alone."""
+
+    def __init__(self, writer: NodeWriter, equation: Equation, values: list[Labelled]) -> None:
+        self._writer, self._out = writer, equation.out
+        self._labelled = LabelledWriter(writer, equation.sizes)
+        dims = writer.graph.dims
+        self._counts = {letter: size_value(parse_size(size), dims) for letter, size in equation.sizes.items()}
+        shapes = [writer.spec(value.operand).shape for value in values]
+        values = [
+            self._labelled.squeezed(value, equation.repeated(value.letters, shape))
+            for value, shape in zip(values, shapes, strict=True)
+        ]
+        letters = "".join(value.letters for value in values)
+        kept = {letter for letter in letters if letter in self._out or letters.count(letter) > 1}
+        self._values = [self._labelled.summed(value, kept) for value in values]
+        sides = [frozenset(value.letters) for value in self._values]
+        self._tree = best_order(sides, frozenset(self._out), self._counts)
+
+    def is_one_product(self) -> bool:
+        """Whether a single matrix product of operands is left."""
+        return isinstance(self._tree, Contraction) and len(self._values) == 2 and self._is_product(self._tree)
+
+    def nodes(self) -> list[Node]:
+        """All nodes; the last one is that of the result."""
+        found = self._value(self._tree, self._out)
+        if found.letters == self._out and self._writer.nodes:
+            return self._writer.ended(str(found.operand))
+        return self._writer.end("permute", found.operand, [found.letters.index(letter) for letter in self._out])
+
+    def _value(self, tree: Tree, order: str) -> Labelled:
+        """An operand as it is, or what a step gives, with letters in this order."""
+        if isinstance(tree, int):
+            return self._values[tree]
+        summed = "".join(sorted((self._letters(tree.left) | self._letters(tree.right)) - tree.letters))
+        if self._is_product(tree):
+            return self._labelled.product(self._factors(tree, order, summed), order)
+        sides = [self._value(side, picked(order + summed, self._letters(side))) for side in (tree.left, tree.right)]
+        return self._labelled.elementwise(sides, order, summed)
+
+    def _factors(self, step: Contraction, order: str, summed: str) -> list[Labelled]:
+        """Both sides of a matrix product; a side that is a step itself is written in the order in which the library
+        reads it, and the dimension that its largest operand has last stays last if it can."""
+        shared = self._letters(step.left) & self._letters(step.right)
+        found = []
+        for side in (step.left, step.right):
+            own, last = picked(order, self._letters(side) - shared), self._largest(side).letters[-1:]
+            matrix = own + summed if last in summed else summed + own
+            found.append(self._value(side, picked(order, shared) + matrix))
+        return found
+
+    def _is_product(self, step: Contraction) -> bool:
+        """Whether the sides share a letter that is summed, and each has a letter of its own."""
+        left, right = self._letters(step.left), self._letters(step.right)
+        return bool((left & right) - step.letters and left - right and right - left)
+
+    def _letters(self, tree: Tree) -> frozenset[str]:
+        return frozenset(self._values[tree].letters) if isinstance(tree, int) else tree.letters
+
+    def _largest(self, tree: Tree) -> Labelled:
+        """The operand of a step that has most elements."""
+        if isinstance(tree, int):
+            return self._values[tree]
+        return max(map(self._largest, (tree.left, tree.right)), key=lambda value: count(value.letters, self._counts))
