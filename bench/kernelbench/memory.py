@@ -13,8 +13,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-#: Bytes of a worker with its runner, and how often a judge has each tensor at once: in the judged dtype, in float64, and
-#: in memory that PyTorch keeps.
+#: Bytes of a worker with its runner, and how often a judge has each tensor at once: in the judged dtype, in float64,
+#: and in memory that PyTorch keeps.
 CONTEXTS, TIMES = 2 << 30, 5
 #: Most seconds for an estimate: without a device, recurrent layers are unrolled.
 MOST_SECONDS = 1.0

@@ -2,10 +2,10 @@
 
 Each operand is the sum of its value with TF32's mantissa (10 bits) and of the rest, which has 13 bits, of which TF32
 keeps the first 11. Of the four products of these parts three are computed and added in float32; the fourth is below
-float32's rounding (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022). Tensor cores cut
-off instead of rounding, so that they add pieces of 1,024 elements only (`worker/runner/cublaslt.py`): then the largest
-error is that of cuBLAS in float32, and the time 0.4 of its (H200, docs/experiments.md, 172). A product of two infinities
-is NaN.
+float32's rounding (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022). Tensor cores
+cut off instead of rounding, so they add pieces of 1,024 elements only (`worker/runner/cublaslt.py`): then the largest
+error is that of cuBLAS in float32, and the time 0.4 of its (H200, docs/experiments.md, 172). A product of two
+infinities is NaN.
 """
 
 from __future__ import annotations
