@@ -14,7 +14,7 @@ from bench.harness import RowFile
 from bench.kernelbench.baselines import drawn_again, measure_modes
 from bench.kernelbench.judges import Judging, judge
 from bench.kernelbench.loop import run_loop
-from bench.kernelbench.problems import DTYPES, Problem, numbers_in, problems
+from bench.kernelbench.problems import DTYPES, Problem, chosen_problems
 from bench.kernelbench.tables import drift, page, results
 from kernel_assistant.targets.detect import detect
 
@@ -29,7 +29,7 @@ def main(words: Sequence[str] | None = None) -> int:
         return 0
     try:
         levels = [int(level) for level in given.levels.split(",")]
-        chosen = problems(Path(given.root).resolve(), levels, numbers_in(given.problems))
+        chosen = chosen_problems(Path(given.root).resolve(), levels, given.problems)
     except (FileNotFoundError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
@@ -78,7 +78,9 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
 def _of_problems(parser: argparse.ArgumentParser) -> argparse.ArgumentParser:
     parser.add_argument("--root", default="KernelBench", help="checkout of the repository")
     parser.add_argument("--levels", default="1,2,3", help="levels, such as 1,2")
-    parser.add_argument("--problems", default="", help="numbers such as 5,12,19-32; all if left out")
+    parser.add_argument(
+        "--problems", default="", help="numbers such as 5,12,19-32, or of levels, such as 2:57,59 3:48; all if left out"
+    )
     parser.add_argument("--precision", default="fp32", choices=list(DTYPES), help="dtype of parameters and inputs")
     parser.add_argument("--target", default="cuda", choices=["cpu", "cuda"], help="device of the judges")
     parser.add_argument("--judges", type=int, default=1, help="judges that share the device")

@@ -46,6 +46,15 @@ class Problem:
         return f"{path}:ModelInAnotherType"
 
 
+def chosen_problems(root: Path, levels: Sequence[int], text: str) -> list[Problem]:
+    """Those that `text` names: numbers of the `levels`, such as `5,12,19-32`, or of other levels each, in their order,
+    such as `2:57,59-100 3:48`. All of the `levels` if it is empty. Raises FileNotFoundError if a level has none."""
+    if ":" not in text:
+        return problems(root, levels, numbers_in(text))
+    groups = [group.partition(":") for group in text.split()]
+    return [one for level, _, numbers in groups for one in problems(root, [int(level)], numbers_in(numbers))]
+
+
 def problems(root: Path, levels: Sequence[int], numbers: frozenset[int] = frozenset()) -> list[Problem]:
     """All problems of the levels, or those with these numbers. Raises FileNotFoundError if a level has none."""
     found = list[Problem]()

@@ -13,7 +13,7 @@ from bench.kernelbench.__main__ import main
 from bench.kernelbench.baselines import MODES, drawn_again, speedups_of_modes
 from bench.kernelbench.judges import Judging, judge
 from bench.kernelbench.memory import CONTEXTS, TIMES, Memory, needed_bytes
-from bench.kernelbench.problems import Problem, numbers_in, problems
+from bench.kernelbench.problems import Problem, chosen_problems, numbers_in, problems
 from bench.kernelbench.tables import drift, page, results
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.environment.worker_client import DeviceOutOfMemory
@@ -142,6 +142,9 @@ def test_problems_in_another_precision_have_files_of_their_own(root: Path, tmp_p
     source = chosen[0].source("bf16", tmp_path)
     path, _, name = source.partition(":")
     assert name == "ModelInAnotherType" and "torch.bfloat16" in Path(path).read_text()
+    of_levels = [(one.level, one.name) for one in chosen_problems(root, [1], "3:1 1:2 2:7-9")]
+    assert of_levels == [(3, "1_Linear_Gate_"), (1, "2_Gate_")]
+    assert chosen_problems(root, [1, 2], "1-2") == chosen
     with pytest.raises(FileNotFoundError, match="level 4"):
         problems(root, [4])
 
