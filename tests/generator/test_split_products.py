@@ -113,6 +113,7 @@ def test_which_products_are_split() -> None:
     assert wide.kwargs.keys() == {"left_low", "right_low"}
     others = {
         "few rows": (nn.Linear(4096, 4096), torch.rand(16, 4096)),
+        "rows that are not aligned": (nn.Linear(2047, 2048), torch.rand(2048, 2047)),
         "small": (nn.Linear(512, 512), torch.rand(512, 512)),
         "half": (nn.Linear(2048, 2048).half(), torch.rand(2048, 2048).half()),
         "double": (nn.Linear(2048, 2048).double(), torch.rand(2048, 2048).double()),

@@ -31,6 +31,8 @@ FLOAT32, TF32, MEMORY, LAUNCH = 4.8e13, 3.3e14, 3.5e12, 3e-6
 GAIN = 1.25
 #: With fewer rows or columns a product takes the time of reading its operands, of which there would be more.
 LEAST_ROWS = 64
+#: Tensor cores' kernels read rows that begin at multiples of 16 bytes.
+ALIGNED = 4
 #: As in the runner.
 PIECE = 1024
 
@@ -83,7 +85,7 @@ def _is_worth(node: Node, graph: OpGraph, values: Resolver) -> bool:
     except Unsupported:
         return False
     m, n, k, batch = (size_value(size, graph.dims) for size in (found.m, found.n, found.k, found.batch))
-    if min(m, n) < LEAST_ROWS:
+    if min(m, n) < LEAST_ROWS or k % ALIGNED or n % ALIGNED:
         return False
     constant = {value.name for value in graph.inputs if value.kind != "input"}
     split = sum(elements(graph.spec(name), graph.dims) for name in _operands(node) or () if name not in constant)
