@@ -82,13 +82,18 @@ def prepare(root: Path, environment: dict[str, str]) -> None:
 
 
 def package(root: Path) -> Any:
-    """KernelBench's module of evaluation. Raises ModuleNotFoundError if something that it needs is not installed."""
+    """KernelBench's module of evaluation; nothing is written into the checkout. Raises ModuleNotFoundError if something
+    that it needs is not installed."""
     for name in _FOR_MODELS:
         sys.modules.setdefault(name, _Empty(name))
     source = str(root / "src")
     if source not in sys.path:
         sys.path.insert(0, source)
-    return importlib.import_module("kernelbench.eval")
+    kept, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        return importlib.import_module("kernelbench.eval")
+    finally:
+        sys.dont_write_bytecode = kept
 
 
 def build(asked: Asked) -> None:
