@@ -139,13 +139,18 @@ class IsolatedProcess:
             self._pool.shutdown()
             self._pool = None
 
+    def begin(self, function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Starts the function and does not wait for it; the next call runs after it. What it raises is only printed."""
+        self._started().submit(_answer, function, *args, **kwargs)
+
     def call(self, function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:
         """The function's result. Raises RuntimeError if the process dies or is silent, or if the function raises; then
         the process prints the traceback."""
-        self._pool = self._pool or ProcessPoolExecutor(1, get_context("spawn"), os.setpgrp)
         try:
-            return self._pool.submit(_answer, function, *args, **kwargs).result(
-                min(self._seconds, threading.TIMEOUT_MAX)
+            return (
+                self._started()
+                .submit(_answer, function, *args, **kwargs)
+                .result(min(self._seconds, threading.TIMEOUT_MAX))
             )
         except TimeoutError as error:
             self._end()
@@ -153,6 +158,10 @@ class IsolatedProcess:
         except BrokenProcessPool as error:
             self._end()
             raise RuntimeError("the process died") from error
+
+    def _started(self) -> ProcessPoolExecutor:
+        self._pool = self._pool or ProcessPoolExecutor(1, get_context("spawn"), os.setpgrp)
+        return self._pool
 
 
 def _answer(function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs) -> Result:

@@ -11,6 +11,8 @@ from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+import msgspec
+
 from bench.harness import Row, RowFile, measure_cases
 from bench.kernelbench.memory import Memory, needed_bytes
 from bench.kernelbench.problems import Problem
@@ -24,21 +26,24 @@ from kernel_assistant_training.evaluation.options import share_of_cores
 
 @dataclass(frozen=True)
 class Judging:
-    """How modules are opened. `cache` has the builds, the worker's logs and problems in other precisions."""
+    """How modules are opened, in training mode if `training`. `cache` has the builds, the worker's logs and problems in
+    other precisions."""
 
     device: DeviceFacts
     precision: str
     numerics: str
     sandbox: str
     cache: Path
+    training: bool = False
 
     @contextmanager
     def opened(self, source: str, worker: WorkerClient) -> Iterator[Environment]:
         """The class `FILE:CLASS` in a worker, which is started again where the one before died."""
         if not worker.alive:
             worker.restart()
+        task = build_task(source, target=self.device.target, numerics=self.numerics)
         with open_environment(
-            build_task(source, target=self.device.target, numerics=self.numerics),
+            msgspec.structs.replace(task, training=task.training or self.training),
             device=self.device,
             worker=worker,
             sandbox_mode=self.sandbox,
@@ -53,6 +58,26 @@ def judge(
     chosen: Sequence[Problem],
     how: Judging,
     measure: Callable[[Environment], Row],
+    out: RowFile,
+    judges: int,
+    seconds: float = math.inf,
+) -> None:
+    """Write a row for each problem that `out` does not have yet, `measure` of the open problem."""
+
+    def measured(problem: Problem, worker: WorkerClient) -> Row:
+        began = time.monotonic()
+        with how.opened(problem.source(how.precision, how.cache), worker) as environment:
+            opened = time.monotonic() - began
+            found = measure(environment)
+            return found | {"opening_seconds": round(opened, 1), "waiting_seconds": round(environment.waited, 1)}
+
+    judge_by(chosen, how, measured, out, judges, seconds)
+
+
+def judge_by(
+    chosen: Sequence[Problem],
+    how: Judging,
+    measured: Callable[[Problem, WorkerClient], Row],
     out: RowFile,
     judges: int,
     seconds: float = math.inf,
@@ -74,13 +99,6 @@ def judge(
         with memory.taken(how.device.memory_bytes):
             worker.restart()
             return measured(problem, worker)
-
-    def measured(problem: Problem, worker: WorkerClient) -> Row:
-        began = time.monotonic()
-        with how.opened(problem.source(how.precision, how.cache), worker) as environment:
-            opened = time.monotonic() - began
-            found = measure(environment)
-            return found | {"opening_seconds": round(opened, 1), "waiting_seconds": round(environment.waited, 1)}
 
     named = [({"level": one.level, "problem": one.name, "precision": how.precision}, one) for one in chosen]
     workers = [worker_process(how.cache, number, judges) for number in range(judges)]

@@ -6,6 +6,7 @@ import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from bench.harness import Row
@@ -14,12 +15,25 @@ from kernel_assistant.agent.loop import run_episode
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.events import CandidateEvaluated
 from kernel_assistant.policy.generator import GeneratorPolicy
-from kernel_assistant.records import Baseline, Trajectory
+from kernel_assistant.records import Baseline, Candidate, Evaluation, Trajectory
 from kernel_assistant.records.evaluation import measurably_faster, measurably_slower
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best verified candidate of an episode."""
+
+    candidate: Candidate
+    evaluation: Evaluation
 
 
 def run_loop(environment: Environment, seconds: float) -> Row:
     """The result of the generator policy in a budget of `seconds`."""
+    return search(environment, seconds)[0]
+
+
+def search(environment: Environment, seconds: float) -> tuple[Row, Best | None]:
+    """The row of `run_loop`, and the best candidate if there is one."""
     policy, events, began = GeneratorPolicy(), list[Any](), time.monotonic()
     seconds_of = list[tuple[str, float]]()
 
@@ -29,10 +43,18 @@ def run_loop(environment: Environment, seconds: float) -> Row:
 
     reason = policy.supports(environment.graph, environment.device.target)
     if reason is not None:
-        return {"outcome": "unsupported", "reason": reason}
+        return {"outcome": "unsupported", "reason": reason}, None
     trajectory = run_episode(environment, policy, Budget(seconds=seconds), emit=emit, cancel=threading.Event())
     judged = [event for event in events if isinstance(event, CandidateEvaluated)]
-    return summary(trajectory, environment.baseline(compiled=True), judged) | {"events": seconds_of}
+    row = summary(trajectory, environment.baseline(compiled=True), judged) | {"events": seconds_of}
+    return row, _best(trajectory)
+
+
+def _best(trajectory: Trajectory) -> Best | None:
+    candidates = {one.hash(): one for step in trajectory.steps for one in step.candidates}
+    if trajectory.best is None or trajectory.final is None:
+        return None
+    return Best(candidates[trajectory.best], trajectory.final)
 
 
 def summary(trajectory: Trajectory, baseline: Baseline, judged: Sequence[CandidateEvaluated] = ()) -> Row:

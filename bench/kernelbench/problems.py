@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import random
 import re
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain, zip_longest
 from pathlib import Path
 
 DTYPES = {"fp32": "", "bf16": "bfloat16", "fp16": "float16"}
@@ -66,6 +68,14 @@ def problems(root: Path, levels: Sequence[int], numbers: frozenset[int] = frozen
         files = sorted(folder.glob("*.py"), key=lambda path: number(path.stem))
         found += [Problem(level, path) for path in files if not numbers or number(path.stem) in numbers]
     return found
+
+
+def drawn_evenly(chosen: Sequence[Problem], count: int, seed: int) -> list[Problem]:
+    """As many problems by lot, one of each level in turn, so that any beginning of the list is even too."""
+    lot = random.Random(seed)
+    of_level = [[one for one in chosen if one.level == level] for level in sorted({one.level for one in chosen})]
+    turns = zip_longest(*(lot.sample(some, len(some)) for some in of_level))
+    return [one for one in chain.from_iterable(turns) if one is not None][:count]
 
 
 def number(name: str) -> int:

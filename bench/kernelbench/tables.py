@@ -154,13 +154,14 @@ def _counts(name: str, some: Sequence[Result]) -> list[str]:
         f"{sum(one.verified for one in some) / total:.1%}",
         f"{faster / total:.1%}",
         str(slower),
-        _mean([one.over_compile for one in some]),
+        mean([one.over_compile for one in some]),
         f"{best / total:.1%}" if known else "not measured",
-        _mean([one.over_best for one in some]) if known else "not measured",
+        mean([one.over_best for one in some]) if known else "not measured",
     ]
 
 
-def _mean(values: Sequence[float | None]) -> str:
+def mean(values: Sequence[float | None]) -> str:
+    """The geometric mean in a cell, with the number of those that have no value."""
     known = [value for value in values if value]
     if not known:
         return ""

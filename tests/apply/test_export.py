@@ -23,6 +23,7 @@ from kernel_assistant.errors import UsageError
 from kernel_assistant.records import BufferSpec, Candidate, KernelTask, Launch, Outcome, Plan, decode, encode
 from kernel_assistant.sandbox.choose import choose
 from tests.common.caches import new_cache
+from tests.common.kernelbench import AS_KERNELBENCH_DOES
 from tests.freeform.judged import verify_path
 
 MakeResult = Callable[..., Path]
@@ -212,8 +213,36 @@ def test_what_cannot_be_exported_is_refused(result: Path, tmp_path: Path) -> Non
     assert not (tmp_path / "out").exists()
 
 
-def test_a_size_that_no_axis_shows_is_refused(result: Path, tmp_path: Path) -> None:
+@pytest.mark.builds
+@pytest.mark.slow
+def test_an_inline_file_runs_as_kernelbench_runs_it(result: Path, tmp_path: Path, python: Python) -> None:
+    text, reference = export(result, "kernelbench", tmp_path / "out").files[:2]
+    assert python(AS_KERNELBENCH_DOES, tmp_path, str(reference), str(text)) == "as module\n"
+
+
+def test_what_has_no_inline_form_runs_through_a_package(result: Path, tmp_path: Path, python: Python) -> None:
+    """Here because of a strided buffer; libraries, PyTorch's calls and sizes of no single axis go the same way."""
     plan = decode((result / "plan.json").read_bytes(), Plan)
-    (result / "plan.json").write_bytes(encode(msgspec.structs.replace(plan, dims=("B", "M"))))
+    strided = BufferSpec(name="unused", dtype="f32", shape=("B", "64"), strides=("64", "1"))
+    (result / "plan.json").write_bytes(encode(msgspec.structs.replace(plan, scratch=(strided,))))
+    text, reference, *package = export(result, "kernelbench", tmp_path / "out").files
+    assert (tmp_path / "out" / "model_new_kernels" / "load.py") in package
+    assert python(AS_KERNELBENCH_DOES, tmp_path, str(reference), str(text)) == "as package\n"
+    # A file that was moved finds the folder beside it; without the folder it says so.
+    (tmp_path / "out").rename(tmp_path / "moved")
+    moved = "import sys; sys.path.insert(0, 'moved'); import model_new; print(model_new.ModelNew.__name__)"
+    assert python(moved, tmp_path) == "ModelNew\n"
+    gone = "try:\n exec(open('moved/model_new.py').read(), {})\nexcept FileNotFoundError as error:\n print(error)"
+    assert "export them again" in python(gone, tmp_path)
+
+
+def test_inline_kernels_can_be_declined(result: Path, tmp_path: Path) -> None:
+    exported = export(result, "kernelbench", tmp_path / "out", inline=False)
+    assert "load_inline" not in exported.files[0].read_text() and len(exported.files) > 5
+
+
+def test_a_size_that_no_axis_shows_is_refused_in_a_workdir(cuda_result: Path, tmp_path: Path) -> None:
+    plan = decode((cuda_result / "plan.json").read_bytes(), Plan)
+    (cuda_result / "plan.json").write_bytes(encode(msgspec.structs.replace(plan, dims=("B", "M"))))
     with pytest.raises(UsageError, match="size M"):
-        export(result, "kernelbench", tmp_path / "out")
+        export(cuda_result, "cuda-agent", tmp_path / "out")

@@ -50,6 +50,8 @@ def test_a_process_that_dies_or_is_silent_is_replaced() -> None:
         with pytest.raises(RuntimeError, match="TwoWords: some words"):
             process.call(raises)
         assert process.call(os.getpid) == again
+        process.begin(os.chdir, "/")
+        assert process.call(os.getcwd) == "/"
     with IsolatedProcess(0.1) as silent, pytest.raises(RuntimeError, match="no answer"):
         silent.call(time.sleep, 60)
 

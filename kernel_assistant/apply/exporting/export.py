@@ -13,6 +13,7 @@ import msgspec
 from kernel_assistant.apply.apply import apply_result
 from kernel_assistant.apply.exporting.model_new import renamed
 from kernel_assistant.apply.exporting.native import (
+    NotSelfContained,
     binding_text,
     check_exportable,
     declaration,
@@ -21,6 +22,7 @@ from kernel_assistant.apply.exporting.native import (
     uses_clusters,
 )
 from kernel_assistant.apply.exporting.single_file import model_new, name_of
+from kernel_assistant.apply.exporting.through_package import MODEL_NEW, package_files, package_text
 from kernel_assistant.apply.files import write_atomically
 from kernel_assistant.apply.provenance import AppliedOptions
 from kernel_assistant.apply.result import VerifiedResult, read_result
@@ -52,11 +54,18 @@ class ExportResult:
 
 
 def export(
-    result_dir: Path | str, kind: str, folder: Path, *, options: AppliedOptions | None = None, text: str | None = None
+    result_dir: Path | str,
+    kind: str,
+    folder: Path,
+    *,
+    options: AppliedOptions | None = None,
+    text: str | None = None,
+    inline: bool = True,
 ) -> ExportResult:
     """Write the result in the form `kind` into `folder`, which must be empty or new. Raises UsageError.
 
-    `text` replaces the task's content where that is more than the class's own file (tasks of the Python call).
+    `text` replaces the task's content where that is more than the class's own file (tasks of the Python call). A
+    KernelBench file has its kernels inline where that is possible, and never if not `inline`.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is there already and not empty", "name a new folder")
@@ -64,22 +73,31 @@ def export(
     if text is not None:
         result = replace(result, task=msgspec.structs.replace(result.task, content=text))
     writers: dict[str, Callable[[], ExportResult]] = {
-        "kernelbench": lambda: _kernelbench(result, folder),
+        "kernelbench": lambda: _kernelbench(result, folder, inline),
         "cuda-agent": lambda: _cuda_agent(result, folder),
         "package": lambda: _package(result, Path(result_dir), folder, options or AppliedOptions()),
     }
     return writers[kind]()
 
 
-def _kernelbench(result: VerifiedResult, folder: Path) -> ExportResult:
-    check_exportable(result)
-    text = kernelbench_text(result)
+def _kernelbench(result: VerifiedResult, folder: Path, inline: bool) -> ExportResult:
+    package = dict[str, bytes]()
+    try:
+        if not inline:
+            raise NotSelfContained("a package beside the file is asked for")
+        text = kernelbench_text(result)
+    except NotSelfContained:
+        text, package = package_text(result, folder), package_files(result)
     problems = [f"line {one.line}: {one.message}" for one in screen_python(text)]
-    return ExportResult(_write(folder, _with_reference(result, {"model_new.py": text})), tuple(problems))
+    files = _write(folder, _with_reference(result, {MODEL_NEW: text}))
+    for name, data in package.items():
+        write_atomically(folder / name, data)
+    return ExportResult((*files, *(folder / name for name in package)), tuple(problems))
 
 
 def kernelbench_text(result: VerifiedResult) -> str:
-    """One file with `ModelNew` and its kernels inline; importing it builds the kernels."""
+    """One file with `ModelNew` and its kernels inline; importing it builds the kernels. Raises NotSelfContained."""
+    check_exportable(result)
     name = name_of(result.task.class_name)
     launcher = launcher_text(result.plan, name, clusters=uses_clusters(result.candidate))
     parts = [kernel_text(result.candidate), launcher, binding_text(result, name)]
@@ -187,9 +205,9 @@ def _write(folder: Path, files: dict[str, str]) -> tuple[Path, ...]:
 
 
 def _literal(text: str) -> str:
-    """`text` as a raw string literal over several lines. Raises UsageError where that is impossible."""
+    """`text` as a raw string literal over several lines. Raises NotSelfContained where that is impossible."""
     if '"""' in text:
-        raise UsageError("the kernels hold three quotation marks in a row", "export it with --to package")
+        raise NotSelfContained("the kernels hold three quotation marks in a row")
     return f'r"""\n{text}"""'
 
 

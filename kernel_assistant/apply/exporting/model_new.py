@@ -9,9 +9,9 @@ from pathlib import Path
 from kernel_assistant.apply.apply import tool_version
 from kernel_assistant.apply.edit import ALIAS, IMPORT_LINE, find_class, plan_edit
 from kernel_assistant.apply.files import write_atomically
-from kernel_assistant.apply.package import class_files, package_name, packed, runtime_files
+from kernel_assistant.apply.package import Files, class_files, package_name, packed, runtime_files
 from kernel_assistant.apply.provenance import AppliedOptions
-from kernel_assistant.apply.result import read_result
+from kernel_assistant.apply.result import VerifiedResult, read_result
 from kernel_assistant.apply.text import indent_of, line_end, parse, split_lines
 from kernel_assistant.errors import UsageError
 
@@ -27,17 +27,29 @@ def export_model_new(result_dir: Path | str, folder: Path) -> Path:
     class_name = result.task.class_name
     text = model_new_text(result.task.content, class_name)
     path = folder / "model_new.py"
-    own = class_files(result, AppliedOptions(), tool_version())
-    own["provenance.json"] = _renamed(own["provenance.json"])
-    for name, data in {**runtime_files(), **packed(class_name, own)}.items():
+    for name, data in kernel_files(result).items():
         write_atomically(folder / package_name(path.stem) / name, data)
     write_atomically(path, text.encode())
     return path
 
 
+def kernel_files(result: VerifiedResult) -> Files:
+    """The package of kernels beside a file with `ModelNew`."""
+    own = class_files(result, AppliedOptions(), tool_version())
+    own["provenance.json"] = _renamed(own["provenance.json"])
+    return {**runtime_files(), **packed(result.task.class_name, own)}
+
+
 def model_new_text(text: str, class_name: str) -> str:
     """The reference's file with the class renamed and its `forward` replaced by the kernels of `class_name`."""
     edit = plan_edit(text, class_name, IMPORT_LINE, f"@{ALIAS}", name="the reference")
+    decorator = f'@{ALIAS}(__file__[:-3] + "_kernels/load.py")["kernels_only"]("{class_name}")'
+    return with_kernels(text, class_name, decorator, edit.hunks[0].line, edit.hunks[0].text)
+
+
+def with_kernels(text: str, class_name: str, decorator: str, line: int, head: str) -> str:
+    """The file with the class renamed, `decorator` above a `forward` without a body, and `head` before line `line`,
+    which is not below `forward`."""
     lines = split_lines(text)
     node = find_class(parse(text, "the reference"), class_name, "the reference")
     forward = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "forward"), None)
@@ -48,15 +60,15 @@ def model_new_text(text: str, class_name: str) -> str:
     first = min([forward.lineno, *(one.lineno for one in forward.decorator_list)])
     end = line_end(lines[first - 1])
     lines[first - 1 : forward.end_lineno] = [
-        line + end for line in _forward(forward, class_name, indent_of(lines[forward.lineno - 1]))
+        one + end for one in _forward(forward, decorator, indent_of(lines[forward.lineno - 1]))
     ]
-    lines.insert(edit.hunks[0].line - 1, edit.hunks[0].text + end)
+    lines.insert(line - 1, head.replace("\n", end) + end)
     return renamed("".join(lines), class_name)
 
 
-def _forward(forward: ast.FunctionDef, class_name: str, indent: str) -> list[str]:
+def _forward(forward: ast.FunctionDef, decorator: str, indent: str) -> list[str]:
     return [
-        f'{indent}@{ALIAS}(__file__[:-3] + "_kernels/load.py")["kernels_only"]("{class_name}")',
+        indent + decorator,
         f"{indent}def forward({ast.unparse(forward.args)}):",
         f'{indent}    """Runs the kernels; its arguments are those of the reference."""',
     ]

@@ -31,13 +31,20 @@ _SCALAR = {
 _INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
 
 
+class NotSelfContained(UsageError):
+    """The plan needs more than its own kernels and a binding. The applied package can run it."""
+
+    def __init__(self, cause: str) -> None:
+        super().__init__(cause, "export it with --to package")
+
+
 def check_exportable(result: VerifiedResult) -> None:
-    """Raises UsageError for a plan that is more than launches of its own kernels."""
+    """Raises NotSelfContained for a plan that is more than launches of its own kernels."""
     launches = (*result.plan.prepare, *result.plan.launches)
     if any(getattr(launch, "library", None) for launch in launches):
-        raise UsageError("the candidate calls libraries, which only the runner can", "export it with --to package")
+        raise NotSelfContained("the candidate calls libraries, which only the runner can")
     if result.plan.residual:
-        raise UsageError("the candidate leaves calls to PyTorch in place", "export it with --to package")
+        raise NotSelfContained("the candidate leaves calls to PyTorch in place")
 
 
 def kernel_text(candidate: Candidate) -> str:
@@ -116,7 +123,7 @@ def binding_text(result: VerifiedResult, name: str) -> str:
     """`NAME_forward`: checks its tensors, allocates outputs and scratch, calls the launcher.
 
     Takes the plan's inputs in order; returns a tensor, or a vector of them where there are several outputs. Raises
-    UsageError where sizes do not follow from single axes of the inputs.
+    NotSelfContained where sizes do not follow from single axes of the inputs.
     """
     plan, graph = result.plan, result.graph
     specs = {value.name: value.spec for value in graph.inputs}
@@ -152,9 +159,7 @@ def _sizes(plan: Plan, inputs: list[tuple[str, TensorSpec]]) -> list[str]:
     }
     missing = [dim for dim in plan.dims if dim not in expressions]
     if missing:
-        raise UsageError(
-            f"size {missing[0]} does not follow from one axis of the inputs", "export it with --to package"
-        )
+        raise NotSelfContained(f"size {missing[0]} does not follow from one axis of the inputs")
     ranks = [
         f'TORCH_CHECK({tensor}.dim() == {len(spec.shape)}, "{tensor[2:]}: want {len(spec.shape)} axes");'
         for tensor, spec in inputs
@@ -187,7 +192,7 @@ def _empty(spec: TensorSpec, where: str) -> str:
 
 def _bytes(spec: BufferSpec, where: str) -> str:
     if spec.strides is not None:
-        raise UsageError(f"buffer {spec.name} is strided", "export it with --to package")
+        raise NotSelfContained(f"buffer {spec.name} is strided")
     count = " * ".join([str(DTYPE_BYTES[spec.dtype]), *(f"({to_cpp(size)})" for size in spec.shape)])
     return f"torch::empty({{{count}}}, torch::TensorOptions().dtype(torch::kUInt8).device({where}.device()))"
 
@@ -221,4 +226,4 @@ def _to_cpp(node: ast.expr) -> str:
             return f"(({one} + {two} - 1) / {two})"
         if node.func.id in ("min", "max"):
             return f"({one} {'<' if node.func.id == 'min' else '>'} {two} ? {one} : {two})"
-    raise UsageError(f"not an expression of sizes: {ast.unparse(node)}", "export it with --to package")
+    raise NotSelfContained(f"not an expression of sizes: {ast.unparse(node)}")

@@ -7,6 +7,7 @@ from typing import Any
 
 from kernel_assistant.apply.edit import find_class
 from kernel_assistant.apply.exporting.model_new import NAME, renamed
+from kernel_assistant.apply.exporting.native import NotSelfContained
 from kernel_assistant.apply.result import VerifiedResult
 from kernel_assistant.apply.text import indent_of, parse, split_lines
 from kernel_assistant.environment.freeform_text import candidate_part
@@ -110,7 +111,7 @@ def _expression(tree: dict[str, Any]) -> str:
     if "dict" in tree:
         return "{" + ", ".join(f"{key!r}: {_expression(item)}" for key, item in tree["dict"].items()) + "}"
     if "object" in tree:
-        raise UsageError(f"forward returns a {tree['object']['class']}", "export it with --to package")
+        raise NotSelfContained(f"forward returns a {tree['object']['class']}")
     items = [_expression(item) for item in tree["tuple" if "tuple" in tree else "list"]]
     if "list" in tree:
         return f"[{', '.join(items)}]"

@@ -174,8 +174,9 @@ def _coloured(diff: str) -> str:
 def export_command(what: str, folder: Path, kind: str, as_json: bool) -> int:
     """Write the kernels of JOB (a number or `last`), or of the newest improved job of FILE, into the new folder DIR.
 
-    kernelbench: one file with ModelNew and its kernels inline, and the reference; cuda-agent: a workdir of kernels,
-    bindings and ModelNew; package: a Python package that pip installs. None of them needs this tool.
+    kernelbench: one file with ModelNew and its kernels inline, or beside it if they need more than C++, and the
+    reference; cuda-agent: a workdir of kernels, bindings and ModelNew; package: a Python package that pip installs.
+    None of them needs this tool.
     """
     store = open_store(settings_for(None))
     row = find_job(store, what)

@@ -75,12 +75,15 @@ def replaced(name: str, module: str) -> None:
         warnings.warn(message, RuntimeWarning, stacklevel=2)
 
 
-def kernels_only(name: str) -> Callable[[Any], Any]:
+def kernels_only(name: str, *, as_verified: bool = False) -> Callable[[Any], Any]:
     """Decorator of `forward` in an exported file, which has no original: runs the kernels or raises RuntimeError.
 
-    Raises OSError or ValueError if the package cannot be read.
+    With `as_verified` a call that autograd would record runs the kernels too, without gradients, and the module is put
+    into the mode in which it was verified (training or not). Raises OSError or ValueError if the package cannot be
+    read.
     """
     contract = read_contract(Parts(_folder(), name))
+    training = contract.attributes.get("", {}).get("training") == "True"
 
     def decorate(forward: Callable[..., Any]) -> Callable[..., Any]:
         build = result_builder(contract.call["result"], forward.__globals__)
@@ -99,7 +102,14 @@ def kernels_only(name: str) -> Callable[[Any], Any]:
                 raise RuntimeError(f"the kernels of {name} were not verified for this call: {outputs}")
             return build(outputs)
 
-        return run
+        @functools.wraps(forward)
+        @torch.no_grad()
+        def run_as_verified(self: Any, *args: Any, **kwargs: Any) -> Any:
+            if self.training is not training:
+                self.train(training)
+            return run(self, *args, **kwargs)
+
+        return run_as_verified if as_verified else run
 
     return decorate
 
