@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,8 +15,8 @@ from torch.utils._pytree import tree_leaves
 #: Bytes of a worker with its runner, and how often a judge has each tensor at once: in the judged dtype, in float64,
 #: and in memory that PyTorch keeps.
 CONTEXTS, TIMES = 2 << 30, 5
-#: Most seconds for an estimate: without a device, recurrent layers are unrolled.
-MOST_SECONDS = 1.0
+#: Most operators that are called for an estimate: without a device, recurrent layers are unrolled.
+MOST_CALLS = 4000
 
 
 class Memory:
@@ -43,15 +42,16 @@ class Memory:
 
 
 class _Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Bytes of the largest value that is computed. Raises TimeoutError after `MOST_SECONDS`."""
+    """Bytes of the largest value that is computed. Raises OverflowError after `MOST_CALLS` operators."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.bytes, self._until = 0, time.monotonic() + MOST_SECONDS
+        self.bytes = self._calls = 0
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if time.monotonic() > self._until:
-            raise TimeoutError("the estimate takes too long")
+        self._calls += 1
+        if self._calls > MOST_CALLS:
+            raise OverflowError("a module of too many operators")
         result = func(*args, **(kwargs or {}))
         self.bytes = max(self.bytes, _bytes(result))
         return result
