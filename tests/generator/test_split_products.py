@@ -92,12 +92,12 @@ def test_plans_compute_the_module(name: str, tmp_path: Path) -> None:
 @pytest.mark.usefixtures("everything")
 @pytest.mark.parametrize("name", CASES)
 def test_candidates_read_back_with_and_without(name: str) -> None:
-    """The last schedule computes all products as they are; around each there are others of its kind."""
+    """The second schedule computes all products as they are; around each there are others of its kind."""
     model, args = CASES[name]
     graph = export(model, *args)
     found = initial(graph, "cuda", H200)
-    assert [SPLIT_FORM in schedule.forms() for schedule in found] == [True] * (len(found) - 1) + [False]
-    for schedule in (found[0], found[-1]):
+    assert [SPLIT_FORM in schedule.forms() for schedule in found] == [True, False, *[True] * (len(found) - 2)]
+    for schedule in found[:2]:
         candidate = emit(graph, schedule)
         assert parse(candidate) == (graph, schedule)
         compute = {dict(one.settings)["compute"] for one in candidate.plan.launches if one.library}
@@ -130,36 +130,37 @@ def test_weights_are_split_once_and_an_input_in_one_kernel() -> None:
     assert len(kernels) == 2 and all({"out0", "out1"} <= dict(launch.args).keys() for launch in kernels)
 
 
-LARGE = {
-    "several pieces": (nn.Linear(4096, 1024), (_drawn(1000, 4096),)),
-    "a piece and a rest": (nn.Linear(1500, 1024, bias=False), (_drawn(2000, 1500),)),
-    "less than a piece": (nn.Linear(200, 2048), (_drawn(4096, 200),)),
-    "batch": (Function(torch.bmm), (_drawn(8, 1024, 520), _drawn(8, 520, 1032))),
-    "transposed": (Function(lambda a, b: a.t() @ b.t()), (_drawn(2048, 1024), _drawn(1536, 2048))),
-    "added": (
+LARGE: dict[str, Callable[[], tuple[nn.Module, Tensors]]] = {
+    "several pieces": lambda: (nn.Linear(4096, 1024), (_drawn(1000, 4096),)),
+    "a piece and a rest": lambda: (nn.Linear(1500, 1024, bias=False), (_drawn(2000, 1500),)),
+    "less than a piece": lambda: (nn.Linear(800, 4096), (_drawn(4096, 800),)),
+    "batch": lambda: (Function(torch.bmm), (_drawn(16, 2048, 1024), _drawn(16, 1024, 2048))),
+    "transposed": lambda: (Function(lambda a, b: a.t() @ b.t()), (_drawn(2048, 1024), _drawn(1536, 2048))),
+    "added": lambda: (
         Function(lambda c, a, b: torch.addmm(c, a, b, beta=-0.5)),
-        tuple(_drawn(2048, 2048, seed=n) for n in range(3)),
+        tuple(_drawn(2048, 2048, seed=seed) for seed in range(3)),
     ),
-    "layers": (Layers(2048, 4096), (_drawn(1024, 2048),)),
+    "layers": lambda: (Layers(2048, 4096), (_drawn(1024, 2048),)),
 }
 
 
 @pytest.mark.gpu
 @pytest.mark.parametrize("name", LARGE)
 def test_errors_on_a_gpu(name: str, tmp_path: Path) -> None:
-    """Of normal and of positive numbers, at most a few times those of cuBLAS in float32."""
-    model, args = LARGE[name]
+    """Of normal numbers at most a few times those of cuBLAS in float32; of positive ones, whose sums are all cut off in
+    one direction, a hundred-thousandth of the largest value."""
+    model, args = LARGE[name]()
     graph = export(model, *args)
     assert SPLIT_FORM in _forms(graph)
     built = Built(graph, initial(graph, "cuda", H200)[0], tmp_path)
-    for given in (args, tuple(arg.abs() for arg in args)):
-        on_gpu = tuple(arg.cuda() for arg in given)
+    for positive in (False, True):
+        on_gpu = tuple(arg.abs().cuda() if positive else arg.cuda() for arg in args)
         with torch.no_grad():
             wanted = as_list(model.cuda().double()(*(arg.double() for arg in on_gpu)))
             plain = as_list(model.float()(*on_gpu))
         for got, want, eager in zip(built(bindings(graph, model, on_gpu)), wanted, plain, strict=True):
-            mine, theirs = ((one.cuda().double() - want).abs().max() for one in (got, eager))
-            assert float(mine) <= 4 * float(theirs) + 1e-9
+            mine, theirs = (float((one.cuda().double() - want).abs().max()) for one in (got, eager))
+            assert mine <= (1e-5 * float(want.abs().max()) if positive else 4 * theirs)
         model.cpu()
 
 

@@ -71,7 +71,8 @@ class Applied:
             return self.launch([values[name].detach() for name in self.names])[0]
 
     def check(self, args: tuple[torch.Tensor, ...], got: torch.Tensor) -> None:
-        torch.cuda.synchronize()
+        # Not all streams: CUDA forbids that while another thread captures one.
+        torch.cuda.current_stream().synchronize()
         with torch.no_grad():
             want = copy.deepcopy(self.model).double()(*(arg.double() for arg in args))
         torch.testing.assert_close(got.double(), want, atol=1e-3, rtol=0)

@@ -47,6 +47,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "recurrence": {"batch": 1, "cluster": 8, "held": 16, "lanes": 16},
         "parts": {},
         "library": {},
+        "library/first": {},
         "library/split": {},
         "residual": {},
     },
@@ -74,7 +75,8 @@ class Schedule(Record, frozen=True, kw_only=True):
     stages: groups of `unroll` loads that shared memory holds, 0 for loads to registers.
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and `residual` are the
-    forms of those that a library or PyTorch itself computes; `library/split` is a product of split operands.
+    forms of those that a library or PyTorch itself computes; `library/split` is a product of split operands,
+    `library/first` a convolution with channels first by choice.
     """
 
     target: str

@@ -36,9 +36,9 @@ COPY_BACK = f"{COPY}.back"
 #: Below this number of elements of all convolutions the launches that change the order cost more than they bring. Those
 #: with filters of one element, which are plain products in either order, do not count.
 LEAST_ELEMENTS = 1 << 20
-#: Images have three channels. Of 3 to 16 or 96 channels cuDNN's engines for tensor cores took 0.6 of the time of those
-#: for channels first (H200, docs/experiments.md, 171).
-LEAST_CHANNELS = 3
+#: By the number of dimensions. For images of 3 channels tensor cores take 0.6 of the time of engines for channels first;
+#: volumes, which torch.compile leaves as they are, stay in float32 (H200, docs/experiments.md, 171).
+LEAST_CHANNELS = {4: 3, 5: 4}
 #: torch.compile leaves the order of memory as it is in graphs with so many nodes for each convolution
 #: (`decide_layout_opt` in torch/_inductor/graph.py).
 NODES_PER_CONVOLUTION = 300
@@ -69,6 +69,11 @@ def is_channels_last(spec: TensorSpec) -> bool:
     return len(spec.shape) in (4, 5) and spec.strides is not None and spec == in_channels_last(spec)
 
 
+def has_convolutions(graph: OpGraph) -> bool:
+    """Whether a node of the graph is a convolution."""
+    return any(operator(node) in CONVOLUTIONS for node in graph.nodes)
+
+
 def _can_turn(node: Node, graph: OpGraph) -> bool:
     """Whether the node is a convolution of dense images and filters with enough channels, not a depthwise one: our
     kernels compute most of these, with channels first.
@@ -80,7 +85,8 @@ def _can_turn(node: Node, graph: OpGraph) -> bool:
         return False
     if w.shape[1] == "1":
         return False
-    return all((fixed(size) or 0) >= LEAST_CHANNELS for size in (x.shape[1], node.spec.shape[1]))
+    least = LEAST_CHANNELS[len(node.spec.shape)]
+    return all((fixed(size) or 0) >= least for size in (x.shape[1], node.spec.shape[1]))
 
 
 def _is_pointwise(node: Node, graph: OpGraph) -> bool:

@@ -18,12 +18,15 @@ from kernel_assistant.records.graph import Operand
 Groups = tuple[tuple[str, ...], ...]
 
 
-def with_readable_operands(graph: OpGraph, target: str, stay: frozenset[str] = frozenset()) -> tuple[OpGraph, Groups]:
+def with_readable_operands(
+    graph: OpGraph, target: str, stay: frozenset[str] = frozenset(), last: bool = True
+) -> tuple[OpGraph, Groups]:
     """The graph with copies before those products and convolutions that need them (except those in `stay`), and the
-    groups of nodes that libraries compute.
+    groups of nodes that libraries compute. Convolutions are turned to channels last if `last`.
     """
     groups = library_nodes(graph, target)
-    turned = channels_last(graph, {name for group in groups for name in group}, stay) if target == "cuda" else graph
+    able = {name for group in groups for name in group} if last else set[str]()
+    turned = channels_last(graph, able, stay) if target == "cuda" else graph
     if turned is not graph:
         graph, groups = turned, library_nodes(turned, target)
     listed = {name for group in groups for name in group}

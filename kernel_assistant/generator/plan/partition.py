@@ -48,8 +48,19 @@ LONGEST = 64
 MOST_LOWERED = 100_000
 #: The share of its time that a part costs which is computed once.
 ONCE = 1e-6
-#: The form of the schedule of a product of split operands.
-SPLIT_FORM = "library/split"
+#: The forms of the schedules of a product of split operands, and of a convolution with channels first by choice.
+SPLIT_FORM, FIRST_FORM = "library/split", "library/first"
+
+
+@dataclass(frozen=True, slots=True)
+class LibraryUse:
+    """How libraries are used: for products of split operands, for convolutions turned to channels last."""
+
+    split: bool = True
+    channels_last: bool = True
+
+
+DEFAULT_USE = LibraryUse()
 
 
 @dataclass(frozen=True, slots=True)
@@ -81,6 +92,7 @@ class Partition:
     parts: tuple[SubGraph, ...]
     same: dict[str, str]
     outputs: tuple[str, ...]
+    use: LibraryUse = DEFAULT_USE
 
 
 def is_one_nest(graph: OpGraph, target: str) -> bool:
@@ -102,10 +114,10 @@ def partition(graph: OpGraph, target: str) -> Partition:
     return cut(graph, target)
 
 
-def cut(graph: OpGraph, target: str, recurrences: bool = True, split: bool = True) -> Partition:
-    """The parts of a graph that is not one nest. Without `recurrences` recurrent layers stay PyTorch's calls, without
-    `split` all products are computed as they are. Raises Unsupported."""
-    found = _cut_text(tuple(write_graph(graph)), target, recurrences, split)
+def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse = DEFAULT_USE) -> Partition:
+    """The parts of a graph that is not one nest. Without `recurrences` recurrent layers stay PyTorch's calls. Raises
+    Unsupported."""
+    found = _cut_text(tuple(write_graph(graph)), target, recurrences, use)
     if isinstance(found, str):
         raise Unsupported(found)
     return found
@@ -115,25 +127,25 @@ def cut_for(graph: OpGraph, schedule: Schedule) -> Partition:
     """The parts for which `schedule` has a schedule each. Raises Unsupported."""
     forms = schedule.forms()
     recurrences = not recurrent_layers(graph) or "recurrence" in forms
-    return cut(graph, schedule.target, recurrences, SPLIT_FORM in forms)
+    return cut(graph, schedule.target, recurrences, LibraryUse(SPLIT_FORM in forms, FIRST_FORM not in forms))
 
 
 @lru_cache(maxsize=16)
-def _cut_text(lines: tuple[str, ...], target: str, recurrences: bool, split: bool) -> Partition | str:
+def _cut_text(lines: tuple[str, ...], target: str, recurrences: bool, use: LibraryUse) -> Partition | str:
     if target not in RATES:
         return f"target {target!r}"
     original = read_graph(list(lines))
     graph = simplified(original, target)
     if graph is not original:
-        found = _cut_text(tuple(write_graph(graph)), target, recurrences, split)
+        found = _cut_text(tuple(write_graph(graph)), target, recurrences, use)
         if isinstance(found, Partition) and _calls_are_of(original, found):
             return found
         graph = original
     calls = frozenset[str]() if recurrences else recurrent_layers(graph)
-    found = _cut_around(graph, target, split=split) if not calls else "recurrent layers stay PyTorch's calls"
+    found = _cut_around(graph, target, use=use) if not calls else "recurrent layers stay PyTorch's calls"
     if isinstance(found, Partition):
         return found
-    partial = _cut_with_calls(graph, graph, target, found, calls, split)
+    partial = _cut_with_calls(graph, graph, target, found, calls, use)
     if isinstance(partial, Partition):
         return partial
     try:
@@ -142,8 +154,8 @@ def _cut_text(lines: tuple[str, ...], target: str, recurrences: bool, split: boo
         return partial
     if written is graph:
         return partial
-    whole = _cut_around(written, target, split=split) if not calls else found
-    whole = whole if isinstance(whole, Partition) else _cut_with_calls(graph, written, target, whole, calls, split)
+    whole = _cut_around(written, target, use=use) if not calls else found
+    whole = whole if isinstance(whole, Partition) else _cut_with_calls(graph, written, target, whole, calls, use)
     return whole if isinstance(whole, Partition) else partial
 
 
@@ -153,7 +165,7 @@ def _calls_are_of(original: OpGraph, found: Partition) -> bool:
 
 
 def _cut_with_calls(
-    original: OpGraph, graph: OpGraph, target: str, reason: str, calls: frozenset[str], split: bool
+    original: OpGraph, graph: OpGraph, target: str, reason: str, calls: frozenset[str], use: LibraryUse
 ) -> Partition | str:
     """The parts where some nodes, which are the original's, stay PyTorch's own calls, or why there are none.
 
@@ -161,7 +173,7 @@ def _cut_with_calls(
     `calls`: nodes that stay although they can be written.
     """
     stay = calls | nodes_that_stay(graph, lambda alone: _is_writable(tuple(write_graph(alone)), target))
-    partial = _cut_around(graph, target, stay, original, split) if stay else reason
+    partial = _cut_around(graph, target, stay, original, use) if stay else reason
     if isinstance(partial, str) or any(map(_computes, partial.parts)):
         return partial
     lone = reason.startswith("operator ")
@@ -183,7 +195,7 @@ def _cut_around(
     target: str,
     stay: frozenset[str] = frozenset(),
     original: OpGraph | None = None,
-    split: bool = True,
+    use: LibraryUse = DEFAULT_USE,
 ) -> Partition | str:
     """The cheapest parts if PyTorch computes the nodes in `stay`, or the reason why there are none. `original` is the
     graph that has these nodes, if it is not `graph`.
@@ -197,17 +209,17 @@ def _cut_around(
     variants = dict.fromkeys(
         tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))
     )
-    found, reason = _cuts(original, variants, target, stay, split)
+    found, reason = _cuts(original, variants, target, stay, use)
     if not found:
         # A scan runs along one dimension of memory, not along several that a view has joined.
         scans = {node.name for node in plain.nodes if operator(node) in SCANS} - stay
         copied = tuple(write_graph(with_copies(plain, scans)))
-        found, _ = _cuts(original, {copied} - variants.keys(), target, stay, split)
+        found, _ = _cuts(original, {copied} - variants.keys(), target, stay, use)
     return min(found, key=lambda item: _sum(item.parts)) if found else reason
 
 
 def _cuts(
-    original: OpGraph, variants: Iterable[tuple[str, ...]], target: str, stay: frozenset[str], split: bool
+    original: OpGraph, variants: Iterable[tuple[str, ...]], target: str, stay: frozenset[str], use: LibraryUse
 ) -> tuple[list[Partition], str]:
     """The partitions of those variants that can be cut, and the first reason why one cannot."""
     found: list[Partition] = []
@@ -215,7 +227,7 @@ def _cuts(
     for variant in variants:
         try:
             most = min((_sum(one.parts) for one in found), default=math.inf)
-            found.append(_cut_expanded(original, read_graph(list(variant)), target, stay, most, split))
+            found.append(_cut_expanded(original, read_graph(list(variant)), target, stay, most, use))
         except Unsupported as error:
             reason = reason or str(error)
     return found, reason
@@ -226,11 +238,11 @@ def _sum(parts: Sequence[SubGraph]) -> float:
 
 
 def _cut_expanded(
-    original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str], most: float, split: bool
+    original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str], most: float, use: LibraryUse
 ) -> Partition:
     """The cheapest parts of a variant. Raises Unsupported if there are none that take less than `most` seconds."""
-    readable, groups = with_readable_operands(graph, target, stay)
-    if split:
+    readable, groups = with_readable_operands(graph, target, stay, use.channels_last)
+    if use.split:
         readable = with_split_products(readable, groups, stay)
     ours = tuple(group for group in groups if not stay & set(group))
     once = constants(readable, ours, stay)
@@ -248,7 +260,7 @@ def _cut_expanded(
                 raise
             failed = failed or error  # what was found before is cheaper, or the first failure is told
             continue
-        found, most = Partition(tuple(parts), flow.same, tuple(flow.wanted)), _sum(parts)
+        found, most = Partition(tuple(parts), flow.same, tuple(flow.wanted), use), _sum(parts)
     if found is None:
         assert failed is not None
         raise failed

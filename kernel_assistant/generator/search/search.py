@@ -14,8 +14,9 @@ from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.loops.recurrence import recurrent_layers
 from kernel_assistant.generator.loops.templates import as_template
+from kernel_assistant.generator.plan.channels_last import has_convolutions
 from kernel_assistant.generator.plan.cost import part_seconds
-from kernel_assistant.generator.plan.partition import SPLIT_FORM, Partition, cut, cut_for, is_one_nest
+from kernel_assistant.generator.plan.partition import SPLIT_FORM, LibraryUse, Partition, cut, cut_for, is_one_nest
 from kernel_assistant.generator.search.ladders import LADDERS, derived
 from kernel_assistant.generator.search.search_cpu import initial_cpu
 from kernel_assistant.generator.search.search_cuda import initial_cuda
@@ -29,6 +30,8 @@ from kernel_assistant.targets.base import DeviceFacts
 #: From so many joined values on, and up to so many nodes, parts are considered where one nest is possible. They come
 #: first if their estimate is so many times smaller.
 FEWEST_JOINED, MOST_NODES, CHEAPER = 3, 128, 1.2
+#: Of more convolutions channels last is the better order for all: one of them may be slower.
+MOST_CONVOLUTIONS = 4
 JOINING = ("cat", "stack", "concat", "concatenate")
 #: Forms that write every nest of a family, where none of those fits that its sizes ask for.
 LAST = {
@@ -62,14 +65,26 @@ def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None 
     if recurrent_layers(graph):
         return _of_recurrent_layers(graph, target, first)
     if not is_one_nest(graph, target):
-        found = initial_parts(cut(graph, target), target, first)
-        if SPLIT_FORM in found[0].forms():
-            found += initial_parts(cut(graph, target, split=False), target, first)[:1]
-        return found
+        return _of_parts(graph, target, first)
     parts = _cheaper_parts(graph, target)
     if parts is None:
         return _initial_nest(graph, target, device, most)
     return [*initial_parts(parts, target, first), *_initial_nest(graph, target, device, most)]
+
+
+def _of_parts(graph: OpGraph, target: str, first: First) -> list[Schedule]:
+    """The first schedules of a graph of several parts; behind the safe one, those that use libraries otherwise."""
+    parts = cut(graph, target)
+    found = initial_parts(parts, target, first)
+    others = []
+    if SPLIT_FORM in found[0].forms():
+        others.append(cut(graph, target, use=LibraryUse(split=False)))
+    convolutions = sum(has_convolutions(part.graph) for part in parts.parts if part.kind == "library")
+    if 0 < convolutions <= MOST_CONVOLUTIONS:
+        first_channels = cut(graph, target, use=LibraryUse(channels_last=False))
+        others += [first_channels] if first_channels.parts != parts.parts else []
+    safe, *rest = found
+    return [safe, *(initial_parts(other, target, first)[0] for other in others), *rest]
 
 
 def _of_recurrent_layers(graph: OpGraph, target: str, first: First) -> list[Schedule]:

@@ -8,7 +8,15 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 
 from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make
-from kernel_assistant.generator.plan.partition import SPLIT_FORM, Partition, SubGraph, named_in_order
+from kernel_assistant.generator.plan.channels_last import has_convolutions
+from kernel_assistant.generator.plan.partition import (
+    FIRST_FORM,
+    SPLIT_FORM,
+    LibraryUse,
+    Partition,
+    SubGraph,
+    named_in_order,
+)
 from kernel_assistant.generator.plan.split_products import has_split_products
 from kernel_assistant.records import OpGraph
 
@@ -22,8 +30,8 @@ FIRST_OF_PART = 8
 def initial_parts(found: Partition, target: str, first: First) -> list[Schedule]:
     """The safe schedule of every part, then the rest of the first list of the parts that cost most."""
     kinds = alike(found)
-    dearest = _first_of(found.parts[kinds[0][0]], target, first, FIRST_OF_PART)
-    lists = [dearest, *(_first_of(found.parts[kind[0]], target, first, 1) for kind in kinds[1:])]
+    dearest = _first_of(found.parts[kinds[0][0]], target, first, FIRST_OF_PART, found.use)
+    lists = [dearest, *(_first_of(found.parts[kind[0]], target, first, 1, found.use) for kind in kinds[1:])]
     chosen = {number: schedules[0] for kind, schedules in zip(kinds, lists, strict=True) for number in kind}
     safe = in_parts(target, tuple(chosen[number] for number in range(len(found.parts))))
     return [safe, *(_changed(safe, kinds[0], schedule) for schedule in dearest[1:])]
@@ -48,7 +56,7 @@ def _around_parts(
     varied = {number for number, part in enumerate(found.parts) if part.kind == "kernel" and not part.once}
     kinds = [kind for kind in alike(found) if kind[0] in varied]
     for kind in kinds:
-        for other in _first_of(found.parts[kind[0]], schedule.target, first, FIRST_OF_PART):
+        for other in _first_of(found.parts[kind[0]], schedule.target, first, FIRST_OF_PART, found.use):
             yield _changed(schedule, kind, other)
     for kind in kinds:
         number = kind[0]
@@ -80,7 +88,13 @@ def _changed(schedule: Schedule, numbers: Sequence[int], part: Schedule) -> Sche
     return schedule
 
 
-def _first_of(part: SubGraph, target: str, first: First, most: int) -> list[Schedule]:
-    if part.kind == "kernel":
-        return first(part.graph, most)
-    return [make(target, SPLIT_FORM if has_split_products(part.graph) else part.kind)]
+def _first_of(part: SubGraph, target: str, first: First, most: int, use: LibraryUse) -> list[Schedule]:
+    return first(part.graph, most) if part.kind == "kernel" else [make(target, _form(part, use))]
+
+
+def _form(part: SubGraph, use: LibraryUse) -> str:
+    """The form of a part that is no kernel."""
+    if has_split_products(part.graph):
+        return SPLIT_FORM
+    first = part.kind == "library" and not use.channels_last and has_convolutions(part.graph)
+    return FIRST_FORM if first else part.kind
