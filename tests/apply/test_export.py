@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import json
 import shutil
 import subprocess
 import sys
@@ -14,6 +15,7 @@ import msgspec
 import pytest
 
 from kernel_assistant.apply import export
+from kernel_assistant.apply.exporting.model_new import _renamed
 from kernel_assistant.apply.exporting.native import kernel_text, launcher_text, to_cpp
 from kernel_assistant.environment.freeform import screen_candidate
 from kernel_assistant.environment.freeform_build import compile_kernels
@@ -234,6 +236,16 @@ def test_what_has_no_inline_form_runs_through_a_package(result: Path, tmp_path: 
     assert python(moved, tmp_path) == "ModelNew\n"
     gone = "try:\n exec(open('moved/model_new.py').read(), {})\nexcept FileNotFoundError as error:\n print(error)"
     assert "export them again" in python(gone, tmp_path)
+
+
+def test_functions_of_the_renamed_class_have_its_new_name() -> None:
+    """An attribute that is a function is compared by its name, which begins with that of the class."""
+    inside = {"f": "Model.__init__.<locals>.<lambda>", "g": "[MyModel.setup.<locals>.g, Model]", "(class)": "Block"}
+    root = {"call": "partial Model.setup.<locals>.h () {}", "(class)": "Model"}
+    document = {"guard": {"attributes": {"": root, "block": inside}}}
+    renamed = json.loads(_renamed(json.dumps(document).encode(), "Model"))["guard"]["attributes"]
+    assert renamed[""] == {"call": "partial ModelNew.setup.<locals>.h () {}", "(class)": "ModelNew"}
+    assert renamed["block"] == {**inside, "f": "ModelNew.__init__.<locals>.<lambda>"}
 
 
 def test_inline_kernels_can_be_declined(result: Path, tmp_path: Path) -> None:

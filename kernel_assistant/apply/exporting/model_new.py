@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import json
+import re
 from pathlib import Path
 
 from kernel_assistant.apply.apply import tool_version
@@ -36,7 +37,7 @@ def export_model_new(result_dir: Path | str, folder: Path) -> Path:
 def kernel_files(result: VerifiedResult) -> Files:
     """The package of kernels beside a file with `ModelNew`."""
     own = class_files(result, AppliedOptions(), tool_version())
-    own["provenance.json"] = _renamed(own["provenance.json"])
+    own["provenance.json"] = _renamed(own["provenance.json"], result.task.class_name)
     return {**runtime_files(), **packed(result.task.class_name, own)}
 
 
@@ -89,10 +90,15 @@ def renamed(text: str, class_name: str, name: str = NAME) -> str:
     return b"".join(lines).decode()
 
 
-def _renamed(data: bytes) -> bytes:
-    """Provenance for the renamed class, whose name is among the attributes that the guard compares."""
+def _renamed(data: bytes, class_name: str) -> bytes:
+    """Provenance for the renamed class. The guard compares its name, and those of functions that its methods define:
+    `Model.__init__.<locals>.<lambda>`."""
     document = json.loads(data)
-    root = document["guard"]["attributes"].get("", {})
+    attributes = document["guard"]["attributes"]
+    own_functions = re.compile(rf"(?<![\w.]){re.escape(class_name)}(?=\.\w+\.<locals>\.)")
+    for values in attributes.values():
+        values.update((key, own_functions.sub(NAME, text)) for key, text in values.items())
+    root = attributes.get("", {})
     if "(class)" in root:
         root["(class)"] = NAME
     return json.dumps(document, indent=1, ensure_ascii=False).encode()

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 import logging
 import warnings
 from collections.abc import Iterator, Sequence
@@ -18,6 +17,7 @@ from torch.fx.node import map_arg
 from torch.utils import _pytree as pytree
 
 from ..process.worker_errors import user_streams
+from ..user_module.copying import deep_copy
 from .attention_calls import simplify_attention
 from .composites import decompositions, only_those_of
 from .graph_limit import CallLimit
@@ -169,6 +169,6 @@ def _structure_copy(model: torch.nn.Module) -> torch.nn.Module:
     """A deep copy that shares every parameter and buffer, so that tracing leaves no fake tensor in the original."""
     shared = {id(tensor): tensor for tensor in [*model.parameters(), *model.buffers()]}
     try:
-        return copy.deepcopy(model, shared)
+        return deep_copy(model, shared)
     except Exception:  # noqa: BLE001 - deepcopy runs the user's __deepcopy__ and __reduce__; the original will do
         return model

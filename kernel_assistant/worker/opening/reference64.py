@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import copy
 from collections.abc import Iterator
 from typing import Any
 
@@ -12,6 +11,7 @@ from torch.overrides import TorchFunctionMode
 from torch.utils import _pytree as pytree
 
 from ..applied.strided import laid_out
+from ..user_module.copying import deep_copy
 
 _LOW = frozenset({torch.float32, torch.float16, torch.bfloat16})
 _CASTS = frozenset({torch.Tensor.float, torch.Tensor.half, torch.Tensor.bfloat16})
@@ -43,7 +43,7 @@ def float64_arithmetic() -> Iterator[None]:
 
 def float64_copy(model: torch.nn.Module) -> torch.nn.Module:
     """A deep copy whose parameters, buffers and tensor attributes are float64."""
-    double = copy.deepcopy(model).double()
+    double = deep_copy(model).double()
     for module in double.modules():
         for name, value in vars(module).items():
             if isinstance(value, torch.Tensor) and value.dtype in _LOW:
