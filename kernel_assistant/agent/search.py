@@ -86,6 +86,7 @@ class Search:
             steps=self.steps,
             turns=self._turns,
             seconds=self.budget.seconds,
+            numerics=self.environment.task.numerics,
             now=self._seconds,
         ).run()
 

@@ -27,7 +27,7 @@ from typing import Protocol
 
 from kernel_assistant.agent.stops import Stop
 from kernel_assistant.policy.base import EpisodeView, PolicyAction
-from kernel_assistant.records import Baseline, Candidate, Evaluation, OpGraph, Step, StopReason
+from kernel_assistant.records import Baseline, Candidate, Evaluation, Numerics, OpGraph, Step, StopReason
 from kernel_assistant.targets.base import DeviceFacts
 
 #: More seconds than any episode takes: where episodes end by their turns.
@@ -61,6 +61,7 @@ class TurnLoop:
     steps: list[Step] = field(default_factory=list)
     turns: Iterator[int] = field(default_factory=lambda: count(1))
     seconds: float = UNLIMITED_SECONDS
+    numerics: Numerics = Numerics.kernelbench
     now: Callable[[], float] = lambda: 0.0
 
     def run(self) -> StopReason:
@@ -86,6 +87,7 @@ class TurnLoop:
             baseline=self.baseline(),
             steps=tuple(self.steps),
             remaining=self.seconds - began,
+            numerics=self.numerics,
         )
 
     def _evaluate(self, action: PolicyAction, began: float) -> None:

@@ -7,13 +7,14 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kernel_assistant.records import Baseline, Candidate, OpGraph, Step, Tier
+from kernel_assistant.records import Baseline, Candidate, Numerics, OpGraph, Step, Tier
 from kernel_assistant.targets.base import DeviceFacts
 
 
 @dataclass(frozen=True)
 class EpisodeView:
-    """The information that a policy gets in each turn. `remaining` is wall time left in seconds."""
+    """The information that a policy gets in each turn. `remaining` is wall time left in seconds; `numerics` says how
+    far results may be from float64."""
 
     graph: OpGraph
     target: str
@@ -21,6 +22,7 @@ class EpisodeView:
     baseline: Baseline
     steps: tuple[Step, ...]
     remaining: float
+    numerics: Numerics = Numerics.kernelbench
 
 
 @dataclass(frozen=True)

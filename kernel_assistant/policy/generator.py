@@ -12,7 +12,7 @@ from kernel_assistant.generator.search.ladders import LADDERS
 from kernel_assistant.generator.search.search import around, initial
 from kernel_assistant.generator.support import Family, classify
 from kernel_assistant.policy.base import EpisodeView, PolicyAction
-from kernel_assistant.records import Evaluation, OpGraph, Outcome
+from kernel_assistant.records import Evaluation, Numerics, OpGraph, Outcome
 
 #: Most candidates of one turn, and of one episode.
 BATCH = {"cpu": 3, "cuda": 14}
@@ -51,7 +51,7 @@ class GeneratorPolicy:
                 message=f"what the screen refuses, it refuses of any schedule: {refused}", finished=True
             )
         try:
-            first = initial(view.graph, view.target, view.device)
+            first = initial(view.graph, view.target, view.device, view.numerics is Numerics.paper)
         except Unsupported as error:  # not on this device
             return PolicyAction(message=str(error), finished=True)
         if not tried:

@@ -10,7 +10,8 @@ Pairs = Sequence[tuple[str, str]]
 
 FLOATS = ("f64", "f32", "bf16", "f16")
 #: `flags`: TF32 for float32 exactly where PyTorch would use it for this operation, on tensors in the layout `given`.
-COMPUTE = ("f32", "flags")
+#: `tf32`: TF32 whatever the flags say.
+COMPUTE = ("f32", "flags", "tf32")
 #: `split`: each float32 operand is the sum of one with TF32's mantissa and of one with the bits below it (`a_low`,
 #: `b_low`). Products of these are computed in TF32 and added in float32.
 MATMUL_COMPUTE = (*COMPUTE, "split")

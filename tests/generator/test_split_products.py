@@ -15,9 +15,11 @@ from torch import nn
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.plan import partition, split_products
-from kernel_assistant.generator.plan.partition import SPLIT_FORM, cut
+from kernel_assistant.generator.plan.partition import SPLIT_FORM, TF32_FORM, cut
 from kernel_assistant.generator.search.search import initial, neighbours
-from kernel_assistant.records import OpGraph
+from kernel_assistant.policy.base import EpisodeView
+from kernel_assistant.policy.generator import GeneratorPolicy
+from kernel_assistant.records import Baseline, Numerics, OpGraph
 from tests.generator.by_parts import ByParts
 from tests.generator.harness import Built, Function, Tensors, as_list, bindings, export
 from tests.generator.test_cuda import H200
@@ -106,6 +108,33 @@ def test_candidates_read_back_with_and_without(name: str) -> None:
         assert all((SPLIT_FORM in other.forms()) == (SPLIT_FORM in schedule.forms()) for other in others)
 
 
+@pytest.mark.parametrize(
+    ("model", "x"),
+    [
+        (Layers(32, 48), _drawn(40, 32)),
+        (nn.Sequential(nn.Conv2d(8, 16, 3), nn.SiLU()), _drawn(7, 8, 150, 150)),
+    ],
+    ids=["products", "convolution"],
+)
+def test_tf32_comes_first_where_it_is_asked_for(model: nn.Module, x: torch.Tensor) -> None:
+    graph = export(model, x)
+    first, *others = initial(graph, "cuda", H200, tf32=True)
+    assert others == initial(graph, "cuda", H200)
+    assert [TF32_FORM in schedule.forms() for schedule in (first, *others)] == [True, *[False] * len(others)]
+    candidate = emit(graph, first)
+    assert parse(candidate) == (graph, first)
+    assert {dict(one.settings)["compute"] for one in candidate.plan.launches if one.library} == {"tf32"}
+    assert all(TF32_FORM in other.forms() for other in neighbours(graph, first, H200))
+    view = EpisodeView(graph, "cuda", H200, Baseline(eager_ms=1, compile_ms=None, floor_ms=0), (), 60, Numerics.paper)
+    assert GeneratorPolicy().step(view).candidates == (candidate,)
+
+
+def test_without_float32_in_a_library_there_is_no_tf32() -> None:
+    for model, x in ((nn.Softmax(-1), torch.rand(8, 32)), (nn.Linear(32, 32).half(), torch.rand(8, 32).half())):
+        graph = export(model, x)
+        assert initial(graph, "cuda", H200, tf32=True) == initial(graph, "cuda", H200)
+
+
 def test_which_products_are_split() -> None:
     large = export(nn.Linear(2048, 2048), torch.rand(2048, 2048))
     assert _forms(large)[-1] == SPLIT_FORM
@@ -162,6 +191,15 @@ def test_errors_on_a_gpu(name: str, tmp_path: Path) -> None:
             mine, theirs = (float((one.cuda().double() - want).abs().max()) for one in (got, eager))
             assert mine <= (1e-5 * float(want.abs().max()) if positive else 4 * theirs)
         model.cpu()
+
+
+@pytest.mark.gpu
+def test_tf32_whatever_the_flags_say(tmp_path: Path) -> None:
+    model, args = Function(torch.mm), (_drawn(512, 256), _drawn(256, 512))
+    graph = export(model, *args)
+    (got,) = Built(graph, initial(graph, "cuda", H200, tf32=True)[0], tmp_path)(bindings(graph, model, args))
+    want = args[0].double() @ args[1].double()
+    assert 1e-5 < float((got.double() - want).norm() / want.norm()) < 1e-3
 
 
 @pytest.mark.gpu

@@ -88,7 +88,9 @@ def test_binding_gives_pointers_in_order_and_sizes() -> None:
 
 REFUSED: dict[str, tuple[Launch, dict[str, str]]] = {
     "epilogue that is not there": (MATMUL, {"epilogue": "silu"}),
-    "TF32 where PyTorch would not": (MATMUL, {"compute": "tf32"}),
+    "compute type that is not there": (MATMUL, {"compute": "bf16"}),
+    "split operands of a convolution": (CONV, {"compute": "split"}),
+    "split operands without their rests": (MATMUL, {"compute": "split"}),
     "bias without an epilogue for it": (MATMUL, {"epilogue": "relu"}),
     "beta without what is added": (MATMUL, {"beta": "1.0"}),
     "alpha that is no number": (MATMUL, {"alpha": "one"}),

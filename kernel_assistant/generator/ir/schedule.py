@@ -49,6 +49,7 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "library": {},
         "library/first": {},
         "library/split": {},
+        "library/tf32": {},
         "residual": {},
     },
 }
@@ -76,7 +77,7 @@ class Schedule(Record, frozen=True, kw_only=True):
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and `residual` are the
     forms of those that a library or PyTorch itself computes; `library/split` is a product of split operands,
-    `library/first` a convolution with channels first by choice.
+    `library/first` a convolution with channels first by choice, `library/tf32` either in TF32.
     """
 
     target: str

@@ -23,6 +23,8 @@ from kernel_assistant.records.library import FLOATS
 #: What the name of a product ends in whose operands are sums of two parts (`plan/split_products.py`); the parts with
 #: the lower bits are `left_low` and `right_low`.
 SPLIT = ".split"
+#: What the name of a product or convolution ends in that is computed in TF32, whatever PyTorch's flags say.
+TF32 = ".tf32"
 #: Views through which a reader is looked for.
 TURNS = frozenset("permute transpose swapaxes".split())
 _OPERATORS = PRODUCTS.keys() | CONVOLUTIONS.keys()
@@ -110,7 +112,7 @@ class _ProductCall(_Call):
             "alpha": repr(self.written.alpha),
             "beta": repr(self.beta),
             "epilogue": self.epilogue,
-            "compute": "split" if self.lows else "flags",
+            "compute": "split" if self.lows else _compute(self.node),
         }
         return _launch(f"{symbol}matmul", "cublaslt.matmul", fields, self.views(), sizes, settings)
 
@@ -166,7 +168,7 @@ class _ConvolutionCall(_Call):
 
     def launch(self, symbol: str) -> Launch:
         name = "conv_transpose" if self.found.transposed else "conv"
-        settings = {**self.found.settings, "epilogue": self.epilogue, "compute": "flags"}
+        settings = {**self.found.settings, "epilogue": self.epilogue, "compute": _compute(self.node)}
         fields = ["x", "w", *(["z"] if self.z else []), *(["bias"] if self.bias else [])]
         return _launch(f"{symbol}{name}", f"cudnn.{name}", fields, self.views(), self.found.sizes, settings)
 
@@ -259,6 +261,10 @@ def _only_reader(name: str, values: Resolver, readers: dict[str, list[Node]]) ->
 
 def _is_tanh_gelu(node: Node) -> bool:
     return node.op == "gelu" and argument(node, 1, "approximate", "none") == "tanh"
+
+
+def _compute(node: Node) -> str:
+    return "tf32" if node.op.endswith(TF32) else "flags"
 
 
 def _operator(node: Node) -> str:

@@ -36,7 +36,7 @@ from kernel_assistant.generator.plan.folding import with_folded_norms
 from kernel_assistant.generator.plan.recurrent_layers import with_recurrences
 from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay, renamed
 from kernel_assistant.generator.plan.short_attention import with_short_attention
-from kernel_assistant.generator.plan.split_products import with_split_products
+from kernel_assistant.generator.plan.split_products import in_tf32, with_split_products
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import references
 from kernel_assistant.records.residual import ResidualCall
@@ -48,16 +48,19 @@ LONGEST = 64
 MOST_LOWERED = 100_000
 #: The share of its time that a part costs which is computed once.
 ONCE = 1e-6
-#: The forms of the schedules of a product of split operands, and of a convolution with channels first by choice.
-SPLIT_FORM, FIRST_FORM = "library/split", "library/first"
+#: The forms of the schedules of a product of split operands, of a convolution with channels first by choice, and of
+#: either in TF32.
+SPLIT_FORM, FIRST_FORM, TF32_FORM = "library/split", "library/first", "library/tf32"
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryUse:
-    """How libraries are used: for products of split operands, for convolutions turned to channels last."""
+    """How libraries are used: for products of split operands, for convolutions turned to channels last, and in TF32
+    whatever PyTorch's flags say."""
 
     split: bool = True
     channels_last: bool = True
+    tf32: bool = False
 
 
 DEFAULT_USE = LibraryUse()
@@ -127,7 +130,12 @@ def cut_for(graph: OpGraph, schedule: Schedule) -> Partition:
     """The parts for which `schedule` has a schedule each. Raises Unsupported."""
     forms = schedule.forms()
     recurrences = not recurrent_layers(graph) or "recurrence" in forms
-    return cut(graph, schedule.target, recurrences, LibraryUse(SPLIT_FORM in forms, FIRST_FORM not in forms))
+    return cut(
+        graph,
+        schedule.target,
+        recurrences,
+        LibraryUse(SPLIT_FORM in forms, FIRST_FORM not in forms, TF32_FORM in forms),
+    )
 
 
 @lru_cache(maxsize=16)
@@ -242,7 +250,9 @@ def _cut_expanded(
 ) -> Partition:
     """The cheapest parts of a variant. Raises Unsupported if there are none that take less than `most` seconds."""
     readable, groups = with_readable_operands(graph, target, stay, use.channels_last)
-    if use.split:
+    if use.tf32:
+        readable = in_tf32(readable, groups, stay)
+    elif use.split:
         readable = with_split_products(readable, groups, stay)
     ours = tuple(group for group in groups if not stay & set(group))
     once = constants(readable, ours, stay)

@@ -18,7 +18,8 @@ from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.operators import FREE, HIGH, operator
 from kernel_assistant.generator.ir.sizes import size_value
 from kernel_assistant.generator.library.contraction import as_matmul
-from kernel_assistant.generator.library.library import SPLIT
+from kernel_assistant.generator.library.convolutions import CONVOLUTIONS
+from kernel_assistant.generator.library.library import SPLIT, TF32
 from kernel_assistant.generator.library.products import PRODUCTS, read_product
 from kernel_assistant.generator.loops.strided import Resolver
 from kernel_assistant.generator.plan.cost import elements
@@ -27,7 +28,7 @@ from kernel_assistant.records.graph import Operand, name_of
 
 #: Floating-point operations a second of cuBLAS in float32 and in TF32, bytes a second, and seconds for a launch, on an
 #: H200. Split products have to be this much faster by these figures.
-FLOAT32, TF32, MEMORY, LAUNCH = 4.8e13, 3.3e14, 3.5e12, 3e-6
+IN_FLOAT32, IN_TF32, MEMORY, LAUNCH = 4.8e13, 3.3e14, 3.5e12, 3e-6
 GAIN = 1.25
 #: With fewer rows or columns a product takes the time of reading its operands, of which there would be more.
 LEAST_ROWS = 64
@@ -56,6 +57,23 @@ def with_split_products(graph: OpGraph, groups: Iterable[Collection[str]], stay:
         lows = {f"{side}_low": f"%{made[name][1]}" for side, name in zip(("left", "right"), operands, strict=True)}
         nodes.append(_reading(node, names, lows))
     return replace(graph, nodes=tuple(nodes)) if made else graph
+
+
+def in_tf32(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[str]) -> OpGraph:
+    """The graph with its float32 products and convolutions in `groups` in TF32."""
+    listed = {name for group in groups for name in group} - set(stay)
+    nodes = tuple(
+        replace(node, op=f"{operator(node)}{TF32}")
+        if node.name in listed and node.spec.dtype == "f32" and operator(node) in PRODUCTS.keys() | CONVOLUTIONS.keys()
+        else node
+        for node in graph.nodes
+    )
+    return replace(graph, nodes=nodes)
+
+
+def has_tf32(graph: OpGraph) -> bool:
+    """Whether a part of a graph is a product or convolution in TF32."""
+    return any(node.op.endswith(TF32) for node in graph.nodes)
 
 
 def has_split_products(graph: OpGraph) -> bool:
@@ -91,8 +109,8 @@ def _is_worth(node: Node, graph: OpGraph, values: Resolver) -> bool:
     split = sum(elements(graph.spec(name), graph.dims) for name in _operands(node) or () if name not in constant)
     pieces = -(-k // PIECE)
     work, added = 2.0 * m * n * k * batch, m * n * batch * (pieces + 1)
-    seconds = 3 * work / TF32 + (12 * split + 8 * added) / MEMORY + (pieces + 4) * LAUNCH
-    return GAIN * seconds < work / FLOAT32
+    seconds = 3 * work / IN_TF32 + (12 * split + 8 * added) / MEMORY + (pieces + 4) * LAUNCH
+    return GAIN * seconds < work / IN_FLOAT32
 
 
 def _repeats(name: str, graph: OpGraph) -> bool:

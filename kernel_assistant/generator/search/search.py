@@ -16,7 +16,15 @@ from kernel_assistant.generator.loops.recurrence import recurrent_layers
 from kernel_assistant.generator.loops.templates import as_template
 from kernel_assistant.generator.plan.channels_last import has_convolutions
 from kernel_assistant.generator.plan.cost import part_seconds
-from kernel_assistant.generator.plan.partition import SPLIT_FORM, LibraryUse, Partition, cut, cut_for, is_one_nest
+from kernel_assistant.generator.plan.partition import (
+    SPLIT_FORM,
+    TF32_FORM,
+    LibraryUse,
+    Partition,
+    cut,
+    cut_for,
+    is_one_nest,
+)
 from kernel_assistant.generator.search.ladders import LADDERS, derived
 from kernel_assistant.generator.search.search_cpu import initial_cpu
 from kernel_assistant.generator.search.search_cuda import initial_cuda
@@ -40,9 +48,15 @@ LAST = {
 }
 
 
-def initial(graph: OpGraph, target: str, device: DeviceFacts) -> list[Schedule]:
-    """Schedules that fit the graph at its base sizes; the first is a safe default. Raises Unsupported."""
-    return list(_initial_text(tuple(write_graph(graph)), target, device))
+def initial(graph: OpGraph, target: str, device: DeviceFacts, tf32: bool = False) -> list[Schedule]:
+    """Schedules that fit the graph at its base sizes; the first is a safe default. With `tf32`, one that computes
+    products and convolutions in TF32 comes before it. Raises Unsupported."""
+    found = list(_initial_text(tuple(write_graph(graph)), target, device))
+    if tf32 and any(form.startswith("library") for form in found[0].forms()):
+        parts = cut(graph, target, use=LibraryUse(split=False, tf32=True))
+        lead = initial_parts(parts, target, lambda part, count: _initial_nest(part, target, device, count))[:1]
+        return [*(one for one in lead if TF32_FORM in one.forms()), *found]
+    return found
 
 
 def first_guess(graph: OpGraph, target: str, device: DeviceFacts) -> Schedule:

@@ -12,12 +12,13 @@ from kernel_assistant.generator.plan.channels_last import has_convolutions
 from kernel_assistant.generator.plan.partition import (
     FIRST_FORM,
     SPLIT_FORM,
+    TF32_FORM,
     LibraryUse,
     Partition,
     SubGraph,
     named_in_order,
 )
-from kernel_assistant.generator.plan.split_products import has_split_products
+from kernel_assistant.generator.plan.split_products import has_split_products, has_tf32
 from kernel_assistant.records import OpGraph
 
 #: The first schedules of a part, at most so many.
@@ -94,6 +95,8 @@ def _first_of(part: SubGraph, target: str, first: First, most: int, use: Library
 
 def _form(part: SubGraph, use: LibraryUse) -> str:
     """The form of a part that is no kernel."""
+    if has_tf32(part.graph):
+        return TF32_FORM
     if has_split_products(part.graph):
         return SPLIT_FORM
     first = part.kind == "library" and not use.channels_last and has_convolutions(part.graph)

@@ -58,7 +58,7 @@ class CudnnConvolutions:
         shape = read_shape(launch)
         if shape.is_empty:
             return [Algorithm("nothing", 0, lambda words, stream: 0)]
-        if tf32:
+        if tf32 and launch.settings["compute"] == "flags":
             given = shape._replace(channels_last=launch.settings["given"] == "nhwc")
             tf32 = takes_tensor_cores(self.library, launch, given)
         older = CudnnConvolution(self.library, launch, shape, tf32)

@@ -62,7 +62,8 @@ class Libraries:
     def bind(self, launch: BoundLibraryCall) -> ChosenAlgorithm:
         """The algorithm for a launch, the same for equal operations. Raises LibraryError or CudaError."""
         name = launch.library.partition(".")[0]
-        tf32 = launch.dtype == "f32" and launch.settings["compute"] == "flags" and self.tf32[name]
+        compute = launch.settings["compute"]
+        tf32 = launch.dtype == "f32" and (compute == "tf32" or (compute == "flags" and self.tf32[name]))
         key = (*launch.key, tf32)
         if key not in self._chosen:
             self._chosen[key] = self._choose(self._open(name), launch, tf32)
