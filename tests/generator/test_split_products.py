@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.plan import partition, split_products
 from kernel_assistant.generator.plan.partition import SPLIT_FORM, TF32_FORM, cut
+from kernel_assistant.generator.search.drawn import drawn
 from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.policy.base import EpisodeView
 from kernel_assistant.policy.generator import GeneratorPolicy
@@ -133,6 +135,17 @@ def test_without_float32_in_a_library_there_is_no_tf32() -> None:
     for model, x in ((nn.Softmax(-1), torch.rand(8, 32)), (nn.Linear(32, 32).half(), torch.rand(8, 32).half())):
         graph = export(model, x)
         assert initial(graph, "cuda", H200, tf32=True) == initial(graph, "cuda", H200)
+
+
+@pytest.mark.usefixtures("everything")
+def test_schedules_are_drawn_for_split_products() -> None:
+    model, args = CASES["layers"]
+    graph = export(model, *args)
+    found = drawn(graph, "cuda", H200, Random(0), 3)
+    assert len(found) == 3
+    for schedule, candidate in found:
+        assert SPLIT_FORM in schedule.forms()
+        assert parse(candidate) == (graph, schedule)
 
 
 def test_which_products_are_split() -> None:

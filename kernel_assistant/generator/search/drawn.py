@@ -12,10 +12,10 @@ from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make
 from kernel_assistant.generator.loops.checked import Family, checked_nest
 from kernel_assistant.generator.loops.templates import as_template
-from kernel_assistant.generator.plan.partition import SubGraph, cut, is_one_nest
+from kernel_assistant.generator.plan.partition import LibraryUse, SubGraph, cut, is_one_nest
 from kernel_assistant.generator.search.ladders import LADDERS, derived
 from kernel_assistant.generator.search.search import emitted, initial
-from kernel_assistant.generator.search.search_parts import alike
+from kernel_assistant.generator.search.search_parts import alike, fixed_schedule
 from kernel_assistant.generator.search.search_templates import drawn_template
 from kernel_assistant.generator.search.workload import measure
 from kernel_assistant.records import Candidate, OpGraph
@@ -51,7 +51,7 @@ def drawn(
         return _of_nest(graph, target, device, random, count)
     parts = cut(graph, target)
     # Parts that are alike have the same schedule.
-    kinds = [(kind, _of_part(parts.parts[kind[0]], target, device, random, count)) for kind in alike(parts)]
+    kinds = [(kind, _of_part(parts.parts[kind[0]], parts.use, target, device, random, count)) for kind in alike(parts)]
     found: dict[Schedule, Candidate] = {}
     for number in range(count):
         chosen = {part: some[number % len(some)] for kind, some in kinds for part in kind}
@@ -61,9 +61,11 @@ def drawn(
     return list(found.items())
 
 
-def _of_part(part: SubGraph, target: str, device: DeviceFacts, random: Random, count: int) -> list[Schedule]:
+def _of_part(
+    part: SubGraph, use: LibraryUse, target: str, device: DeviceFacts, random: Random, count: int
+) -> list[Schedule]:
     if part.kind != "kernel":
-        return [make(target, part.kind)]
+        return [fixed_schedule(part, target, use)]
     template = as_template(part.graph)
     if template is not None:
         return drawn_template(part.graph, template, device, random, count)

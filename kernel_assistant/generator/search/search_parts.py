@@ -90,14 +90,14 @@ def _changed(schedule: Schedule, numbers: Sequence[int], part: Schedule) -> Sche
 
 
 def _first_of(part: SubGraph, target: str, first: First, most: int, use: LibraryUse) -> list[Schedule]:
-    return first(part.graph, most) if part.kind == "kernel" else [make(target, _form(part, use))]
+    return first(part.graph, most) if part.kind == "kernel" else [fixed_schedule(part, target, use)]
 
 
-def _form(part: SubGraph, use: LibraryUse) -> str:
-    """The form of a part that is no kernel."""
+def fixed_schedule(part: SubGraph, target: str, use: LibraryUse) -> Schedule:
+    """The only schedule of a part that is no kernel."""
     if has_tf32(part.graph):
-        return TF32_FORM
+        return make(target, TF32_FORM)
     if has_split_products(part.graph):
-        return SPLIT_FORM
+        return make(target, SPLIT_FORM)
     first = part.kind == "library" and not use.channels_last and has_convolutions(part.graph)
-    return FIRST_FORM if first else part.kind
+    return make(target, FIRST_FORM if first else part.kind)
