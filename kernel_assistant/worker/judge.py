@@ -137,6 +137,7 @@ class Judge:
         if self.task.compiled_on_tensor_cores and not self.profiler.compiled_is_as_inexact(self._base()):
             self.task.compiled_on_tensor_cores = False
             self._kept.clear()
+            self.profiler.outputs.take_own_errors(self._base())
 
     def baseline(self, which: str) -> Answer:
         """Time of the reference in eager mode or under torch.compile, in milliseconds."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -12,6 +14,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.source.build import build_task
+from kernel_assistant.worker.judge import Judge
+from kernel_assistant.worker.measuring.roofline import Roofline
 from kernel_assistant.worker.opening import tensor_cores
 from kernel_assistant.worker.opening.open_task import OpenTask, open_task
 from kernel_assistant.worker.opening.tensor_cores import ChannelsLastConvolutions, may_use_tensor_cores
@@ -48,6 +52,9 @@ def get_inputs():
 def get_init_inputs():
     return []
 """
+STATEFUL = CONVOLUTION.replace(
+    "nn.Conv2d(8, 4, 3)", 'nn.Conv2d(8, 4, 3)\n        self.register_buffer("calls", torch.zeros(()))'
+).replace("return self.conv(x).relu()", "self.calls += 1\n        return self.conv(x).relu() * self.calls")
 
 
 class SeenOrders(TorchDispatchMode):  # type: ignore[no-untyped-call]
@@ -113,20 +120,20 @@ def test_the_less_exact_result_is_the_reference() -> None:
     assert is_as_inexact(indices, indices + 1, indices)
 
 
-def test_a_candidate_may_be_as_inexact_as_torch_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _rounded(task: OpenTask, args: Any, kwargs: Any) -> tuple[torch.Tensor, ...]:
     """TF32 has 10 bits of mantissa; here the rounded outputs take the place of a GPU's."""
+    return tuple((one.view(torch.int32) & ~0x1FFF).view(torch.float32) for one in task.call(args, kwargs))
+
+
+def test_a_candidate_may_be_as_inexact_as_torch_compile(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = tmp_path / "model.py"
     path.write_text(CONVOLUTION)
     task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="kernelbench")), "cpu")
-
-    def rounded(self: OpenTask, args: Any, kwargs: Any) -> tuple[torch.Tensor, ...]:
-        return tuple((one.view(torch.int32) & ~0x1FFF).view(torch.float32) for one in self.call(args, kwargs))
-
-    monkeypatch.setattr(OpenTask, "on_tensor_cores", rounded)
+    monkeypatch.setattr(OpenTask, "on_tensor_cores", _rounded)
     case, plan = Case(0, "declared", None, 3), {"outputs": [{"name": "out0"}]}
     compiled, eager = expect(task, case, as_compiled=True), expect(task, case)
     assert compiled is not None and eager is not None
-    got = list(rounded(task, *task.unflatten(compiled.tensors)))
+    got = list(_rounded(task, *task.unflatten(compiled.tensors)))
     errors = WorstErrors()
     check_outputs(plan, got, compiled, "strict", errors)
     assert errors.ratio == pytest.approx(1)
@@ -134,3 +141,30 @@ def test_a_candidate_may_be_as_inexact_as_torch_compile(tmp_path: Path, monkeypa
         check_outputs(plan, got, eager, "strict", WorstErrors())
     with pytest.raises(IncorrectOutput):
         check_outputs(plan, [one * 1.01 for one in got], compiled, "strict", WorstErrors())
+
+
+@pytest.fixture(params=[CONVOLUTION, STATEFUL], ids=["no state", "counts its calls"])
+def judge(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Judge]:
+    """A judge that expects torch.compile on tensor cores, where it is as exact as eager mode."""
+    path = tmp_path / "model.py"
+    path.write_text(request.param)
+    task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="strict")), "cpu")
+    task.compiled_on_tensor_cores = True
+    monkeypatch.setattr(
+        OpenTask,
+        "on_tensor_cores",
+        lambda task, args, kwargs: _rounded(task, args, kwargs) if task.compiled_on_tensor_cores else None,
+    )
+    command: Any = SimpleNamespace(target="cpu")
+    runner: Any = SimpleNamespace(close=lambda: None)
+    made = Judge(task, "strict", command, Roofline(cache_bytes=1 << 20), spare=runner, nominal=True)
+    yield made
+    made.close()
+
+
+def test_what_is_as_exact_as_eager_mode_takes_the_wider_bounds_back(judge: Judge) -> None:
+    """Also those of outputs while timed, and from the values with which every call begins."""
+    loose = judge.profiler.outputs.own_errors[0]
+    judge.prepare("compile")
+    assert not judge.task.compiled_on_tensor_cores
+    assert 100 * judge.profiler.outputs.own_errors[0] < loose

@@ -49,6 +49,10 @@ class TimedOutputs:
         self.task, self.sets = task, sets
         self._policy = "strict while timed" if numerics == "strict" else numerics
         self._usual = [_rms(want) for want in base.want]
+        self.take_own_errors(base)
+
+    def take_own_errors(self, base: ExpectedOutputs) -> None:
+        """PyTorch's largest errors on the declared inputs count as they are in `base` from now on."""
         self.own_errors = [_own_error(*pair) for pair in zip(base.reference, base.want, strict=True)]
 
     def check(self, subject: PlanSubject, chosen: Iterable[int]) -> None:
