@@ -45,11 +45,17 @@ class Foreign(nn.Module):
         super().__init__()
         self.own = own = nn.Linear(3, 3)
         self.call: Any = lambda x: own(x) + 0
+        self.by_default: Any = lambda x, part=own: part(x) + 0
+        self.by_keyword: Any = lambda x, *, part=own: part(x) + 0
         self.elsewhere: Any = lambda x: other(x) + 0
         self.plain = torch.relu
         if assigned:
             later = other
         self.late: Any = lambda: later
+
+
+def _calls(model: Foreign) -> tuple[Any, ...]:
+    return model.call, model.by_default, model.by_keyword
 
 
 def test_functions_of_a_copy_call_its_own_parts() -> None:
@@ -61,7 +67,8 @@ def test_functions_of_a_copy_call_its_own_parts() -> None:
         model.own.weight.zero_()
         other.weight.zero_()
     x = torch.ones(1, 3)
-    assert torch.equal(copied.call(x), copied.own(x)) and not torch.equal(copied.call(x), model.call(x))
+    for mine, theirs in zip(_calls(copied), _calls(model), strict=True):
+        assert torch.equal(mine(x), copied.own(x)) and not torch.equal(mine(x), theirs(x))
     assert torch.equal(copied.elsewhere(x), other(x)) and copied.elsewhere is model.elsewhere
     assert copied.plain is torch.relu and copied.late is model.late
 

@@ -12,34 +12,42 @@ import torch
 def deep_copy(model: torch.nn.Module, known: dict[int, Any] | None = None) -> torch.nn.Module:
     """A deep copy; `known` are the copies of objects by their `id`, as for `copy.deepcopy`.
 
-    A function in an attribute that has parts of the model in its closure, such as `self.mlpf = lambda x: mlp(x)`, has
-    those of the copy: `copy.deepcopy` keeps functions as they are. Raises what the module's own copying raises.
+    A function in an attribute that has parts of the model in its closure or its defaults, such as
+    `self.mlpf = lambda x: mlp(x)`, has those of the copy: `copy.deepcopy` keeps functions as they are. Raises what the
+    module's own copying raises.
     """
     copies = {} if known is None else known
     copied = copy.deepcopy(model, copies)
     for module in copied.modules():
         state = vars(module)
         for name, value in list(state.items()):
-            if isinstance(value, FunctionType) and value.__closure__:
+            if isinstance(value, FunctionType):
                 state[name] = _with_copies(value, copies)
     return copied
 
 
 def _with_copies(function: FunctionType, copies: dict[int, Any]) -> FunctionType:
-    """The function with copies in its closure where there are some."""
-    cells = function.__closure__ or ()
-    changed = tuple(_copied(cell, copies) for cell in cells)
-    if all(one is other for one, other in zip(cells, changed, strict=True)):
+    """The function with copies in its closure and its defaults where there are some."""
+    cells, defaults = function.__closure__ or (), function.__defaults__ or ()
+    keywords = function.__kwdefaults__ or {}
+    if not any(id(value) in copies for value in (*map(_content, cells), *defaults, *keywords.values())):
         return function
-    made = FunctionType(function.__code__, function.__globals__, function.__name__, function.__defaults__, changed)
-    made.__kwdefaults__ = function.__kwdefaults__
+    closure = tuple(_copied(cell, copies) for cell in cells)
+    of_copy = tuple(copies.get(id(value), value) for value in defaults)
+    made = FunctionType(function.__code__, function.__globals__, function.__name__, of_copy, closure)
+    made.__kwdefaults__ = {name: copies.get(id(value), value) for name, value in keywords.items()}
     made.__dict__.update(function.__dict__)
     return made
 
 
 def _copied(cell: CellType, copies: dict[int, Any]) -> CellType:
-    try:
-        content = cell.cell_contents
-    except ValueError:  # nothing is assigned yet
-        return cell
+    content = _content(cell)
     return CellType(copies[id(content)]) if id(content) in copies else cell
+
+
+def _content(cell: CellType) -> Any:
+    """What a cell holds; the cell itself if nothing is assigned yet."""
+    try:
+        return cell.cell_contents
+    except ValueError:
+        return cell
