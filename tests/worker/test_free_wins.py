@@ -93,6 +93,20 @@ def measured(row: dict[str, Any]) -> FreeWin:
     return from_builtins({key: value for key, value in row.items() if key != "compile_seconds"}, FreeWin)
 
 
+def test_a_change_reaches_parts_that_a_function_calls(opened: Opener) -> None:
+    text = CONVOLUTION.replace(
+        "padding=1)", "padding=1)\n        conv = self.conv\n        self.run = lambda x: conv(x)"
+    )
+    task = opened(text.replace("torch.relu(self.conv(x))", "torch.relu(self.run(x))"))
+    transform = changes_for(task)["channels_last"].transform
+    assert transform is not None
+    changed = transform(task.model)
+    with torch.no_grad():
+        for parameter in changed.parameters():
+            parameter.zero_()
+        assert not changed(torch.ones(2, 4, 16, 16)).any()
+
+
 def test_where_each_applies(opened: Opener) -> None:
     assert list(changes_for(opened(POINTWISE))) == ["compile"]
     assert list(changes_for(opened(PRODUCT))) == ["compile", "freezing", "max_autotune"]

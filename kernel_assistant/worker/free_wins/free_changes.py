@@ -6,7 +6,6 @@ The list is in the order in which they are tried, cheap ones first. All but `com
 
 from __future__ import annotations
 
-import copy
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, ExitStack, contextmanager, nullcontext
 from dataclasses import dataclass, field
@@ -16,6 +15,7 @@ import torch
 from torch.utils import _pytree as pytree
 
 from ..opening.open_task import OpenTask
+from ..user_module.copying import deep_copy
 from ..user_module.inputs import DTYPES
 from .fused_attention import fuse
 from .in_float32 import HALVES, InFloat32
@@ -120,7 +120,7 @@ def in_float32(task: OpenTask) -> Change | None:
         FLOAT32,
         "module = module.float()",
         note="converting inputs and outputs is timed",
-        transform=lambda model: InFloat32(copy.deepcopy(model).float(), dtypes),
+        transform=lambda model: InFloat32(deep_copy(model).float(), dtypes),
     )
 
 
@@ -156,7 +156,7 @@ def _channels_last(operators: _Operators) -> Change | None:
     layout, name = _LAYOUTS[rank]
 
     def transform(model: torch.nn.Module) -> torch.nn.Module:
-        model = copy.deepcopy(model).to(memory_format=layout)  # type: ignore[call-overload]
+        model = deep_copy(model).to(memory_format=layout)  # type: ignore[call-overload]
         return ChannelsLast(model, rank)
 
     return Change(
