@@ -17,6 +17,7 @@ from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.plan.channels_last import COPY_BACK, channels_last
 from kernel_assistant.generator.plan.partition import FIRST_FORM, cut
 from kernel_assistant.generator.search.search import initial, neighbours
+from tests.generator.by_parts import ByParts
 from tests.generator.harness import Built, as_list, bindings, export
 from tests.generator.test_cuda import H200
 
@@ -218,6 +219,19 @@ def test_a_filter_of_one_channel_lies_both_ways() -> None:
     graph = export(model, _image(7, 16, 20, 20).contiguous(memory_format=torch.channels_last))
     schedule = initial(graph, "cuda", H200)[0]
     assert [part.form.partition("/")[0] for part in schedule.parts] == ["library", "rows"]
+
+
+@pytest.mark.parametrize("between", [[], [nn.ReLU()]], ids=["result", "after an activation"])
+def test_a_call_of_pytorch_reads_what_a_convolution_gives(between: list[nn.Module], tmp_path: Path) -> None:
+    """Its pooling windows have two sizes, which nobody writes."""
+    model = nn.Sequential(nn.Conv2d(3, 16, 3), *between, nn.AdaptiveAvgPool2d(8), nn.Tanh())
+    x = _image(8, 3, 102, 102)
+    graph = export(model, x)
+    parts = ByParts(graph, tmp_path)
+    assert "residual" in parts.kinds
+    assert COPY in {node.op for part in parts.found.parts for node in part.graph.nodes}
+    with torch.no_grad():
+        torch.testing.assert_close(parts(bindings(graph, model, (x,)))[0], model(x), rtol=1e-4, atol=1e-5)
 
 
 def test_a_layout_that_the_user_chose_is_kept() -> None:

@@ -54,7 +54,7 @@ def channels_last(graph: OpGraph, able: AbstractSet[str], stay: AbstractSet[str]
     chosen = {node.name for node in graph.nodes if node.name not in stay and _is_given(node, graph)}
     if whole >= LEAST_ELEMENTS:
         chosen |= {node.name for node in convolutions}
-    return _Rewrite(graph, chosen).run() if chosen else graph
+    return _Rewrite(graph, chosen, stay).run() if chosen else graph
 
 
 def in_channels_last(spec: TensorSpec) -> TensorSpec:
@@ -133,11 +133,13 @@ def _has_groups(node: Node, graph: OpGraph) -> bool:
 
 class _Rewrite:
     """Rewrites the nodes in order. `last` are the values that have channels last because of the rewriting, `turned` the
-    copies that have it; `readers` has the names of the nodes that read a value.
+    copies that have it; `readers` has the names of the nodes that read a value. `given` are the values that keep the
+    order that the graph states: its results, and what the nodes in `stay`, PyTorch's own calls, read.
     """
 
-    def __init__(self, graph: OpGraph, chosen: set[str]) -> None:
+    def __init__(self, graph: OpGraph, chosen: set[str], stay: AbstractSet[str]) -> None:
         self.graph, self.chosen, self.compiled_last = graph, chosen, _is_compiled_last(graph)
+        self.given = {*graph.outputs, *(name for node in graph.nodes if node.name in stay for name in references(node))}
         self.nodes: list[Node] = []
         self.last: set[str] = set()
         self.copies: dict[tuple[str, str], str] = {}
@@ -170,12 +172,12 @@ class _Rewrite:
         if not any(follows(node, self.specs[name]) for name in kept):
             self._add(changed)
             return
-        if node.name in self.graph.outputs and not is_pool(node):
+        if node.name in self.given and not is_pool(node):
             self._add(changed)
             return
         self.last.add(node.name)
         self._add(replace(changed, spec=in_channels_last(node.spec)))
-        if node.name in self.graph.outputs:
+        if node.name in self.given:
             self._as_given(node)
 
     def _beside(self, node: Node) -> Node:
@@ -231,11 +233,11 @@ class _Rewrite:
         if is_channels_last(node.spec):
             return
         self.last.add(node.name)
-        if node.name in self.graph.outputs:
+        if node.name in self.given:
             self._as_given(node)
 
     def _as_given(self, node: Node) -> None:
-        """Handles a result of the graph: computes it under another name, then writes it in the memory order that the
+        """Handles a value in `given`: computes it under another name, then writes it in the memory order that the
         graph states.
         """
         inner = self.nodes.pop()
