@@ -164,6 +164,15 @@ def test_which_products_are_split() -> None:
         assert SPLIT_FORM not in initial(export(model, x), "cuda", H200)[0].forms(), name
 
 
+def test_a_graph_without_split_products_is_cut_once() -> None:
+    graph = export(Layers(64, 128), torch.rand(32, 64))
+    partition._cut_text.cache_clear()
+    schedule = initial(graph, "cuda", H200)[0]
+    cuts = partition._cut_text.cache_info().misses
+    emit(graph, schedule)
+    assert partition._cut_text.cache_info().misses == cuts
+
+
 def test_weights_are_split_once_and_an_input_in_one_kernel() -> None:
     graph = export(Layers(2048, 4096), torch.rand(2048, 2048))
     plan = emit(graph, initial(graph, "cuda", H200)[0]).plan

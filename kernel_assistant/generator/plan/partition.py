@@ -36,7 +36,7 @@ from kernel_assistant.generator.plan.folding import with_folded_norms
 from kernel_assistant.generator.plan.recurrent_layers import with_recurrences
 from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay, renamed
 from kernel_assistant.generator.plan.short_attention import with_short_attention
-from kernel_assistant.generator.plan.split_products import in_tf32, with_split_products
+from kernel_assistant.generator.plan.split_products import has_split_products, in_tf32, with_split_products
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import references
 from kernel_assistant.records.residual import ResidualCall
@@ -120,7 +120,12 @@ def partition(graph: OpGraph, target: str) -> Partition:
 def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse = DEFAULT_USE) -> Partition:
     """The parts of a graph that is not one nest. Without `recurrences` recurrent layers stay PyTorch's calls. Raises
     Unsupported."""
-    found = _cut_text(tuple(write_graph(graph)), target, recurrences, use)
+    lines = tuple(write_graph(graph))
+    # Cutting takes seconds: where nothing is split, the parts are those that are known.
+    known = use if use.split or use.tf32 else LibraryUse(channels_last=use.channels_last)
+    found = _cut_text(lines, target, recurrences, known)
+    if known != use and (isinstance(found, str) or any(has_split_products(part.graph) for part in found.parts)):
+        found = _cut_text(lines, target, recurrences, use)
     if isinstance(found, str):
         raise Unsupported(found)
     return found
