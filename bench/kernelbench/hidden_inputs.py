@@ -61,7 +61,7 @@ def _candidate(asked: Asked) -> Row:
     except RuntimeError as error:
         return {"compiled": True, "correct": False, "runtime_ms": None, "message": f"runtime_error: {error}"[:500]}
     tolerance = package(asked.root).get_tolerance_for_precision("fp32")
-    worst = max((one for one in needed.values() if one is not None), default=0.0)
+    worst = max((one for one in needed.values() if one is not None), default=_NEVER)
     return {
         "compiled": True,
         "correct": worst <= tolerance,
@@ -80,13 +80,13 @@ def _needed_tolerance(asked: Asked, pair: Pair, factor: float) -> float | None:
     package(asked.root).set_seed(SEED)
     inputs = [_scaled(one, factor, device(asked)) for one in pair.get_inputs()]
     with torch.no_grad():
-        expected, got = pair.model(*inputs), pair.new(*inputs)
-    if not torch.isfinite(expected).all():
+        expected, got = (torch.utils._pytree.tree_leaves(model(*inputs)) for model in (pair.model, pair.new))
+    if not all(torch.isfinite(one).all() for one in expected):
         return None
-    if got.shape != expected.shape:
+    if [one.shape for one in got] != [one.shape for one in expected]:
         return _NEVER
-    excess = (got - expected).abs() / (1 + expected.abs())
-    return float(excess.nan_to_num(nan=_NEVER, posinf=_NEVER).max())
+    excesses = ((one - want).abs() / (1 + want.abs()) for one, want in zip(got, expected, strict=True))
+    return max(float(one.nan_to_num(nan=_NEVER, posinf=_NEVER).max()) for one in excesses)
 
 
 def _scaled(one: Any, factor: float, where: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from functools import lru_cache
 from itertools import islice
 
@@ -90,15 +91,17 @@ def _of_parts(graph: OpGraph, target: str, first: First) -> list[Schedule]:
     """The first schedules of a graph of several parts; behind the safe one, those that use libraries otherwise."""
     parts = cut(graph, target)
     found = initial_parts(parts, target, first)
-    others = []
-    if SPLIT_FORM in found[0].forms():
-        others.append(cut(graph, target, use=LibraryUse(split=False)))
+    uses = [LibraryUse(split=False)] if SPLIT_FORM in found[0].forms() else []
     convolutions = sum(has_convolutions(part.graph) for part in parts.parts if part.kind == "library")
     if 0 < convolutions <= MOST_CONVOLUTIONS:
-        first_channels = cut(graph, target, use=LibraryUse(channels_last=False))
-        others += [first_channels] if first_channels.parts != parts.parts else []
+        uses.append(LibraryUse(channels_last=False))
+    others: list[Schedule] = []
+    for use in uses:
+        with suppress(Unsupported):
+            other = cut(graph, target, use=use)
+            others += initial_parts(other, target, first)[:1] if other.parts != parts.parts else []
     safe, *rest = found
-    return [safe, *(initial_parts(other, target, first)[0] for other in others), *rest]
+    return [safe, *others, *rest]
 
 
 def _of_recurrent_layers(graph: OpGraph, target: str, first: First) -> list[Schedule]:

@@ -99,7 +99,8 @@ def split_ways(library: CublasLt, launch: BoundLibraryCall) -> list[Algorithm]:
     if launch.dtype != "f32":
         raise LibraryError(f"{launch.symbol}: only float32 is split")
     steps = list(_steps(library, launch))
-    found = [step.operation.heuristics() for step in steps]
+    known = {id(operation): operation.heuristics() for operation in {step.operation for step in steps}}
+    found = [known[id(step.operation)] for step in steps]
     ways = []
     for number in range(min(map(len, found))):
         parts = [step.operation.way(results[number]) for step, results in zip(steps, found, strict=True)]
