@@ -1,7 +1,7 @@
 """Checks the judge: whether it calls a kernel different from itself, and whether it detects a kernel that is 3% slower.
 
 Two runners hold the same binary. They are compared exactly as a candidate and torch.compile in a confirmation:
-`Profiler.compare`, up to three measurements with an interval that is 99.9% over all of them, and the least effect that
+`FullTier.compare`, up to three measurements with an interval that is 99.9% over all of them, and the least effect that
 counts. The slower kernel computes a few rows twice; how many make it 3% slower is measured first.
 
 `python -m bench.judge_itself cuda --judges 12 --comparisons 400` compares the kernel with itself in 12 processes at the
@@ -122,8 +122,9 @@ class Bench:
         import_torch()
         import torch
 
-        from kernel_assistant.worker.measuring.profiling import ROUNDS, Profiler
+        from kernel_assistant.worker.measuring.profiling import Profiler
         from kernel_assistant.worker.measuring.roofline import Roofline
+        from kernel_assistant.worker.measuring.tiers.full_tier import ROUNDS
         from kernel_assistant.worker.opening.open_task import open_task
         from kernel_assistant.worker.running.runner_client import RunnerClient, RunnerCommand
         from kernel_assistant.worker.verifying.cases import Case, fresh_seed
@@ -178,7 +179,7 @@ class Bench:
         with self.lock.exclusive() if self.target == "cpu" else self.lock.shared():
             plain, other = self._subject(0, 0), self._subject(1, extra)
             plain.name = "twin"
-            return self.profiler.compare(other, plain, [], lambda *_: None, most_seconds=most_seconds)
+            return self.profiler.full_tier.compare(other, plain, [], lambda *_: None, most_seconds=most_seconds)
 
     def different(self, comparisons: int) -> int:
         """How often the kernel is called different from itself."""

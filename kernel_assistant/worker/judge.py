@@ -13,16 +13,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from .device_lock import DeviceLock
-from .measuring.profiling import (
-    FULL,
-    ONLY_MEASUREMENT,
-    FullComparison,
-    MeasurementNumber,
-    Profiler,
-    ReadyCandidate,
-    most_threads,
-)
+from .measuring.profiling import Profiler, ReadyCandidate, most_threads
 from .measuring.roofline import Roofline
+from .measuring.tiers.full_tier import FULL, ONLY_MEASUREMENT, FullComparison, MeasurementNumber
 from .opening.open_task import OpenTask
 from .runner.pytorch.flags import read_flags
 from .running.runner_client import CandidateFailure, RunnerClient, RunnerCommand, RunnerStartError

@@ -127,7 +127,7 @@ class Worker:
 
     def profile(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
         """Time a verified candidate, whose binary is the first blob."""
-        from .measuring.profiling import FullComparison
+        from .measuring.tiers.full_tier import FullComparison
 
         judge = self._opened()
         measurement = tuple(params.get("look", (1, 1)))

@@ -12,7 +12,8 @@ import torch
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.source import build_task
 from kernel_assistant.worker.measuring.profiling import Profiler
-from kernel_assistant.worker.measuring.quick_timing import (
+from kernel_assistant.worker.measuring.roofline import Roofline
+from kernel_assistant.worker.measuring.tiers.quick_timing import (
     BLOCKS,
     FEWEST_CALLS,
     GRAPHS,
@@ -20,7 +21,6 @@ from kernel_assistant.worker.measuring.quick_timing import (
     QuickTimes,
     QuickTiming,
 )
-from kernel_assistant.worker.measuring.roofline import Roofline
 from kernel_assistant.worker.opening.open_task import open_task
 from kernel_assistant.worker.verifying.cases import Case
 from kernel_assistant.worker.verifying.verification import IncorrectOutput, expect

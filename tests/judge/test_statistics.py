@@ -8,9 +8,9 @@ import random
 import pytest
 
 from kernel_assistant.worker.measuring.kernel_share import share_calls
-from kernel_assistant.worker.measuring.profiling import room_for_sets
 from kernel_assistant.worker.measuring.statistics import _critical_rank as critical_rank
 from kernel_assistant.worker.measuring.statistics import judged_interval, median, paired_interval, relative_spread
+from kernel_assistant.worker.measuring.task_sets import room_for_sets
 
 #: Largest T at which a two-sided test rejects: Wilcoxon and Wilcox (1964), table of the signed-rank statistic.
 #: None: no value rejects. The interval ends at the Walsh average of rank T + 1.

@@ -53,20 +53,22 @@ def profiler(tmp_path: Path) -> Iterator[Profiler]:
 
 
 def test_what_no_memory_can_do_is_too_fast_with_today_s_bandwidth_too(profiler: Profiler) -> None:
-    floor, moved = profiler.floor_seconds, profiler.read_bytes + profiler.written_bytes
-    profiler._measure_ceilings()
-    now = profiler.ceilings
-    assert now.copy > LOW and profiler.floor_seconds < floor
-    assert profiler.too_fast(0.5 * moved / now.limit) and not profiler.too_fast(2 * moved / now.limit)
-    profiler._require_possible(2 * moved / now.limit)
+    possible, footprint = profiler.possible, profiler.task_sets.footprint
+    floor, moved = possible.floor_seconds, possible.read_bytes + possible.written_bytes
+    possible.measure_ceilings()
+    now = possible.ceilings
+    assert now.copy > LOW and possible.floor_seconds < floor
+    assert possible.too_fast(0.5 * moved / now.limit, footprint)
+    assert not possible.too_fast(2 * moved / now.limit, footprint)
+    possible.require(2 * moved / now.limit, footprint)
 
 
 def test_a_datasheet_needs_no_second_measurement(profiler: Profiler) -> None:
-    known = profiler.ceilings = Roofline(copy=LOW, read=LOW, datasheet=2 * LOW, cache_bytes=1 << 20)
+    known = profiler.possible.ceilings = Roofline(copy=LOW, read=LOW, datasheet=2 * LOW, cache_bytes=1 << 20)
     with pytest.raises(IncorrectOutput) as caught:
-        profiler._require_possible(1e-9)
+        profiler.possible.require(1e-9, profiler.task_sets.footprint)
     assert caught.value.outcome == "cheating"
-    assert profiler.ceilings is known
+    assert profiler.possible.ceilings is known
 
 
 @pytest.fixture
@@ -83,5 +85,5 @@ def busy() -> Iterator[None]:
 @pytest.mark.usefixtures("busy")
 def test_beside_other_work_nobody_is_called_a_cheat_for_speed(profiler: Profiler) -> None:
     with pytest.raises(IncorrectOutput, match="busy machine") as caught:
-        profiler._require_possible(1e-9)
+        profiler.possible.require(1e-9, profiler.task_sets.footprint)
     assert caught.value.outcome == "inconclusive"

@@ -20,9 +20,10 @@ from ..applied.strided import copied, copy_as_it_lies, span
 from ..device_lock import DeviceLock
 from ..measuring.compiled import NotCompiledError, compiled_call
 from ..measuring.passes import beside
-from ..measuring.profiling import LEAST_FOOTPRINT, MOST_SECONDS, ROUNDS
 from ..measuring.repeated_measurement import LEAST_EFFECT, until_clear
 from ..measuring.statistics import median
+from ..measuring.task_sets import LEAST_FOOTPRINT
+from ..measuring.tiers.full_tier import MOST_SECONDS, ROUNDS
 from ..measuring.timing import LEAST_ROUNDS, Series, TorchSubject
 from ..opening.open_task import OpenTask, open_task
 from ..process.time_limit import LimitReached, within

@@ -9,20 +9,13 @@ slow it down, and subtracted from both sides.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
 from typing import Any
 
 import torch
 
-from ..measuring.profiling import (
-    BLOCK_SECONDS,
-    FULL,
-    ONLY_MEASUREMENT,
-    FullComparison,
-    MeasurementNumber,
-    Profiler,
-)
-from ..measuring.quick_timing import QuickTiming
+from ..measuring.baselines import Baselines
+from ..measuring.profiling import Profiler
+from ..measuring.task_sets import BLOCK_SECONDS
 from ..measuring.timing import PlanSubject, TorchSubject
 from .outputs import tensors_in
 
@@ -31,43 +24,32 @@ MOST_TAKEN_OFF = 0.8
 BLOCKS = 7
 
 
-class FreeformProfiler(Profiler):
-    """A profiler whose baselines copy their outputs, as candidates do."""
+class CopyingBaselines(Baselines):
+    """Baselines that copy their outputs, as candidates do."""
 
-    candidate_on_host = True
     _ring: list[list[torch.Tensor]] | None = None
     _copy_seconds = 0.0
 
-    def _subject(self, which: str) -> Any:
-        calls = [self.task.unflatten(row) for row in self.sets.inputs]
-        subject = CopyingSubject(which, self._callables[which], calls, self.target, self._private())
+    def subject(self, which: str) -> Any:
+        calls, target = self.task_sets.calls(), self.task_sets.target
+        subject = CopyingSubject(which, self._callables[which], calls, target, self._private())
         return CopySubtracted(subject, self._copy_seconds)
 
-    def _quick(self, subject: PlanSubject, after: Callable[[], None], quick: QuickTiming | None) -> dict[str, Any]:
+    def candidate(self, subject: PlanSubject) -> HostClockSubject:
+        """A candidate as it is timed beside these."""
         self._private()
-        return super()._quick(HostClockSubject(subject, self._copy_seconds), after, quick)  # type: ignore[arg-type]
+        return HostClockSubject(subject, self._copy_seconds)
 
-    def _full(
-        self,
-        subject: PlanSubject,
-        after: Callable[[], None],
-        measurement: MeasurementNumber = ONLY_MEASUREMENT,
-        full: FullComparison = FULL,
-    ) -> dict[str, Any]:
-        self._private()
-        copied = HostClockSubject(subject, self._copy_seconds)
-        return super()._full(copied, after, measurement, full)  # type: ignore[arg-type]
-
-    def close(self) -> None:
+    def forget_copies(self) -> None:
+        """Free the memory of the copies."""
         self._ring = None
-        super().close()
 
     def _private(self) -> list[list[torch.Tensor]]:
         """A copy target for each set's outputs, in memory that no runner sees; the first call measures the cost of a
         copy."""
         if self._ring is None:
-            self._ring = [[torch.empty_like(output).zero_() for output in row] for row in self.sets.outputs]
-            with self.lock.exclusive():
+            self._ring = [[torch.empty_like(output).zero_() for output in row] for row in self.task_sets.sets.outputs]
+            with self.task_sets.lock.exclusive():
                 self._copy_seconds = self._time_copies(self._ring)
         return self._ring
 
@@ -79,14 +61,29 @@ class FreeformProfiler(Profiler):
         times = []
         for _ in range(BLOCKS):
             began, done = time.perf_counter(), 0
-            while done < count and (done == 0 or time.perf_counter() - began < BLOCK_SECONDS[self.target]):
+            while done < count and (done == 0 or time.perf_counter() - began < BLOCK_SECONDS[self.task_sets.target]):
                 for destination, value in zip(ring[done], source, strict=True):
                     destination.copy_(value)
                 done += 1
-            if self.target == "cuda":
+            if self.task_sets.target == "cuda":
                 torch.cuda.synchronize()
             times.append((time.perf_counter() - began) / done)
         return min(times)
+
+
+class FreeformProfiler(Profiler):
+    """A profiler whose baselines copy their outputs, as candidates do."""
+
+    candidate_on_host = True
+    baselines_class = CopyingBaselines
+    baselines: CopyingBaselines
+
+    def close(self) -> None:
+        self.baselines.forget_copies()
+        super().close()
+
+    def _beside_baselines(self, subject: PlanSubject) -> PlanSubject:
+        return self.baselines.candidate(subject)  # type: ignore[return-value]
 
 
 class CopyingSubject(TorchSubject):

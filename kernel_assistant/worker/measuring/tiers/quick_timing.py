@@ -13,11 +13,11 @@ from functools import partial
 
 import torch
 
-from ..running.buffer_sets import BufferSets
-from .set_values import Samples, SetValues, require_written
-from .statistics import median, spread
-from .timed_outputs import TimedCall, TimedOutputs
-from .timing import MOST_LATE, PlanSubject, TimedSubject, longer, wake_idle
+from ...running.buffer_sets import BufferSets
+from ..set_values import Samples, SetValues, require_written
+from ..statistics import median, spread
+from ..timed_outputs import TimedCall, TimedOutputs
+from ..timing import MOST_LATE, PlanSubject, TimedSubject, longer, wake_idle
 
 #: Blocks of a candidate, and CUDA graphs of one that is bound by the host, each over other sets.
 BLOCKS, GRAPHS = 3, 3

@@ -1,0 +1,75 @@
+"""What a device can do of a task: the least time of a call, and the times that are impossible."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import torch
+
+from ..device_lock import DeviceLock
+from ..opening.open_task import OpenTask
+from ..verifying.verification import ExpectedOutputs, IncorrectOutput
+from .arithmetic import counted
+from .calibrate import calibrate
+from .roofline import MEASURED_SLACK, Roofline, floor_seconds, impossible
+from .suspicion import MOST_AGAIN
+from .traffic import Traffic
+
+
+class PossibleTimes:
+    """The roofline of one task at the sizes of `base`, by the device's `ceilings`, and the times below it that no
+    candidate can have."""
+
+    def __init__(self, task: OpenTask, base: ExpectedOutputs, ceilings: Roofline, lock: DeviceLock) -> None:
+        self.ceilings, self._lock, self._device = ceilings, lock, torch.device(task.device)
+        used = {value["name"] for value in task.graph["inputs"]}
+        given = [pair for pair in zip(task.input_names, base.tensors, strict=True) if pair[0] in used]
+        traffic = Traffic.of(task.graph, base.dims, dict(given), base.constants)
+        self.read_bytes = traffic.moved_bytes
+        # A plan may compute something smaller from parameters, once, and read that at each call.
+        self._changing_bytes = traffic.changing_bytes
+        self.written_bytes = tensor_bytes(base.reference)
+        self._flops = counted(lambda: task.call(*task.unflatten(base.tensors))) if ceilings.flops else 0
+        self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings, self._flops)
+
+    def floor_of(self, seconds: float) -> float:
+        """The roofline of a candidate: the module's own; of inputs and outputs alone if the candidate is so much faster
+        than that as errors of the bandwidths do not explain, so that it must do less work than the module says."""
+        least = floor_seconds(self._changing_bytes, self.written_bytes, self.ceilings)
+        return self.floor_seconds if seconds >= self.floor_seconds / MEASURED_SLACK else min(least, self.floor_seconds)
+
+    def too_fast(self, seconds: float, footprint: int) -> bool:
+        """Whether a call in `seconds` is faster than the device can move the data, on sets of `footprint` bytes in
+        all."""
+        return impossible(seconds, self._changing_bytes, self.written_bytes, footprint, self.ceilings)
+
+    def require(self, seconds: float, footprint: int) -> None:
+        """Raise IncorrectOutput for a time that is faster than memory. Without a datasheet the bandwidths are measured
+        again first; if other work disturbs that each time, the outcome is `inconclusive`."""
+        if not self.too_fast(seconds, footprint):
+            return
+        sure = self.ceilings.datasheet > 0 or any(self.measure_ceilings() for _ in range(MOST_AGAIN))
+        if self.too_fast(seconds, footprint):
+            why = f"{seconds * 1e3:.4g} ms is faster than the device can move the data"
+            raise (
+                IncorrectOutput("cheating", why)
+                if sure
+                else IncorrectOutput("inconclusive", f"{why}, as measured on a busy machine")
+            )
+
+    def measure_ceilings(self) -> bool:
+        """Measure the roofline's bandwidths again and keep the higher values: other virtual machines on the host, which
+        this one cannot see, may have slowed the first measurement. A candidate cannot raise them. False if other work
+        disturbs it."""
+        known, device = self.ceilings, self._device
+        with self._lock.exclusive():
+            now = calibrate(device.type, device.index or 0, known.cache_bytes)
+        copy, read = max(known.copy, now["copy_bandwidth"]), max(known.read, now["read_bandwidth"])
+        self.ceilings = replace(known, copy=copy, read=read, flops=max(known.flops, now["flops_fp32"]))
+        self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, self.ceilings, self._flops)
+        return bool(now["quiet"])
+
+
+def tensor_bytes(tensors: list[torch.Tensor]) -> int:
+    """Bytes of all elements."""
+    return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

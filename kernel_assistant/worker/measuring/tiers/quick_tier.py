@@ -1,0 +1,106 @@
+"""The quick tier: passes beside eager mode on a CPU, blocks and graphs by `quick_timing.py` on a GPU."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+from ...process.pinning import pinned
+from ..baselines import MOST_BESIDE_SECONDS, Baselines, ratio_to_eager
+from ..passes import TimedPasses
+from ..statistics import bootstrapped
+from ..task_sets import QUICK_BLOCK_SECONDS, TaskSets
+from ..timing import PlanSubject, TimedSubject
+from .quick_timing import QuickTiming
+
+#: Passes on a CPU. After the fewest of them a candidate that takes `FAR_BEHIND` times as long as the task's best one is
+#: let go.
+QUICK_PASSES, FEWEST_PASSES, FAR_BEHIND = 10, 4, 1.3
+#: Seconds that the host needs at most to launch a kernel, and to have a library launch its own.
+KERNEL_SECONDS, LIBRARY_SECONDS = 5e-6, 12e-6
+
+
+class QuickTier:
+    """Times the candidates of one task briefly, against baselines that were timed before."""
+
+    def __init__(self, task_sets: TaskSets, baselines: Baselines) -> None:
+        self._task_sets, self._baselines = task_sets, baselines
+        #: Seconds a call of the task's best candidate so far.
+        self.best = math.inf
+
+    def timing(self, plan: dict[str, Any], *, together: bool) -> QuickTiming:
+        """What times a candidate on a GPU. `together` means that no code of it may run between its blocks."""
+        host_seconds = 0.0 if self._baselines.nominal else _host_seconds(plan)
+        return QuickTiming(
+            self._task_sets.sets,
+            self._task_sets.values,
+            self._task_sets.outputs,
+            QUICK_BLOCK_SECONDS[self._task_sets.target],
+            host_seconds,
+            min(self._baselines.seconds["eager"], self.best),
+            together=together,
+        )
+
+    @pinned()
+    def measure(self, subject: PlanSubject, after: Callable[[], None], quick: QuickTiming | None) -> dict[str, Any]:
+        """Times in milliseconds and speedups, on a GPU by `quick`; `after` is called behind each block. Raises
+        IncorrectOutput."""
+        if quick is None:
+            seconds, noise, samples = self._passes(subject, after)
+            return self._figures(seconds, None, noise, samples)
+        found = quick.measure(subject, self._baselines.on_clock(subject), after)
+        quick.check(subject)
+        # A call cannot be faster than in a graph, where nothing waits for the host.
+        seconds = max(found.seconds, found.graph_seconds or 0.0)
+        return self._figures(seconds, found.graph_seconds, found.noise, found.samples)
+
+    def _figures(self, seconds: float, graph: float | None, noise: float, samples: int) -> dict[str, Any]:
+        known = self._baselines.seconds
+        return {
+            "candidate_ms": seconds * 1e3,
+            "graph_ms": graph * 1e3 if graph else None,
+            "eager_ms": known["eager"] * 1e3,
+            "compile_ms": known["compile"] * 1e3 if "compile" in known else None,
+            "speedup_vs_eager": known["eager"] / seconds,
+            "speedup_vs_compile": known["compile"] / seconds if "compile" in known else None,
+            "noise": noise,
+            "samples": samples,
+        }
+
+    def _passes(self, subject: PlanSubject, after: Callable[[], None]) -> tuple[float, float, int]:
+        """Seconds a call, its noise and the number of passes: the ratio to eager, which runs beside it, times eager's
+        time when the task was opened. So candidates that are timed minutes apart are compared by what the machine did
+        meanwhile, too. A baseline that takes long is not repeated."""
+        eager, known = self._baselines.subject("eager"), self._baselines.seconds["eager"]
+        lock, count = self._task_sets.lock, self._task_sets.sets.count
+        subjects: list[TimedSubject] = [subject, eager] if known <= MOST_BESIDE_SECONDS else [subject]
+        with lock.exclusive():
+            subject.wake()
+            renew = partial(self._task_sets.prepare_pass, subject)
+            passes = TimedPasses([self._baselines.on_clock(one) for one in subjects], count, prepare=renew)
+            # The candidate sees the first sets before their values change: if it remembers results by address, its
+            # outputs are wrong then.
+            subject.run(0, passes.lengths[subject.name])
+        unit = known if len(subjects) == 2 else 1.0
+        found: list[dict[str, float]] = []
+        while len(found) < QUICK_PASSES:
+            if len(found) >= FEWEST_PASSES and unit * ratio_to_eager(found) > FAR_BEHIND * self.best:
+                break
+            with lock.exclusive():
+                per_call, mine = passes.one()
+            found.append(per_call)
+            after()
+            self._task_sets.values.require_written()
+            checked = (mine.first + random.SystemRandom().randrange(mine.calls)) % count
+            self._task_sets.outputs.check(subject, {checked})
+        eager.release()
+        seconds = unit * ratio_to_eager(found)
+        return seconds, bootstrapped(found, ratio_to_eager), len(found)
+
+
+def _host_seconds(plan: dict[str, Any]) -> float:
+    """Seconds for which the host launches during a call, at most."""
+    return sum(LIBRARY_SECONDS if launch.get("library") else KERNEL_SECONDS for launch in plan.get("launches", ()))
