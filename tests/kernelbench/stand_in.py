@@ -4,6 +4,28 @@ from __future__ import annotations
 
 from pathlib import Path
 
+PROBLEM = """
+import torch
+import torch.nn as nn
+
+
+class Model(nn.Module):
+    def __init__(self, width):
+        super().__init__()
+        self.linear = nn.Linear(width, width)
+
+    def forward(self, x):
+        return {result}
+
+
+def get_inputs():
+    return [torch.rand(64, 256)]
+
+
+def get_init_inputs():
+    return [256]
+"""
+
 EVAL = """
 import openai  # as KernelBench, for language models
 import torch
@@ -53,3 +75,10 @@ def write_checkout(root: Path) -> None:
     (package / "__init__.py").write_text("")
     (package / "eval.py").write_text(EVAL)
     (package / "timing.py").write_text("")
+
+
+def write_problem(root: Path, level: int, name: str, result: str) -> None:
+    """Writes a problem whose module returns the expression `result` of `x` and `self.linear`."""
+    path = root / "KernelBench" / f"level{level}" / f"{name}.py"
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(PROBLEM.format(result=result))

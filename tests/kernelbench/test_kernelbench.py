@@ -18,39 +18,15 @@ from bench.kernelbench.tables import drift, page, results
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.environment.worker_client import DeviceOutOfMemory
 from kernel_assistant.targets.detect import detect
-
-PROBLEM = """
-import torch
-import torch.nn as nn
-
-class Model(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.linear = nn.Linear(width, width)
-
-    def forward(self, x):
-        return {result}
-
-def get_inputs():
-    return [torch.rand(64, 256)]
-
-def get_init_inputs():
-    return [256]
-"""
-
-
-def write(folder: Path, level: int, name: str, result: str) -> None:
-    path = folder / "KernelBench" / f"level{level}" / f"{name}.py"
-    path.parent.mkdir(parents=True, exist_ok=True)
-    path.write_text(PROBLEM.format(result=result))
+from tests.kernelbench.stand_in import write_problem
 
 
 @pytest.fixture(scope="module")
 def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("problems")
-    write(folder, 1, "2_Gate_", "torch.sigmoid(x) * torch.tanh(x) + x * torch.exp(-x)")
-    write(folder, 2, "1_Broken_", "x.no_such_method()")
-    write(folder, 3, "1_Linear_Gate_", "torch.sigmoid(self.linear(x)) * x")
+    write_problem(folder, 1, "2_Gate_", "torch.sigmoid(x) * torch.tanh(x) + x * torch.exp(-x)")
+    write_problem(folder, 2, "1_Broken_", "x.no_such_method()")
+    write_problem(folder, 3, "1_Linear_Gate_", "torch.sigmoid(self.linear(x)) * x")
     return folder
 
 

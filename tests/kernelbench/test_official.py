@@ -14,29 +14,7 @@ from bench.kernelbench.checkout import Asked, official
 from bench.kernelbench.evaluated_table import summary
 from bench.kernelbench.hidden_inputs import verified
 from bench.kernelbench.problems import Problem, drawn_evenly
-from tests.kernelbench.stand_in import write_checkout
-
-PROBLEM = """
-import torch
-import torch.nn as nn
-
-
-class Model(nn.Module):
-    def __init__(self, width):
-        super().__init__()
-        self.linear = nn.Linear(width, width)
-
-    def forward(self, x):
-        return {result}
-
-
-def get_inputs():
-    return [torch.rand(64, 256)]
-
-
-def get_init_inputs():
-    return [256]
-"""
+from tests.kernelbench.stand_in import PROBLEM, write_checkout, write_problem
 
 
 @pytest.fixture(scope="module")
@@ -48,9 +26,7 @@ def root(tmp_path_factory: pytest.TempPathFactory) -> Path:
         (2, "1_Linear_Gate_", "torch.sigmoid(self.linear(x)) * x"),
         (2, "2_Broken_", "x.no_such_method()"),
     ):
-        path = folder / "KernelBench" / f"level{level}" / f"{name}.py"
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(PROBLEM.format(result=result))
+        write_problem(folder, level, name, result)
     return folder
 
 
