@@ -15,6 +15,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from kernel_assistant.records.codec import to_builtins
 from kernel_assistant.source.build import build_task
 from kernel_assistant.worker.judge import Judge
+from kernel_assistant.worker.measuring.baselines import Baselines
 from kernel_assistant.worker.measuring.roofline import Roofline
 from kernel_assistant.worker.opening import tensor_cores
 from kernel_assistant.worker.opening.open_task import OpenTask, open_task
@@ -141,6 +142,29 @@ def test_a_candidate_may_be_as_inexact_as_torch_compile(tmp_path: Path, monkeypa
         check_outputs(plan, got, eager, "strict", WorstErrors())
     with pytest.raises(IncorrectOutput):
         check_outputs(plan, [one * 1.01 for one in got], compiled, "strict", WorstErrors())
+
+
+def test_outputs_without_a_convolution_do_not_count(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """torch.compile is as inexact as expected in the first output and exact in the second, where eager mode is not."""
+    path = tmp_path / "model.py"
+    path.write_text(CONVOLUTION.replace("self.conv(x).relu()", "(self.conv(x).relu(), x.exp())"))
+    task = open_task(to_builtins(build_task(str(path), target="cpu", numerics="strict")), "cpu")
+    task.compiled_on_tensor_cores = True
+
+    def first_rounded(task: OpenTask, args: Any, kwargs: Any) -> tuple[torch.Tensor, ...]:
+        return (_rounded(task, args, kwargs)[0], task.call(args, kwargs)[1])
+
+    monkeypatch.setattr(OpenTask, "on_tensor_cores", first_rounded)
+    expected = expect(task, Case(0, "declared", None, 3), as_compiled=True)
+    assert expected is not None
+    sets: Any = SimpleNamespace(task=task, target="cpu")
+    baselines = Baselines(sets, quick_only=False, nominal=True)
+    args, kwargs = task.unflatten(expected.tensors)
+    assert not torch.equal(expected.reference[1].double(), expected.want[1])
+    for first, result in ((first_rounded(task, args, kwargs)[0], True), (task.call(args, kwargs)[0], False)):
+        outputs = (first, expected.want[1].float())
+        baselines._callables["compile"] = lambda x, outputs=outputs: outputs
+        assert baselines.compiled_is_as_inexact(expected) is result
 
 
 @pytest.fixture(params=[CONVOLUTION, STATEFUL], ids=["no state", "counts its calls"])

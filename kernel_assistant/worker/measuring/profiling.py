@@ -83,8 +83,7 @@ class Profiler:
         self.baselines.prepare(which)
 
     def compiled_is_as_inexact(self, expected: ExpectedOutputs) -> bool:
-        """Whether the outputs of torch.compile are at least half as far from float64 as the reference; False if the
-        memory to ask is missing."""
+        """As `Baselines.compiled_is_as_inexact`."""
         return self.baselines.compiled_is_as_inexact(expected)
 
     def baseline(self, which: str) -> dict[str, Any]:
