@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from msgspec.structs import replace
 from torch import nn
 
 from kernel_assistant.generator.emit import emit
@@ -171,6 +172,13 @@ def test_a_graph_without_split_products_is_cut_once() -> None:
     cuts = partition._cut_text.cache_info().misses
     emit(graph, schedule)
     assert partition._cut_text.cache_info().misses == cuts
+
+
+def test_gpus_whose_tensor_cores_are_not_faster_split_nothing() -> None:
+    graph = export(nn.Linear(2048, 2048), torch.rand(2048, 2048))
+    for arch, split in {"sm_80": True, "sm_90a": True, "sm_100": True, "sm_86": False, "sm_89": False}.items():
+        found = initial(graph, "cuda", replace(H200, arch=arch))
+        assert any(SPLIT_FORM in schedule.forms() for schedule in found) is split
 
 
 def test_weights_are_split_once_and_an_input_in_one_kernel() -> None:

@@ -31,6 +31,7 @@ from kernel_assistant.generator.search.search_cpu import initial_cpu
 from kernel_assistant.generator.search.search_cuda import initial_cuda
 from kernel_assistant.generator.search.search_parts import First, initial_parts, neighbours_parts
 from kernel_assistant.generator.search.search_templates import initial_template, neighbours_template
+from kernel_assistant.generator.search.tensor_cores import splits_products
 from kernel_assistant.generator.search.workload import LoopShape, measure
 from kernel_assistant.records import Candidate, Node, OpGraph
 from kernel_assistant.records.graph import Operand
@@ -78,23 +79,24 @@ def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None 
         return _initial_nest(part, target, device, min(count, most or count))
 
     if recurrent_layers(graph):
-        return _of_recurrent_layers(graph, target, first)
+        return _of_recurrent_layers(graph, device, first)
     if not is_one_nest(graph, target):
-        return _of_parts(graph, target, first)
+        return _of_parts(graph, device, first)
     parts = _cheaper_parts(graph, target)
     if parts is None:
         return _initial_nest(graph, target, device, most)
     return [*initial_parts(parts, target, first), *_initial_nest(graph, target, device, most)]
 
 
-def _of_parts(graph: OpGraph, target: str, first: First) -> list[Schedule]:
+def _of_parts(graph: OpGraph, device: DeviceFacts, first: First) -> list[Schedule]:
     """The first schedules of a graph of several parts; behind the safe one, those that use libraries otherwise."""
-    parts = cut(graph, target)
+    target = device.target
+    parts = cut(graph, target, use=LibraryUse(split=splits_products(device)))
     found = initial_parts(parts, target, first)
     uses = [LibraryUse(split=False)] if SPLIT_FORM in found[0].forms() else []
     convolutions = sum(has_convolutions(part.graph) for part in parts.parts if part.kind == "library")
     if 0 < convolutions <= MOST_CONVOLUTIONS:
-        uses.append(LibraryUse(channels_last=False))
+        uses.append(LibraryUse(split=splits_products(device), channels_last=False))
     others: list[Schedule] = []
     for use in uses:
         with suppress(Unsupported):
@@ -104,14 +106,15 @@ def _of_parts(graph: OpGraph, target: str, first: First) -> list[Schedule]:
     return [safe, *others, *rest]
 
 
-def _of_recurrent_layers(graph: OpGraph, target: str, first: First) -> list[Schedule]:
+def _of_recurrent_layers(graph: OpGraph, device: DeviceFacts, first: First) -> list[Schedule]:
     """Schedules of a graph with recurrent layers: in our kernels, then as PyTorch's calls. Raises Unsupported if
     neither is possible."""
     found: list[Schedule] = []
     failed: list[Unsupported] = []
+    target, use = device.target, LibraryUse(split=splits_products(device))
     for ours in (True, False):
         try:
-            found += initial_parts(cut(graph, target, ours), target, first)
+            found += initial_parts(cut(graph, target, ours, use), target, first)
         except Unsupported as error:
             failed.append(error)
     if not found:
