@@ -40,7 +40,7 @@ from kernel_assistant.targets.base import DeviceFacts
 #: From so many joined values on, and up to so many nodes, parts are considered where one nest is possible. They come
 #: first if their estimate is so many times smaller.
 FEWEST_JOINED, MOST_NODES, CHEAPER = 3, 128, 1.2
-#: Of more convolutions channels last is the better order for all: one of them may be slower.
+#: Channels first are tried in graphs of so many convolutions: of more, channels last is faster for most.
 MOST_CONVOLUTIONS = 4
 JOINING = ("cat", "stack", "concat", "concatenate")
 #: Forms that write every nest of a family, where none of those fits that its sizes ask for.
