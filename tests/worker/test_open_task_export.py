@@ -12,6 +12,7 @@ from torch.nn import functional as F
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import from_builtins
 from kernel_assistant.worker.graph.export import export_graph, trace
+from kernel_assistant.worker.process.worker_errors import TaskError
 from kernel_assistant.worker.symbols import InexpressibleError, Symbols, evaluate_size, solve_dims
 
 
@@ -48,6 +49,17 @@ LINES = {
     "new tensors": (
         lambda x: x + torch.ones(x.shape[0], 1, device=x.device),
         "%n0 = ones([B, 1]) f32[B,1]\n%n1 = add.Tensor(%x0, %n0) f32[B,6]\n",
+    ),
+    "a tensor of one number": (
+        lambda x: torch.min(x, torch.tensor(0.5)),
+        "input x0 f32[B,6]\n%n0 = full([], 0.5) f32[]\n%n1 = minimum(%x0, %n0) f32[B,6]\n",
+    ),
+    "a tensor of numbers": (
+        lambda x: x + torch.tensor([[2], [2], [-0.0], [0.0]]).T.repeat(1, 2)[:, :6],
+        (
+            "%n0 = full([2], 2.0) f32[2]\n%n1 = full([1], -0.0) f32[1]\n%n2 = full([1], 0.0) f32[1]\n"
+            "%n3 = cat([%n0, %n1, %n2]) f32[4]\n%n4 = view(%n3, [4, 1]) f32[4,1]\n"
+        ),
     ),
     "several results": (
         lambda x: x.max(dim=1)[0],
@@ -138,12 +150,6 @@ def test_branch_on_a_size_limits_the_range() -> None:
     assert trace(Call(lambda x: x * 2), (X,), {}).ranges == {"B": (1, None)}
 
 
-def test_constants_without_a_name() -> None:
-    traced = trace(Call(lambda x: x + torch.tensor([1.0, 2, 3, 4, 5, 6])), (X,), {})
-    ((kind, _, tensor),) = traced.constants.values()
-    assert kind == "buffer" and tensor is not None and tensor.tolist() == [1, 2, 3, 4, 5, 6]
-
-
 def test_equal_modules_give_equal_text() -> None:
     class One(nn.Module):
         def __init__(self) -> None:
@@ -227,3 +233,12 @@ def test_dimensions_are_found_again(first: int, second: int, slope: int, offset:
     assert solve_dims([(text, evaluate_size(text, dims)) for text in texts]) == dims
     with pytest.raises(ValueError, match="does not fit"):
         solve_dims([("B", first), ("B", first + 1)])
+
+
+def test_many_numbers_belong_into_a_buffer() -> None:
+    """Such a tensor is in no module, so an applied kernel could not read it."""
+    numbers = [float(number) for number in range(65)]
+    with pytest.raises(TaskError, match="65 values") as raised:
+        text(lambda x: x + torch.tensor(numbers), torch.randn(3, 65))
+    assert "buffer" in raised.value.next_step
+    assert "full([65], 1.0)" in text(lambda x: x + torch.tensor([1.0] * 65), torch.randn(3, 65))

@@ -17,6 +17,7 @@ from torch.fx import Node
 from ..process.worker_errors import TaskError
 from ..symbols import InexpressibleError, Symbols, solve_dims
 from ..user_module.inputs import DTYPES
+from .literal_tensors import PREFIX, runs_of
 from .operators import is_identity, is_random, op_name, refuse_changes, without_defaults
 from .storage_positions import OPERANDS
 
@@ -52,6 +53,9 @@ class GraphWriter:
             if node in live and node in self._names:
                 self._used["input"].append(self._value(node, self._names[node], "input", ""))
         nodes: list[dict[str, Any]] = []
+        for node, (_, path) in self._held.items():
+            if node in live and path.startswith(PREFIX):
+                self._names[node] = self._write_literal(self.program.constants[path], nodes)
         for node in self.program.graph.nodes:
             if node.op == "call_function" and node in live and not _is_symbolic(node):
                 self._write_node(node, nodes)
@@ -151,6 +155,24 @@ class GraphWriter:
         name = self._names[node] = self._calls[call] = f"n{len(nodes)}"
         spec = self._spec(_first(node.meta["val"]))
         nodes.append({"name": name, "op": op_name(node.target), "args": args, "kwargs": kwargs, "spec": spec})
+
+    def _write_literal(self, value: torch.Tensor, nodes: list[dict[str, Any]]) -> str:
+        """Adds the nodes that make a tensor of numbers; returns the name of the last one."""
+
+        def add(op: str, args: list[Any], *shape: int) -> str:
+            spec = self._spec(torch.empty(shape, dtype=value.dtype, device="meta"))
+            call = repr((op, args, spec))
+            if call not in self._calls:
+                self._calls[call] = f"n{len(nodes)}"
+                nodes.append({"name": self._calls[call], "op": op, "args": args, "kwargs": {}, "spec": spec})
+            return self._calls[call]
+
+        runs, shape = runs_of(value) or [(0, 0)], list(value.shape)
+        if len(runs) == 1:
+            return add("full", [shape, self._scalar(runs[0][0])], *shape)
+        parts = [f"%{add('full', [[count], self._scalar(number)], count)}" for number, count in runs]
+        name = add("cat", [parts], value.numel())
+        return name if value.dim() == 1 else add("view", [f"%{name}", shape], *shape)
 
     def _name(self, node: Any) -> str:
         """Name of a value; a parameter or buffer gets its name at first use."""
