@@ -74,6 +74,18 @@ class Over(nn.Module):
         return found
 
 
+class AroundNorm(nn.Module):
+    """A group norm with a path around it."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm = nn.Conv2d(8, 16, 3), nn.GroupNorm(4, 16)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.nn.functional.silu(self.conv(x))
+        return torch.logsumexp(x + torch.tanh(self.norm(x)), 1)
+
+
 class Chain(nn.Module):
     """A residual sum over two convolutions; the first one is also a result."""
 
@@ -97,6 +109,7 @@ CASES = {
     "pooling": (Head(nn.Conv2d(8, 24, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), _image(7, 8, 150, 150)),
     "group norm": (Head(nn.Conv3d(8, 16, 3), nn.SiLU(), nn.GroupNorm(4, 16)), _image(5, 8, 18, 34, 50)),
     "instance norm": (Head(nn.Conv2d(8, 24, 3), nn.InstanceNorm2d(24, affine=True)), _image(7, 8, 150, 150)),
+    "around a norm": (AroundNorm(), _image(7, 8, 97, 101)),
     "batch norm to group norm": (
         Head(nn.ConvTranspose2d(8, 16, 5), nn.BatchNorm2d(16), nn.Tanh(), nn.MaxPool2d(2), nn.GroupNorm(4, 16)),
         _image(7, 8, 97, 101),
@@ -167,6 +180,7 @@ def test_what_reads_across_gets_channels_first() -> None:
         ("instance norm", ["cols/", "pointwise/transpose"]),
         ("pooling", ["pointwise ", "pointwise/transpose"]),
         ("group norm", ["rows/", "pointwise/transpose"]),
+        ("around a norm", ["rows/", "rows/"]),
         ("batch norm to group norm", ["rows/", "pointwise/transpose"]),
         ("layer norm, average", ["cols/", "pointwise ", "pointwise/transpose"]),
     ],
@@ -184,6 +198,17 @@ def test_channels_are_read_where_they_lie(name: str, forms: list[str]) -> None:
     found = texts[texts.index("library") + 1 :]
     assert len(found) == len(forms)
     assert all(text.startswith(form) for text, form in zip(found, forms, strict=True))
+
+
+def test_what_a_norm_reads_is_computed_again_around_it() -> None:
+    """The launch of the moments does not write the convolution's activations."""
+    model, x = CASES["around a norm"]
+    moments = next(
+        part.graph
+        for part in cut(export(model.eval(), x), "cuda").parts
+        if any(node.op == "ka_group_moments" for node in part.graph.nodes)
+    )
+    assert [len(moments.spec(name).shape) for name in moments.outputs] == [2, 2]
 
 
 def test_branches_are_joined_by_one_kernel_and_share_their_input() -> None:

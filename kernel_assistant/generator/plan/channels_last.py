@@ -133,8 +133,9 @@ def _has_groups(node: Node, graph: OpGraph) -> bool:
 
 class _Rewrite:
     """Rewrites the nodes in order. `last` are the values that have channels last because of the rewriting, `turned` the
-    copies that have it; `readers` has the names of the nodes that read a value. `given` are the values that keep the
-    order that the graph states: its results, and what the nodes in `stay`, PyTorch's own calls, read.
+    copies that have it; `readers` has the names of the nodes that read a value, `again` the values that are computed
+    a second time, for what reads them from now on. `given` are the values that keep the order that the graph states:
+    its results, and what the nodes in `stay`, PyTorch's own calls, read.
     """
 
     def __init__(self, graph: OpGraph, chosen: set[str], stay: AbstractSet[str]) -> None:
@@ -145,6 +146,7 @@ class _Rewrite:
         self.copies: dict[tuple[str, str], str] = {}
         self.specs: dict[str, TensorSpec] = {value.name: value.spec for value in graph.inputs}
         self.turned: set[str] = set()
+        self.again: dict[str, str] = {}
         self.readers: dict[str, set[str]] = defaultdict(set)
         for node in graph.nodes:
             for name in references(node):
@@ -160,6 +162,7 @@ class _Rewrite:
         if node.name in self.chosen:
             self._convolution(node)
             return
+        node = renamed(node, self.again)
         if any(name in self.last for name in references(node)[:1]):
             node = self._norm(node)
         read = {
@@ -211,18 +214,26 @@ class _Rewrite:
         two = norm_in_two(node, self.specs[source])
         for first in two[:-1]:
             self._add(first)
-        return renamed(two[-1], {source: self._again(source)}) if len(two) > 1 else node
+        return renamed(two[-1], {source: self._again(source, node.name)}) if len(two) > 1 else node
 
-    def _again(self, name: str) -> str:
-        """The name of a value that another launch recomputes from values in memory."""
+    def _again(self, name: str, norm: str) -> str:
+        """The name of a value that the second launch of `norm` recomputes from values in memory."""
+        if name in self.again:
+            return self.again[name]
         node = next((node for node in self.nodes if node.name == name), None)
-        readers = len(self.readers[name]) + self.graph.outputs.count(name)
-        if node is None or name not in self.last or not is_per_element(node) or readers > 1:
+        if node is None or name not in self.last or not is_per_element(node) or not self._may_repeat(name, norm):
             return name
-        read = {other: self._again(other) for other in references(node)}
-        self._add(replace(renamed(node, read), name=f"{name}_again"))
-        self.last.add(f"{name}_again")
-        return f"{name}_again"
+        read = {other: self._again(other, norm) for other in references(node)}
+        self.again[name] = f"{name}_again"
+        self._add(replace(renamed(node, read), name=self.again[name]))
+        self.last.add(self.again[name])
+        return self.again[name]
+
+    def _may_repeat(self, name: str, norm: str) -> bool:
+        """Whether only the norm and elementwise work read the value, which is no result: then nobody needs it in
+        memory."""
+        readers = (node for node in self.graph.nodes if node.name in self.readers[name] - {norm})
+        return name not in self.given and all(map(is_per_element, readers))
 
     def _convolution(self, node: Node) -> None:
         given = is_channels_last(self.graph.spec(references(node)[0]))
