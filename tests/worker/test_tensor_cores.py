@@ -19,7 +19,11 @@ from kernel_assistant.worker.measuring.baselines import Baselines
 from kernel_assistant.worker.measuring.roofline import Roofline
 from kernel_assistant.worker.opening import tensor_cores
 from kernel_assistant.worker.opening.open_task import OpenTask, open_task
-from kernel_assistant.worker.opening.tensor_cores import ChannelsLastConvolutions, may_use_tensor_cores
+from kernel_assistant.worker.opening.tensor_cores import (
+    ChannelsLastConvolutions,
+    may_use_tensor_cores,
+    products_in_tf32,
+)
 from kernel_assistant.worker.verifying.cases import Case
 from kernel_assistant.worker.verifying.numerics import is_as_inexact, less_exact
 from kernel_assistant.worker.verifying.verification import IncorrectOutput, WorstErrors, check_outputs, expect
@@ -192,3 +196,13 @@ def test_what_is_as_exact_as_eager_mode_takes_the_wider_bounds_back(judge: Judge
     judge.prepare("compile")
     assert not judge.task.compiled_on_tensor_cores
     assert 100 * judge.profiler.outputs.own_errors[0] < loose
+
+
+def test_tf32_is_allowed_within_the_block_alone() -> None:
+    def settings() -> tuple[str, str]:
+        return torch.backends.cuda.matmul.fp32_precision, torch.backends.cudnn.conv.fp32_precision  # type: ignore[attr-defined]
+
+    before = settings()
+    with products_in_tf32():
+        assert settings() == ("tf32", "tf32")
+    assert settings() == before

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, field
 from functools import cached_property
 from types import ModuleType
@@ -23,7 +24,7 @@ from .held_out import held_out_dims
 from .index_guard import may_refuse
 from .index_inputs import in_range, index_bounds
 from .reference64 import float64_arithmetic, float64_copy, upcast
-from .tensor_cores import ChannelsLastConvolutions, may_use_tensor_cores
+from .tensor_cores import ChannelsLastConvolutions, may_use_tensor_cores, products_in_tf32
 
 #: Replaces each tensor in the template of the inputs.
 TENSOR = object()
@@ -179,12 +180,17 @@ class OpenTask:
             return None
 
     def on_tensor_cores(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
-        """As `call`, with convolutions as torch.compile computes them; None if that is as in eager mode, or if the
-        memory is missing."""
-        if not self.compiled_on_tensor_cores:
+        """As `call`, with convolutions as torch.compile computes them, and with numerics `paper` all products in TF32;
+        None if that is as in eager mode, or if the memory is missing."""
+        in_tf32 = self.task["numerics"] == "paper" and self.device.startswith("cuda")
+        if not (in_tf32 or self.compiled_on_tensor_cores):
             return None
         try:
-            with ChannelsLastConvolutions():  # type: ignore[no-untyped-call]
+            with ExitStack() as changes:
+                if in_tf32:
+                    changes.enter_context(products_in_tf32())
+                if self.compiled_on_tensor_cores:
+                    changes.enter_context(ChannelsLastConvolutions())  # type: ignore[no-untyped-call]
                 return self.call(args, kwargs)
         except (TaskError, RuntimeError):
             return None

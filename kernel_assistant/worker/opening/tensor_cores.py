@@ -8,6 +8,8 @@ less exact than eager mode. A candidate may be as inexact as the less exact of t
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -32,6 +34,20 @@ class ChannelsLastConvolutions(TorchDispatchMode):  # type: ignore[no-untyped-ca
         turned = [tensor.contiguous(memory_format=torch.channels_last) for tensor in args[:2]]
         result = func(*turned, *args[2:], **(kwargs or {}))
         return result if any(map(_is_channels_last, args[:2])) else result.contiguous()
+
+
+@contextmanager
+def products_in_tf32() -> Iterator[None]:
+    """Within the block PyTorch computes float32 products and convolutions in TF32."""
+    settings = (torch.backends.cuda.matmul, torch.backends.cudnn.conv)  # type: ignore[attr-defined]
+    before = [one.fp32_precision for one in settings]
+    for one in settings:
+        one.fp32_precision = "tf32"
+    try:
+        yield
+    finally:
+        for one, precision in zip(settings, before, strict=True):
+            one.fp32_precision = precision
 
 
 def may_use_tensor_cores(program: ExportedProgram, device: str) -> bool:
