@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from kernel_assistant.worker.opening.reference64 import float64_arithmetic
+from kernel_assistant.worker.verifying import choice_bounds
 from kernel_assistant.worker.verifying.choice_bounds import compare_choice
 from kernel_assistant.worker.verifying.choices import Choice, paired, watched
 
@@ -85,6 +86,16 @@ def test_either_of_two_values_within_rounding_is_right() -> None:
     assert _accepts(order[:, -1], choice)
     assert _accepts(order[:, -2], choice)
     assert not _accepts(order[:, -3], choice)
+
+
+def test_errors_are_found_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each row has its own bound, in whichever piece it is."""
+    monkeypatch.setattr(choice_bounds, "CHUNK", 24)
+    x = _near_ties()
+    for values, dim in ((x, -1), (x.T.contiguous(), 0), (x[0], 0)):
+        _, choice = _choice(lambda x, dim=dim: _computed(x).argmax(dim), values)  # type: ignore[misc]
+        order = values.sort(dim).indices
+        assert [_accepts(order.select(dim, place), choice) for place in (-1, -2, -3)] == [True, True, False]
 
 
 @pytest.mark.parametrize("name", OPERATORS)

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 import torch
 
 from .choices import Choice, choices_of
-from .numerics import TOLERANCE, OutputComparison
+from .numerics import CHUNK, TOLERANCE, OutputComparison
 
 if TYPE_CHECKING:
     from ..opening.open_task import OpenTask
@@ -54,30 +54,47 @@ def part_chosen(
 
 def _as_good(index: torch.Tensor, choice: Choice) -> torch.Tensor:
     """Which indices exist and belong to a value as good as the best."""
-    dim, exact, values = choice.dim, choice.exact.double(), choice.values.double()
+    dim, exact, values = choice.dim, choice.exact, choice.values
     inside = (index >= 0) & (index < exact.shape[dim])
     if choice.chooser.upto:
         inside &= index <= _positions(index, dim)
     there = index.clamp(0, exact.shape[dim] - 1)
-    best = exact.gather(dim, choice.exact_index if choice.chooser.by_value else choice.index)
-    mine = exact.gather(dim, there)
-    near = ((mine - best).abs() <= _bound(best, exact, values, choice)) | _same(mine, best)
+    best = exact.gather(dim, choice.exact_index if choice.chooser.by_value else choice.index).double()
+    mine = exact.gather(dim, there).double()
+    near = ((mine - best).abs() <= _bound(best, choice)) | _same(mine, best)
     if not choice.chooser.first:
         return inside & near
     # Equal values in both precisions: which of them is promised.
-    tied = _same(mine, exact.gather(dim, choice.index))
+    tied = _same(mine, exact.gather(dim, choice.index).double())
     tied &= _same(values.gather(dim, there), values.gather(dim, choice.index))
     return inside & near & ~tied
 
 
-def _bound(best: torch.Tensor, exact: torch.Tensor, values: torch.Tensor, choice: Choice) -> torch.Tensor:
+def _bound(best: torch.Tensor, choice: Choice) -> torch.Tensor:
     """How much worse than the best a chosen value may be; 0 where the values are integers or PyTorch's are exact."""
-    errors = (values - exact).abs()
-    errors = torch.where(torch.isfinite(errors), errors, 0.0).amax(choice.dim, keepdim=True)
     dtype = choice.values.dtype
-    if not dtype.is_floating_point or not (dtype == torch.float64 or bool(errors.any())):
+    if not dtype.is_floating_point:
+        return torch.zeros_like(best)
+    errors = _errors_of_rows(choice)
+    if not (dtype == torch.float64 or bool(errors.any())):
         return torch.zeros_like(best)
     return torch.maximum(TOLERANCE["strict"][dtype] * best.abs(), 4 * errors)
+
+
+def _errors_of_rows(choice: Choice) -> torch.Tensor:
+    """PyTorch's largest error in each row, in float64. Some rows at a time: a copy of all may not fit into memory."""
+    values, exact, dim = choice.values, choice.exact, choice.dim
+    across = max((place for place in range(values.dim()) if place != dim), key=values.shape.__getitem__, default=None)
+    if across is None:
+        return _largest_error(values, exact, dim)
+    pieces = min(-(-values.numel() // CHUNK), values.shape[across])
+    pairs = zip(values.chunk(pieces, across), exact.chunk(pieces, across), strict=True)
+    return torch.cat([_largest_error(*pair, dim) for pair in pairs], across)
+
+
+def _largest_error(values: torch.Tensor, exact: torch.Tensor, dim: int) -> torch.Tensor:
+    errors = (values.double() - exact.double()).abs()
+    return torch.where(torch.isfinite(errors), errors, 0.0).amax(dim, keepdim=True)
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
