@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 import sys
 import threading
 import time
@@ -22,6 +23,9 @@ from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.source.build import build_task
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_training.evaluation.options import share_of_cores
+
+#: As PyTorch, the driver and the judge's arena say it.
+_OUT_OF_MEMORY = re.compile("out.of.memory|device memory left", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -84,29 +88,42 @@ def judge_by(
 ) -> None:
     """Write a row for each problem that `out` does not have yet; none begins after `seconds`. A problem that fails has
     `outcome` "failed"; if it or all its candidates lacked memory beside other judges, it is measured once more without
-    them."""
-    memory = Memory(how.device.memory_bytes)
+    them. A worker that had much of the memory is started again, since PyTorch keeps what it had."""
+    memory = Memory(how.device.memory_bytes, judges)
+
+    def holding(problem: Problem, worker: WorkerClient, needed: int) -> Row:
+        with memory.taken(needed):
+            try:
+                return measured(problem, worker)
+            finally:
+                if judges > 1 and needed * judges > memory.most:
+                    worker.restart()
 
     def row(problem: Problem, worker: WorkerClient) -> Row:
         try:
-            with memory.taken(needed_bytes(problem.path)):
-                found = measured(problem, worker)
-            if judges == 1 or not found.get("outcomes", {}).get("out_of_memory") or "candidate_ms" in found:
+            found = holding(problem, worker, needed_bytes(problem.path))
+            if judges == 1 or not _lacked_memory(found):
                 return found
         except KernelAssistantError as error:
             if judges == 1 or not _is_of_memory(error):
                 raise
-        with memory.taken(how.device.memory_bytes):
-            worker.restart()
-            return measured(problem, worker)
+        worker.restart()
+        return holding(problem, worker, memory.most)
 
     named = [({"level": one.level, "problem": one.name, "precision": how.precision}, one) for one in chosen]
     workers = [worker_process(how.cache, number, judges) for number in range(judges)]
     measure_cases(named, row, out, workers, seconds)
 
 
+def _lacked_memory(row: Row) -> bool:
+    """Whether no candidate was verified, and one lacked memory."""
+    told = " ".join(row.get("messages", ()))
+    lacked = row.get("outcomes", {}).get("out_of_memory") or _OUT_OF_MEMORY.search(told)
+    return bool(lacked) and "candidate_ms" not in row
+
+
 def _is_of_memory(error: KernelAssistantError) -> bool:
-    return isinstance(error, DeviceOutOfMemory) or "out of memory" in str(error.cause)
+    return isinstance(error, DeviceOutOfMemory) or bool(_OUT_OF_MEMORY.search(str(error.cause)))
 
 
 @contextmanager

@@ -12,6 +12,7 @@ from typing import Any
 from bench.harness import Row
 from kernel_assistant.agent.budget import Budget
 from kernel_assistant.agent.loop import run_episode
+from kernel_assistant.environment.job_clock import JobClock
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.events import CandidateEvaluated
 from kernel_assistant.policy.generator import GeneratorPolicy
@@ -33,7 +34,8 @@ def run_loop(environment: Environment, seconds: float) -> Row:
 
 
 def search(environment: Environment, seconds: float) -> tuple[Row, Best | None]:
-    """The row of `run_loop`, and the best candidate if there is one."""
+    """The row of `run_loop`, and the best candidate if there is one. Waiting for other judges is no part of the
+    budget."""
     policy, events, began = GeneratorPolicy(), list[Any](), time.monotonic()
     seconds_of = list[tuple[str, float]]()
 
@@ -44,7 +46,14 @@ def search(environment: Environment, seconds: float) -> tuple[Row, Best | None]:
     reason = policy.supports(environment.graph, environment.device.target)
     if reason is not None:
         return {"outcome": "unsupported", "reason": reason}, None
-    trajectory = run_episode(environment, policy, Budget(seconds=seconds), emit=emit, cancel=threading.Event())
+    trajectory = run_episode(
+        environment,
+        policy,
+        Budget(seconds=seconds),
+        emit=emit,
+        cancel=threading.Event(),
+        clock=JobClock(now=lambda: time.monotonic() - environment.waited),
+    )
     judged = [event for event in events if isinstance(event, CandidateEvaluated)]
     row = summary(trajectory, environment.baseline(compiled=True), judged) | {"events": seconds_of}
     return row, _best(trajectory)

@@ -12,24 +12,25 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-#: Bytes of a worker with its runner, and how often a judge has each tensor at once: in the judged dtype, in float64,
-#: and in memory that PyTorch keeps.
-CONTEXTS, TIMES = 2 << 30, 5
+#: Bytes of a worker with its runner, also while it has no task.
+CONTEXTS = 2 << 30
+#: How often a judge has each tensor at once: in the judged dtype, in float64, and in memory that PyTorch keeps.
+TIMES = 5
 #: Most operators that are called for an estimate: without a device, recurrent layers are unrolled.
 MOST_CALLS = 4000
 
 
 class Memory:
-    """`most` bytes. A problem that needs more waits until it is alone."""
+    """What workers leave of a device's memory, in bytes. A problem that needs more waits until it is alone."""
 
-    def __init__(self, most: int) -> None:
-        self._most = self._free = most
+    def __init__(self, device_bytes: int, workers: int) -> None:
+        self.most = self._free = max(device_bytes - workers * CONTEXTS, 0)
         self._changed = threading.Condition()
 
     @contextmanager
     def taken(self, count: int) -> Iterator[None]:
         """Waits for so many bytes, and holds them for the block."""
-        count = min(count, self._most)
+        count = min(count, self.most)
         with self._changed:
             self._changed.wait_for(lambda: count <= self._free)
             self._free -= count
@@ -71,7 +72,7 @@ def needed_bytes(path: Path) -> int:
             total += _bytes(model(*inputs))
     except Exception:  # noqa: BLE001 - a module that does not run without values
         pass
-    return CONTEXTS + TIMES * (total + largest.bytes)
+    return TIMES * (total + largest.bytes)
 
 
 def _bytes(tree: Any) -> int:
