@@ -21,7 +21,7 @@ from kernel_assistant.records.codec import from_builtins, to_builtins
 from kernel_assistant.targets import cpu, cuda
 from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant.worker.applied.binaries import driver, libraries
-from kernel_assistant.worker.applied.precision import tf32_flags
+from kernel_assistant.worker.applied.precision import library_flags
 from kernel_assistant.worker.applied.strided import laid_out
 from kernel_assistant.worker.graph.export import export_graph
 from kernel_assistant.worker.runner import executor
@@ -113,7 +113,7 @@ class Built:
             torch.zeros(1, device="cuda")
             device = torch.cuda.current_device()
             shared = libraries(device)
-            shared.tf32 = tf32_flags()
+            shared.flags = library_flags()
             self.module = executor.CudaModule(driver(device), binary.read_bytes(), shared)
 
     def bind(

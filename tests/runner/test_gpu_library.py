@@ -17,6 +17,7 @@ from torch import nn
 from kernel_assistant.environment.session import Environment, open_environment
 from kernel_assistant.environment.worker_client import WorkerClient
 from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.plan.partition import FIRST_FORM
 from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import Tier
 from kernel_assistant.targets import cuda
@@ -142,6 +143,28 @@ def test_binding_again_chooses_the_same(cubin: Path) -> None:
     first, second = (made.bind(values)[0].algorithms for _ in range(2))
     assert first == second
     assert all(name.startswith("cudnn ") for name in first.values())
+
+
+def test_deterministic_algorithms_give_the_same_bits(
+    cubin: Path, exact_convolutions: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """cuDNN's fastest engine here adds in another order each time; with PyTorch's setting it is not used."""
+    model = nn.ConvTranspose3d(32, 32, (3, 5, 7), 2, (1, 2, 3), groups=4, bias=False).cuda()
+    args = (torch.rand(8, 32, 12, 24, 48, device="cuda"),)
+    graph = export(model, *args)
+    (alone,) = [one for one in initial(graph, "cuda", H200) if FIRST_FORM in one.forms()]
+    for deterministic in (False, True):
+        monkeypatch.setattr(torch.backends.cudnn, "deterministic", deterministic)
+        made = Built(graph, alone, cubin.parent, cubin)
+        bound, pointers, outputs, alive = made.bind(bindings(graph, model, args))
+        found = []
+        for _ in range(3):
+            bound.run(pointers)
+            torch.cuda.synchronize()
+            found.append(outputs[0].clone())
+        assert error(model, args, outputs) < BOUNDS["f32"]
+        assert not deterministic or all(torch.equal(found[0], other) for other in found[1:])
+        del alive
 
 
 @pytest.mark.parametrize("name", ["linear, relu", "conv2d, bias, relu", "transposed 2d"])

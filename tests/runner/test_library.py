@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 import sys
 from ctypes import byref, c_int, c_size_t, c_uint64, c_void_p
 from pathlib import Path
@@ -14,8 +15,9 @@ import pytest
 from kernel_assistant.environment.builds.header import plan_header
 from kernel_assistant.records import BufferSpec, Launch, Plan
 from kernel_assistant.records.codec import to_builtins
-from kernel_assistant.worker.runner import cublaslt, cudnn, cudnn_library, libraries
+from kernel_assistant.worker.runner import choosing, cublaslt, cudnn, cudnn_library, libraries
 from kernel_assistant.worker.runner import plan as plans
+from kernel_assistant.worker.runner.choosing import Algorithm
 from kernel_assistant.worker.runner.convolution import read_shape, strides
 
 MATMUL = Launch(
@@ -43,6 +45,7 @@ CONV = Launch(
         *(("layout", "nhwc"), ("given", "nhwc"), ("epilogue", "bias_relu"), ("compute", "f32")),
     ),
 )
+FLAGS = {"cublaslt": False, "cudnn": True, "deterministic": False}
 BUFFERS = {
     "cublaslt.matmul": {"x0": ("B", "32"), "p0": ("48", "32"), "p1": ("48",), "out0": ("B", "48")},
     "cudnn.conv": {
@@ -214,9 +217,9 @@ def test_libraries_are_found_beside_torch(tmp_path: Path, monkeypatch: pytest.Mo
 def test_a_missing_library_is_named() -> None:
     none: Any = None
     with pytest.raises(libraries.LibraryMissing, match="install nvidia-cublas"):
-        libraries.Libraries(none, {}, {"cublaslt": False, "cudnn": True}).bind(bound(MATMUL))
+        libraries.Libraries(none, {}, FLAGS).bind(bound(MATMUL))
     with pytest.raises(libraries.LibraryMissing, match="cannot be loaded"):
-        libraries.Libraries(none, {"cudnn": "/nowhere/libcudnn.so.9"}, {"cudnn": True}).bind(bound(CONV))
+        libraries.Libraries(none, {"cudnn": "/nowhere/libcudnn.so.9"}, FLAGS).bind(bound(CONV))
 
 
 def _file(name: str) -> dict[str, str]:
@@ -272,3 +275,24 @@ def test_the_library_agrees_on_the_output_of_a_convolution() -> None:
     ask.argtypes = [c_void_p, c_void_p, c_void_p, c_int, c_void_p]
     assert ask(made.convolution, made.x, made.w, 4, sizes) == 0
     assert list(sizes) == [6, 16, 5, 6]
+
+
+@pytest.mark.parametrize(
+    ("milliseconds", "chosen"),
+    [
+        ((5.0, 4.0, 3.9), 1),  # a little faster, but not the same bits each time
+        ((25.0, 34.0, 2.4, 2.3), 3),
+        ((25.0, 34.0, 2.4, 2.39), 2),
+        ((math.inf, math.inf, 2.4), 2),
+        ((math.inf, math.inf, math.inf), None),
+    ],
+)
+def test_other_bits_each_time_have_to_be_worth_it(
+    monkeypatch: pytest.MonkeyPatch, milliseconds: tuple[float, ...], chosen: int | None
+) -> None:
+    """The first two algorithms are reproducible."""
+    ways = [Algorithm(str(at), 0, lambda words, stream: 0, at < 2) for at in range(len(milliseconds))]
+    monkeypatch.setattr(choosing, "_time", lambda driver, events, way, words, most: milliseconds[int(way.name)])
+    nothing: Any = None
+    found = choosing._fastest(nothing, nothing, ways, nothing)
+    assert found == (None if chosen is None else ways[chosen])

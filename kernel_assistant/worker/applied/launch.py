@@ -15,7 +15,7 @@ from ..runner.pytorch.arena import arena, keep
 from ..runner.pytorch.tensors import DTYPES
 from .binaries import Binaries, driver, libraries
 from .packing import PackedParameters, allocator
-from .precision import call_flags, tf32_flags
+from .precision import call_flags, library_flags
 
 #: Scratch buffers start at multiples of this many bytes, as in the judge.
 _SCRATCH_ALIGNMENT = 256
@@ -68,13 +68,13 @@ class AppliedLauncher:
         self.tick = self._ticks.__next__
 
     def _bind(self) -> None:
-        """Bind the plan; library launches use TF32 where PyTorch does at this moment, and CUDA graphs contain what it
-        chooses by its settings."""
+        """Bind the plan; library launches follow PyTorch's settings at this moment, and CUDA graphs contain what it
+        chooses by them."""
         if self._library:
-            libraries(self._device.index).tf32 = tf32_flags()
+            libraries(self._device.index).flags = library_flags()
         bound = executor.bind(self._plan, self._dims, self._module)
         in_graphs = bool(self._plan.get("residual")) and bound.wants_lasting_memory
-        self._read_flags = call_flags if in_graphs else tf32_flags
+        self._read_flags = call_flags if in_graphs else library_flags
         self._follows_flags = self._library or in_graphs
         if self._follows_flags:
             self._flags = self._read_flags()

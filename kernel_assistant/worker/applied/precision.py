@@ -16,11 +16,17 @@ def tf32_flags() -> dict[str, bool]:
     }
 
 
+def library_flags() -> dict[str, bool]:
+    """Those, and whether results have to be the same in all bits each time."""
+    deterministic = torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
+    return {**tf32_flags(), "deterministic": deterministic}
+
+
 def call_flags() -> dict[str, bool]:
     """Those, and the other settings by which PyTorch chooses what its operators launch."""
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
     return {
-        **tf32_flags(),
+        **library_flags(),
         "flash": cuda.flash_sdp_enabled(),  # type: ignore[no-untyped-call]
         "mem_efficient": cuda.mem_efficient_sdp_enabled(),  # type: ignore[no-untyped-call]
         "math": cuda.math_sdp_enabled(),  # type: ignore[no-untyped-call]
@@ -30,5 +36,4 @@ def call_flags() -> dict[str, bool]:
         "recurrent": cudnn.rnn.fp32_precision == "tf32",  # type: ignore[attr-defined]
         "reduced": cuda.matmul.allow_bf16_reduced_precision_reduction,
         "reduced_half": cuda.matmul.allow_fp16_reduced_precision_reduction,
-        "deterministic": cudnn.deterministic or torch.are_deterministic_algorithms_enabled(),
     }

@@ -81,7 +81,7 @@ class CublasLt:
     def name_of(self, status: int) -> str:
         return (self.lib.cublasLtGetStatusName(status) or b"unknown").decode()
 
-    def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Algorithm]:
+    def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool) -> list[Algorithm]:
         """The algorithms that the heuristics name; a single one that does nothing if there is nothing to compute."""
         sizes = launch.sizes
         check_spans(launch)

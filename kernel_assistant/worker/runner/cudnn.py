@@ -52,9 +52,9 @@ class CudnnConvolutions:
     def name_of(self, status: int) -> str:
         return self.library.name_of(status)
 
-    def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Algorithm]:
-        """Engines of the graph interface with a fused epilogue, then with separate calls for it, then older
-        algorithms."""
+    def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool) -> list[Algorithm]:
+        """Engines of the graph interface with a fused epilogue, then with separate calls for it, then older algorithms;
+        what is not reproducible behind all of these."""
         shape = read_shape(launch)
         if shape.is_empty:
             return [Algorithm("nothing", 0, lambda words, stream: 0)]
@@ -65,7 +65,9 @@ class CudnnConvolutions:
         epilogue = launch.settings["epilogue"] != "none"
         algorithms = graph_ways(self.library, launch, shape, tf32, True) if epilogue else []
         algorithms += [older.finished(way) for way in graph_ways(self.library, launch, shape, tf32, False)]
-        return algorithms + older.ways()
+        algorithms += older.ways()
+        ordered = sorted(algorithms, key=lambda way: not way.reproducible)
+        return [way for way in ordered if way.reproducible or not deterministic] or ordered
 
 
 class CudnnConvolution:
@@ -105,12 +107,13 @@ class CudnnConvolution:
             workspace = self._workspace(result.algorithm)
             if workspace is None or workspace > MOST_WORKSPACE:
                 continue
+            reproducible = bool(result.deterministic)
             name = f"cudnn {'transposed' if self.transposed else 'forward'} {result.algorithm} math {math}"
             if self.bias is not None and (self.relu or result.algorithm == PRECOMPUTED_GEMM):
                 steps = [self._fused(result.algorithm, workspace)]
-                algorithms.append(Algorithm(f"{name} fused", workspace, self._attempt(math, steps)))
+                algorithms.append(Algorithm(f"{name} fused", workspace, self._attempt(math, steps), reproducible))
             steps = [self._plain(result.algorithm, workspace), *self._epilogue()]
-            algorithms.append(Algorithm(name, workspace, self._attempt(math, steps)))
+            algorithms.append(Algorithm(name, workspace, self._attempt(math, steps), reproducible))
         return algorithms
 
     def finished(self, way: Algorithm) -> Algorithm:
@@ -192,7 +195,8 @@ class CudnnConvolution:
         return self.fields.index("x"), self.fields.index("w"), self.fields.index("out"), len(self.fields)
 
     def _algorithms(self) -> list[AlgorithmPerformance]:
-        """The algorithms that the heuristics name, best first: deterministic ones, or all if none is deterministic."""
+        """The algorithms that the heuristics name, best first: deterministic ones, or all if none is deterministic. The
+        graph interface has faster ones that are not."""
         results, count = (AlgorithmPerformance * ALGORITHMS)(), c_int()
         which = "BackwardData" if self.transposed else "Forward"
         query = f"cudnnGetConvolution{which}Algorithm_v7"

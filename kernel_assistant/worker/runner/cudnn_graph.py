@@ -38,7 +38,8 @@ LEAST_WORKSPACE = 512 << 20
 def graph_ways(
     library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape, tf32: bool, fused: bool
 ) -> list[Algorithm]:
-    """Algorithms for the convolution of a launch, with its epilogue if `fused`; empty if cuDNN has none."""
+    """Algorithms for the convolution of a launch, with its epilogue if `fused`, likely best first; empty if cuDNN has
+    none."""
     try:
         return _Graph(library, launch, shape, tf32, fused).ways()
     except LibraryError:
@@ -80,13 +81,15 @@ class _Graph:
         for number, configuration in enumerate(self._configurations(TREE, FALLBACK)):
             if len(algorithms) == MOST_PLANS:
                 break
-            if not self._allowed(self._notes(configuration)):
+            notes = self._notes(configuration)
+            if not self._allowed(notes):
                 continue
             with contextlib.suppress(LibraryError):  # some engines fail only when their plan is built
                 plan = self._plan(configuration)
                 (workspace,) = self._get(plan, 402, INT64, c_int64, 1)
                 if workspace <= self.most_workspace:
-                    algorithms.append(Algorithm(f"{name} {number}", workspace, self._attempt(plan)))
+                    reproducible = NONDETERMINISTIC not in notes
+                    algorithms.append(Algorithm(f"{name} {number}", workspace, self._attempt(plan), reproducible))
         return algorithms
 
     def first_takes_tensor_cores(self) -> bool:
@@ -204,8 +207,8 @@ class _Graph:
         return set(self._get(engine, 1303, NOTE, c_int, MOST_NOTES))
 
     def _allowed(self, notes: set[int]) -> bool:
-        """Whether an engine gives the same bits each time, in the precision that PyTorch would use."""
-        refused = {FOURIER, NONDETERMINISTIC, REDUCED_PRECISION}
+        """Whether an engine computes in the precision that PyTorch would use."""
+        refused = {FOURIER, REDUCED_PRECISION}
         if self.launch.dtype == "f32" and not self.tf32:
             refused |= {TENSOR_CORE, DOWN_CONVERT}
         return not notes & refused

@@ -43,18 +43,20 @@ class ChosenAlgorithm(NamedTuple):
 class Library(Protocol):
     """One opened library on one device."""
 
-    def ways(self, launch: BoundLibraryCall, tf32: bool) -> list[Algorithm]:
-        """Algorithms for a launch, likely best first. Raises LibraryError if the library cannot do it."""
+    def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool) -> list[Algorithm]:
+        """Algorithms for a launch, only reproducible ones if `deterministic`, else those first; then likely best first.
+        Raises LibraryError if the library cannot do it."""
 
     def name_of(self, status: int) -> str:
         """The library's own name for a status."""
 
 
 class Libraries:
-    """The libraries on one device, opened when a launch first needs them. The device's context is current."""
+    """The libraries on one device, opened when a launch first needs them. The device's context is current. `flags` are
+    PyTorch's settings (`applied/precision.py`)."""
 
-    def __init__(self, driver: Driver, paths: dict[str, str], tf32: dict[str, bool]) -> None:
-        self.driver, self.paths, self.tf32 = driver, paths, tf32
+    def __init__(self, driver: Driver, paths: dict[str, str], flags: dict[str, bool]) -> None:
+        self.driver, self.paths, self.flags = driver, paths, flags
         self._events: Events | None = None
         self._opened: dict[str, Library] = {}
         self._chosen: dict[tuple[object, ...], ChosenAlgorithm] = {}
@@ -63,14 +65,14 @@ class Libraries:
         """The algorithm for a launch, the same for equal operations. Raises LibraryError or CudaError."""
         name = launch.library.partition(".")[0]
         compute = launch.settings["compute"]
-        tf32 = launch.dtype == "f32" and (compute == "tf32" or (compute == "flags" and self.tf32[name]))
-        key = (*launch.key, tf32)
+        tf32 = launch.dtype == "f32" and (compute == "tf32" or (compute == "flags" and self.flags[name]))
+        key = (*launch.key, tf32, self.flags["deterministic"])
         if key not in self._chosen:
             self._chosen[key] = self._choose(self._open(name), launch, tf32)
         return self._chosen[key]
 
     def _choose(self, library: Library, launch: BoundLibraryCall, tf32: bool) -> ChosenAlgorithm:
-        ways = library.ways(launch, tf32)
+        ways = library.ways(launch, tf32, self.flags["deterministic"])
         if self._events is None:
             self._events = Events(self.driver)
         spans = [launch.spans[field] * DTYPE_BYTES[launch.dtype] for field in launch.fields]

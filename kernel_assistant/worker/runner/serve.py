@@ -45,9 +45,9 @@ WAKE_BYTES = 4096
 class Runner:
     """State of one runner process."""
 
-    def __init__(self, target: str, device: int, paths: dict[str, str], tf32: dict[str, bool]) -> None:
+    def __init__(self, target: str, device: int, paths: dict[str, str], flags: dict[str, bool]) -> None:
         self.driver = Driver(device) if target == "cuda" else None
-        self.libraries = Libraries(self.driver, paths, tf32) if self.driver else None
+        self.libraries = Libraries(self.driver, paths, flags) if self.driver else None
         self.events = Events(self.driver) if self.driver else None
         self.stream = 0
         self.graphs: dict[int, CapturedCalls] = {}
@@ -261,7 +261,7 @@ def main(descriptor: int) -> int:
     sock = socket.socket(fileno=descriptor)
     message, _ = wire.receive(sock)
     try:
-        runner = Runner(message["target"], message.get("device", 0), message["libraries"], message["tf32"])
+        runner = Runner(message["target"], message.get("device", 0), message["libraries"], message["flags"])
     except CudaError as error:
         wire.send(sock, failure(error))
         return 1

@@ -328,10 +328,10 @@ def descendants(pid: int) -> list[int]:
 def _libraries(target: str) -> dict[str, dict[str, Any]]:
     """The paths and settings that a runner, which has no PyTorch, needs to call PyTorch's libraries."""
     if target == "cpu":
-        return {"libraries": {}, "tf32": {}}
-    from ..applied.precision import tf32_flags
+        return {"libraries": {}, "flags": {}}
+    from ..applied.precision import library_flags
 
-    return {"libraries": find_libraries(), "tf32": tf32_flags()}
+    return {"libraries": find_libraries(), "flags": library_flags()}
 
 
 def _signal(pid: int, number: signal.Signals) -> None:
