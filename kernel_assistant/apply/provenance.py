@@ -7,17 +7,19 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from math import prod
 from typing import Any
 
 from kernel_assistant.apply.result import VerifiedResult
 from kernel_assistant.records import to_builtins
 from kernel_assistant.worker.applied.fingerprint import fingerprint
+from kernel_assistant.worker.runner.plan import evaluate
 
 SCHEMA = "kernel-assistant/applied/1"
 
 #: In bytes. Kernels may use the widest loads there are, so inputs must be aligned as torch allocates them.
 ALIGNMENT = {"cpu": 64, "cuda": 16}
-#: Products of sizes in kernels may be 32-bit; nothing larger was verified.
+#: Products of sizes in kernels may be 32-bit: only what was verified is larger.
 MAX_ELEMENTS = 2**31 - 1
 
 
@@ -89,6 +91,12 @@ def _ranges(result: VerifiedResult) -> dict[str, Any]:
     return {**ranges, **{name: [size, size] for name, size in result.graph.dims.items()}}
 
 
+def _verified_elements(result: VerifiedResult) -> list[int]:
+    """The number of elements of each input, parameter and buffer at the declared sizes."""
+    dims = result.graph.dims
+    return [prod(evaluate(size, dims) for size in value.spec.shape) for value in result.graph.inputs]
+
+
 def _guard(result: VerifiedResult, options: AppliedOptions) -> dict[str, Any]:
     graph, facts, accuracy = result.graph, result.facts, result.evaluation.accuracy
     users = [
@@ -105,7 +113,7 @@ def _guard(result: VerifiedResult, options: AppliedOptions) -> dict[str, Any]:
         "cpu_flags": facts.get("cpu_flags", []),
         "alignment": ALIGNMENT[result.plan.target],
         "min_elements": options.min_elements,
-        "max_elements": MAX_ELEMENTS,
+        "max_elements": max([MAX_ELEMENTS, *_verified_elements(result)]),
         "compiled_parent": options.compiled_parent,
         "exported": options.exported,
         "unaligned": options.unaligned,

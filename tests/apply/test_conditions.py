@@ -6,9 +6,11 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from msgspec.structs import replace
 
 from kernel_assistant.apply import AppliedOptions, apply_result
 from kernel_assistant.apply.conditions import runs_when, written_provenances
+from kernel_assistant.records import OpGraph, decode, encode
 
 MakeResult = Callable[..., Path]
 
@@ -37,3 +39,16 @@ def test_one_line_says_which_calls_the_kernels_serve(
         assert condition in conditions
     assert len(conditions) == len(expected) + len(also) + 4  # the shape has a comma, and so have the attributes
     assert line.endswith("; otherwise your own code")
+
+
+@pytest.mark.parametrize(("rows", "most"), [(8, 2**31 - 1), (2**25, 2**31)])
+def test_a_tensor_as_large_as_the_verified_one_is_served(
+    tmp_path: Path, user_file: str, make_result: MakeResult, rows: int, most: int
+) -> None:
+    """Beyond 2³¹ elements only what was verified is."""
+    (tmp_path / "model.py").write_text(user_file)
+    result = make_result(user_file)
+    graph = decode((result / "graph.json").read_bytes(), OpGraph)
+    (result / "graph.json").write_bytes(encode(replace(graph, dims={"B": rows})))
+    (written,) = written_provenances(apply_result(result, tmp_path / "model.py").package, "Gate")
+    assert written["guard"]["max_elements"] == most
