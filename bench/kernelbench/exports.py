@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from bench.harness import Row
-from bench.kernelbench.judges import Judging
+from bench.kernelbench.judges import Judging, is_of_memory, lacked_memory
 from bench.kernelbench.loop import Best, search
 from bench.kernelbench.problems import Problem
 from kernel_assistant.apply import export
 from kernel_assistant.environment.session import Environment
 from kernel_assistant.environment.worker_client import DeviceOutOfMemory, WorkerClient
-from kernel_assistant.errors import KernelAssistantError, UsageError
+from kernel_assistant.errors import KernelAssistantError
 from kernel_assistant.session.artifacts import write_result
 
 #: Columns of the loop's row that the rows of an evaluation repeat.
@@ -63,13 +63,11 @@ class Exports:
                 row, best = search(environment, self.seconds)
                 if best is not None:
                     self._write(environment, best, folder)
-                elif row.get("outcomes", {}).get("out_of_memory"):
+                elif lacked_memory(row):
                     raise DeviceOutOfMemory("all candidates ran out of memory", "fewer --judges")
                 return row
-        except UsageError as error:
-            return {"outcome": "failed", "reason": error.cause}
         except KernelAssistantError as error:
-            if "out of memory" in error.cause:
+            if is_of_memory(error):
                 raise  # it is searched again without others
             return {"outcome": "failed", "reason": error.cause}
 

@@ -102,10 +102,10 @@ def judge_by(
     def row(problem: Problem, worker: WorkerClient) -> Row:
         try:
             found = holding(problem, worker, needed_bytes(problem.path))
-            if judges == 1 or not _lacked_memory(found):
+            if judges == 1 or not lacked_memory(found):
                 return found
         except KernelAssistantError as error:
-            if judges == 1 or not _is_of_memory(error):
+            if judges == 1 or not is_of_memory(error):
                 raise
         worker.restart()
         return holding(problem, worker, memory.most)
@@ -115,14 +115,15 @@ def judge_by(
     measure_cases(named, row, out, workers, seconds)
 
 
-def _lacked_memory(row: Row) -> bool:
+def lacked_memory(row: Row) -> bool:
     """Whether no candidate was verified, and one lacked memory."""
     told = " ".join(row.get("messages", ()))
     lacked = row.get("outcomes", {}).get("out_of_memory") or _OUT_OF_MEMORY.search(told)
     return bool(lacked) and "candidate_ms" not in row
 
 
-def _is_of_memory(error: KernelAssistantError) -> bool:
+def is_of_memory(error: KernelAssistantError) -> bool:
+    """Whether memory of the device is what was missing."""
     return isinstance(error, DeviceOutOfMemory) or bool(_OUT_OF_MEMORY.search(str(error.cause)))
 
 
