@@ -109,6 +109,7 @@ CASES = {
     "pooling": (Head(nn.Conv2d(8, 24, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), _image(7, 8, 150, 150)),
     "group norm": (Head(nn.Conv3d(8, 16, 3), nn.SiLU(), nn.GroupNorm(4, 16)), _image(5, 8, 18, 34, 50)),
     "instance norm": (Head(nn.Conv2d(8, 24, 3), nn.InstanceNorm2d(24, affine=True)), _image(7, 8, 150, 150)),
+    "group norm, pooling": (Head(nn.Conv2d(8, 16, 3), nn.GroupNorm(4, 16), nn.MaxPool2d(4)), _image(7, 8, 97, 101)),
     "around a norm": (AroundNorm(), _image(7, 8, 97, 101)),
     "batch norm to group norm": (
         Head(nn.ConvTranspose2d(8, 16, 5), nn.BatchNorm2d(16), nn.Tanh(), nn.MaxPool2d(2), nn.GroupNorm(4, 16)),
@@ -181,6 +182,7 @@ def test_what_reads_across_gets_channels_first() -> None:
         ("pooling", ["pointwise ", "pointwise/transpose"]),
         ("group norm", ["rows/", "pointwise/transpose"]),
         ("around a norm", ["rows/", "rows/"]),
+        ("group norm, pooling", ["rows/", "pointwise ", "pointwise/transpose"]),
         ("batch norm to group norm", ["rows/", "pointwise/transpose"]),
         ("layer norm, average", ["cols/", "pointwise ", "pointwise/transpose"]),
     ],
@@ -191,7 +193,7 @@ def test_channels_are_read_where_they_lie(name: str, forms: list[str]) -> None:
     """
     model, x = CASES[name]
     graph = export(model.eval(), x)
-    assert (name == "pooling") == any(
+    assert (name in ("pooling", "group norm, pooling")) == any(
         node.op == COPY_BACK for part in cut(graph, "cuda").parts for node in part.graph.nodes
     )
     texts = [schedule.text() for schedule in initial(graph, "cuda", H200)[0].parts]
@@ -264,6 +266,16 @@ def test_a_layout_that_the_user_chose_is_kept() -> None:
     model = nn.Conv2d(8, 24, 3).to(memory_format=layout)  # type: ignore[call-overload]
     graph = export(model, _image(7, 8, 150, 150).contiguous(memory_format=layout))
     assert not any(node.op.startswith(COPY) for part in cut(graph, "cuda").parts for node in part.graph.nodes)
+
+
+@pytest.mark.parametrize("name", ["around a norm", "group norm, pooling"])
+def test_values_by_parts(name: str, tmp_path: Path) -> None:
+    """The parts that are cut for CUDA, with kernels for the CPU and PyTorch in place of libraries."""
+    model, x = CASES[name]
+    graph = export(model.eval(), x)
+    with torch.no_grad():
+        (got,), want = ByParts(graph, tmp_path)(bindings(graph, model, (x,))), model(x)
+    torch.testing.assert_close(got, want, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.gpu

@@ -58,16 +58,23 @@ def _beside(window: Window, outputs: list[Index]) -> bool:
     moved: set[Axis] = set()
     for span in window.spans:
         moved |= set(resolve((span.source, span.out)))
-    # Weights are few: they may be read across.
+    # Weights are few: they may be read across. What is the same at all positions of a window is read once.
     taps = {span.tap for span in window.spans}
-    loads = [expr.index for expr in ordered([window.arg]) if isinstance(expr, Load) and expr.buffer]
-    loads = [index for index in loads if not taps & set(index)]
-    for index in (*loads, *outputs):
+    loads = [expr for expr in ordered([window.arg]) if isinstance(expr, Load) and expr.buffer]
+    read = [load.index for load in loads if not taps & set(load.index) and moved & _axes(load)]
+    for index in (*read, *outputs):
         inner = next((axis for axis, step in resolve_index(index).items() if step == 1), None)
         short = inner is not None and isinstance(inner.size, int) and inner.size < FEWEST_NEIGHBOURS
         if inner is None or inner in moved or short:
             return False
     return positions(window) <= longest(window)
+
+
+def _axes(load: Load) -> set[Axis]:
+    """The axes on which the position of a load depends."""
+    inside = ordered([term for _, term in load.terms])
+    indices = (load.index, *(expr.index for expr in inside if isinstance(expr, Load)))
+    return {axis for index in indices for axis in resolve_index(index)}
 
 
 class _Chains(Rewriter):
