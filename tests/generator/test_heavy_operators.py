@@ -230,13 +230,25 @@ def test_attention_that_draws_is_refused(model: nn.Module) -> None:
     assert classify(export(model, *_heads()), "cuda").startswith("operator scaled_dot_product_attention: nothing")
 
 
+class _First(nn.Module):
+    """The first result of a layer."""
+
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        first: torch.Tensor = self.layer(x)[0]
+        return first
+
+
 @pytest.mark.parametrize(("target", "hidden"), [("cpu", 5), ("cuda", 1500)])
 @pytest.mark.parametrize("name", ["lstm", "gru", "rnn_tanh"])
 def test_a_recurrent_layer_alone_is_refused_by_name(name: str, target: str, hidden: int) -> None:
     """On the CPU, and where no GPU has room for its weights."""
     kinds = {"lstm": nn.LSTM, "gru": nn.GRU, "rnn_tanh": nn.RNN}
-    layer = kinds[name](6, hidden, bidirectional=True)
-    reason = classify(export(Function(lambda x: layer(x)[0]), _spread(4, 3, 6)), target)
+    model = _First(kinds[name](6, hidden, bidirectional=True))
+    reason = classify(export(model, _spread(4, 3, 6)), target)
     assert reason == f"operator {name}.input: nothing is left for a kernel beside PyTorch's own calls"
 
 

@@ -54,8 +54,9 @@ class GraphWriter:
                 self._used["input"].append(self._value(node, self._names[node], "input", ""))
         nodes: list[dict[str, Any]] = []
         for node, (_, path) in self._held.items():
-            if node in live and path.startswith(PREFIX):
-                self._names[node] = self._write_literal(self.program.constants[path], nodes)
+            runs = runs_of(self.program.constants[path]) if node in live and path.startswith(PREFIX) else None
+            if runs is not None:
+                self._names[node] = self._write_literal(self.program.constants[path], runs, nodes)
         for node in self.program.graph.nodes:
             if node.op == "call_function" and node in live and not _is_symbolic(node):
                 self._write_node(node, nodes)
@@ -156,8 +157,8 @@ class GraphWriter:
         spec = self._spec(_first(node.meta["val"]))
         nodes.append({"name": name, "op": op_name(node.target), "args": args, "kwargs": kwargs, "spec": spec})
 
-    def _write_literal(self, value: torch.Tensor, nodes: list[dict[str, Any]]) -> str:
-        """Adds the nodes that make a tensor of numbers; returns the name of the last one."""
+    def _write_literal(self, value: torch.Tensor, runs: list[tuple[Any, int]], nodes: list[dict[str, Any]]) -> str:
+        """Adds the nodes that make a tensor of these runs of equal numbers; returns the name of the last one."""
 
         def add(op: str, args: list[Any], *shape: int) -> str:
             spec = self._spec(torch.empty(shape, dtype=value.dtype, device="meta"))
@@ -167,9 +168,9 @@ class GraphWriter:
                 nodes.append({"name": self._calls[call], "op": op, "args": args, "kwargs": {}, "spec": spec})
             return self._calls[call]
 
-        runs, shape = runs_of(value) or [(0, 0)], list(value.shape)
-        if len(runs) == 1:
-            return add("full", [shape, self._scalar(runs[0][0])], *shape)
+        shape = list(value.shape)
+        if len(runs) < 2:
+            return add("full", [shape, self._scalar(runs[0][0]) if runs else 0], *shape)
         parts = [f"%{add('full', [[count], self._scalar(number)], count)}" for number, count in runs]
         name = add("cat", [parts], value.numel())
         return name if value.dim() == 1 else add("view", [f"%{name}", shape], *shape)

@@ -13,6 +13,7 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
+from ..graph.literal_tensors import PREFIX
 from ..graph.operators import draws
 from ..process.memory import available_bytes
 from ..process.worker_errors import TaskError
@@ -104,6 +105,17 @@ def check_state_unchanged(
             "mutates_inputs",
             f"{type(model).__name__}.forward changes its own {changed[0]}",
             _next_step(model, changed[0], before[changed[0]][0] if changed[0] in before else None),
+        )
+
+
+def check_held_by_module(paths: Collection[str], name: str) -> None:
+    """Raises unsupported_input if the graph reads a tensor that is no parameter, buffer or attribute of the module:
+    kernels could not be given it, and so would never run."""
+    if any(path.startswith(PREFIX) for path in paths):
+        raise TaskError(
+            "unsupported_input",
+            f"{name}.forward uses a tensor that the module does not hold, and not as a few numbers",
+            "register it as a buffer in __init__",
         )
 
 

@@ -137,3 +137,11 @@ class ValueSizes(nn.Module):
 
 
 NotAModule = 3
+
+
+TABLE = torch.linspace(0, 1, 600).reshape(100, 6)
+
+
+class ReadsTable(nn.Module):
+    def forward(self, x):
+        return x + TABLE[:4]
