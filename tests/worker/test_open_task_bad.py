@@ -57,6 +57,7 @@ CLASSES = {
     "WritesInputData": ("mutates_inputs", "WritesInputData.forward changes its input tensor 0"),
     "WritesParameter": ("mutates_inputs", "WritesParameter.forward changes its own total"),
     "ReplacesBuffer": ("mutates_inputs", "ReplacesBuffer.forward changes its own total"),
+    "ReadsScale": ("unsupported_input", "ReadsScale.forward uses a tensor that the module does not hold"),
     "ReadsTable": ("unsupported_input", "ReadsTable.forward uses a tensor that the module does not hold"),
     "ReturnsNumber": ("unsupported_output", "ReturnsNumber.forward returns a int"),
     "ReturnsNothing": ("unsupported_output", "ReturnsNothing.forward returns no tensor"),

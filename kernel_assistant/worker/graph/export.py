@@ -22,6 +22,7 @@ from .attention_calls import simplify_attention
 from .composites import decompositions, only_those_of
 from .graph_limit import CallLimit
 from .graph_writer import GraphWriter
+from .literal_tensors import made_in_forward
 from .recurrent import right_states
 from .storage_positions import from_owners
 from .windows_in_place import keep_between_windows
@@ -103,12 +104,13 @@ def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[s
     through `.data`, so the module's behaviour is checked first."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     keep_between_windows(program)
+    made = made_in_forward(program)
     with _silence(), right_states(), torch.no_grad(), only_those_of(program):
         program = program.run_decompositions(decompositions(program))
         _mend_shapes(program.graph)
         simplify_attention(program)
         from_owners(program, tensors)
-    writer = GraphWriter(program, tensors)
+    writer = GraphWriter(program, tensors, made)
     graph = writer.write()
     return ExportedModule(
         graph,

@@ -17,7 +17,7 @@ from torch.fx import Node
 from ..process.worker_errors import TaskError
 from ..symbols import InexpressibleError, Symbols, solve_dims
 from ..user_module.inputs import DTYPES
-from .literal_tensors import PREFIX, runs_of
+from .literal_tensors import runs_of
 from .operators import is_identity, is_random, op_name, refuse_changes, without_defaults
 from .storage_positions import OPERANDS
 
@@ -25,10 +25,13 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 
 
 class GraphWriter:
-    """Reads one program; `write()` returns the graph and sets the other attributes."""
+    """Reads one program; `write()` returns the graph and sets the other attributes. `made` are the constants that
+    every call makes anew, of numbers."""
 
-    def __init__(self, program: ExportedProgram, tensors: Sequence[torch.Tensor]) -> None:
-        self.program = program
+    def __init__(
+        self, program: ExportedProgram, tensors: Sequence[torch.Tensor], made: frozenset[str] = frozenset()
+    ) -> None:
+        self.program, self.made = program, made
         self.tensors = tensors
         self.symbols = Symbols()
         self.dims: dict[str, int] = {}
@@ -54,7 +57,7 @@ class GraphWriter:
                 self._used["input"].append(self._value(node, self._names[node], "input", ""))
         nodes: list[dict[str, Any]] = []
         for node, (_, path) in self._held.items():
-            runs = runs_of(self.program.constants[path]) if node in live and path.startswith(PREFIX) else None
+            runs = runs_of(self.program.constants[path]) if node in live and path in self.made else None
             if runs is not None:
                 self._names[node] = self._write_literal(self.program.constants[path], runs, nodes)
         for node in self.program.graph.nodes:

@@ -1,5 +1,7 @@
 """Tensors that `forward` makes of numbers, such as `torch.tensor(0.5)`: written as nodes of the graph, because no
 module holds them, from which an applied kernel could read them.
+
+A tensor that exists before the call, such as a global one, is none of these: a program may change it.
 """
 
 from __future__ import annotations
@@ -8,11 +10,26 @@ from itertools import groupby
 from typing import Any
 
 import torch
+from torch.export import ExportedProgram
+from torch.export.graph_signature import InputKind
 
 #: How torch.export begins the name of a tensor that is no attribute of the module.
 PREFIX = "lifted_tensor_"
 #: Most runs of equal values of a tensor that is written as nodes, and most values.
 MOST_RUNS, MOST_VALUES = 64, 1 << 20
+
+
+def made_in_forward(program: ExportedProgram) -> frozenset[str]:
+    """The constants of a program, as torch.export wrote it, that every call makes anew."""
+    specs = program.graph_signature.input_specs
+    nodes = (node for node in program.graph.nodes if node.op == "placeholder")
+    return frozenset(
+        str(spec.target)
+        for node, spec in zip(nodes, specs, strict=True)
+        if spec.kind == InputKind.CONSTANT_TENSOR
+        and str(spec.target).startswith(PREFIX)
+        and all(str(user.target).startswith("aten.lift_fresh") for user in node.users)
+    )
 
 
 def runs_of(value: torch.Tensor) -> list[tuple[Any, int]] | None:
