@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 from torch import nn
@@ -79,6 +80,23 @@ def test_a_mark_that_a_library_left_on_the_verified_instance_alone_does_not_coun
     block.inner._is_initialised_by_a_library = False
     assert watched.reason() == "attributes"
     del block.sizes
+    assert watched.reason() == "attributes"
+
+
+def test_numbers_of_numpy_are_compared() -> None:
+    """They may be part of the verified graph: `torch.from_numpy(self.scales)`."""
+    block, other = Block(tags=False), Block(tags=False)
+    for one, last in ((block, 3.0), (other, 4.0)):
+        one.scales, one.factor = np.array([1.0, 2.0, last]), np.float64(last)
+    verified = module_attributes(block)
+    assert InstanceVerdict(other, verified, ["inner.weight"]).reason() == "attributes"
+    watched = InstanceVerdict(block, verified, ["inner.weight"])
+    assert watched.reason() == ""
+    block.scales[0] = 5.0
+    assert watched.reason() == "attributes"
+    block.scales[0] = 1.0
+    assert watched.reason() == ""
+    block.factor = np.float64(5.0)
     assert watched.reason() == "attributes"
 
 

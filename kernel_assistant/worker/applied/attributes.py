@@ -21,13 +21,17 @@ INTERNAL = frozenset(vars(torch.nn.Module())) - {"training"}
 #: The parts of a scripted class's code that name its origin: comments with locations, and the modules of classes.
 _WHERE = re.compile(r"#.*|(?<=module )[\w.]*\.(?=\w)|(?<=: )[A-Za-z_][\w.]*\.(?=\w)")
 
+#: Most elements of an array of NumPy that are compared. Larger ones are no part of a graph.
+MOST_COMPARED = 4096
+
 _LITERAL = (type(None), bool, int, float, complex, str, bytes)
 _NAMED = (type, types.FunctionType, types.BuiltinFunctionType, types.MethodType)
 _TORCH = (torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_format)
 
 
 def freeze(value: Any, depth: int = 4) -> str:
-    """Text that is equal for equal values. 1, 1.0 and True differ; tensors count by dtype and shape only.
+    """Text that is equal for equal values. 1, 1.0 and True differ; tensors count by dtype and shape only, large arrays
+    of NumPy too.
 
     Functions and classes go by name, other objects by type and attributes, at most `depth` levels down.
     """
@@ -35,6 +39,9 @@ def freeze(value: Any, depth: int = 4) -> str:
         return repr(value)
     if isinstance(value, torch.Tensor):
         return f"tensor {value.dtype} {tuple(value.shape)}"
+    if is_of_numpy(value):
+        held = hashlib.sha256(value.tobytes()).hexdigest()[:16] if value.size <= MOST_COMPARED else ""
+        return f"{type(value).__qualname__} {value.dtype} {value.shape} {held}"
     if isinstance(value, enum.Enum):
         return f"{type(value).__qualname__}.{value.name}"
     if isinstance(value, functools.partial):
@@ -59,6 +66,16 @@ def _freeze_container(value: Any, depth: int) -> str:
     # `functools.wraps` copies `__module__`, but a file may be imported under another name.
     state = {key: item for key, item in getattr(value, "__dict__", {}).items() if key != "__module__"}
     return type(value).__qualname__ + freeze(state, depth)
+
+
+def is_of_numpy(value: Any) -> bool:
+    """Whether the value is an array or a scalar of NumPy, which is not imported for that."""
+    return type(value).__module__ == "numpy" and hasattr(value, "tobytes")
+
+
+def may_change_in_place(value: Any) -> bool:
+    """Whether the value is an array of NumPy whose elements `freeze` compares."""
+    return is_of_numpy(value) and hasattr(value, "setflags") and value.ndim > 0 and value.size <= MOST_COMPARED
 
 
 def is_atomic(value: Any) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 import torch
 
-from .attributes import freeze, is_atomic, is_state, same_attributes
+from .attributes import freeze, is_atomic, is_state, may_change_in_place, same_attributes
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = [getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS]
@@ -175,6 +175,8 @@ def _inside(value: Any, depth: int) -> list[Snapshot] | None:
     could not be seen by identity."""
     if depth == 0 or is_atomic(value):
         return []
+    if may_change_in_place(value):
+        return None
     if isinstance(value, tuple):
         snapshots: list[Snapshot] = []
         items: list[Any] = list(value)

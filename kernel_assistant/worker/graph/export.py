@@ -39,7 +39,7 @@ class ExportedModule:
     tensor output (both TensorSpecs as builtins). `constants` maps graph names to ("param" | "buffer", dotted path,
     tensor if it is neither a parameter nor a buffer of the module). `ranges` are the sizes for which the trace holds,
     None for no upper bound. The last outputs are the new values of the buffers in `written`; `added` maps counters,
-    which are not in the graph, to what a call adds.
+    which are not in the graph, to what a call adds. `foreign` are the `constants` that the module does not hold.
     """
 
     graph: dict[str, Any]
@@ -50,6 +50,7 @@ class ExportedModule:
     program: ExportedProgram
     written: list[str] = field(default_factory=list)
     added: dict[str, int] = field(default_factory=dict)
+    foreign: list[str] = field(default_factory=list)
 
 
 def export_graph(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, Any]:
@@ -121,6 +122,7 @@ def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[s
         program,
         writer.written,
         writer.added,
+        writer.foreign,
     )
 
 

@@ -17,7 +17,7 @@ from torch.fx import Node
 from ..process.worker_errors import TaskError
 from ..symbols import InexpressibleError, Symbols, solve_dims
 from ..user_module.inputs import DTYPES
-from .literal_tensors import runs_of
+from .literal_tensors import PREFIX, runs_of
 from .operators import is_identity, is_random, op_name, refuse_changes, without_defaults
 from .storage_positions import OPERANDS
 
@@ -44,6 +44,7 @@ class GraphWriter:
         self._names: dict[Node, str] = {}
         self._values: dict[Node, Any] = {}
         self._held: dict[Node, tuple[str, str]] = {}
+        self._lifted = set[str]()
         self._calls: dict[str, str] = {}
         self._used: dict[str, list[dict[str, Any]]] = {"input": [], "param": [], "buffer": []}
 
@@ -68,6 +69,11 @@ class GraphWriter:
         inputs = [*self._used["input"], *self._used["param"], *self._used["buffer"]]
         return {"dims": dict(self.dims), "inputs": inputs, "nodes": nodes, "outputs": names}
 
+    @property
+    def foreign(self) -> list[str]:
+        """Graph names of tensors that the module does not hold."""
+        return [name for name, (_, path, _) in self.constants.items() if path in self._lifted]
+
     def _placeholders(self) -> list[Node]:
         return [node for node in self.program.graph.nodes if node.op == "placeholder"]
 
@@ -81,6 +87,8 @@ class GraphWriter:
             elif spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, ConstantArgument):
                 self._values[node] = spec.arg.value
             elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
+                if spec.kind == InputKind.CONSTANT_TENSOR and str(spec.target).startswith(PREFIX):
+                    self._lifted.add(str(spec.target))
                 self._held[node] = ("param" if spec.kind == InputKind.PARAMETER else "buffer", str(spec.target))
             else:
                 raise InexpressibleError(f"an input of kind {spec.kind.name}")

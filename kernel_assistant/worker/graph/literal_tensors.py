@@ -1,7 +1,8 @@
 """Tensors that `forward` makes of numbers, such as `torch.tensor(0.5)`: written as nodes of the graph, because no
 module holds them, from which an applied kernel could read them.
 
-A tensor that exists before the call, such as a global one, is none of these: a program may change it.
+A tensor that exists before the call, such as a global one, is none of these: a program may change it. The numbers may
+come from an attribute, which the guard of an applied file compares.
 """
 
 from __future__ import annotations
@@ -13,10 +14,12 @@ import torch
 from torch.export import ExportedProgram
 from torch.export.graph_signature import InputKind
 
+from ..applied.attributes import MOST_COMPARED
+
 #: How torch.export begins the name of a tensor that is no attribute of the module.
 PREFIX = "lifted_tensor_"
-#: Most runs of equal values of a tensor that is written as nodes, and most values.
-MOST_RUNS, MOST_VALUES = 64, 1 << 20
+#: Most runs of equal values of a tensor that is written as nodes.
+MOST_RUNS = 64
 
 
 def made_in_forward(program: ExportedProgram) -> frozenset[str]:
@@ -34,7 +37,7 @@ def made_in_forward(program: ExportedProgram) -> frozenset[str]:
 
 def runs_of(value: torch.Tensor) -> list[tuple[Any, int]] | None:
     """The values in their order, each with how often it comes in a row; None if there are too many to be written."""
-    if value.numel() > MOST_VALUES:
+    if value.numel() > MOST_COMPARED:
         return None
     flat = value.detach().cpu().reshape(-1).tolist()
     runs = [(same[0], len(same)) for _, group in groupby(flat, key=repr) for same in [list(group)]]

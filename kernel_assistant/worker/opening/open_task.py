@@ -240,7 +240,7 @@ def _open(task: dict[str, Any], device: str, module: ModuleType | None, avoid: S
     outputs, held, observed = steps.observe(model, calls[0], program, task)
     effects = observed["side_effects"]
     traced = steps.matching_trace(model, calls[0], outputs, program, free, held, task["path"], effects)
-    checks.check_held_by_module([path for _, path, _ in traced.constants.values()], task["class_name"])
+    checks.check_held_by_module(traced.foreign, task["class_name"])
     state = held.facts(len(outputs))
     outputs = (*outputs, *held.new_values())
     opened = OpenTask(

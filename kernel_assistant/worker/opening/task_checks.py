@@ -13,7 +13,6 @@ from torch.export import ExportedProgram
 from torch.fx import GraphModule
 from torch.utils import _pytree as pytree
 
-from ..graph.literal_tensors import PREFIX
 from ..graph.operators import draws
 from ..process.memory import available_bytes
 from ..process.worker_errors import TaskError
@@ -108,14 +107,14 @@ def check_state_unchanged(
         )
 
 
-def check_held_by_module(paths: Collection[str], name: str) -> None:
-    """Raises unsupported_input if the graph reads a tensor that is no parameter, buffer or attribute of the module:
-    kernels could not be given it, and so would never run."""
-    if any(path.startswith(PREFIX) for path in paths):
+def check_held_by_module(foreign: Collection[str], name: str) -> None:
+    """Raises unsupported_input if the graph reads tensors, `foreign`, that are no parameters, buffers or attributes of
+    the module: kernels could not be given them, and so would never run."""
+    if foreign:
         raise TaskError(
             "unsupported_input",
             f"{name}.forward uses a tensor that the module does not hold, and not as a few numbers",
-            "register it as a buffer in __init__",
+            "register it as a buffer, or the module that has it as a child, in __init__",
         )
 
 
