@@ -63,10 +63,11 @@ class CudnnConvolutions:
             tf32 = takes_tensor_cores(self.library, launch, given)
         older = CudnnConvolution(self.library, launch, shape, tf32)
         epilogue = launch.settings["epilogue"] != "none"
-        algorithms = graph_ways(self.library, launch, shape, tf32, True) if epilogue else []
-        algorithms += [older.finished(way) for way in graph_ways(self.library, launch, shape, tf32, False)]
-        algorithms += older.ways()
+        algorithms = graph_ways(self.library, launch, shape, tf32, True, deterministic) if epilogue else []
+        plain = graph_ways(self.library, launch, shape, tf32, False, deterministic)
+        algorithms += [older.finished(way) for way in plain] + older.ways()
         ordered = sorted(algorithms, key=lambda way: not way.reproducible)
+        # Where cuDNN has none that is reproducible, PyTorch uses another, too.
         return [way for way in ordered if way.reproducible or not deterministic] or ordered
 
 

@@ -32,16 +32,18 @@ VIRTUAL = 100
 ALIGNMENT = 16
 #: Most plans that are tried: the first ones of the heuristics are nearly always the best.
 MOST_PLANS = 8
+#: Most of those that are not reproducible.
+MOST_IRREPRODUCIBLE = 3
 LEAST_WORKSPACE = 512 << 20
 
 
 def graph_ways(
-    library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape, tf32: bool, fused: bool
+    library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape, tf32: bool, fused: bool, deterministic: bool
 ) -> list[Algorithm]:
-    """Algorithms for the convolution of a launch, with its epilogue if `fused`, likely best first; empty if cuDNN has
-    none."""
+    """Algorithms for the convolution of a launch, with its epilogue if `fused`, likely best first, and none that is not
+    reproducible if `deterministic`; empty if cuDNN has none."""
     try:
-        return _Graph(library, launch, shape, tf32, fused).ways()
+        return _Graph(library, launch, shape, tf32, fused).ways(deterministic)
     except LibraryError:
         # cuDNN has no engine for this operation, or not this interface: the older one is used.
         return []
@@ -75,20 +77,22 @@ class _Graph:
         self.most_workspace = max(LEAST_WORKSPACE, 2 * room)
         self.graph = self._build()
 
-    def ways(self) -> list[Algorithm]:
+    def ways(self, deterministic: bool) -> list[Algorithm]:
         algorithms: list[Algorithm] = []
         name = f"cudnn graph{' fused' if self.steps else ''}"
+        left = {True: MOST_PLANS, False: 0 if deterministic else MOST_IRREPRODUCIBLE}
         for number, configuration in enumerate(self._configurations(TREE, FALLBACK)):
-            if len(algorithms) == MOST_PLANS:
-                break
             notes = self._notes(configuration)
-            if not self._allowed(notes):
+            reproducible = NONDETERMINISTIC not in notes
+            if not any(left.values()):
+                break
+            if not left[reproducible] or not self._allowed(notes):
                 continue
             with contextlib.suppress(LibraryError):  # some engines fail only when their plan is built
                 plan = self._plan(configuration)
                 (workspace,) = self._get(plan, 402, INT64, c_int64, 1)
                 if workspace <= self.most_workspace:
-                    reproducible = NONDETERMINISTIC not in notes
+                    left[reproducible] -= 1
                     algorithms.append(Algorithm(f"{name} {number}", workspace, self._attempt(plan), reproducible))
         return algorithms
 

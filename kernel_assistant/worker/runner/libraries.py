@@ -44,8 +44,8 @@ class Library(Protocol):
     """One opened library on one device."""
 
     def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool) -> list[Algorithm]:
-        """Algorithms for a launch, only reproducible ones if `deterministic`, else those first; then likely best first.
-        Raises LibraryError if the library cannot do it."""
+        """Algorithms for a launch, only reproducible ones if `deterministic` and there are some, else those first; then
+        likely best first. Raises LibraryError if the library cannot do it."""
 
     def name_of(self, status: int) -> str:
         """The library's own name for a status."""
@@ -66,13 +66,13 @@ class Libraries:
         name = launch.library.partition(".")[0]
         compute = launch.settings["compute"]
         tf32 = launch.dtype == "f32" and (compute == "tf32" or (compute == "flags" and self.flags[name]))
-        key = (*launch.key, tf32, self.flags["deterministic"])
+        key = (*launch.key, tf32, self.flags.get("deterministic"))
         if key not in self._chosen:
             self._chosen[key] = self._choose(self._open(name), launch, tf32)
         return self._chosen[key]
 
     def _choose(self, library: Library, launch: BoundLibraryCall, tf32: bool) -> ChosenAlgorithm:
-        ways = library.ways(launch, tf32, self.flags["deterministic"])
+        ways = library.ways(launch, tf32, self.flags.get("deterministic", False))
         if self._events is None:
             self._events = Events(self.driver)
         spans = [launch.spans[field] * DTYPE_BYTES[launch.dtype] for field in launch.fields]
