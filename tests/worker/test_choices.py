@@ -88,6 +88,13 @@ def test_either_of_two_values_within_rounding_is_right() -> None:
     assert not _accepts(order[:, -3], choice)
 
 
+def test_integers_that_float64_does_not_hold_are_told_apart() -> None:
+    x = torch.tensor([[2**53, 2**53 + 1, 5], [7, -(2**62), 2**62]])
+    reference, choice = _choice(lambda x: x.argmax(-1), x)
+    assert reference.tolist() == [1, 2] and _accepts(reference, choice)
+    assert not _accepts(torch.tensor([0, 2]), choice)
+
+
 def test_errors_are_found_some_rows_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
     """Each row has its own bound, in whichever piece it is."""
     monkeypatch.setattr(choice_bounds, "CHUNK", 24)

@@ -54,27 +54,30 @@ def part_chosen(
 
 def _as_good(index: torch.Tensor, choice: Choice) -> torch.Tensor:
     """Which indices exist and belong to a value as good as the best."""
-    dim, exact, values = choice.dim, choice.exact, choice.values
+    dim, values = choice.dim, choice.values
+    # Integers are exact as they are; float64 does not hold all of them.
+    exact = choice.exact if values.dtype.is_floating_point else values
     inside = (index >= 0) & (index < exact.shape[dim])
     if choice.chooser.upto:
         inside &= index <= _positions(index, dim)
     there = index.clamp(0, exact.shape[dim] - 1)
-    best = exact.gather(dim, choice.exact_index if choice.chooser.by_value else choice.index).double()
-    mine = exact.gather(dim, there).double()
-    near = ((mine - best).abs() <= _bound(best, choice)) | _same(mine, best)
+    by_value = choice.chooser.by_value and values.dtype.is_floating_point
+    best = _wide(exact.gather(dim, choice.exact_index if by_value else choice.index))
+    mine = _wide(exact.gather(dim, there))
+    near = _same(mine, best)
+    if values.dtype.is_floating_point:
+        near |= (mine - best).abs() <= _bound(best, choice)
     if not choice.chooser.first:
         return inside & near
     # Equal values in both precisions: which of them is promised.
-    tied = _same(mine, exact.gather(dim, choice.index).double())
+    tied = _same(mine, _wide(exact.gather(dim, choice.index)))
     tied &= _same(values.gather(dim, there), values.gather(dim, choice.index))
     return inside & near & ~tied
 
 
 def _bound(best: torch.Tensor, choice: Choice) -> torch.Tensor:
-    """How much worse than the best a chosen value may be; 0 where the values are integers or PyTorch's are exact."""
+    """How much worse than the best a chosen value, a real number, may be; 0 where PyTorch's are exact."""
     dtype = choice.values.dtype
-    if not dtype.is_floating_point:
-        return torch.zeros_like(best)
     errors = _errors_of_rows(choice)
     if not (dtype == torch.float64 or bool(errors.any())):
         return torch.zeros_like(best)
@@ -95,6 +98,11 @@ def _errors_of_rows(choice: Choice) -> torch.Tensor:
 def _largest_error(values: torch.Tensor, exact: torch.Tensor, dim: int) -> torch.Tensor:
     errors = (values.double() - exact.double()).abs()
     return torch.where(torch.isfinite(errors), errors, 0.0).amax(dim, keepdim=True)
+
+
+def _wide(chosen: torch.Tensor) -> torch.Tensor:
+    """Real numbers in float64; integers, which that does not hold, as they are."""
+    return chosen.double() if chosen.dtype.is_floating_point else chosen
 
 
 def _same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
