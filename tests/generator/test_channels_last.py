@@ -14,7 +14,7 @@ from torch import nn
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.operators import COPY
 from kernel_assistant.generator.parse import parse
-from kernel_assistant.generator.plan.channels_last import COPY_BACK, channels_last
+from kernel_assistant.generator.plan.channels_last import AGAIN, COPY_BACK, channels_last
 from kernel_assistant.generator.plan.partition import FIRST_FORM, cut
 from kernel_assistant.generator.search.search import initial, neighbours
 from tests.generator.by_parts import ByParts
@@ -86,6 +86,19 @@ class AroundNorm(nn.Module):
         return torch.logsumexp(x + torch.tanh(self.norm(x)), 1)
 
 
+class BesideNorm(nn.Module):
+    """A group norm whose result is read behind another convolution."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.conv, self.norm, self.other = nn.Conv2d(8, 16, 3), nn.GroupNorm(4, 16), nn.Conv2d(16, 16, 3, padding=1)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        x = torch.nn.functional.silu(self.conv(x))
+        normalized, beside = self.norm(x), torch.exp(-x * x)
+        return torch.tanh(self.other(beside) + normalized)
+
+
 class Chain(nn.Module):
     """A residual sum over two convolutions; the first one is also a result."""
 
@@ -109,6 +122,7 @@ CASES = {
     "pooling": (Head(nn.Conv2d(8, 24, 3), nn.ReLU(), nn.MaxPool2d(3, 2, 1)), _image(7, 8, 150, 150)),
     "group norm": (Head(nn.Conv3d(8, 16, 3), nn.SiLU(), nn.GroupNorm(4, 16)), _image(5, 8, 18, 34, 50)),
     "instance norm": (Head(nn.Conv2d(8, 24, 3), nn.InstanceNorm2d(24, affine=True)), _image(7, 8, 150, 150)),
+    "beside a norm": (BesideNorm(), _image(7, 8, 97, 101)),
     "group norm, pooling": (Head(nn.Conv2d(8, 16, 3), nn.GroupNorm(4, 16), nn.MaxPool2d(4)), _image(7, 8, 97, 101)),
     "around a norm": (AroundNorm(), _image(7, 8, 97, 101)),
     "batch norm to group norm": (
@@ -213,6 +227,12 @@ def test_what_a_norm_reads_is_computed_again_around_it() -> None:
     assert [len(moments.spec(name).shape) for name in moments.outputs] == [2, 2]
 
 
+def test_what_has_to_be_written_is_not_computed_again() -> None:
+    parts = cut(export(BesideNorm().eval(), _image(7, 8, 97, 101)), "cuda").parts
+    assert any(node.op == "ka_group_moments" for part in parts for node in part.graph.nodes)
+    assert not any(name.endswith(AGAIN) for part in parts for name in part.outputs)
+
+
 def test_branches_are_joined_by_one_kernel_and_share_their_input() -> None:
     """Biases are added where the branches are joined, and the pooling reads the copy that the convolutions read."""
     model, x = CASES["branches"]
@@ -268,7 +288,7 @@ def test_a_layout_that_the_user_chose_is_kept() -> None:
     assert not any(node.op.startswith(COPY) for part in cut(graph, "cuda").parts for node in part.graph.nodes)
 
 
-@pytest.mark.parametrize("name", ["around a norm", "group norm, pooling"])
+@pytest.mark.parametrize("name", ["around a norm", "beside a norm", "group norm, pooling"])
 def test_values_by_parts(name: str, tmp_path: Path) -> None:
     """The parts that are cut for CUDA, with kernels for the CPU and PyTorch in place of libraries."""
     model, x = CASES[name]

@@ -33,6 +33,8 @@ from kernel_assistant.records.graph import references, spec_of
 
 #: A copy to channels first. What reads it is in another part: it would read across, element by element.
 COPY_BACK = f"{COPY}.back"
+#: What the name of a value ends in that another launch computes a second time.
+AGAIN = "_again"
 #: Below this number of elements of all convolutions the launches that change the order cost more than they bring. Those
 #: with filters of one element, which are plain products in either order, do not count.
 LEAST_ELEMENTS = 1 << 20
@@ -44,17 +46,20 @@ LEAST_CHANNELS = {4: 3, 5: 4}
 NODES_PER_CONVOLUTION = 300
 
 
-def channels_last(graph: OpGraph, able: AbstractSet[str], stay: AbstractSet[str] = frozenset()) -> OpGraph:
+def channels_last(
+    graph: OpGraph, able: AbstractSet[str], stay: AbstractSet[str] = frozenset(), around_norms: bool = True
+) -> OpGraph:
     """Returns the graph with the layout channels-last for the convolutions in `able` if they are large enough together,
     and for operators after them that support it. A convolution whose input is given with channels last uses that order
-    in any case, unless it is in `stay`.
+    in any case, unless it is in `stay`. What a norm over groups reads is computed again by its second launch; if others
+    read it too, only with `around_norms`.
     """
     convolutions = [node for node in graph.nodes if node.name in able - stay and _can_turn(node, graph)]
     whole = sum(_elements(node, graph) for node in convolutions if not _is_pointwise(node, graph))
     chosen = {node.name for node in graph.nodes if node.name not in stay and _is_given(node, graph)}
     if whole >= LEAST_ELEMENTS:
         chosen |= {node.name for node in convolutions}
-    return _Rewrite(graph, chosen, stay).run() if chosen else graph
+    return _Rewrite(graph, chosen, stay, around_norms).run() if chosen else graph
 
 
 def in_channels_last(spec: TensorSpec) -> TensorSpec:
@@ -138,8 +143,9 @@ class _Rewrite:
     its results, and what the nodes in `stay`, PyTorch's own calls, read.
     """
 
-    def __init__(self, graph: OpGraph, chosen: set[str], stay: AbstractSet[str]) -> None:
+    def __init__(self, graph: OpGraph, chosen: set[str], stay: AbstractSet[str], around_norms: bool) -> None:
         self.graph, self.chosen, self.compiled_last = graph, chosen, _is_compiled_last(graph)
+        self.around_norms = around_norms
         self.given = {*graph.outputs, *(name for node in graph.nodes if node.name in stay for name in references(node))}
         self.nodes: list[Node] = []
         self.last: set[str] = set()
@@ -224,16 +230,17 @@ class _Rewrite:
         if node is None or name not in self.last or not is_per_element(node) or not self._may_repeat(name, norm):
             return name
         read = {other: self._again(other, norm) for other in references(node)}
-        self.again[name] = f"{name}_again"
+        self.again[name] = f"{name}{AGAIN}"
         self._add(replace(renamed(node, read), name=self.again[name]))
         self.last.add(self.again[name])
         return self.again[name]
 
     def _may_repeat(self, name: str, norm: str) -> bool:
-        """Whether only the norm and elementwise work read the value, which is no result: then nobody needs it in
-        memory."""
-        readers = (node for node in self.graph.nodes if node.name in self.readers[name] - {norm})
-        return name not in self.given and all(map(is_per_element, readers))
+        """Whether only the norm and, if that is allowed, elementwise work read the value, which is no result."""
+        others = self.readers[name] - {norm}
+        if name in self.given or not self.around_norms:
+            return name not in self.given and len(self.readers[name]) <= 1
+        return all(is_per_element(node) for node in self.graph.nodes if node.name in others)
 
     def _convolution(self, node: Node) -> None:
         given = is_channels_last(self.graph.spec(references(node)[0]))

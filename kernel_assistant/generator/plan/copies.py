@@ -19,14 +19,15 @@ Groups = tuple[tuple[str, ...], ...]
 
 
 def with_readable_operands(
-    graph: OpGraph, target: str, stay: frozenset[str] = frozenset(), last: bool = True
+    graph: OpGraph, target: str, stay: frozenset[str] = frozenset(), last: bool = True, around_norms: bool = True
 ) -> tuple[OpGraph, Groups]:
     """The graph with copies before those products and convolutions that need them (except those in `stay`), and the
-    groups of nodes that libraries compute. Convolutions are turned to channels last if `last`.
+    groups of nodes that libraries compute. Convolutions are turned to channels last if `last`; for `around_norms` see
+    `channels_last`.
     """
     groups = library_nodes(graph, target)
     able = {name for group in groups for name in group} if last else set[str]()
-    turned = channels_last(graph, able, stay) if target == "cuda" else graph
+    turned = channels_last(graph, able, stay, around_norms) if target == "cuda" else graph
     if turned is not graph:
         graph, groups = turned, library_nodes(turned, target)
     listed = {name for group in groups for name in group}

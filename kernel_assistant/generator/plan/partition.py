@@ -26,7 +26,7 @@ from kernel_assistant.generator.loops.templates import as_template
 from kernel_assistant.generator.lower.expand import expand, in_steps
 from kernel_assistant.generator.lower.reductions import SCANS
 from kernel_assistant.generator.lower.windows_lower import WINDOWS
-from kernel_assistant.generator.plan.channels_last import COPY_BACK, is_channels_last
+from kernel_assistant.generator.plan.channels_last import AGAIN, COPY_BACK, is_channels_last
 from kernel_assistant.generator.plan.constants import constants
 from kernel_assistant.generator.plan.copies import with_copies, with_readable_operands, with_storage
 from kernel_assistant.generator.plan.cost import RATES, least_seconds, part_seconds
@@ -253,8 +253,24 @@ def _sum(parts: Sequence[SubGraph]) -> float:
 def _cut_expanded(
     original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str], most: float, use: LibraryUse
 ) -> Partition:
-    """The cheapest parts of a variant. Raises Unsupported if there are none that take less than `most` seconds."""
-    readable, groups = with_readable_operands(graph, target, stay, use.channels_last)
+    """The cheapest parts of a variant. Raises Unsupported if there are none that take less than `most` seconds. What a
+    norm reads is computed again around it only where that spares writing it."""
+    found = _cut_readable(original, graph, target, stay, most, use, True)
+    if not any(name.endswith(AGAIN) for part in found.parts for name in part.outputs):
+        return found
+    return _cut_readable(original, graph, target, stay, most, use, False)
+
+
+def _cut_readable(
+    original: OpGraph,
+    graph: OpGraph,
+    target: str,
+    stay: frozenset[str],
+    most: float,
+    use: LibraryUse,
+    around_norms: bool,
+) -> Partition:
+    readable, groups = with_readable_operands(graph, target, stay, use.channels_last, around_norms)
     if use.tf32:
         readable = in_tf32(readable, groups, stay)
     elif use.split:
