@@ -25,7 +25,7 @@ from kernel_assistant.targets.base import DeviceFacts
 from kernel_assistant_training.evaluation.options import share_of_cores
 
 #: As PyTorch, the driver and the judge's arena say it.
-_OUT_OF_MEMORY = re.compile("out.of.memory|device memory left", re.IGNORECASE)
+OUT_OF_MEMORY = re.compile("out.of.memory|device memory left", re.IGNORECASE)
 
 
 @dataclass(frozen=True)
@@ -97,7 +97,7 @@ def judge_by(
                 return measured(problem, worker)
             finally:
                 if judges > 1 and needed * judges > memory.most:
-                    worker.restart()
+                    worker.kill()  # it is started again with its next problem
 
     def row(problem: Problem, worker: WorkerClient) -> Row:
         try:
@@ -118,13 +118,13 @@ def judge_by(
 def lacked_memory(row: Row) -> bool:
     """Whether no candidate was verified, and one lacked memory."""
     told = " ".join(row.get("messages", ()))
-    lacked = row.get("outcomes", {}).get("out_of_memory") or _OUT_OF_MEMORY.search(told)
+    lacked = row.get("outcomes", {}).get("out_of_memory") or OUT_OF_MEMORY.search(told)
     return bool(lacked) and "candidate_ms" not in row
 
 
 def is_of_memory(error: KernelAssistantError) -> bool:
     """Whether memory of the device is what was missing."""
-    return isinstance(error, DeviceOutOfMemory) or bool(_OUT_OF_MEMORY.search(str(error.cause)))
+    return isinstance(error, DeviceOutOfMemory) or bool(OUT_OF_MEMORY.search(str(error.cause)))
 
 
 @contextmanager

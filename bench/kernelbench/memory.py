@@ -16,6 +16,8 @@ from torch.utils._pytree import tree_leaves
 CONTEXTS = 2 << 30
 #: How often a judge has each tensor at once: in the judged dtype, in float64, and in memory that PyTorch keeps.
 TIMES = 5
+#: Bytes of a problem whose sizes are not known: it does not run beside one that has all the memory.
+LEAST = 1 << 20
 #: Most operators that are called for an estimate: without a device, recurrent layers are unrolled.
 MOST_CALLS = 4000
 
@@ -72,7 +74,7 @@ def needed_bytes(path: Path) -> int:
             total += _bytes(model(*inputs))
     except Exception:  # noqa: BLE001 - a module that does not run without values
         pass
-    return TIMES * (total + largest.bytes)
+    return max(TIMES * (total + largest.bytes), LEAST)
 
 
 def _bytes(tree: Any) -> int:

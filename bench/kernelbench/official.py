@@ -11,6 +11,7 @@ from pathlib import Path
 from bench.harness import IsolatedProcess, Row
 from bench.kernelbench.checkout import Asked, build, prepare
 from bench.kernelbench.exports import KEPT, Exported, Exports
+from bench.kernelbench.judges import OUT_OF_MEMORY
 from bench.kernelbench.problems import Problem
 from kernel_assistant.environment.device_locks import alone
 from kernel_assistant.environment.worker_client import DeviceOutOfMemory, WorkerClient
@@ -48,7 +49,7 @@ class Evaluation:
             with alone(how.device, threading.Event()):
                 entered = time.monotonic()
                 row = self._evaluated(process, asked)
-        if "out of memory" in row.get("message", ""):
+        if OUT_OF_MEMORY.search(row.get("message", "")):
             raise DeviceOutOfMemory(row["message"], "fewer --judges")
         seconds = {"search": searched - began, "build": built - searched, "evaluate": time.monotonic() - entered}
         return _named(row, exported) | {"spent": {name: round(one, 1) for name, one in seconds.items()}}

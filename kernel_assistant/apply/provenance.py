@@ -19,7 +19,7 @@ SCHEMA = "kernel-assistant/applied/1"
 
 #: In bytes. Kernels may use the widest loads there are, so inputs must be aligned as torch allocates them.
 ALIGNMENT = {"cpu": 64, "cuda": 16}
-#: Products of sizes in kernels may be 32-bit: only what was verified is larger.
+#: Products of sizes in kernels may be 32-bit, unless a verified tensor is larger.
 MAX_ELEMENTS = 2**31 - 1
 
 
