@@ -41,7 +41,7 @@ class Gate(nn.Module):
 
 
 def get_inputs():
-    return [torch.randn(256, 64)]
+    return [torch.randn(8192, 64)]
 '''
 
 SOURCE = """#include "plan.h"
