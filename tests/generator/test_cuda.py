@@ -17,7 +17,7 @@ from kernel_assistant.generator.ir.schedule import make, read_schedule
 from kernel_assistant.generator.search.search import initial, neighbours
 from kernel_assistant.records import OpGraph
 from kernel_assistant.targets.base import DeviceFacts
-from tests.generator.harness import Built, check, compile_candidate, export, resized
+from tests.generator.harness import Built, Function, check, compile_candidate, export, resized
 from tests.generator.modules import CASES
 
 H200 = DeviceFacts(
@@ -124,3 +124,13 @@ def test_clusters_are_launched_whole() -> None:
     """The grid is a multiple of the cluster, whatever the number of rows."""
     candidate = emit(_graph("rows: softmax wide"), make("cuda", "rows/stream", cluster=8))
     assert candidate.plan.launches[0].grid[0] == "B * 8"
+
+
+@pytest.mark.parametrize("columns", [20, 64, 100, 128])
+def test_tiles_are_no_wider_than_their_columns(columns: int) -> None:
+    """Threads behind the last column would have nothing to do."""
+    graph = export(Function(lambda x: torch.softmax(x, 1)), torch.rand(512, 64, columns))
+    found = [schedule for schedule in initial(graph, "cuda", H200) if schedule.form.startswith("cols/")]
+    assert found
+    widest = 1 << (columns - 1).bit_length()
+    assert all(schedule["tx"] * schedule["vec"] <= widest for schedule in found)

@@ -185,31 +185,20 @@ def _cols(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
     half = max(vec // 2, 1)
     # Tiles of few columns, so that many blocks are at work; what runs along R is in whole lines either way.
     turned = ((8, 16, vec), (8, 32, vec), (16, 16, vec), (16, 16, half), (16, 32, 1), (8, 8, vec), (32, 8, half))
+    kept = (
+        *(turned if shape.turned and shape.reduced >= LONG_COLUMN else ()),
+        *((32, 4, vec), (32, 8, vec), (64, 4, vec), (32, 8, 1), (32, 4, 1), (32, 16, vec), (128, 2, vec)),
+    )
     registers = [
         derived(shape, make("cuda", "cols/reg", tx=tx, ty=ty, vec=width))
-        for tx, ty, width in (
-            *(turned if shape.turned and shape.reduced >= LONG_COLUMN else ()),
-            (32, 4, vec),
-            (32, 8, vec),
-            (64, 4, vec),
-            (32, 8, 1),
-            (32, 4, 1),
-            (32, 16, vec),
-            (128, 2, vec),
-        )
+        for tx, ty, width in dict.fromkeys(_no_wider(shape, *one) for one in kept)
     ]
-    stream = [
-        make("cuda", "cols/stream", tx=tx, ty=ty, unroll=unroll, vec=width)
-        for tx, ty, unroll, width in (
-            *(((8, 16, 8, vec), (16, 16, 4, vec)) if shape.turned else ()),
-            (32, 8, 8, 1),
-            (32, 8, 4, vec),
-            (64, 4, 8, 1),
-            (32, 16, 8, 1),
-            (128, 2, 8, vec),
-            (32, 4, 8, vec),
-        )
-    ]
+    read = (
+        *(((8, 16, 8, vec), (16, 16, 4, vec)) if shape.turned else ()),
+        *((32, 8, 8, 1), (32, 8, 4, vec), (64, 4, 8, 1), (32, 16, 8, 1), (128, 2, 8, vec), (32, 4, 8, vec)),
+    )
+    tiles = dict.fromkeys((*_no_wider(shape, tx, ty, width), unroll) for tx, ty, unroll, width in read)
+    stream = [make("cuda", "cols/stream", tx=tx, ty=ty, unroll=unroll, vec=width) for tx, ty, width, unroll in tiles]
     fitting = [schedule for schedule in registers if schedule is not None] if shape.passes > 1 else []
     narrow, full = _narrow(shape), [schedule for schedule in stream if derived(shape, schedule) is not None]
     blocks = shape.outer * -(-shape.inner // 32)
@@ -217,6 +206,12 @@ def _cols(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
         split = _split_columns(shape, cores, blocks)
         return [*split, *narrow, *full]
     return [*narrow, *(() if narrow and shape.inner <= 8 else (*fitting, *(full or stream)))]
+
+
+def _no_wider(shape: LoopShape, tx: int, ty: int, width: int) -> tuple[int, int, int]:
+    """A tile of as many threads whose columns exist: those beyond the last column have nothing to do."""
+    most = max(_power(shape.inner) // width, 8)
+    return (tx, ty, width) if tx <= most else (most, min(ty * tx // most, 32), width)
 
 
 def _split_columns(shape: LoopShape, cores: int, blocks: int) -> list[Schedule]:
