@@ -133,7 +133,9 @@ def _verdict(asked: Asked) -> Row:
         found = _correctness(asked)
     if found is None:
         return {"compiled": False, "correct": False, "runtime_ms": None, "message": "KernelBench: a lock of the build"}
-    metadata = {name: str(value)[:500] for name, value in found.metadata.items()}
+    # Tracebacks have the paths of this machine.
+    kept = {name: value for name, value in found.metadata.items() if not name.endswith("_traceback")}
+    metadata = {name: str(value)[:500] for name, value in kept.items()}
     return {
         "compiled": found.compiled,
         "correct": found.correctness,
