@@ -17,7 +17,7 @@ from torch.fx import Node
 from ..process.worker_errors import TaskError
 from ..symbols import InexpressibleError, Symbols, solve_dims
 from ..user_module.inputs import DTYPES
-from .literal_tensors import PREFIX, runs_of
+from .literal_tensors import is_lifted, runs_of
 from .operators import is_identity, is_random, op_name, refuse_changes, without_defaults
 from .storage_positions import OPERANDS
 
@@ -26,7 +26,7 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 
 class GraphWriter:
     """Reads one program; `write()` returns the graph and sets the other attributes. `made` are the constants that
-    every call makes anew, of numbers."""
+    `forward` makes of numbers in each call."""
 
     def __init__(
         self, program: ExportedProgram, tensors: Sequence[torch.Tensor], made: frozenset[str] = frozenset()
@@ -87,7 +87,7 @@ class GraphWriter:
             elif spec.kind == InputKind.USER_INPUT and isinstance(spec.arg, ConstantArgument):
                 self._values[node] = spec.arg.value
             elif spec.kind in (InputKind.PARAMETER, InputKind.BUFFER, InputKind.CONSTANT_TENSOR):
-                if spec.kind == InputKind.CONSTANT_TENSOR and str(spec.target).startswith(PREFIX):
+                if is_lifted(spec):
                     self._lifted.add(str(spec.target))
                 self._held[node] = ("param" if spec.kind == InputKind.PARAMETER else "buffer", str(spec.target))
             else:

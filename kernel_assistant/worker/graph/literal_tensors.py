@@ -12,14 +12,19 @@ from typing import Any
 
 import torch
 from torch.export import ExportedProgram
-from torch.export.graph_signature import InputKind
+from torch.export.graph_signature import InputKind, InputSpec
 
 from ..applied.attributes import MOST_COMPARED
 
 #: How torch.export begins the name of a tensor that is no attribute of the module.
-PREFIX = "lifted_tensor_"
+_PREFIX = "lifted_tensor_"
 #: Most runs of equal values of a tensor that is written as nodes.
 MOST_RUNS = 64
+
+
+def is_lifted(spec: InputSpec) -> bool:
+    """Whether an input of a program is a tensor that the module does not hold."""
+    return spec.kind == InputKind.CONSTANT_TENSOR and str(spec.target).startswith(_PREFIX)
 
 
 def made_in_forward(program: ExportedProgram) -> frozenset[str]:
@@ -29,9 +34,7 @@ def made_in_forward(program: ExportedProgram) -> frozenset[str]:
     return frozenset(
         str(spec.target)
         for node, spec in zip(nodes, specs, strict=True)
-        if spec.kind == InputKind.CONSTANT_TENSOR
-        and str(spec.target).startswith(PREFIX)
-        and all(str(user.target).startswith("aten.lift_fresh") for user in node.users)
+        if is_lifted(spec) and all(str(user.target).startswith("aten.lift_fresh") for user in node.users)
     )
 
 

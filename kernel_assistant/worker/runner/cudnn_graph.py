@@ -82,10 +82,10 @@ class _Graph:
         name = f"cudnn graph{' fused' if self.steps else ''}"
         left = {True: MOST_PLANS, False: 0 if deterministic else MOST_IRREPRODUCIBLE}
         for number, configuration in enumerate(self._configurations(TREE, FALLBACK)):
-            notes = self._notes(configuration)
-            reproducible = NONDETERMINISTIC not in notes
             if not any(left.values()):
                 break
+            notes = self._notes(configuration)
+            reproducible = NONDETERMINISTIC not in notes
             if not left[reproducible] or not self._allowed(notes):
                 continue
             with contextlib.suppress(LibraryError):  # some engines fail only when their plan is built

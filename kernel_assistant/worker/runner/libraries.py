@@ -66,13 +66,14 @@ class Libraries:
         name = launch.library.partition(".")[0]
         compute = launch.settings["compute"]
         tf32 = launch.dtype == "f32" and (compute == "tf32" or (compute == "flags" and self.flags[name]))
-        key = (*launch.key, tf32, self.flags.get("deterministic"))
+        deterministic = self.flags.get("deterministic", False)
+        key = (*launch.key, tf32, deterministic)
         if key not in self._chosen:
-            self._chosen[key] = self._choose(self._open(name), launch, tf32)
+            library = self._open(name)
+            self._chosen[key] = self._choose(library, launch, library.ways(launch, tf32, deterministic))
         return self._chosen[key]
 
-    def _choose(self, library: Library, launch: BoundLibraryCall, tf32: bool) -> ChosenAlgorithm:
-        ways = library.ways(launch, tf32, self.flags.get("deterministic", False))
+    def _choose(self, library: Library, launch: BoundLibraryCall, ways: list[Algorithm]) -> ChosenAlgorithm:
         if self._events is None:
             self._events = Events(self.driver)
         spans = [launch.spans[field] * DTYPE_BYTES[launch.dtype] for field in launch.fields]
