@@ -237,9 +237,11 @@ class _Rewrite:
 
     def _may_repeat(self, name: str, norm: str) -> bool:
         """Whether only the norm and, if that is allowed, elementwise work read the value, which is no result."""
+        if name in self.given:
+            return False
+        if not self.around_norms:
+            return len(self.readers[name]) <= 1
         others = self.readers[name] - {norm}
-        if name in self.given or not self.around_norms:
-            return name not in self.given and len(self.readers[name]) <= 1
         return all(is_per_element(node) for node in self.graph.nodes if node.name in others)
 
     def _convolution(self, node: Node) -> None:
