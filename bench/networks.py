@@ -4,7 +4,8 @@
 
 For each network a job, an applied file, and then one process that times everything: eager, the modes of torch.compile,
 the applied program, and PyTorch's best known by hand (norms folded, channels last, cuDNN's choice by time, the rest by
-inductor, all in one CUDA graph). Times are medians of 50 calls in milliseconds, errors the distance from float64.
+inductor, all in one CUDA graph). Times are milliseconds of a call: the median of 50, each waited for, and the mean of
+50 in a row (`_in_a_row`). Errors are the distance from float64.
 """
 
 from __future__ import annotations
@@ -21,6 +22,7 @@ from typing import Any
 
 import click
 import torch
+from torch import nn
 
 from bench.harness import IsolatedProcess, Row, RowFile, measure_cases
 from bench.jobs import SessionHost, session_host
@@ -92,38 +94,30 @@ def _row(name: str, host: SessionHost, modes: list[str]) -> Row:
     if applied.returncode:
         row["applied"] = " ".join(applied.stderr.split())[-300:]
     with IsolatedProcess(TIMED_SECONDS) as process:
-        try:
-            return row | {"times": process.call(times, folder, host.target, modes)}
-        except Exception as error:  # noqa: BLE001 - the job of a network that cannot be timed is worth having
-            return row | {"times": f"{type(error).__name__}: {error}"[-500:]}
+        for part, call in [("times", times), *((mode, partial(time_of_mode, mode)) for mode in modes)]:
+            try:
+                row[part] = process.call(call, folder, host.target)
+            except Exception as error:  # noqa: BLE001 - what else was measured of a network is worth having
+                row[part] = f"{type(error).__name__}: {error}"[-500:]
+    return row
 
 
-def times(folder: Path, target: str, modes: list[str]) -> dict[str, Any]:
-    """Times and errors of all programs, each on the same weights and inputs."""
-    torch.set_grad_enabled(False)
-    original, applied = (_loaded(folder / name) for name in ("original.py", "network.py"))
-    model, ours = original.Network().to(target).eval(), applied.Network().to(target).eval()
-    (x,) = original.get_inputs()
-    x = x.to(target)
+def times(folder: Path, target: str) -> dict[str, Any]:
+    """Times and errors of eager, ours and PyTorch's best by hand, each on the same weights and inputs."""
+    model, x = _opened(folder / "original.py", target)
+    ours, _ = _opened(folder / "network.py", target)
     exact = copy.deepcopy(model).double()(x.double())
     found: dict[str, Any] = {}
 
     def note(name: str, call: Callable[[], Any]) -> None:
         result = call()
-        found[name] = _milliseconds(call, target)
-        if result is not None:
-            found[f"{name}_error"] = float((result.double() - exact).norm() / exact.norm())
+        found.update(_timed(name, call, target))
+        found[f"{name}_error"] = float((result.double() - exact).norm() / exact.norm())
 
     note("eager", lambda: model(x))
     found["eager_mib"] = _peak(lambda: model(x), target)
     note("ours", lambda: ours(x))
     found["ours_mib"] = _peak(lambda: ours(x), target)
-    for mode in modes:
-        torch._dynamo.reset()
-        compiled = torch.compile(model, mode=MODES[mode])
-        for _ in range(3):
-            compiled(x)
-        note(mode, lambda compiled=compiled: compiled(x))  # type: ignore[misc]
     if target == "cuda":
         for name, call in _by_hand(model, x):
             note(name, call)
@@ -132,8 +126,27 @@ def times(folder: Path, target: str, modes: list[str]) -> dict[str, Any]:
     return found
 
 
+def time_of_mode(mode: str, folder: Path, target: str) -> dict[str, float]:
+    """The time of a mode of `torch.compile`."""
+    model, x = _opened(folder / "original.py", target)
+    torch._dynamo.reset()
+    compiled = torch.compile(model, mode=MODES[mode])
+    for _ in range(3):
+        compiled(x)
+    return _timed(mode, lambda: compiled(x), target)
+
+
+def _opened(path: Path, target: str) -> tuple[Any, Any]:
+    """The network of a file in evaluation mode, and its input."""
+    torch.set_grad_enabled(False)
+    module = _loaded(path)
+    (x,) = module.get_inputs()
+    return module.Network().to(target).eval(), x.to(target)
+
+
 def _by_hand(model: Any, x: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
-    """`torch.compile` in one CUDA graph, and the same after folding, with channels last and cuDNN's choice by time."""
+    """`torch.compile` in one CUDA graph, and the same after folding, with channels last and cuDNN's choice by time:
+    with ReLUs by inductor and, where there are some behind convolutions, in cuDNN's convolution."""
     from torch.fx.experimental.optimization import fuse
 
     last = torch.channels_last
@@ -142,10 +155,47 @@ def _by_hand(model: Any, x: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
     yield "compile_graph", _graphed(lambda: compiled(x))
     folded = fuse(copy.deepcopy(model)).to(memory_format=last)
     torch.backends.cudnn.benchmark = True
-    torch._dynamo.reset()
-    again = torch.compile(folded)
-    yield "folded_graph", _graphed(lambda: again(x.to(memory_format=last)))
+    for name, network in (("folded_graph", folded), ("folded_relu_graph", _with_relus(copy.deepcopy(folded)))):
+        if network is None:
+            continue
+        torch._dynamo.reset()
+        again = torch.compile(network)
+        yield name, _graphed(lambda again=again: again(x.to(memory_format=last)))  # type: ignore[misc]
     torch.backends.cudnn.benchmark = False
+
+
+class _ConvolutionReLU(nn.Module):
+    """cuDNN's convolution with bias and ReLU."""
+
+    def __init__(self, convolution: nn.Conv2d) -> None:
+        super().__init__()
+        self.convolution = convolution
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        one = self.convolution
+        return torch.cudnn_convolution_relu(x, one.weight, one.bias, one.stride, one.padding, one.dilation, one.groups)
+
+
+def _with_relus(network: Any) -> Any:
+    """The traced network with each ReLU that alone reads a convolution in that convolution; None if there is none."""
+    modules, changed = dict(network.named_modules()), 0
+    for node in list(network.graph.nodes):
+        reader = next(iter(node.users)) if len(node.users) == 1 else None
+        convolution = modules.get(node.target) if node.op == "call_module" else None
+        if reader is None or not isinstance(convolution, nn.Conv2d) or convolution.groups > 1:
+            continue
+        called = isinstance(modules.get(reader.target), nn.ReLU) if reader.op == "call_module" else None
+        if not (called or (reader.op == "call_function" and reader.target in (torch.relu, nn.functional.relu))):
+            continue
+        changed += 1
+        network.add_submodule(f"convolution_relu_{changed}", _ConvolutionReLU(convolution))
+        with network.graph.inserting_before(node):
+            made = network.graph.call_module(f"convolution_relu_{changed}", node.args)
+        reader.replace_all_uses_with(made)
+        network.graph.erase_node(reader)
+        network.graph.erase_node(node)
+    network.recompile()
+    return network if changed else None
 
 
 def _graphed(call: Callable[[], Any]) -> Callable[[], Any]:
@@ -182,6 +232,24 @@ def _milliseconds(call: Callable[[], Any], target: str) -> float:
         if number >= WARM:
             found.append(milliseconds)
     return round(statistics.median(found), 4)
+
+
+def _timed(name: str, call: Callable[[], Any], target: str) -> dict[str, float]:
+    return {name: _milliseconds(call, target), f"{name}_in_a_row": _in_a_row(call, target)}
+
+
+def _in_a_row(call: Callable[[], Any], target: str) -> float:
+    """Mean of the calls, one behind the other: what the host does hides behind the device where it takes less time."""
+    for _ in range(WARM):
+        call()
+    if target == "cuda":
+        torch.cuda.synchronize()
+    began = time.perf_counter()
+    for _ in range(CALLS):
+        call()
+    if target == "cuda":
+        torch.cuda.synchronize()
+    return round((time.perf_counter() - began) / CALLS * 1e3, 4)
 
 
 def _peak(call: Callable[[], Any], target: str) -> float | None:

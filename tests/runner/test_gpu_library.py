@@ -149,8 +149,8 @@ def test_deterministic_algorithms_give_the_same_bits(
     cubin: Path, exact_convolutions: None, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """cuDNN's fastest engine here adds in another order each time; with PyTorch's setting it is not used."""
-    model = nn.ConvTranspose3d(32, 32, (3, 5, 7), 2, (1, 2, 3), groups=4, bias=False).cuda()
-    args = (torch.rand(8, 32, 12, 24, 48, device="cuda"),)
+    model = nn.ConvTranspose3d(32, 32, (3, 5, 7), 2, (1, 2, 3), groups=4, bias=False)
+    args = (torch.rand(8, 32, 12, 24, 48),)
     graph = export(model, *args)
     (alone,) = [one for one in initial(graph, "cuda", H200) if FIRST_FORM in one.forms()]
     for deterministic in (False, True):
