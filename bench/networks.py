@@ -1,6 +1,8 @@
-"""Six networks of torchvision through `optimize` and `apply`, beside what PyTorch alone can do: docs/networks.md.
+"""Six networks of torchvision through `optimize` and `apply`, beside what PyTorch alone can do: docs/networks.md. Or
+files with a class `Model` and `get_inputs`, such as those of bench/language_models.
 
-    python -m bench.networks --target cuda --budget 20 --out networks.jsonl
+    python -m bench.networks --target cuda --budget 60 --out networks.jsonl
+    python -m bench.networks --budget 150 --out language.jsonl bench/language_models/level1/*.py
 
 For each network a job, an applied file, and then one process that times everything: eager, the modes of torch.compile,
 the applied program, and PyTorch's best known by hand (norms folded, channels last, cuDNN's choice by time, the rest by
@@ -16,6 +18,7 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -27,6 +30,7 @@ from torch import nn
 from bench.harness import IsolatedProcess, Row, RowFile, measure_cases
 from bench.jobs import SessionHost, session_host
 from bench.machine import describe
+from kernel_assistant.environment.device_locks import lock_of
 from kernel_assistant.targets.detect import detect
 
 #: Networks and batch sizes of KernelBench's level 3.
@@ -65,83 +69,135 @@ CALLS, WARM = 50, 5
 TIMED_SECONDS = 400.0
 
 
+@dataclass(frozen=True)
+class Network:
+    """A file's text and its class. PyTorch's best by hand is known for convolutional networks only."""
+
+    name: str
+    text: str
+    cls: str
+    by_hand: bool = False
+
+    @classmethod
+    def of_torchvision(cls, name: str) -> Network:
+        text = SOURCE.replace("NAME", name).replace("BATCH", str(NETWORKS[name]))
+        return cls(name, text, "Network", by_hand=True)
+
+    def opened(self, folder: Path, file: str, target: str) -> tuple[Any, list[Any]]:
+        """The network of a file in evaluation mode, and its inputs."""
+        torch.set_grad_enabled(False)
+        module = _loaded(folder / file)
+        torch.manual_seed(1)
+        inputs = torch.utils._pytree.tree_map_only(torch.Tensor, lambda one: one.to(target), module.get_inputs())
+        return getattr(module, self.cls)().to(target).eval(), inputs
+
+
+ORIGINAL, EDITED = "original.py", "network.py"
+
+
 @click.command()
+@click.argument("files", nargs=-1, type=click.Path(exists=True, dir_okay=False, path_type=Path))
 @click.option("--target", type=click.Choice(["cpu", "cuda"]), default="cuda")
-@click.option("--budget", default=20.0, help="seconds for each network")
+@click.option("--budget", default=60.0, help="seconds for each network")
 @click.option("--only", default="", help="names of networks, with commas")
 @click.option("--modes", default="compile,reduce_overhead", help=f"of torch.compile: {', '.join(MODES)}")
+@click.option("--home", type=click.Path(file_okay=False, path_type=Path), help="folder of jobs and edited files, kept")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
-def main(target: str, budget: float, only: str, modes: str, out: Path) -> None:
+def main(
+    files: tuple[Path, ...], target: str, budget: float, only: str, modes: str, home: Path | None, out: Path
+) -> None:
     """Writes the rows, one as soon as it is there, and prints them."""
     file = RowFile(out.with_suffix(".jsonl"))
     file.describe({"machine": describe(detect(target)), "budget": budget})
-    cases = [({"network": name, "batch": NETWORKS[name]}, name) for name in (only.split(",") if only else NETWORKS)]
+    networks = [Network(one.stem, one.read_text(), "Model") for one in files]
+    networks = networks or [Network.of_torchvision(name) for name in (only.split(",") if only else NETWORKS)]
+    cases = [({"network": one.name}, one) for one in networks]
     row = partial(_row, modes=[mode for mode in modes.split(",") if mode])
-    for found in measure_cases(cases, row, file, [session_host(target, budget)]):
+    for found in measure_cases(cases, row, file, [session_host(target, budget, home)]):
         click.echo(found)
 
 
-def _row(name: str, host: SessionHost, modes: list[str]) -> Row:
+def _row(network: Network, host: SessionHost, modes: list[str]) -> Row:
     """The job of a network, and the times of its applied program."""
-    folder = host.home / name
+    folder = host.home / network.name
     folder.mkdir()
-    text = SOURCE.replace("NAME", name).replace("BATCH", str(NETWORKS[name]))
-    for file in ("original.py", "network.py"):
-        (folder / file).write_text(text)
-    network = f"{folder / 'network.py'}:Network"
-    row = host.job(network)
-    applied = host.command("apply", network, "--force", "--json")
+    for file in (ORIGINAL, EDITED):
+        (folder / file).write_text(network.text)
+    source = f"{folder / EDITED}:{network.cls}"
+    row = host.job(source)
+    applied = host.command("apply", source, "--force", "--json")
     if applied.returncode:
         row["applied"] = " ".join(applied.stderr.split())[-300:]
-    with IsolatedProcess(TIMED_SECONDS) as process:
-        for part, call in [("times", times), *((mode, partial(time_of_mode, mode)) for mode in modes)]:
+    parts: dict[str, Callable[[Network, Path, str], Any]] = {
+        "eager_mib": partial(peak, ORIGINAL),
+        "ours_mib": partial(peak, EDITED),
+        "times": times,
+        **{mode: partial(time_of_mode, mode) for mode in modes},
+    }
+    for part, measure in parts.items():
+        with IsolatedProcess(TIMED_SECONDS) as process:
             try:
-                row[part] = process.call(call, folder, host.target)
+                row[part] = process.call(measure, network, folder, host.target)
             except Exception as error:  # noqa: BLE001 - what else was measured of a network is worth having
                 row[part] = f"{type(error).__name__}: {error}"[-500:]
     return row
 
 
-def times(folder: Path, target: str) -> dict[str, Any]:
+def times(network: Network, folder: Path, target: str) -> dict[str, Any]:
     """Times and errors of eager, ours and PyTorch's best by hand, each on the same weights and inputs."""
-    model, x = _opened(folder / "original.py", target)
-    ours, _ = _opened(folder / "network.py", target)
-    exact = copy.deepcopy(model).double()(x.double())
+    model, inputs = network.opened(folder, ORIGINAL, target)
+    ours, _ = network.opened(folder, EDITED, target)
+    ours.load_state_dict(model.state_dict())
+    exact = _first(copy.deepcopy(model).double()(*_in_double(inputs)))
     found: dict[str, Any] = {}
 
     def note(name: str, call: Callable[[], Any]) -> None:
-        result = call()
+        result = _first(call())
         found.update(_timed(name, call, target))
         found[f"{name}_error"] = float((result.double() - exact).norm() / exact.norm())
 
-    note("eager", lambda: model(x))
-    found["eager_mib"] = _peak(lambda: model(x), target)
-    note("ours", lambda: ours(x))
-    found["ours_mib"] = _peak(lambda: ours(x), target)
-    if target == "cuda":
-        for name, call in _by_hand(model, x):
-            note(name, call)
+    note("eager", lambda: model(*inputs))
+    note("ours", lambda: ours(*inputs))
     package = folder / "network_kernels" / "__init__.py"
     found["calls"] = _loaded(package).counters() if package.is_file() else "not applied"
+    if target == "cuda" and network.by_hand:
+        for name, call in _by_hand(model, *inputs):
+            note(name, call)
     return found
 
 
-def time_of_mode(mode: str, folder: Path, target: str) -> dict[str, float]:
+def time_of_mode(mode: str, network: Network, folder: Path, target: str) -> dict[str, float]:
     """The time of a mode of `torch.compile`."""
-    model, x = _opened(folder / "original.py", target)
-    torch._dynamo.reset()
+    model, inputs = network.opened(folder, ORIGINAL, target)
     compiled = torch.compile(model, mode=MODES[mode])
     for _ in range(3):
-        compiled(x)
-    return _timed(mode, lambda: compiled(x), target)
+        compiled(*inputs)
+    return _timed(mode, lambda: compiled(*inputs), target)
 
 
-def _opened(path: Path, target: str) -> tuple[Any, Any]:
-    """The network of a file in evaluation mode, and its input."""
-    torch.set_grad_enabled(False)
-    module = _loaded(path)
-    (x,) = module.get_inputs()
-    return module.Network().to(target).eval(), x.to(target)
+def peak(file: str, network: Network, folder: Path, target: str) -> float | None:
+    """Most MiB that PyTorch has allocated during calls of a program, parameters and inputs included."""
+    model, inputs = network.opened(folder, file, target)
+    if target != "cuda":
+        return None
+    for _ in range(WARM):
+        model(*inputs)
+    torch.cuda.synchronize()
+    torch.cuda.reset_peak_memory_stats()
+    model(*inputs)
+    torch.cuda.synchronize()
+    return round(torch.cuda.max_memory_allocated() / 2**20, 1)
+
+
+def _first(results: Any) -> Any:
+    """The first tensor of a result."""
+    return torch.utils._pytree.tree_leaves(results)[0]
+
+
+def _in_double(inputs: list[Any]) -> Any:
+    return torch.utils._pytree.tree_map(
+        lambda one: one.double() if isinstance(one, torch.Tensor) and one.is_floating_point() else one, inputs
+    )
 
 
 def _by_hand(model: Any, x: Any) -> Iterator[tuple[str, Callable[[], Any]]]:
@@ -235,7 +291,8 @@ def _milliseconds(call: Callable[[], Any], target: str) -> float:
 
 
 def _timed(name: str, call: Callable[[], Any], target: str) -> dict[str, float]:
-    return {name: _milliseconds(call, target), f"{name}_in_a_row": _in_a_row(call, target)}
+    with lock_of(detect(target)).exclusive():
+        return {name: _milliseconds(call, target), f"{name}_in_a_row": _in_a_row(call, target)}
 
 
 def _in_a_row(call: Callable[[], Any], target: str) -> float:
@@ -250,17 +307,6 @@ def _in_a_row(call: Callable[[], Any], target: str) -> float:
     if target == "cuda":
         torch.cuda.synchronize()
     return round((time.perf_counter() - began) / CALLS * 1e3, 4)
-
-
-def _peak(call: Callable[[], Any], target: str) -> float | None:
-    """Most MiB that are allocated during a call, parameters included."""
-    if target != "cuda":
-        return None
-    torch.cuda.synchronize()
-    torch.cuda.reset_peak_memory_stats()
-    call()
-    torch.cuda.synchronize()
-    return round(torch.cuda.max_memory_allocated() / 2**20, 1)
 
 
 def _loaded(path: Path) -> Any:

@@ -10,6 +10,7 @@ import pytest
 import torch
 from torch import nn
 
+from kernel_assistant.worker.applied import watch
 from kernel_assistant.worker.applied.attributes import module_attributes
 from kernel_assistant.worker.applied.watch import InstanceVerdict, ParameterLayouts
 
@@ -45,6 +46,12 @@ CHANGES: dict[str, Callable[[Block], object]] = {
 }
 
 
+@pytest.fixture(params=["by version", "by identity"], autouse=True)
+def how_dictionaries_are_watched(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    if request.param == "by identity":
+        monkeypatch.setattr(watch, "versions_of", lambda dictionaries: None)
+
+
 @pytest.mark.parametrize("tags", [False, True], ids=["watched by identity", "compared as text"])
 @pytest.mark.parametrize("name", CHANGES)
 def test_what_changes_is_noticed(name: str, tags: bool) -> None:
@@ -66,6 +73,28 @@ def test_a_set_is_noticed_and_equal_values_do_no_harm() -> None:
     assert watched.reason() == ""
     block.config.tags.add("c")
     assert watched.reason() == "attributes"
+
+
+def test_a_hook_of_a_child_is_noticed_until_it_is_removed() -> None:
+    block = Block(tags=False)
+    watched = InstanceVerdict(block, module_attributes(block), ["inner.weight"])
+    assert watched.reason() == watched.reason() == ""
+    for register in (block.inner.register_forward_hook, nn.modules.module.register_module_forward_pre_hook):
+        handle = register(lambda *_: None)
+        assert watched.reason() == watched.reason() == "hooks"
+        handle.remove()
+        assert watched.reason() == watched.reason() == ""
+
+
+def test_a_parameter_that_is_replaced_is_the_one_that_is_read() -> None:
+    block = Block(tags=False)
+    watched = InstanceVerdict(block, module_attributes(block), ["inner.weight"])
+    assert watched.reason() == watched.reason() == ""
+    block.inner.weight = nn.Parameter(torch.ones(2, 2))
+    assert watched.reason() == ""
+    assert watched.tensors() == [block.inner.weight]
+    block.inner._parameters["weight"] = None
+    assert watched.reason() != ""
 
 
 def test_a_mark_that_a_library_left_on_the_verified_instance_alone_does_not_count() -> None:

@@ -1,4 +1,5 @@
-"""Watches whether one module instance is still as it was verified. A call costs a few comparisons of identity."""
+"""Watches whether one module instance is still as it was verified. A call reads the versions of its dictionaries; where
+Python has none (`dict_versions.py`), it compares the identity of what they hold."""
 
 from __future__ import annotations
 
@@ -11,6 +12,7 @@ from typing import Any
 import torch
 
 from .attributes import freeze, is_atomic, is_state, may_change_in_place, same_attributes
+from .dict_versions import versions_of
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = [getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS]
@@ -101,16 +103,11 @@ class InstanceVerdict:
 
     def reason(self) -> str:
         """Why the instance does not fit: "", "attributes", "hooks", "parameters" or "shape"."""
-        try:
-            for values, size, getter, seen in self._snapshots:
-                if len(values) != size or not all(map(_is, getter(values), seen)):
-                    self._inspect()
-                    break
-        except (KeyError, IndexError):
+        if self._containers.changed():
             self._inspect()
         if self._verdict:
             return self._verdict
-        if self._hooks and any(self._hooks):
+        if self._containers.hooked:
             return "hooks"
         for values, key, text in self._mutable:
             if freeze(values[key]) != text:
@@ -126,19 +123,19 @@ class InstanceVerdict:
         module = self.reference()
         assert module is not None
         children = [child for _, child in module.named_modules(remove_duplicate=False)]
-        self._snapshots = [snapshot for child in children for snapshot in _snapshots(child)]
-        self._hooks = [child.__dict__[name] for child in children[1:] for name in _HOOKS]
+        snapshots = [snapshot for child in children for snapshot in _snapshots(child)]
+        hooks = [child.__dict__[name] for child in children[1:] for name in _HOOKS]
         if len(children) > 1:
-            self._hooks += _GLOBAL_HOOKS
+            hooks += _GLOBAL_HOOKS
         self._mutable: list[tuple[dict[str, Any], str, str]] = []
         inside: dict[int, Snapshot] = {}
         for state in (child.__dict__ for child in children):
             for key, value in state.items():
-                snapshots = _inside(value, _DEPTH) if is_state(key) else []
-                if snapshots is None:
+                within = _inside(value, _DEPTH) if is_state(key) else []
+                if within is None:
                     self._mutable.append((state, key, freeze(value)))
-                inside.update((id(snapshot[0]), snapshot) for snapshot in snapshots or ())
-        self._snapshots += inside.values()
+                inside.update((id(snapshot[0]), snapshot) for snapshot in within or ())
+        self._containers = _Containers([*snapshots, *inside.values()], hooks)
         same = same_attributes(module, self.attributes)
         sources = [_source(module, path) for path in self.paths]
         self.sources = [source for source in sources if source is not None]
@@ -147,6 +144,43 @@ class InstanceVerdict:
             self._verdict = "parameters"
         elif same and not all(map(_has_shape, self.tensors(), self.shapes)):
             self._verdict = "shape"
+
+
+class _Containers:
+    """Dictionaries and lists of a module and those inside it, and their dictionaries of hooks."""
+
+    def __init__(self, snapshots: list[Snapshot], hooks: list[dict[int, Any]]) -> None:
+        self._snapshots, self._hooks = snapshots, hooks
+        self._lists = [one for one in snapshots if not isinstance(one[0], dict)]
+        self._versions = versions_of([*(one[0] for one in snapshots if isinstance(one[0], dict)), *hooks])
+        #: Versions with which nothing was found changed.
+        self._seen: list[int] | None = None
+        #: Whether there was a hook at the last call of `changed`.
+        self.hooked = any(hooks)
+
+    def changed(self) -> bool:
+        """Whether one of them holds other values than when it was made."""
+        if self._versions is None:
+            self.hooked = any(self._hooks)
+            return _differ(self._snapshots)
+        # Read first, so that what another thread changes meanwhile is seen at the next call.
+        versions = self._versions()
+        if versions == self._seen:
+            return _differ(self._lists)
+        self.hooked = any(self._hooks)
+        if _differ(self._snapshots):
+            return True
+        self._seen = versions
+        return False
+
+
+def _differ(snapshots: Iterable[Snapshot]) -> bool:
+    try:
+        return any(
+            len(values) != size or not all(map(_is, getter(values), seen)) for values, size, getter, seen in snapshots
+        )
+    except (KeyError, IndexError):
+        return True
 
 
 def foreign_hooks(module: torch.nn.Module) -> bool:
