@@ -129,10 +129,10 @@ def _row(network: Network, host: SessionHost, modes: list[str]) -> Row:
     if applied.returncode:
         row["applied"] = " ".join(applied.stderr.split())[-300:]
     parts: dict[str, Callable[[Network, Path, str], Any]] = {
-        "eager_mib": partial(peak, ORIGINAL),
-        "ours_mib": partial(peak, EDITED),
         "times": times,
         **{mode: partial(time_of_mode, mode) for mode in modes},
+        "eager_mib": partial(peak, ORIGINAL),
+        "ours_mib": partial(peak, EDITED),
     }
     for part, measure in parts.items():
         with IsolatedProcess(TIMED_SECONDS) as process:
@@ -140,6 +140,7 @@ def _row(network: Network, host: SessionHost, modes: list[str]) -> Row:
                 row[part] = process.call(measure, network, folder, host.target)
             except Exception as error:  # noqa: BLE001 - what else was measured of a network is worth having
                 row[part] = f"{type(error).__name__}: {error}"[-500:]
+        click.echo(f"{network.name}, {part}: {row[part]}")
     return row
 
 
