@@ -125,7 +125,7 @@ def _row(network: Network, host: SessionHost, modes: list[str]) -> Row:
         (folder / file).write_text(network.text)
     source = f"{folder / EDITED}:{network.cls}"
     row = host.job(source)
-    applied = host.command("apply", source, "--force", "--json")
+    applied = host.command("apply", str(row.get("job") or source), "--force", "--json")
     if applied.returncode:
         row["applied"] = " ".join(applied.stderr.split())[-300:]
     parts: dict[str, Callable[[Network, Path, str], Any]] = {

@@ -192,3 +192,13 @@ def test_tensors_of_other_classes_have_no_layout() -> None:
 
     assert ParameterLayouts().of([torch.randn(2).as_subclass(Own)]) is None
     assert ParameterLayouts().of([torch.eye(2).to_sparse()]) is None
+
+
+@pytest.mark.parametrize(("name", "counts"), [("_original_object_hash", False), ("hashes", True), ("_eps", True)])
+def test_a_hash_that_an_object_keeps_does_not_count(name: str, counts: bool) -> None:
+    """Each process has another one (GenerationConfig of transformers)."""
+    block = Block(tags=False)
+    setattr(block.config, name, 1)
+    verified = module_attributes(block)
+    setattr(block.config, name, 2)
+    assert InstanceVerdict(block, verified, ["inner.weight"]).reason() == ("attributes" if counts else "")

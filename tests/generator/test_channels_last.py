@@ -14,7 +14,7 @@ from torch import nn
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.operators import COPY
 from kernel_assistant.generator.parse import parse
-from kernel_assistant.generator.plan.channels_last import AGAIN, COPY_BACK, channels_last
+from kernel_assistant.generator.plan.channels_last import AGAIN, COPY_BACK, channels_last, is_channels_last
 from kernel_assistant.generator.plan.partition import FIRST_FORM, cut
 from kernel_assistant.generator.search.search import initial, neighbours
 from tests.generator.by_parts import ByParts
@@ -258,6 +258,17 @@ def test_branches_are_joined_by_one_kernel_and_share_their_input() -> None:
 def test_others_stay_as_they_are(model: nn.Module, x: torch.Tensor) -> None:
     graph = export(model, x)
     assert channels_last(graph, {node.name for node in graph.nodes}) == graph
+
+
+def test_products_between_depthwise_convolutions_stay_as_they_are() -> None:
+    """As in MobileNet, where two transpositions cost more than channels last bring; as in ResNet they follow."""
+    apart = [nn.Conv2d(16, 16, 3, padding=1, groups=16), nn.ReLU(), nn.Conv2d(16, 24, 1), nn.ReLU()]
+    beside = [nn.Conv2d(16, 24, 1), nn.ReLU(), nn.Conv2d(24, 8, 3, padding=1)]
+    for layers, turned in ((apart, [True, False, False]), (beside, [True, True, True])):
+        graph = export(nn.Sequential(nn.Conv2d(3, 16, 3), nn.ReLU(), *layers).eval(), _image(7, 3, 150, 150))
+        found = channels_last(graph, {node.name for node in graph.nodes})
+        convolutions = [node for node in found.nodes if node.op.startswith("conv2d")]
+        assert [is_channels_last(node.spec) for node in convolutions] == turned
 
 
 def test_a_filter_of_one_channel_lies_both_ways() -> None:

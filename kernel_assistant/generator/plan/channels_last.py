@@ -50,16 +50,39 @@ def channels_last(
     graph: OpGraph, able: AbstractSet[str], stay: AbstractSet[str] = frozenset(), around_norms: bool = True
 ) -> OpGraph:
     """Returns the graph with the layout channels-last for the convolutions in `able` if they are large enough together,
-    and for operators after them that support it. A convolution whose input is given with channels last uses that order
-    in any case, unless it is in `stay`. What a norm over groups reads is computed again by its second launch; if others
-    read it too, only with `around_norms`.
+    and for operators after them that support it. Products, which are convolutions with filters of one element and
+    without groups, take it only in one piece with other convolutions: between depthwise ones, as in MobileNet, each
+    would need two copies. A convolution whose input is given with channels last uses that order in any case, unless it
+    is in `stay`. What a norm over groups reads is computed again by its second launch; if others read it too, only with
+    `around_norms`.
     """
     convolutions = [node for node in graph.nodes if node.name in able - stay and _can_turn(node, graph)]
     whole = sum(_elements(node, graph) for node in convolutions if not _is_pointwise(node, graph))
     chosen = {node.name for node in graph.nodes if node.name not in stay and _is_given(node, graph)}
     if whole >= LEAST_ELEMENTS:
-        chosen |= {node.name for node in convolutions}
+        products = {node.name for node in convolutions if _is_pointwise(node, graph) and not _has_groups(node, graph)}
+        others = {node.name for node in convolutions} - products
+        chosen |= others | (products & _in_one_piece(graph, others | products, others))
     return _Rewrite(graph, chosen, stay, around_norms).run() if chosen else graph
+
+
+def _in_one_piece(graph: OpGraph, convolutions: set[str], some: set[str]) -> set[str]:
+    """The values that elementwise work, norms, pooling, joins and `convolutions` connect with one of `some`."""
+    neighbours = defaultdict[str, set[str]](set)
+    specs = {value.name: value.spec for value in graph.inputs} | {node.name: node.spec for node in graph.nodes}
+    for node in graph.nodes:
+        is_turned = node.name in convolutions
+        for name in references(node)[: 1 if is_turned else None]:
+            if is_turned or follows(node, specs[name]):
+                neighbours[node.name].add(name)
+                neighbours[name].add(node.name)
+    found, waiting = set[str](), list(some)
+    while waiting:
+        name = waiting.pop()
+        if name not in found:
+            found.add(name)
+            waiting += neighbours[name]
+    return found
 
 
 def in_channels_last(spec: TensorSpec) -> TensorSpec:

@@ -64,8 +64,18 @@ def _freeze_container(value: Any, depth: int) -> str:
     if isinstance(value, dict):
         return "{" + ", ".join(f"{freeze(key, depth)}: {freeze(item, depth)}" for key, item in value.items()) + "}"
     # `functools.wraps` copies `__module__`, but a file may be imported under another name.
-    state = {key: item for key, item in getattr(value, "__dict__", {}).items() if key != "__module__"}
+    state = {
+        key: item
+        for key, item in getattr(value, "__dict__", {}).items()
+        if key != "__module__" and not _is_of_process(key, item)
+    }
     return type(value).__qualname__ + freeze(state, depth)
+
+
+def _is_of_process(key: str, item: Any) -> bool:
+    """Whether an object keeps its hash in an attribute, as the GenerationConfig of every causal model of transformers
+    does: Python's hashes of text differ from process to process."""
+    return key.startswith("_") and "hash" in key and type(item) is int
 
 
 def is_of_numpy(value: Any) -> bool:
