@@ -20,8 +20,10 @@ from ..process.worker_errors import user_streams
 from ..user_module.copying import deep_copy
 from .attention_calls import simplify_attention
 from .composites import decompositions, only_those_of
+from .fast_fakes import fast_fakes
 from .graph_limit import CallLimit
 from .graph_writer import GraphWriter
+from .in_place import out_of_place
 from .literal_tensors import made_in_forward
 from .recurrent import right_states
 from .storage_positions import from_owners
@@ -96,7 +98,7 @@ def export_program(
             shapes[tensor] = dict.fromkeys(sorted(dims), Dim.AUTO)
     dynamic = shapes.dynamic_shapes(model, args, kwargs) if any(free) else None
     # With gradients enabled, blocks of a module that disable them would be exported as nested regions.
-    with user_streams(), _silence(), right_states(), torch.no_grad(), CallLimit(model):
+    with user_streams(), _silence(), right_states(), fast_fakes(), torch.no_grad(), CallLimit(model):
         return torch.export.export(model, args, kwargs, dynamic_shapes=dynamic, strict=False)
 
 
@@ -106,7 +108,8 @@ def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[s
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     keep_between_windows(program)
     made = made_in_forward(program)
-    with _silence(), right_states(), torch.no_grad(), only_those_of(program):
+    out_of_place(program)
+    with _silence(), right_states(), fast_fakes(), torch.no_grad(), only_those_of(program):
         program = program.run_decompositions(decompositions(program))
         _mend_shapes(program.graph)
         simplify_attention(program)

@@ -1,0 +1,63 @@
+"""Replaces operators in place by the same ones out of place, where nothing else sees the memory that they write.
+
+torch does so too when it decomposes a program, but finds the shapes of what it replaces by Python code over symbolic
+sizes: 20 of 30 seconds for MobileNetV2.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch._ops import OpOverload
+from torch.export import ExportedProgram
+from torch.fx import Node
+
+from .fast_fakes import WITH_IN_PLACE, is_plain
+
+_aten = torch.ops.aten
+_OUT_OF_PLACE: dict[object, OpOverload] = {
+    getattr(_aten, f"{name}_").default: getattr(_aten, name).default for name in WITH_IN_PLACE
+}
+_OUT_OF_PLACE |= {getattr(_aten, f"{name}_").Tensor: getattr(_aten, name).Tensor for name in ("add", "sub", "mul")}
+
+
+def out_of_place(program: ExportedProgram) -> None:
+    """Changes the program's graph."""
+    places = {node: place for place, node in enumerate(program.graph.nodes)}
+    changed = False
+    for node in program.graph.nodes:
+        if node.target in _OUT_OF_PLACE and _writes_what_only_it_reads(node, places):
+            node.target = _OUT_OF_PLACE[node.target]
+            changed = True
+    if changed:
+        program.graph_module.recompile()
+
+
+def _writes_what_only_it_reads(node: Node, places: dict[Node, int]) -> bool:
+    """Whether the first operand is a new tensor that is read before this node alone, and nowhere through a view; and
+    whether the result out of place has its shape, type and strides."""
+    written, *others = node.all_input_nodes
+    if not _is_new(written) or not all(_agrees(other, node) for other in others):
+        return False
+    value = written.meta.get("val")
+    if not isinstance(value, torch.Tensor) or not is_plain(value):
+        return False
+    return written not in others and all(
+        user is node or (places[user] < places[node] and _is_new(user)) for user in written.users
+    )
+
+
+def _is_new(node: Node) -> bool:
+    """Whether an operator gives one tensor that shares memory with none of its operands."""
+    if not isinstance(node.target, OpOverload):
+        return False
+    schema = node.target._schema
+    return len(schema.returns) == 1 and not schema.is_mutable and all(one.alias_info is None for one in schema.returns)
+
+
+def _agrees(other: Node, node: Node) -> bool:
+    value, result = other.meta.get("val"), node.meta.get("val")
+    return (
+        isinstance(value, torch.Tensor)
+        and isinstance(result, torch.Tensor)
+        and (value.dtype, value.shape, value.stride()) == (result.dtype, result.shape, result.stride())
+    )
