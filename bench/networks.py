@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import copy
 import importlib.util
+import shutil
 import statistics
 import sys
 import time
@@ -120,6 +121,7 @@ def main(
 def _row(network: Network, host: SessionHost, modes: list[str]) -> Row:
     """The job of a network, and the times of its applied program."""
     folder = host.home / network.name
+    shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir()
     for file in (ORIGINAL, EDITED):
         (folder / file).write_text(network.text)

@@ -43,6 +43,8 @@ CHANGES: dict[str, Callable[[Block], object]] = {
     "in an empty dict": lambda block: block.config.rope["empty"].update(x=1),
     "in a list of a tuple": lambda block: block.sizes[1].pop(),
     "of a child": lambda block: setattr(block.inner, "in_features", 3),
+    "first buffer of a child": lambda block: block.inner.register_buffer("mask", torch.ones(2)),
+    "first child of a child": lambda block: block.inner.add_module("more", nn.Tanh()),
 }
 
 
@@ -84,6 +86,23 @@ def test_a_hook_of_a_child_is_noticed_until_it_is_removed() -> None:
         assert watched.reason() == watched.reason() == "hooks"
         handle.remove()
         assert watched.reason() == watched.reason() == ""
+
+
+def test_a_hook_that_another_thread_registers_meanwhile_is_noticed(monkeypatch: pytest.MonkeyPatch) -> None:
+    block = Block(tags=False)
+    watched = InstanceVerdict(block, module_attributes(block), ["inner.weight"])
+    differ, handles = watch._differ, list[Any]()
+
+    def between(snapshots: Any) -> bool:
+        if not handles:
+            handles.append(block.inner.register_forward_hook(lambda *_: None))
+        return differ(snapshots)
+
+    monkeypatch.setattr(watch, "_differ", between)
+    watched.reason()
+    assert watched.reason() == watched.reason() == "hooks"
+    handles[0].remove()
+    assert watched.reason() == ""
 
 
 def test_a_parameter_that_is_replaced_is_the_one_that_is_read() -> None:
@@ -194,7 +213,9 @@ def test_tensors_of_other_classes_have_no_layout() -> None:
     assert ParameterLayouts().of([torch.eye(2).to_sparse()]) is None
 
 
-@pytest.mark.parametrize(("name", "counts"), [("_original_object_hash", False), ("hashes", True), ("_eps", True)])
+@pytest.mark.parametrize(
+    ("name", "counts"), [("_original_object_hash", False), ("_num_hashes", True), ("_hash_bits", True), ("_eps", True)]
+)
 def test_a_hash_that_an_object_keeps_does_not_count(name: str, counts: bool) -> None:
     """Each process has another one (GenerationConfig of transformers)."""
     block = Block(tags=False)

@@ -50,11 +50,10 @@ def channels_last(
     graph: OpGraph, able: AbstractSet[str], stay: AbstractSet[str] = frozenset(), around_norms: bool = True
 ) -> OpGraph:
     """Returns the graph with the layout channels-last for the convolutions in `able` if they are large enough together,
-    and for operators after them that support it. Products, which are convolutions with filters of one element and
-    without groups, take it only in one piece with other convolutions: between depthwise ones, as in MobileNet, each
-    would need two copies. A convolution whose input is given with channels last uses that order in any case, unless it
-    is in `stay`. What a norm over groups reads is computed again by its second launch; if others read it too, only with
-    `around_norms`.
+    and for operators after them that support it. A 1×1 convolution without groups takes that layout only if elementwise
+    work connects it with a larger convolution: between depthwise ones, as in MobileNet, each would need two copies. A
+    convolution whose input is given with channels last uses that order in any case, unless it is in `stay`. What a norm
+    over groups reads is computed again by its second launch; if others read it too, only with `around_norms`.
     """
     convolutions = [node for node in graph.nodes if node.name in able - stay and _can_turn(node, graph)]
     whole = sum(_elements(node, graph) for node in convolutions if not _is_pointwise(node, graph))
@@ -67,13 +66,14 @@ def channels_last(
 
 
 def _in_one_piece(graph: OpGraph, convolutions: set[str], some: set[str]) -> set[str]:
-    """The values that elementwise work, norms, pooling, joins and `convolutions` connect with one of `some`."""
+    """The values that elementwise work, norms, pooling, joins and `convolutions` connect with one of `some`. Of the
+    graph's inputs, those that convolutions read."""
     neighbours = defaultdict[str, set[str]](set)
-    specs = {value.name: value.spec for value in graph.inputs} | {node.name: node.spec for node in graph.nodes}
+    specs = {node.name: node.spec for node in graph.nodes}
     for node in graph.nodes:
         is_turned = node.name in convolutions
         for name in references(node)[: 1 if is_turned else None]:
-            if is_turned or follows(node, specs[name]):
+            if is_turned or (name in specs and follows(node, specs[name])):
                 neighbours[node.name].add(name)
                 neighbours[name].add(node.name)
     found, waiting = set[str](), list(some)

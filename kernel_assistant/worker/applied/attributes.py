@@ -75,7 +75,7 @@ def _freeze_container(value: Any, depth: int) -> str:
 def _is_of_process(key: str, item: Any) -> bool:
     """Whether an object keeps its hash in an attribute, as the GenerationConfig of every causal model of transformers
     does: Python's hashes of text differ from process to process."""
-    return key.startswith("_") and "hash" in key and type(item) is int
+    return key.startswith("_") and key.endswith("hash") and type(item) is int
 
 
 def is_of_numpy(value: Any) -> bool:

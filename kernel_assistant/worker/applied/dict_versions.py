@@ -17,8 +17,8 @@ _OFFSET = object.__basicsize__ + ctypes.sizeof(ctypes.c_ssize_t)
 
 
 def versions_of(dictionaries: Iterable[dict[Any, Any]]) -> Callable[[], list[int]] | None:
-    """A function that reads the tags of these dictionaries, which must live as long as it; None where there are
-    none."""
+    """A function that reads the tags of these dictionaries, which the caller must keep alive. None if this Python has
+    no tags."""
     if not AVAILABLE:
         return None
     tags = [ctypes.c_uint64.from_address(id(one) + _OFFSET) for one in dictionaries]

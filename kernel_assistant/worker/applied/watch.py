@@ -3,6 +3,7 @@ Python has none (`dict_versions.py`), it compares the identity of what they hold
 
 from __future__ import annotations
 
+import collections
 import functools
 import operator
 import weakref
@@ -22,6 +23,8 @@ PLAIN = (torch.Tensor, torch.nn.Parameter)
 
 #: One dictionary or list: itself, its length, a getter of the values that matter, these values.
 Snapshot = tuple[Any, int, Callable[[Any], Any], tuple[Any, ...]]
+#: Dictionaries whose versions tell what they hold. Others may read it elsewhere.
+_VERSIONED = (dict, collections.OrderedDict, collections.defaultdict)
 #: The number of levels that `freeze` descends.
 _DEPTH = 4
 
@@ -103,11 +106,12 @@ class InstanceVerdict:
 
     def reason(self) -> str:
         """Why the instance does not fit: "", "attributes", "hooks", "parameters" or "shape"."""
-        if self._containers.changed():
+        changed, hooked = self._containers.look()
+        if changed:
             self._inspect()
         if self._verdict:
             return self._verdict
-        if self._containers.hooked:
+        if hooked:
             return "hooks"
         for values, key, text in self._mutable:
             if freeze(values[key]) != text:
@@ -151,27 +155,25 @@ class _Containers:
 
     def __init__(self, snapshots: list[Snapshot], hooks: list[dict[int, Any]]) -> None:
         self._snapshots, self._hooks = snapshots, hooks
-        self._lists = [one for one in snapshots if not isinstance(one[0], dict)]
-        self._versions = versions_of([*(one[0] for one in snapshots if isinstance(one[0], dict)), *hooks])
-        #: Versions with which nothing was found changed.
-        self._seen: list[int] | None = None
-        #: Whether there was a hook at the last call of `changed`.
-        self.hooked = any(hooks)
+        self._others = [one for one in snapshots if type(one[0]) not in _VERSIONED]
+        self._versions = versions_of([*(one[0] for one in snapshots if type(one[0]) in _VERSIONED), *hooks])
+        #: Versions with which nothing was found changed, and whether there was a hook: one object, since other threads
+        #: replace it.
+        self._seen: tuple[list[int] | None, bool] = None, False
 
-    def changed(self) -> bool:
-        """Whether one of them holds other values than when it was made."""
+    def look(self) -> tuple[bool, bool]:
+        """Whether one of them holds other values than when it was made, and whether there is a hook."""
         if self._versions is None:
-            self.hooked = any(self._hooks)
-            return _differ(self._snapshots)
+            return _differ(self._snapshots), any(self._hooks)
         # Read first, so that what another thread changes meanwhile is seen at the next call.
-        versions = self._versions()
-        if versions == self._seen:
-            return _differ(self._lists)
-        self.hooked = any(self._hooks)
+        versions, (seen, hooked) = self._versions(), self._seen
+        if versions == seen:
+            return _differ(self._others), hooked
+        hooked = any(self._hooks)
         if _differ(self._snapshots):
-            return True
-        self._seen = versions
-        return False
+            return True, hooked
+        self._seen = versions, hooked
+        return False, hooked
 
 
 def _differ(snapshots: Iterable[Snapshot]) -> bool:
@@ -200,8 +202,7 @@ def _snapshots(module: torch.nn.Module) -> Iterable[Snapshot]:
     keys = [key for key in state if is_state(key)]
     yield _snapshot(state, [*keys, "_parameters", "_buffers", "_modules", *_HOOKS])
     for name in ("_parameters", "_buffers", "_modules"):
-        if state[name]:
-            yield _snapshot(state[name], list(state[name]))
+        yield _snapshot(state[name], list(state[name]))
 
 
 def _inside(value: Any, depth: int) -> list[Snapshot] | None:

@@ -1,8 +1,8 @@
-"""Results of activations and of batch norm for inference without values, while a module is traced with a free batch.
+"""Fake results of activations and of batch norm for inference, while a module is traced with a free batch.
 
-There, torch finds the shape of a result by running the operator's Python decomposition over symbolic sizes, which takes
-tens of milliseconds an operator: half of the time of tracing MobileNetV2. These results have the shape, the type and
-the strides of their input.
+There, torch's FakeTensorMode finds the shape of a result by running the operator's Python decomposition over symbolic
+sizes, which takes tens of milliseconds an operator: half of the time of tracing MobileNetV2. These results have the
+shape, the type and the strides of their input.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ _aten = torch.ops.aten
 #: Activations with a version in place.
 WITH_IN_PLACE = tuple("relu hardtanh silu hardswish hardsigmoid leaky_relu elu sigmoid tanh".split())
 _BATCH_NORM = _aten._native_batch_norm_legit_no_training.default
-#: A fast result, given torch's mode for tensors without values.
+#: Makes a fake result, given the FakeTensorMode.
 Fast = Callable[..., Any]
 
 
@@ -38,14 +38,14 @@ def fast_fakes() -> Iterator[None]:
         yield
     finally:
         for op in added:
-            del known[op]
+            known.pop(op, None)
 
 
 def _fast_results() -> dict[OpOverload, Fast]:
     like = [getattr(_aten, name).default for name in (*WITH_IN_PLACE, "gelu")]
     in_place = [getattr(_aten, f"{name}_").default for name in WITH_IN_PLACE]
     results: dict[OpOverload, Fast] = {op: _as_first(op) for op in like if op in decomposition_table}
-    results |= dict.fromkeys(in_place, _in_place)
+    results |= {op: _in_place(op) for op in in_place if op in decomposition_table}
     return results | {_BATCH_NORM: _batch_norm}
 
 
@@ -59,18 +59,24 @@ def _as_first(op: OpOverload) -> Fast:
     return fast
 
 
-def _in_place(_mode: Any, x: torch.Tensor, *_args: Any, **_kwargs: Any) -> torch.Tensor:
-    return x
+def _in_place(op: OpOverload) -> Fast:
+    def fast(mode: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
+        if is_plain(x):
+            return x
+        with mode:
+            return decomposition_table[op](x, *args, **kwargs)
+
+    return fast
 
 
 def _batch_norm(mode: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-    if not is_plain(x):
+    if not is_plain(x) or len(args) < 4 or kwargs:
         with mode:
             return decomposition_table[_BATCH_NORM](x, *args, **kwargs)
-    # Nothing reads the statistics of inference: `batch_norm` returns the first result.
-    with mode:
-        none = torch.empty(0, dtype=x.dtype, device=x.device)
-    return _like(mode, x), none, none
+    mean = args[2]
+    with mode:  # the CPU gives no statistics for inference
+        statistics = [mean.new_empty(0) if x.device.type == "cpu" else torch.empty_like(mean) for _ in range(2)]
+    return (_like(mode, x), *statistics)
 
 
 def is_plain(x: torch.Tensor) -> bool:

@@ -17,6 +17,8 @@ from ..process.worker_errors import TaskError
 
 #: Most PyTorch calls in one forward. Qwen3 with 28 layers makes 2,270.
 MOST_CALLS = 4000
+#: Attributes of tensors that are operators.
+_OPERATORS = frozenset({"T", "mT", "H", "mH", "real", "imag", "data"})
 SPLIT = "optimize the body of the loop as a class of its own, or write the loop as one operator over all steps"
 
 
@@ -39,8 +41,7 @@ class CallLimit(TorchFunctionMode):
         args: tuple[Any, ...] = (),
         kwargs: dict[str, Any] | None = None,
     ) -> Any:
-        # Attributes of tensors, such as their shapes, are read far more often than operators are called.
-        line = 0 if getattr(func, "__name__", "") == "__get__" else self._line()
+        line = 0 if _reads_attribute(func) else self._line()
         if line:
             self._calls += 1
             self._lines[line] += 1
@@ -62,6 +63,13 @@ class CallLimit(TorchFunctionMode):
         where = f"{count} of them from line {line} of {os.path.basename(self._file)}"
         cause = f"{self._name}.forward calls more than {MOST_CALLS} operators ({where}), a graph too large to search"
         return GraphTooLarge("unsupported_input", cause, SPLIT)
+
+
+def _reads_attribute(func: Callable[..., Any]) -> bool:
+    """Whether the call reads an attribute of a tensor that is no operator, such as its shape: far more often than
+    operators are called."""
+    read = getattr(func, "__self__", None) if getattr(func, "__name__", "") == "__get__" else None
+    return read is not None and getattr(read, "__name__", "") not in _OPERATORS
 
 
 def _file_of(cls: type) -> str:

@@ -7,6 +7,7 @@ sizes: 20 of 30 seconds for MobileNetV2.
 from __future__ import annotations
 
 import torch
+from torch._C import DispatchKey, _dispatch_has_kernel_for_dispatch_key
 from torch._ops import OpOverload
 from torch.export import ExportedProgram
 from torch.fx import Node
@@ -14,6 +15,12 @@ from torch.fx import Node
 from .fast_fakes import WITH_IN_PLACE, is_plain
 
 _aten = torch.ops.aten
+_COMPOSITE = DispatchKey.CompositeImplicitAutograd
+#: Composite operators whose result is always a new tensor.
+_NEW = frozenset(
+    "conv1d conv2d conv3d linear matmul batch_norm layer_norm group_norm instance_norm adaptive_avg_pool1d "
+    "adaptive_avg_pool2d adaptive_avg_pool3d max_pool1d max_pool2d max_pool3d silu".split()
+)
 _OUT_OF_PLACE: dict[object, OpOverload] = {
     getattr(_aten, f"{name}_").default: getattr(_aten, name).default for name in WITH_IN_PLACE
 }
@@ -47,11 +54,17 @@ def _writes_what_only_it_reads(node: Node, places: dict[Node, int]) -> bool:
 
 
 def _is_new(node: Node) -> bool:
-    """Whether an operator gives one tensor that shares memory with none of its operands."""
-    if not isinstance(node.target, OpOverload):
+    """Whether an operator gives one tensor that shares memory with none of its operands. A composite operator, such as
+    dropout in evaluation, may return its operand although its schema does not say so.
+    """
+    target = node.target
+    if not isinstance(target, OpOverload) or target.namespace != "aten":
         return False
-    schema = node.target._schema
-    return len(schema.returns) == 1 and not schema.is_mutable and all(one.alias_info is None for one in schema.returns)
+    schema = target._schema
+    if len(schema.returns) != 1 or schema.is_mutable or schema.returns[0].alias_info is not None:
+        return False
+    composite = _dispatch_has_kernel_for_dispatch_key(target.name(), _COMPOSITE)  # type: ignore[no-untyped-call]
+    return not composite or schema.name.removeprefix("aten::") in _NEW
 
 
 def _agrees(other: Node, node: Node) -> bool:
