@@ -4,10 +4,10 @@ files with a class `Model` and `get_inputs`, such as those of bench/language_mod
     python -m bench.networks --target cuda --budget 60 --out networks.jsonl
     python -m bench.networks --budget 150 --out language.jsonl bench/language_models/level1/*.py
 
-For each network a job, an applied file, and then one process that times everything: eager, the modes of torch.compile,
-the applied program, and PyTorch's best known by hand (norms folded, channels last, cuDNN's choice by time, the rest by
-inductor, all in one CUDA graph). Times are milliseconds of a call: the median of 50, each waited for, and the mean of
-50 in a row (`_in_a_row`). Errors are the distance from float64.
+For each network a job and an applied file. Then one process times eager, the applied program and PyTorch's best known
+by hand (norms folded, channels last, cuDNN's choice by time, the rest by inductor, all in one CUDA graph); each mode of
+torch.compile and the memory of each program are measured in a process of their own. Times are milliseconds of a call:
+the median of 50, each waited for, and the mean of 50 in a row (`_in_a_row`). Errors are the distance from float64.
 """
 
 from __future__ import annotations

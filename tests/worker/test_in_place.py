@@ -1,4 +1,4 @@
-"""Operators in place that are replaced before torch decomposes a program, and results without values that are known at
+"""Tests operators in place that are replaced before torch decomposes a program, and fake results that are known at
 once: graphs are those that torch makes alone.
 """
 
@@ -125,7 +125,7 @@ def test_values_are_those_of_eager_mode(name: str) -> None:
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float64])
 @pytest.mark.parametrize("name", [*WITH_IN_PLACE, "gelu", "batch norm"])
-def test_results_without_values_are_like_those_with(name: str, dtype: torch.dtype) -> None:
+def test_fake_results_are_like_real_ones(name: str, dtype: torch.dtype) -> None:
     call = nn.BatchNorm2d(6) if name == "batch norm" else Function(getattr(torch.ops.aten, name))
     module = call.eval().to(dtype)
     for x in (IMAGES, IMAGES.contiguous(memory_format=torch.channels_last), IMAGES.transpose(1, 2)[..., :6]):

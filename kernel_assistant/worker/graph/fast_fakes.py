@@ -42,27 +42,17 @@ def fast_fakes() -> Iterator[None]:
 
 
 def _fast_results() -> dict[OpOverload, Fast]:
-    like = [getattr(_aten, name).default for name in (*WITH_IN_PLACE, "gelu")]
+    new = [getattr(_aten, name).default for name in (*WITH_IN_PLACE, "gelu")]
     in_place = [getattr(_aten, f"{name}_").default for name in WITH_IN_PLACE]
-    results: dict[OpOverload, Fast] = {op: _as_first(op) for op in like if op in decomposition_table}
-    results |= {op: _in_place(op) for op in in_place if op in decomposition_table}
+    results = {op: _elementwise(op, _like) for op in new if op in decomposition_table}
+    results |= {op: _elementwise(op, lambda _, x: x) for op in in_place if op in decomposition_table}
     return results | {_BATCH_NORM: _batch_norm}
 
 
-def _as_first(op: OpOverload) -> Fast:
+def _elementwise(op: OpOverload, result: Callable[[Any, torch.Tensor], Any]) -> Fast:
     def fast(mode: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
         if is_plain(x):
-            return _like(mode, x)
-        with mode:
-            return decomposition_table[op](x, *args, **kwargs)
-
-    return fast
-
-
-def _in_place(op: OpOverload) -> Fast:
-    def fast(mode: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
-        if is_plain(x):
-            return x
+            return result(mode, x)
         with mode:
             return decomposition_table[op](x, *args, **kwargs)
 

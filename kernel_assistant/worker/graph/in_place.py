@@ -29,17 +29,17 @@ _OUT_OF_PLACE |= {getattr(_aten, f"{name}_").Tensor: getattr(_aten, name).Tensor
 
 def out_of_place(program: ExportedProgram) -> None:
     """Changes the program's graph."""
-    places = {node: place for place, node in enumerate(program.graph.nodes)}
+    index_of = {node: index for index, node in enumerate(program.graph.nodes)}
     changed = False
     for node in program.graph.nodes:
-        if node.target in _OUT_OF_PLACE and _writes_what_only_it_reads(node, places):
+        if node.target in _OUT_OF_PLACE and _writes_what_only_it_reads(node, index_of):
             node.target = _OUT_OF_PLACE[node.target]
             changed = True
     if changed:
         program.graph_module.recompile()
 
 
-def _writes_what_only_it_reads(node: Node, places: dict[Node, int]) -> bool:
+def _writes_what_only_it_reads(node: Node, index_of: dict[Node, int]) -> bool:
     """Whether the first operand is a new tensor that is read before this node alone, and nowhere through a view; and
     whether the result out of place has its shape, type and strides."""
     written, *others = node.all_input_nodes
@@ -49,7 +49,7 @@ def _writes_what_only_it_reads(node: Node, places: dict[Node, int]) -> bool:
     if not isinstance(value, torch.Tensor) or not is_plain(value):
         return False
     return written not in others and all(
-        user is node or (places[user] < places[node] and _is_new(user)) for user in written.users
+        user is node or (index_of[user] < index_of[node] and _is_new(user)) for user in written.users
     )
 
 
