@@ -13,7 +13,7 @@ import torch
 from kernel_assistant.generator.emit import emit
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.loops.templates import as_template
-from kernel_assistant.generator.plan.partition import SubGraph, cut
+from kernel_assistant.generator.plan.partition import DEFAULT_USE, LibraryUse, SubGraph, cut
 from kernel_assistant.generator.search.search import initial
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.codec import to_builtins
@@ -29,9 +29,11 @@ from tests.generator.test_cuda import H200
 class ByParts:
     """A graph cut for CUDA, called with tensors like `harness.Built`. `kinds` are those of its parts, in order."""
 
-    def __init__(self, graph: OpGraph, folder: Path, template: Schedule | None = None) -> None:
+    def __init__(
+        self, graph: OpGraph, folder: Path, template: Schedule | None = None, use: LibraryUse = DEFAULT_USE
+    ) -> None:
         self.graph, self._template = graph, template
-        self.found = cut(graph, "cuda")
+        self.found = cut(graph, "cuda", use=use)
         self.kinds = [part.kind for part in self.found.parts]
         self._folder = folder
         self._kernels: dict[int, Built | OnHost] = {}

@@ -47,6 +47,8 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
         "recurrence": {"batch": 1, "cluster": 8, "held": 16, "lanes": 16},
         "parts": {},
         "library": {},
+        "library/beside": {},
+        "library/depthwise": {},
         "library/first": {},
         "library/split": {},
         "library/tf32": {},
@@ -77,7 +79,9 @@ class Schedule(Record, frozen=True, kw_only=True):
 
     The form `parts` has no parameters but one schedule for each part of the graph; `library` and `residual` are the
     forms of those that a library or PyTorch itself computes; `library/split` is a product of split operands,
-    `library/first` a convolution with channels first by choice, `library/tf32` either in TF32.
+    `library/first` a convolution with channels first by choice, `library/tf32` either in TF32. If depthwise
+    convolutions have channels last too, the form of all convolutions by a library is `library/depthwise` where it
+    computes the depthwise ones, `library/beside` where our kernels do.
     """
 
     target: str

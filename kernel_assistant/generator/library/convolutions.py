@@ -63,9 +63,9 @@ def read_convolution(node: Node, values: Resolver) -> Convolution:
     letters = {"i": x.sizes[2:], "f": w.sizes[2:], "o": out.sizes[2:]}
     sizes = {"n": size_text(x.sizes[0]), "c": size_text(x.sizes[1]), "k": size_text(out.sizes[1])}
     sizes |= {f"{letter}{at}": size_text(size) for letter, found in letters.items() for at, size in enumerate(found)}
-    layout = _layout((x, w, out), rank)
-    if not transposed and layout == "nchw" and is_ours(node, w.sizes, groups):
+    if not transposed and is_ours(node, w.sizes, groups):
         raise Unsupported("a depthwise convolution, which our kernels compute")
+    layout = _layout((x, w, out), rank)
     settings = {
         "stride": _text(stride),
         "padding": _text(_padding(given["padding"], kernel, dilation, rank)),

@@ -16,17 +16,23 @@ from kernel_assistant.generator.lower.positions import Position
 from kernel_assistant.generator.lower.windows_lower import Lowering, Pool
 from kernel_assistant.records import Node
 
+#: What the name of a depthwise convolution ends in that our kernels compute with channels last. Its filter lies with
+#: channels innermost, too, so that neighbours in memory have weights that are neighbours.
+BY_CHANNELS = ".by_channels"
 #: Outputs in a row from which most of them have whole windows.
 NARROWEST = 24
 
 
 def is_ours(node: Node, filters: Sequence[Size], groups: object) -> bool:
-    """Whether our kernels compute a convolution of `groups`. With channels last, neighbours in memory have other
-    weights each, far apart, and in narrow rows most outputs are at an edge: libraries are faster at both.
+    """Whether our kernels compute a convolution of `groups`. With channels last, weights of neighbours in memory are
+    far apart unless the filter was turned too, and in narrow rows most outputs are at an edge: libraries are faster at
+    both.
     """
     forward = node.op.partition(".")[0] in DEPTHWISE and groups != 1 and filters[1] == 1
     sizes = [fixed(size) for size in node.spec.shape[2 - len(filters) :]]
     known = None not in sizes and all(isinstance(size, int) for size in filters)
+    if node.op.endswith(BY_CHANNELS):
+        return forward and known
     return forward and known and node.spec.strides is None and (sizes[-1] or 0) >= NARROWEST
 
 

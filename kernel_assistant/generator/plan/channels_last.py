@@ -10,13 +10,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Set as AbstractSet
+from typing import Literal
 
 from msgspec.structs import replace
 
-from kernel_assistant.generator.ir.operators import COPY, operator
+from kernel_assistant.generator.ir.operators import COPY, PLAIN_CONVOLUTIONS, operator
 from kernel_assistant.generator.ir.sizes import fixed, parse_size, product, shape_text
 from kernel_assistant.generator.library.convolutions import CONVOLUTIONS, TURNED
 from kernel_assistant.generator.library.products import argument
+from kernel_assistant.generator.lower.depthwise import BY_CHANNELS
 from kernel_assistant.generator.plan.channels_last_readers import (
     follows,
     is_elementwise,
@@ -31,6 +33,9 @@ from kernel_assistant.generator.plan.residual import renamed
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import references, spec_of
 
+#: What computes depthwise convolutions with channels last: a library, or our kernels. If it is empty they keep channels
+#: first.
+Depthwise = Literal["", "library", "kernel"]
 #: A copy to channels first. What reads it is in another part: it would read across, element by element.
 COPY_BACK = f"{COPY}.back"
 #: What the name of a value ends in that another launch computes a second time.
@@ -47,22 +52,33 @@ NODES_PER_CONVOLUTION = 300
 
 
 def channels_last(
-    graph: OpGraph, able: AbstractSet[str], stay: AbstractSet[str] = frozenset(), around_norms: bool = True
+    graph: OpGraph,
+    able: AbstractSet[str],
+    stay: AbstractSet[str] = frozenset(),
+    around_norms: bool = True,
+    depthwise: Depthwise = "",
 ) -> OpGraph:
     """Returns the graph with the layout channels-last for the convolutions in `able` if they are large enough together,
     and for operators after them that support it. A 1×1 convolution without groups takes that layout only if elementwise
     work connects it with a larger convolution: between depthwise ones, as in MobileNet, each would need two copies. A
     convolution whose input is given with channels last uses that order in any case, unless it is in `stay`. What a norm
-    over groups reads is computed again by its second launch; if others read it too, only with `around_norms`.
+    over groups reads is computed again by its second launch; if others read it too, only with `around_norms`. Depthwise
+    convolutions take that layout only with `depthwise`.
     """
-    convolutions = [node for node in graph.nodes if node.name in able - stay and _can_turn(node, graph)]
+    convolutions = [
+        node
+        for node in graph.nodes
+        if node.name not in stay
+        and _can_turn(node, graph)
+        and (depthwise != "" and is_depthwise(node, graph) if _has_single_channels(node, graph) else node.name in able)
+    ]
     whole = sum(_elements(node, graph) for node in convolutions if not _is_pointwise(node, graph))
     chosen = {node.name for node in graph.nodes if node.name not in stay and _is_given(node, graph)}
     if whole >= LEAST_ELEMENTS:
         products = {node.name for node in convolutions if _is_pointwise(node, graph) and not _has_groups(node, graph)}
         others = {node.name for node in convolutions} - products
         chosen |= others | (products & _in_one_piece(graph, others | products, others))
-    return _Rewrite(graph, chosen, stay, around_norms).run() if chosen else graph
+    return _Rewrite(graph, chosen, stay, around_norms, depthwise).run() if chosen else graph
 
 
 def _in_one_piece(graph: OpGraph, convolutions: set[str], some: set[str]) -> set[str]:
@@ -102,19 +118,32 @@ def has_convolutions(graph: OpGraph) -> bool:
     return any(operator(node) in CONVOLUTIONS for node in graph.nodes)
 
 
+def has_depthwise(graph: OpGraph) -> bool:
+    """Whether a node of the graph is a depthwise convolution."""
+    return any(operator(node) in CONVOLUTIONS and is_depthwise(node, graph) for node in graph.nodes)
+
+
 def _can_turn(node: Node, graph: OpGraph) -> bool:
-    """Whether the node is a convolution of dense images and filters with enough channels, not a depthwise one: our
-    kernels compute most of these, with channels first.
-    """
+    """Whether the node is a convolution of dense images and filters with enough channels."""
     if operator(node) not in CONVOLUTIONS or len(node.spec.shape) not in (4, 5):
         return False
     x, w = (spec_of(graph, operand) for operand in node.args[:2])
     if x is None or w is None or x.strides is not None or w.strides is not None or node.spec.strides is not None:
         return False
-    if w.shape[1] == "1":
-        return False
     least = LEAST_CHANNELS[len(node.spec.shape)]
     return all((fixed(size) or 0) >= least for size in (x.shape[1], node.spec.shape[1]))
+
+
+def is_depthwise(node: Node, graph: OpGraph) -> bool:
+    """Whether the node is a convolution, not a transposed one, of each channel alone."""
+    single = operator(node) in PLAIN_CONVOLUTIONS and _has_single_channels(node, graph)
+    return single and argument(node, 6, "groups", 1) != 1
+
+
+def _has_single_channels(node: Node, graph: OpGraph) -> bool:
+    """Whether a convolution's filters have one channel each."""
+    w = spec_of(graph, node.args[1])
+    return w is not None and w.shape[1] == "1"
 
 
 def _is_pointwise(node: Node, graph: OpGraph) -> bool:
@@ -166,9 +195,11 @@ class _Rewrite:
     its results, and what the nodes in `stay`, PyTorch's own calls, read.
     """
 
-    def __init__(self, graph: OpGraph, chosen: set[str], stay: AbstractSet[str], around_norms: bool) -> None:
+    def __init__(
+        self, graph: OpGraph, chosen: set[str], stay: AbstractSet[str], around_norms: bool, depthwise: Depthwise
+    ) -> None:
         self.graph, self.chosen, self.compiled_last = graph, chosen, _is_compiled_last(graph)
-        self.around_norms = around_norms
+        self.around_norms, self.depthwise = around_norms, depthwise
         self.given = {*graph.outputs, *(name for node in graph.nodes if node.name in stay for name in references(node))}
         self.nodes: list[Node] = []
         self.last: set[str] = set()
@@ -272,12 +303,29 @@ class _Rewrite:
         read = {operand: self._copied(operand, COPY) for operand in references(node)[:2]}
         keeps = given or (self.compiled_last and len(node.spec.shape) == 4)
         op = node.op if keeps else operator(node) + TURNED
+        if self.depthwise == "kernel" and is_depthwise(node, self.graph):
+            op = operator(node) + BY_CHANNELS
+            filters = references(node)[1]
+            read[filters] = self._by_channels(filters)
         self._add(replace(renamed(node, read), op=op, spec=in_channels_last(node.spec)))
         if is_channels_last(node.spec):
             return
         self.last.add(node.name)
         if node.name in self.given:
             self._as_given(node)
+
+    def _by_channels(self, name: str) -> str:
+        """The name of a copy of a depthwise convolution's filter with channels innermost."""
+        if (name, BY_CHANNELS) not in self.copies:
+            spec = self.specs[name]
+            channels, _, *kernel = map(parse_size, spec.shape)
+            steps = [product([channels, *kernel[at + 1 :]]) for at in range(len(kernel))]
+            strides = ("1", shape_text(product([channels, *kernel])), *map(shape_text, steps))
+            new = f"{name}_{COPY}_by_channels"
+            spec = TensorSpec(dtype=spec.dtype, shape=spec.shape, strides=strides)
+            self._add(Node(name=new, op=COPY, args=(f"%{name}",), spec=spec))
+            self.copies[name, BY_CHANNELS] = new
+        return self.copies[name, BY_CHANNELS]
 
     def _as_given(self, node: Node) -> None:
         """Handles a value in `given`: computes it under another name, then writes it in the memory order that the

@@ -1,5 +1,5 @@
-"""Finds what is computed from parameters alone and read by a library, or a sum of them: it is computed once, in the
-plan's `prepare`.
+"""Finds what is computed from parameters alone and read by a library, or is a sum or a copy of them: it is computed
+once, in the plan's `prepare`.
 
 Other values of parameters stay in the kernels that read them, where they cost nothing.
 """
@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from kernel_assistant.generator.ir.operators import FREE, operator
+from kernel_assistant.generator.ir.operators import COPY, FREE, operator
 from kernel_assistant.records import Node, OpGraph
 from kernel_assistant.records.graph import references
 
 
 def constants(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[str] = frozenset()) -> frozenset[str]:
-    """Names of the nodes to compute once: operands of library groups, sums, what these are made from, and what is made
-    from them.
+    """Names of the nodes to compute once: operands of library groups, sums, copies, what these are made from, and what
+    is made from them.
 
     Views are left out: every part that reads them has its own. Nodes in `stay` are PyTorch's calls, which are made each
     time.
@@ -29,7 +29,7 @@ def constants(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collectio
         if read and node.name not in each_time and all(name in given or name in known for name in read):
             known[node.name] = node
     wanted = {name for node in graph.nodes if node.name in grouped for name in references(node) if name in known}
-    wanted.update(name for name, node in known.items() if operator(node) == "sum")
+    wanted.update(name for name, node in known.items() if operator(node) in ("sum", COPY))
     _with_operands(wanted, known)
     for node in known.values():
         if any(name in wanted for name in references(node)):

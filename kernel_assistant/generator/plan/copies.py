@@ -11,7 +11,7 @@ from kernel_assistant.generator.library.convolutions import CONVOLUTIONS
 from kernel_assistant.generator.library.library import library_nodes
 from kernel_assistant.generator.library.matrices import SPREAD, inner_name, with_matrices
 from kernel_assistant.generator.library.products import PRODUCTS
-from kernel_assistant.generator.plan.channels_last import channels_last
+from kernel_assistant.generator.plan.channels_last import Depthwise, channels_last
 from kernel_assistant.records import Node, OpGraph, TensorSpec
 from kernel_assistant.records.graph import Operand
 
@@ -19,15 +19,20 @@ Groups = tuple[tuple[str, ...], ...]
 
 
 def with_readable_operands(
-    graph: OpGraph, target: str, stay: frozenset[str] = frozenset(), last: bool = True, around_norms: bool = True
+    graph: OpGraph,
+    target: str,
+    stay: frozenset[str] = frozenset(),
+    last: bool = True,
+    around_norms: bool = True,
+    depthwise: Depthwise = "",
 ) -> tuple[OpGraph, Groups]:
     """The graph with copies before those products and convolutions that need them (except those in `stay`), and the
-    groups of nodes that libraries compute. Convolutions are turned to channels last if `last`; for `around_norms` see
-    `channels_last`.
+    groups of nodes that libraries compute. Convolutions are turned to channels last if `last`; for `around_norms`
+    and `depthwise` see `channels_last`.
     """
     groups = library_nodes(graph, target)
     able = {name for group in groups for name in group} if last else set[str]()
-    turned = channels_last(graph, able, stay, around_norms) if target == "cuda" else graph
+    turned = channels_last(graph, able, stay, around_norms, depthwise) if target == "cuda" else graph
     if turned is not graph:
         graph, groups = turned, library_nodes(turned, target)
     listed = {name for group in groups for name in group}

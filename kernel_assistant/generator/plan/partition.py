@@ -26,7 +26,7 @@ from kernel_assistant.generator.loops.templates import as_template
 from kernel_assistant.generator.lower.expand import expand, in_steps
 from kernel_assistant.generator.lower.reductions import SCANS
 from kernel_assistant.generator.lower.windows_lower import WINDOWS
-from kernel_assistant.generator.plan.channels_last import AGAIN, COPY_BACK, is_channels_last
+from kernel_assistant.generator.plan.channels_last import AGAIN, COPY_BACK, Depthwise, is_channels_last
 from kernel_assistant.generator.plan.constants import constants
 from kernel_assistant.generator.plan.copies import with_copies, with_readable_operands, with_storage
 from kernel_assistant.generator.plan.cost import RATES, least_seconds, part_seconds
@@ -51,16 +51,19 @@ ONCE = 1e-6
 #: The forms of the schedules of a product of split operands, of a convolution with channels first by choice, and of
 #: either in TF32.
 SPLIT_FORM, FIRST_FORM, TF32_FORM = "library/split", "library/first", "library/tf32"
+#: The forms of convolutions of a graph whose depthwise ones are turned to channels last, by what computes these.
+DEPTHWISE_FORMS: dict[Depthwise, str] = {"library": "library/depthwise", "kernel": "library/beside"}
 
 
 @dataclass(frozen=True, slots=True)
 class LibraryUse:
     """How libraries are used: for products of split operands, for convolutions turned to channels last, and in TF32
-    whatever PyTorch's flags say."""
+    whatever PyTorch's flags say. `depthwise`: whether depthwise convolutions are turned to channels last too."""
 
     split: bool = True
     channels_last: bool = True
     tf32: bool = False
+    depthwise: Depthwise = ""
 
 
 DEFAULT_USE = LibraryUse()
@@ -122,7 +125,7 @@ def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse =
     Unsupported."""
     lines = tuple(write_graph(graph))
     # Cutting takes seconds: where nothing is split, the parts are those that are known.
-    known = use if use.split or use.tf32 else LibraryUse(channels_last=use.channels_last)
+    known = use if use.split or use.tf32 else LibraryUse(True, use.channels_last, False, use.depthwise)
     found = _cut_text(lines, target, recurrences, known)
     if known != use and (isinstance(found, str) or any(has_split_products(part.graph) for part in found.parts)):
         found = _cut_text(lines, target, recurrences, use)
@@ -134,12 +137,13 @@ def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse =
 def cut_for(graph: OpGraph, schedule: Schedule) -> Partition:
     """The parts for which `schedule` has a schedule each. Raises Unsupported."""
     forms = schedule.forms()
+    (depthwise,) = [use for use, form in DEPTHWISE_FORMS.items() if form in forms] or [""]
     recurrences = not recurrent_layers(graph) or "recurrence" in forms
     return cut(
         graph,
         schedule.target,
         recurrences,
-        LibraryUse(SPLIT_FORM in forms, FIRST_FORM not in forms, TF32_FORM in forms),
+        LibraryUse(SPLIT_FORM in forms, FIRST_FORM not in forms, TF32_FORM in forms, depthwise),
     )
 
 
@@ -270,7 +274,9 @@ def _cut_readable(
     use: LibraryUse,
     around_norms: bool,
 ) -> Partition:
-    readable, groups = with_readable_operands(graph, target, stay, use.channels_last, around_norms)
+    readable, groups = with_readable_operands(
+        graph, target, stay, use.channels_last, around_norms, use.depthwise
+    )
     if use.tf32:
         readable = in_tf32(readable, groups, stay)
     elif use.split:

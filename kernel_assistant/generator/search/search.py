@@ -15,9 +15,10 @@ from kernel_assistant.generator.ir.schedule import Schedule, make
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.loops.recurrence import recurrent_layers
 from kernel_assistant.generator.loops.templates import as_template
-from kernel_assistant.generator.plan.channels_last import has_convolutions
+from kernel_assistant.generator.plan.channels_last import has_convolutions, has_depthwise
 from kernel_assistant.generator.plan.cost import part_seconds
 from kernel_assistant.generator.plan.partition import (
+    DEPTHWISE_FORMS,
     SPLIT_FORM,
     TF32_FORM,
     LibraryUse,
@@ -97,11 +98,14 @@ def _of_parts(graph: OpGraph, device: DeviceFacts, first: First) -> list[Schedul
     convolutions = sum(has_convolutions(part.graph) for part in parts.parts if part.kind == "library")
     if 0 < convolutions <= MOST_CONVOLUTIONS:
         uses.append(LibraryUse(split=splits_products(device), channels_last=False))
+    if target == "cuda" and has_depthwise(graph):
+        uses += [LibraryUse(split=splits_products(device), depthwise=kind) for kind in DEPTHWISE_FORMS]
     others: list[Schedule] = []
     for use in uses:
         with suppress(Unsupported):
             other = cut(graph, target, use=use)
-            others += initial_parts(other, target, first)[:1] if other.parts != parts.parts else []
+            schedules = initial_parts(other, target, first)[:1] if other.parts != parts.parts else []
+            others += [one for one in schedules if cut_for(graph, one).use == use]
     safe, *rest = found
     return [safe, *others, *rest]
 

@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from kernel_assistant.generator.ir.schedule import Schedule, in_parts, make
 from kernel_assistant.generator.plan.channels_last import has_convolutions
 from kernel_assistant.generator.plan.partition import (
+    DEPTHWISE_FORMS,
     FIRST_FORM,
     SPLIT_FORM,
     TF32_FORM,
@@ -99,5 +100,8 @@ def fixed_schedule(part: SubGraph, target: str, use: LibraryUse) -> Schedule:
         return make(target, TF32_FORM)
     if has_split_products(part.graph):
         return make(target, SPLIT_FORM)
-    first = part.kind == "library" and not use.channels_last and has_convolutions(part.graph)
-    return make(target, FIRST_FORM if first else part.kind)
+    if part.kind != "library" or not has_convolutions(part.graph):
+        return make(target, part.kind)
+    if use.depthwise:
+        return make(target, DEPTHWISE_FORMS[use.depthwise])
+    return make(target, part.kind if use.channels_last else FIRST_FORM)
