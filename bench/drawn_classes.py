@@ -91,19 +91,24 @@ def _called(name: str) -> list[str]:
 @click.option("--target", type=click.Choice(["cpu", "cuda"]), default="cpu")
 @click.option("--budget", default=10.0, help="seconds for each class")
 @click.option("--jobs", default=1, help="classes at a time, each in a session host of its own")
+@click.option("--modes", is_flag=True, help="torch.compile's modes beside each class; in up to a third of the budget")
 @click.option("--only", default="", help="names of classes, with commas")
 @click.option("--out", type=click.Path(dir_okay=False, path_type=Path), required=True)
-def run(drawn: Path, target: str, budget: float, jobs: int, only: str, out: Path) -> None:
+def run(drawn: Path, target: str, budget: float, jobs: int, modes: bool, only: str, out: Path) -> None:
     """Scan and optimize each class."""
     classes = [one for one in json.loads(drawn.read_text())["classes"] if not only or one["class"] in only.split(",")]
     file = RowFile(out.with_suffix(".jsonl"))
     libraries = {name: version(name) for name in ("torch", *DRAWN) if find_spec(name)}
     file.describe({"machine": describe(detect(target)), "libraries": libraries, "budget": budget, "jobs": jobs})
     cases = [({"model": one["model"], "module": f"{one['model']} {one['class']}"}, one) for one in classes]
-    rows = measure_cases(cases, _row, file, [session_host(target, budget) for _ in range(jobs)])
+    rows = measure_cases(cases, _row, file, [session_host(target, budget, modes=modes) for _ in range(jobs)])
     click.echo(page(rows))
     known = [better for row in rows if (better := over_the_better(row)) is not None]
     click.echo(f"{len(known)} of {len(rows)} measured; {sum(one >= 0.9 for one in known)} at 0.9 or more")
+    over = [found for row in rows if (found := row.get("over_best_mode"))]
+    faster = sum(found["speedup"] > 1.0 for found in over)
+    clearly = sum(found["measurable"] for found in over)
+    click.echo(f"{len(over)} beside the modes of torch.compile; faster than all of them {faster}, measurably {clearly}")
 
 
 def _row(one: dict[str, str], host: SessionHost) -> Row:

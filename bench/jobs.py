@@ -19,6 +19,9 @@ from typing import Any
 from bench.cli_cost import own_home
 from bench.harness import Row, RowFile, markdown, shown
 from kernel_assistant.config import resolve
+from kernel_assistant.records import OptimizeResult
+from kernel_assistant.records.codec import from_builtins
+from kernel_assistant.records.free_win import over_change
 
 #: Seconds behind the budget after which a job counts as hanging.
 HANGING = 180.0
@@ -33,12 +36,14 @@ FIGURES = (
 
 @dataclass(frozen=True)
 class SessionHost:
-    """A session host of its own, below `home`, with a warm worker as a user's behind the first job."""
+    """A session host of its own, below `home`, with a warm worker as a user's behind the first job. With `modes`, jobs
+    also measure the modes of torch.compile and the other changes of docs/free_wins.md."""
 
     home: Path
     environment: dict[str, str]
     target: str
     budget: float
+    modes: bool = False
 
     def command(self, *words: str, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         """Runs `kernel-assistant`. Raises TimeoutExpired behind the budget and `HANGING`."""
@@ -62,7 +67,8 @@ class SessionHost:
     def optimize(self, *words: str, budget: float | None = None, cwd: Path | None = None) -> dict[str, Any]:
         """The document of a job of the generator. Raises RuntimeError if there is none, and as `command` does."""
         how = ("--policy", "generator", "--budget", f"{budget or self.budget:g}s", "--target", self.target)
-        done = self.command("optimize", *words, *how, "--no-free-wins", "--json", cwd=cwd)
+        changes = () if self.modes else ("--no-free-wins",)
+        done = self.command("optimize", *words, *how, *changes, "--json", cwd=cwd)
         try:
             return dict(json.loads(done.stdout))
         except ValueError:
@@ -79,7 +85,7 @@ class SessionHost:
         kept = {name: best.get(name) for name in FIGURES}
         told = {name: document.get(name) for name in ("outcome", "offer", "why", "evaluations", "obstacles")}
         job = (document.get("artifacts") or {}).get("job")
-        return {"seconds": seconds, "job": job, **kept, **told, "steps": self._steps()}
+        return {"seconds": seconds, "job": job, **kept, **told, **_changes(document), "steps": self._steps()}
 
     def _steps(self) -> list[tuple[float, str]]:
         """What the last job told of its progress, each with the seconds since it started."""
@@ -89,13 +95,44 @@ class SessionHost:
         return [(round(seconds, 2), message) for seconds, message in told if message]
 
 
+def _changes(document: dict[str, Any]) -> Row:
+    """The speed-up over torch.compile of each change that was measured, with its interval and whether it is right, and
+    the kernel's over the fastest mode."""
+    measured = [one for one in document.get("free_wins") or () if one.get("speedup_vs_compile")]
+    if not measured:
+        return {}
+    gains = {one["name"]: [one["speedup_vs_compile"], one["speedup_vs_compile_ci"], one["passes"]] for one in measured}
+    return {"changes": gains, "over_best_mode": over_the_best_mode(document)}
+
+
+def over_the_best_mode(document: dict[str, Any]) -> Row | None:
+    """Speed-up over the fastest of eager and the modes of torch.compile that were measured, by point estimates, and
+    whether it is measurable: whether the intervals over each of them exclude 1 (those over a mode have the quotients
+    of opposite ends). None without a candidate or a mode."""
+    result = from_builtins(document, OptimizeResult)
+    best, wins = result.best, [win for win in result.free_wins if win.mode and win.passes and win.measured]
+    if best is None or best.speedup_vs_compile is None or not wins:
+        return None
+    gains = [over_change(best.speedup_vs_compile, best.speedup_vs_compile_ci, win) for win in wins]
+    gains += [
+        (best.speedup_vs_compile, best.speedup_vs_compile_ci),
+        (best.speedup_vs_eager, best.speedup_vs_eager_ci),
+    ]
+    known = [(speedup, interval) for speedup, interval in gains if speedup is not None and interval is not None]
+    return {
+        "speedup": min(speedup for speedup, _ in known),
+        "measurable": all(interval[0] > 1.0 for _, interval in known),
+        "modes": [win.mode for win in wins],
+    }
+
+
 @contextmanager
-def session_host(target: str, budget: float, home: Path | None = None) -> Iterator[SessionHost]:
+def session_host(target: str, budget: float, home: Path | None = None, *, modes: bool = False) -> Iterator[SessionHost]:
     """A session host below `home`, else below a temporary folder; builds are kept in the user's cache."""
     with tempfile.TemporaryDirectory(prefix="ka-") as folder:
         home = home or Path(folder)
         environment = {**own_home(home), "KERNEL_ASSISTANT_CACHE_DIR": str(resolve()[0].cache_dir)}
-        host = SessionHost(home, environment, target, budget)
+        host = SessionHost(home, environment, target, budget, modes)
         try:
             host.optimize(f"{FIRST}:GatedRMSNorm", budget=FIRST_SECONDS)
             yield host
