@@ -128,6 +128,17 @@ def test_functions_are_not_computed_for_each_position_of_a_window() -> None:
     assert next(node.op for node in before.graph.nodes).endswith(BY_CHANNELS)
 
 
+def test_a_pooling_of_all_is_a_part_of_its_own() -> None:
+    """Else each thread would compute many outputs of the convolution, one after another, on a part of the GPU."""
+    pooled = nn.Sequential(Block(nn.ReLU, _depthwise(3, padding=1)).depthwise, nn.AdaptiveAvgPool2d(1))
+    model = nn.Sequential(nn.Conv2d(3, 48, 3, padding=1), pooled, nn.Conv2d(48, 8, 1))
+    parts = cut(export(model.eval(), X), "cuda", use=LibraryUse(depthwise="kernel")).parts
+    by_channels = [any(node.op.endswith(BY_CHANNELS) for node in part.graph.nodes) for part in parts]
+    pools = [any(node.op.startswith("adaptive") for node in part.graph.nodes) for part in parts]
+    assert (sum(by_channels), sum(pools)) == (1, 1)
+    assert by_channels.index(True) != pools.index(True)
+
+
 def test_transposed_convolutions_of_single_channels_stay() -> None:
     model = nn.Sequential(nn.Conv2d(3, 48, 3), nn.ReLU(), nn.ConvTranspose2d(48, 48, 3, groups=48))
     found = initial(export(model.eval(), X), "cuda", H200)

@@ -23,8 +23,9 @@ from kernel_assistant.generator.library.library import library_nodes
 from kernel_assistant.generator.loops.checked import checked_nest
 from kernel_assistant.generator.loops.recurrence import recurrent_layers
 from kernel_assistant.generator.loops.templates import as_template
+from kernel_assistant.generator.lower.depthwise import BY_CHANNELS
 from kernel_assistant.generator.lower.expand import expand, in_steps
-from kernel_assistant.generator.lower.reductions import SCANS
+from kernel_assistant.generator.lower.reductions import REDUCTIONS, SCANS
 from kernel_assistant.generator.lower.windows_lower import WINDOWS
 from kernel_assistant.generator.plan.channels_last import AGAIN, COPY_BACK, Depthwise, is_channels_last
 from kernel_assistant.generator.plan.constants import constants
@@ -274,9 +275,7 @@ def _cut_readable(
     use: LibraryUse,
     around_norms: bool,
 ) -> Partition:
-    readable, groups = with_readable_operands(
-        graph, target, stay, use.channels_last, around_norms, use.depthwise
-    )
+    readable, groups = with_readable_operands(graph, target, stay, use.channels_last, around_norms, use.depthwise)
     if use.tf32:
         readable = in_tf32(readable, groups, stay)
     elif use.split:
@@ -375,6 +374,14 @@ def _norms_groups(graph: OpGraph) -> bool:
     return any(operator(node) == "ka_by_moments" and set(references(node)) & results for node in graph.nodes)
 
 
+def _reduces_windows(graph: OpGraph) -> bool:
+    """Whether a part would compute a depthwise convolution for a reduction to fewer elements: each thread would then
+    compute many outputs of it, one after another."""
+    shapes = {node.spec.shape for node in graph.nodes if node.op.endswith(BY_CHANNELS)}
+    reducing = [node for node in graph.nodes if operator(node) in REDUCTIONS or operator(node) in WINDOWS]
+    return bool(shapes) and any(node.spec.shape not in shapes for node in reducing)
+
+
 def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most: float) -> SubGraph | None:
     """The node groups [begin, end) as one part, None if it cannot take less than `most` seconds. Raises Unsupported if
     they cannot be a part."""
@@ -392,6 +399,8 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most
         raise Unsupported("channels go first before anything else reads them")
     if _pools_across(graph):
         raise Unsupported("channels go first behind pooling")
+    if _reduces_windows(graph):
+        raise Unsupported("a depthwise convolution, and a reduction of it")
     if _norms_groups(graph):
         raise Unsupported("moments of groups, and what is made of them")
     if kind == "kernel" and not once and least_seconds(graph, target) >= most:
