@@ -12,8 +12,9 @@ from functools import partial
 from pathlib import Path
 
 from bench.harness import RowFile
-from bench.kernelbench import checkout, hidden_inputs
+from bench.kernelbench import checkout, hidden_inputs, tvm
 from bench.kernelbench.baselines import drawn_again, measure_modes
+from bench.kernelbench.beside_tvm import BesideTvm
 from bench.kernelbench.evaluated_table import summary
 from bench.kernelbench.exports import Exports
 from bench.kernelbench.judges import Judging, judge, judge_by
@@ -36,7 +37,7 @@ def main(words: Sequence[str] | None = None) -> int:
     except (FileNotFoundError, ValueError) as error:
         print(error, file=sys.stderr)
         return 2
-    commands = {"loop": _loop, "baselines": _baselines, "official": _official, "verified": _official}
+    commands = {"loop": _loop, "baselines": _baselines, "official": _official, "verified": _official, "tvm": _tvm}
     return commands[given.command](given, chosen)
 
 
@@ -89,6 +90,16 @@ def _official(given: argparse.Namespace, chosen: list[Problem]) -> int:
     return 0
 
 
+def _tvm(given: argparse.Namespace, chosen: list[Problem]) -> int:
+    if problem := tvm.lacking():
+        print(problem, file=sys.stderr)
+        return 2
+    out, how = RowFile(Path(given.out).with_suffix(".jsonl")), _judging(given)
+    one = BesideTvm(Path(given.exports or how.cache / "exports"), how, given.seconds, given.call_seconds)
+    judge_by(drawn_evenly(chosen, given.count, given.seed), how, one.of, out, 1, given.most_seconds)
+    return 0
+
+
 def _judging(given: argparse.Namespace) -> Judging:
     cache = Path(given.cache or tempfile.mkdtemp(prefix="ka-kernelbench-")).absolute()
     cache.mkdir(parents=True, exist_ok=True)
@@ -107,6 +118,7 @@ def _arguments(words: Sequence[str] | None) -> argparse.Namespace:
     modes.add_argument("--seed", type=int, default=0, help="seed of the lot that chooses them")
     _of_exports(commands.add_parser("official", help=f"evaluation by KernelBench's own code; {_ON_CPU}"))
     _of_exports(commands.add_parser("verified", help=f"four distributions, and a reference with TF32; {_ON_CPU}"))
+    _of_tvm(commands.add_parser("tvm", help="eager, torch.compile, Apache TVM and ours, timed in turn"))
     table = commands.add_parser("table", help="the table of a run")
     table.add_argument("--rows", help="rows of the loop")
     table.add_argument("--baselines", help="rows of the modes")
@@ -130,6 +142,16 @@ def _of_exports(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--inputs", default="host", choices=["host", "device"], help="place where the reference's inputs are made"
     )
+
+
+def _of_tvm(parser: argparse.ArgumentParser) -> None:
+    _of_problems(parser, ["fp32"])
+    parser.set_defaults(target="cpu")
+    parser.add_argument("--count", type=int, default=30, help="problems that are drawn, evenly over the levels")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the lot that draws them")
+    parser.add_argument("--seconds", type=float, default=20.0, help="seconds of each search, MetaSchedule's and ours")
+    parser.add_argument("--call-seconds", type=float, default=0.3, help="most seconds of an eager call on the CPU")
+    parser.add_argument("--exports", help="folder of our candidates, below the cache if left out")
 
 
 def _of_problems(parser: argparse.ArgumentParser, precisions: Sequence[str] = tuple(DTYPES)) -> argparse.ArgumentParser:
