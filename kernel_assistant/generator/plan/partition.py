@@ -52,8 +52,9 @@ ONCE = 1e-6
 #: The forms of the schedules of a product of split operands, of a convolution with channels first by choice, and of
 #: either in TF32.
 SPLIT_FORM, FIRST_FORM, TF32_FORM = "library/split", "library/first", "library/tf32"
-#: The forms of convolutions of a graph whose depthwise ones are turned to channels last, by what computes these.
-DEPTHWISE_FORMS: dict[Depthwise, str] = {"library": "library/depthwise", "kernel": "library/beside"}
+#: The forms of convolutions of a graph whose depthwise ones are turned to channels last, by what computes these. Our
+#: kernels are tried first: they need no plans of cuDNN, which take seconds, and take over the work around them.
+DEPTHWISE_FORMS: dict[Depthwise, str] = {"kernel": "library/beside", "library": "library/depthwise"}
 
 
 @dataclass(frozen=True, slots=True)
