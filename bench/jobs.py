@@ -21,6 +21,7 @@ from bench.harness import Row, RowFile, markdown, shown
 from kernel_assistant.config import resolve
 from kernel_assistant.records import OptimizeResult
 from kernel_assistant.records.codec import from_builtins
+from kernel_assistant.records.evaluation import measurably_faster
 from kernel_assistant.records.free_win import over_change
 
 #: Seconds behind the budget after which a job counts as hanging.
@@ -121,7 +122,7 @@ def over_the_best_mode(document: dict[str, Any]) -> Row | None:
     known = [(speedup, interval) for speedup, interval in gains if speedup is not None and interval is not None]
     return {
         "speedup": min(speedup for speedup, _ in known),
-        "measurable": all(interval[0] > 1.0 for _, interval in known),
+        "measurable": all(measurably_faster(*one) for one in known),
         "modes": [win.mode for win in wins],
     }
 

@@ -7,16 +7,20 @@ from pathlib import Path
 
 import pytest
 import torch
+from msgspec.structs import replace
 from torch import nn
 
 from kernel_assistant.generator.emit import emit
+from kernel_assistant.generator.ir.errors import Unsupported
 from kernel_assistant.generator.ir.operators import COPY
 from kernel_assistant.generator.ir.schedule import Schedule
 from kernel_assistant.generator.lower.depthwise import BY_CHANNELS
 from kernel_assistant.generator.parse import parse
 from kernel_assistant.generator.plan.channels_last import is_channels_last
-from kernel_assistant.generator.plan.partition import DEPTHWISE_FORMS, LibraryUse, cut, cut_for
+from kernel_assistant.generator.plan.partition import DEPTHWISE_FORMS, LibraryUse, Partition, cut, cut_for
+from kernel_assistant.generator.search import search
 from kernel_assistant.generator.search.search import initial, neighbours
+from kernel_assistant.generator.search.tensor_cores import splits_products
 from kernel_assistant.records import OpGraph
 from tests.generator.by_parts import ByParts
 from tests.generator.harness import Built, as_list, bindings, export
@@ -137,6 +141,43 @@ def test_a_pooling_of_all_is_a_part_of_its_own() -> None:
     pools = [any(node.op.startswith("adaptive") for node in part.graph.nodes) for part in parts]
     assert (sum(by_channels), sum(pools)) == (1, 1)
     assert by_channels.index(True) != pools.index(True)
+
+
+def test_gpus_that_do_not_split_products_try_both() -> None:
+    graph = _graph("whole")
+    device = replace(H200, name="L40S", arch="sm_89")
+    assert not splits_products(device)
+    found = initial(graph, "cuda", device)
+    assert all(any(form in schedule.forms() for schedule in found) for form in DEPTHWISE_FORMS.values())
+
+
+def test_a_first_guess_cuts_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    uses = list[LibraryUse]()
+
+    def noted(graph: OpGraph, target: str, use: LibraryUse) -> Partition:
+        uses.append(use)
+        return cut(graph, target, use=use)
+
+    monkeypatch.setattr(search, "cut", noted)
+    graph = _graph("gaps, no padding")
+    assert search.first_guess(graph, "cuda", H200) == initial(graph, "cuda", H200)[0]
+    assert len(uses) == 1 + len({*uses[1:]})
+    assert [use.depthwise for use in uses[:2]] == ["", ""]
+
+
+def test_windows_that_are_not_written_out_go_to_the_library() -> None:
+    model = Block(nn.ReLU, _depthwise(9, padding=4)).eval()
+    parts = cut(export(model, X), "cuda", use=LibraryUse(depthwise="kernel")).parts
+    assert not any(node.op.endswith(BY_CHANNELS) for part in parts for node in part.graph.nodes)
+
+
+def test_a_schedule_names_one_that_computes_them() -> None:
+    graph = _graph("whole")
+    kernel, library = (_schedules(graph)[use] for use in ("kernel", "library"))
+    (index, *_) = [at for at, part in enumerate(kernel.parts) if part.form == DEPTHWISE_FORMS["kernel"]]
+    (other, *_) = [part for part in library.parts if part.form == DEPTHWISE_FORMS["library"]]
+    with pytest.raises(Unsupported, match="by a library and by our kernels"):
+        cut_for(graph, kernel.with_part(index, other))
 
 
 def test_transposed_convolutions_of_single_channels_stay() -> None:

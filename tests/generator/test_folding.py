@@ -156,3 +156,45 @@ def test_kernels_of_prepare_compile(tmp_path: Path) -> None:
     candidate = emit(graph, initial(graph, "cuda", H200)[0])
     assert candidate.plan.prepare
     compile_candidate(candidate, tmp_path)
+
+
+class Returned(nn.Module):
+    """A changed weight that a convolution, or a scan of it turned, reads; the weight or a view of it is a result."""
+
+    def __init__(self, view: bool, scans: bool) -> None:
+        super().__init__()
+        self.w = nn.Parameter(torch.randn(48, 6))
+        self.view, self.scans = view, scans
+
+    def forward(self, x: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        w = self.w * 1.01
+        found = w.transpose(0, 1).flatten().cumsum(0) * x if self.scans else torch.relu(x) @ w
+        return found, w.view(-1) if self.view else w
+
+
+@pytest.mark.parametrize("view", [False, True])
+@pytest.mark.parametrize("scans", [False, True])
+def test_what_is_computed_once_does_not_read_a_result(view: bool, scans: bool) -> None:
+    """A result is written at each call, behind what is computed once."""
+    graph = export(Returned(view, scans), torch.randn(288) if scans else torch.randn(64, 48))
+    plan = emit(graph, initial(graph, "cuda", H200)[0]).plan
+    touched = {value for launch in plan.prepare for _, value in launch.args}
+    assert not touched & {output.name for output in plan.outputs}
+
+
+def test_a_copy_of_every_batch_is_not_kept() -> None:
+    """Its size depends on the inputs; it is written with what is joined."""
+
+    class Joined(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.convolution, self.extra = nn.Conv2d(8, 24, 3), nn.Parameter(torch.randn(1, 8, 150, 150))
+
+        def forward(self, x: torch.Tensor) -> torch.Tensor:
+            found = torch.relu(self.convolution(x))
+            extra = self.extra[..., :148, :148].expand(x.shape[0], 8, 148, 148)
+            return torch.cat([found, extra], 1)
+
+    graph = export(Joined().eval(), torch.randn(7, 8, 150, 150))
+    plan = emit(graph, initial(graph, "cuda", H200)[0]).plan
+    assert not any("B" in spec.shape for spec in plan.packed)

@@ -19,6 +19,7 @@ from kernel_assistant.generator.ir.sizes import fixed, parse_size, product, shap
 from kernel_assistant.generator.library.convolutions import CONVOLUTIONS, TURNED
 from kernel_assistant.generator.library.products import argument
 from kernel_assistant.generator.lower.depthwise import BY_CHANNELS
+from kernel_assistant.generator.lower.moving import LONGEST_WEIGHTED
 from kernel_assistant.generator.plan.channels_last_readers import (
     follows,
     is_elementwise,
@@ -118,9 +119,17 @@ def has_convolutions(graph: OpGraph) -> bool:
     return any(operator(node) in CONVOLUTIONS for node in graph.nodes)
 
 
+def _is_short_depthwise(node: Node, graph: OpGraph) -> bool:
+    """Whether the node is a depthwise convolution whose windows our kernels write out, as vectors of channels."""
+    if not is_depthwise(node, graph):
+        return False
+    positions = product([parse_size(size) for size in graph.spec(references(node)[1]).shape[2:]])
+    return isinstance(positions, int) and positions <= LONGEST_WEIGHTED
+
+
 def has_depthwise(graph: OpGraph) -> bool:
-    """Whether a node of the graph is a depthwise convolution."""
-    return any(operator(node) in CONVOLUTIONS and is_depthwise(node, graph) for node in graph.nodes)
+    """Whether a node of the graph is a depthwise convolution that can take the layout channels-last."""
+    return any(_can_turn(node, graph) and is_depthwise(node, graph) for node in graph.nodes)
 
 
 def _can_turn(node: Node, graph: OpGraph) -> bool:
@@ -303,7 +312,7 @@ class _Rewrite:
         read = {operand: self._copied(operand, COPY) for operand in references(node)[:2]}
         keeps = given or (self.compiled_last and len(node.spec.shape) == 4)
         op = node.op if keeps else operator(node) + TURNED
-        if self.depthwise == "kernel" and is_depthwise(node, self.graph):
+        if self.depthwise == "kernel" and _is_short_depthwise(node, self.graph):
             op = operator(node) + BY_CHANNELS
             filters = references(node)[1]
             read[filters] = self._by_channels(filters)

@@ -22,21 +22,35 @@ def constants(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collectio
     """
     given = {value.name for value in graph.inputs if value.kind != "input"}
     grouped = {name for group in groups for name in group}
-    each_time = grouped | set(stay)
+    each_time = grouped | set(stay) | _returned(graph)
     known: dict[str, Node] = {}
     for node in graph.nodes:
         read = references(node)
         if read and node.name not in each_time and all(name in given or name in known for name in read):
             known[node.name] = node
     wanted = {name for node in graph.nodes if node.name in grouped for name in references(node) if name in known}
-    wanted.update(name for name, node in known.items() if operator(node) in ("sum", COPY))
+    wanted.update(name for name, node in known.items() if operator(node) == "sum" or _is_copy_of_one_size(node))
     _with_operands(wanted, known)
     for node in known.values():
         if any(name in wanted for name in references(node)):
             wanted.add(node.name)
     _with_operands(wanted, known)
-    # What the graph returns is written at each call.
-    return frozenset(name for name in wanted if operator(known[name]) not in FREE and name not in graph.outputs)
+    return frozenset(name for name in wanted if operator(known[name]) not in FREE)
+
+
+def _returned(graph: OpGraph) -> set[str]:
+    """The values that the graph returns, also as a view of them: they are written at each call, so nothing that is
+    computed once may read them."""
+    found = set(graph.outputs)
+    for node in reversed(graph.nodes):
+        if node.name in found and operator(node) in FREE:
+            found.update(references(node))
+    return found
+
+
+def _is_copy_of_one_size(node: Node) -> bool:
+    """Whether the node is a copy whose size does not depend on the inputs: others would be kept for each size."""
+    return operator(node) == COPY and all(size.isdigit() for size in node.spec.shape)
 
 
 def _with_operands(wanted: set[str], known: dict[str, Node]) -> None:

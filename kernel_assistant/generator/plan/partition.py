@@ -139,7 +139,9 @@ def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse =
 def cut_for(graph: OpGraph, schedule: Schedule) -> Partition:
     """The parts for which `schedule` has a schedule each. Raises Unsupported."""
     forms = schedule.forms()
-    (depthwise,) = [use for use, form in DEPTHWISE_FORMS.items() if form in forms] or [""]
+    depthwise, *more = [use for use, form in DEPTHWISE_FORMS.items() if form in forms] or [""]
+    if more:
+        raise Unsupported("depthwise convolutions by a library and by our kernels")
     recurrences = not recurrent_layers(graph) or "recurrence" in forms
     return cut(
         graph,

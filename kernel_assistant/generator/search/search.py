@@ -82,18 +82,20 @@ def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None 
     if recurrent_layers(graph):
         return _of_recurrent_layers(graph, device, first)
     if not is_one_nest(graph, target):
-        return _of_parts(graph, device, first)
+        return _of_parts(graph, device, first, most)
     parts = _cheaper_parts(graph, target)
     if parts is None:
         return _initial_nest(graph, target, device, most)
     return [*initial_parts(parts, target, first), *_initial_nest(graph, target, device, most)]
 
 
-def _of_parts(graph: OpGraph, device: DeviceFacts, first: First) -> list[Schedule]:
+def _of_parts(graph: OpGraph, device: DeviceFacts, first: First, most: int | None) -> list[Schedule]:
     """The first schedules of a graph of several parts; behind the safe one, those that use libraries otherwise."""
     target = device.target
     parts = cut(graph, target, use=LibraryUse(split=splits_products(device)))
     found = initial_parts(parts, target, first)
+    if most == 1:
+        return found[:1]
     uses = [LibraryUse(split=False)] if SPLIT_FORM in found[0].forms() else []
     convolutions = sum(has_convolutions(part.graph) for part in parts.parts if part.kind == "library")
     if 0 < convolutions <= MOST_CONVOLUTIONS:
@@ -105,7 +107,7 @@ def _of_parts(graph: OpGraph, device: DeviceFacts, first: First) -> list[Schedul
         with suppress(Unsupported):
             other = cut(graph, target, use=use)
             schedules = initial_parts(other, target, first)[:1] if other.parts != parts.parts else []
-            others += [one for one in schedules if cut_for(graph, one).use == use]
+            others += [one for one in schedules if cut_for(graph, one) == other]
     safe, *rest = found
     return [safe, *others, *rest]
 
