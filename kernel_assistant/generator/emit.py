@@ -45,13 +45,14 @@ def emit(graph: OpGraph, schedule: Schedule) -> Candidate:
 
 
 def canonical_text(task: Canonical, schedule: Schedule) -> str:
-    """The candidate that computes `task` as `schedule` says, as text with the names of `task` for sizes and numbers:
-    `agent/directives.py` reads it. Raises Unsupported if the generator cannot write it."""
+    """The candidate that computes `task` as `schedule` says, as text. Sizes and numbers appear under their names in
+    `task`; `agent/directives.py` reads the text back. Raises Unsupported if the generator cannot write the
+    candidate."""
     return text_of(emit(named_graph(task), schedule))
 
 
 def text_of(candidate: Candidate) -> str:
-    """A candidate of the generator as one text, without its graph."""
+    """A candidate of the generator as one text, without the comment lines that hold its graph."""
     lines = candidate.sources[SOURCE[candidate.plan.target]].split("\n")
     return written(candidate.plan, "\n".join(line for line in lines if not line.startswith(GRAPH_MARK)))
 

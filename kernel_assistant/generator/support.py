@@ -9,7 +9,9 @@ from kernel_assistant.records import OpGraph
 
 
 def classify(graph: OpGraph, target: str) -> Family | str:
-    """The family, `parts` for more than one nest, or a one-line reason why the graph cannot be written for `target`."""
+    """The family of the graph, `parts` if it needs more than one nest, or a one-line reason why it cannot be written
+    for `target`.
+    """
     try:
         if is_one_nest(graph, target):
             return Family(checked_nest(graph, target).family)

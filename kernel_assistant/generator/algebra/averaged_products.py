@@ -1,7 +1,9 @@
-"""The average of a product over rows, or of a pointwise convolution over all places, as a product with averages.
+"""Replaces the average over rows of a product, or over all pixels of a pointwise convolution, by a product with
+averages.
 
-meanₛ(x[b,s,:]·W + v) = meanₛ(x[b,s,:])·W + v: S times less work. Our own kernel computes the product and sums in
-float64. A library's float32 product would be less exact than the average of S of them, and in TF32 if flags allow it.
+meanₛ(x[b,s,:]·W + v) = meanₛ(x[b,s,:])·W + v: S times less work. Our own kernel computes the new product and its sums
+in float64. A library's float32 product of the averages would be less exact than the average of S products, and would be
+in TF32 if PyTorch's flags allow it.
 """
 
 from __future__ import annotations
@@ -24,7 +26,9 @@ LEAST_ROWS, LEAST_ROWS_OF_TENSOR_CORES = 64, 256
 
 
 def average_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
-    """The average first, then the product."""
+    """The nodes that replace an average of a product: the average of the left factor, then the product. None if `node`
+    is no such average, or if it averages too few rows to be worth it.
+    """
     inner = facts.only_for(node.args[0], node) if node.args else None
     if inner is None:
         return None
@@ -40,7 +44,7 @@ def average_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
 
 
 def _averaged(node: Node, inner: Node) -> tuple[int, ...]:
-    """The dimensions of `inner` that a node averages; empty if it does something else."""
+    """The dimensions of `inner` that `node` averages; empty if `node` is no average of whole dimensions."""
     rank = len(inner.spec.shape)
     if operator(node) == "mean":
         return dims_of(node.args[1], rank) if len(node.args) > 1 and "dtype" not in node.kwargs else ()

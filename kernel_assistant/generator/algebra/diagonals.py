@@ -1,4 +1,4 @@
-"""A product with a diagonal matrix, as a product element by element."""
+"""Replaces a product with a diagonal matrix by an elementwise product."""
 
 from __future__ import annotations
 
@@ -9,7 +9,9 @@ from kernel_assistant.records import Node
 
 
 def product_with_diagonal(facts: GraphFacts, node: Node) -> list[Node] | None:
-    """diag(d)·B = d[:, None] ⊙ B, and A·diag(d) = A ⊙ d."""
+    """The nodes that replace a product with a diagonal matrix: diag(d)·B = d[:, None] ⊙ B, and A·diag(d) = A ⊙ d. None
+    if neither factor is such a matrix.
+    """
     if operator(node) not in ("mm", "matmul") or len(node.args) != 2 or node.kwargs:
         return None
     shapes = [spec.shape if (spec := facts.spec(one)) is not None else () for one in node.args]
@@ -27,7 +29,7 @@ def product_with_diagonal(facts: GraphFacts, node: Node) -> list[Node] | None:
 
 
 def _is_diagonal(facts: GraphFacts, node: Node) -> bool:
-    """Whether a node makes a matrix of a vector that is its main diagonal."""
+    """Whether a node makes the matrix that has a given vector on its main diagonal."""
     if operator(node) not in ("diag", "diag_embed") or len(node.args) > 1 or node.kwargs:
         return False
     spec = facts.spec(node.args[0])

@@ -1,4 +1,4 @@
-"""What a rule of algebra asks of a graph."""
+"""Facts about a graph that the rules of algebra need."""
 
 from __future__ import annotations
 
@@ -38,7 +38,9 @@ class GraphFacts:
         return spec_of(self.graph, operand)
 
     def only_for(self, operand: Operand, reader: Node) -> Node | None:
-        """The node that computes an operand of `reader`, if nobody else reads its value and it has a real type."""
+        """The node that computes an operand of `reader`. None if the operand is not computed by a node, is an output or
+        has other readers, or has no floating-point type.
+        """
         node = self.nodes.get(name_of(operand))
         if node is None or node.name in self.graph.outputs:
             return None
@@ -52,7 +54,9 @@ def is_number(operand: Operand) -> bool:
 
 
 def dims_of(operand: Operand, rank: int) -> tuple[int, ...]:
-    """The dimensions that a reduction names by integers, from 0; all if it names none."""
+    """The dimensions over which a reduction runs, sorted, as indices from 0. An operand that is None or [] means all
+    `rank` dimensions.
+    """
     if operand is None or operand == []:
         return tuple(range(rank))
     listed = operand if isinstance(operand, list | tuple) else [operand]

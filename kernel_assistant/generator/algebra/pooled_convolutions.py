@@ -1,7 +1,7 @@
-"""Average pooling behind a pointwise convolution, which moves before it.
+"""Moves average pooling from behind a pointwise convolution to before it.
 
-mean(w·x + b) = w·mean(x) + b, where the convolution treats each place alike: it then computes as many fewer places as
-are averaged.
+mean(w·x + b) = w·mean(x) + b, because the convolution treats each pixel alike. The convolution then computes only as
+many pixels as the pooling has outputs.
 """
 
 from __future__ import annotations
@@ -23,7 +23,8 @@ _OTHERS = 4
 
 
 def pooling_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
-    """The pooling first, then the convolution."""
+    """The nodes that replace a pooling behind a pointwise convolution: the pooling first, then the convolution. None
+    if the rule does not apply to `node`."""
     inner = facts.only_for(node.args[0], node) if node.args else None
     if inner is None or not is_pointwise(facts, inner):
         return None
@@ -44,8 +45,8 @@ def pooling_of_pointwise(facts: GraphFacts, node: Node) -> list[Node] | None:
 
 
 def pools_places(node: Node, inner: Node) -> bool:
-    """Whether a pooling has as many dimensions as the convolution whose result it reads: with one more it would take
-    the batch for channels, and pool these."""
+    """Whether a pooling has as many spatial dimensions as the convolution whose result it reads. With one more, it
+    would take the batch dimension for the channels and pool the channels."""
     return operator(node).endswith(f"{len(inner.spec.shape) - 2}d")
 
 
@@ -54,8 +55,8 @@ def _convolutions(facts: GraphFacts) -> int:
 
 
 def is_pointwise(facts: GraphFacts, node: Node) -> bool:
-    """Whether a node is a convolution of single places, with a batch dimension. False for half types: averages before
-    it would be rounded to them."""
+    """Whether a node is a 1×1 convolution (stride 1, no padding) with a batch dimension. False for half types, in
+    which averages before the convolution would be rounded."""
     spatial = PLAIN_CONVOLUTIONS.get(operator(node), 0)
     filters = facts.spec(node.args[1]) if spatial else None
     if filters is None or len(node.spec.shape) != spatial + 2 or node.spec.strides is not None:
@@ -67,7 +68,8 @@ def is_pointwise(facts: GraphFacts, node: Node) -> bool:
 
 
 def _counts_all(node: Node) -> bool:
-    """Whether a pooling averages places of its operand only."""
+    """Whether a pooling averages elements of its operand only: no padding, no incomplete windows, no divisor of its
+    own."""
     if operator(node).startswith("adaptive"):
         return True
     padding, ceiling = argument(node, 3, "padding", 0), argument(node, 4, "ceil_mode", False)

@@ -1,4 +1,4 @@
-"""The sum over the features of a product, as a product with the summed weights.
+"""Replaces the sum over the features of a product by a product with the summed weights.
 
 Σₙ (Σₖ x[m,k]·w[k,n]) = Σₖ x[m,k]·(Σₙ w[k,n]): N times less work, and the weights' sums are computed once.
 """
@@ -22,8 +22,8 @@ _SHIFTED = frozenset(("add", "sub"))
 
 @dataclass(frozen=True)
 class Factors:
-    """A product of `left` [.., K] with constant `weights`, whose dimension `summed` has the N features; `bias` [N] is
-    added."""
+    """A product of `left` [.., K] with constant `weights`, plus `bias` [N] if it is not None. `summed` is the number
+    of the weights' dimension that has the N features."""
 
     left: Operand
     weights: Operand
@@ -32,7 +32,9 @@ class Factors:
 
 
 def sum_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
-    """Σₙ or meanₙ of x·W + b, scaled by numbers or shifted by constant vectors on the way, over the last dimension."""
+    """The nodes that replace Σₙ or meanₙ of x·W + b over the last dimension. Before the sum, the product may be scaled
+    by numbers or shifted by constant vectors. None if `node` is no such sum.
+    """
     if operator(node) not in ("sum", "mean") or "dtype" in node.kwargs or len(node.args) > 3:
         return None
     spec = facts.spec(node.args[0])
@@ -52,7 +54,9 @@ def sum_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
 
 
 def _is_linear(facts: GraphFacts, node: Node) -> bool:
-    """Whether a node multiplies each row by a number, or adds a number or constant vector to it."""
+    """Whether a node multiplies or divides its first operand by a number, or adds a number or a constant vector [N] to
+    it or subtracts it.
+    """
     given = facts.spec(node.args[0])
     if len(node.args) != 2 or node.kwargs or given is None or given.shape != node.spec.shape:
         return False
@@ -68,7 +72,7 @@ def _is_vector(facts: GraphFacts, operand: Operand, size: str) -> bool:
 
 
 def factors_of(facts: GraphFacts, node: Node) -> Factors | None:
-    """The factors of a product with constant weights of two dimensions; None if it is none."""
+    """The factors of a product with constant two-dimensional weights; None if `node` is no such product."""
     name = operator(node)
     if node.kwargs:
         return None

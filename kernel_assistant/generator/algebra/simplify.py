@@ -27,7 +27,7 @@ def simplified(graph: OpGraph, target: str) -> OpGraph:
 
 
 def _once(graph: OpGraph, target: str) -> OpGraph | None:
-    """The graph with one node replaced, None if no rule applies."""
+    """The graph with the first node replaced to which a rule applies; None if no rule applies."""
     facts = GraphFacts(graph, target)
     for at, node in enumerate(graph.nodes):
         for rule in RULES.get(target, ()):
@@ -39,7 +39,7 @@ def _once(graph: OpGraph, target: str) -> OpGraph | None:
 
 
 def _without_unread(graph: OpGraph, nodes: tuple[Node, ...]) -> OpGraph:
-    """The graph with these nodes, without those that no output depends on."""
+    """The graph with `nodes` in place of its own nodes; nodes that no output depends on are left out."""
     needed, kept = set(graph.outputs), list[Node]()
     for node in reversed(nodes):
         if node.name in needed:

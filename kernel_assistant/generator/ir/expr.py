@@ -23,7 +23,9 @@ COMPUTE = {
 
 
 class Axis:
-    """One loop. `parts` is set once the axis turned out to equal other axes, or to consist of them."""
+    """One loop. `parts` is None until the axis turns out to be the same loop as another axis, or to consist of several
+    axes; it then holds these.
+    """
 
     __slots__ = ("parts", "size")
 
@@ -38,7 +40,9 @@ Index = dict[Axis, Size]
 
 
 def resolve(axes: Axes) -> Axes:
-    """The axes that are loops in the final nest, outermost first."""
+    """`axes` with each axis that has `parts` replaced by these, recursively: the loops of the final nest, outermost
+    first.
+    """
     if all(axis.parts is None for axis in axes):
         return axes
     found: list[Axis] = []
@@ -48,16 +52,14 @@ def resolve(axes: Axes) -> Axes:
 
 
 def split(axis: Axis, trailing: Size) -> None:
-    """Divide `axis` into two axes, the last of which has the size `trailing`. `trailing` must divide the size of
-    `axis`.
-    """
+    """Divide `axis` into an outer axis and an inner axis of size `trailing`, which must divide the size of `axis`."""
     leading = divide(axis.size, trailing)
     assert leading is not None
     axis.parts = (Axis(leading), Axis(trailing))
 
 
 def resolve_index(index: Index) -> Index:
-    """The same position in terms of resolved axes."""
+    """The same position as `index`, in terms of resolved axes."""
     found: Index = {}
     for axis, coefficient in index.items():
         step = coefficient
@@ -74,9 +76,9 @@ _SERIAL = count()
 
 @dataclass(eq=False, slots=True)
 class Expr:
-    """The base of expressions. `ctype` is the C type. `node` is the name of the node whose value this is; INNER follows
-    it for an intermediate value inside the node. `serial` counts expressions in the order in which they are made, which
-    is the graph's; a copy keeps its number.
+    """The base class of expressions. `ctype` is the C type. `node` is the name of the node whose value the expression
+    is; INNER follows the name for an intermediate value inside the node. `serial` counts expressions in the order in
+    which they are made, which is the graph's; a copy keeps the number of its original.
     """
 
     ctype: str
@@ -131,7 +133,9 @@ class Reduce(Expr):
 
 @dataclass(eq=False, slots=True)
 class PrefixScan(Expr):
-    """The running `kind` (sum, prod, max, min, logaddexp) of `arg` along `axis`. Exclusive scans start with `init`."""
+    """The running `kind` (sum, prod, max, min, logaddexp) of `arg` along `axis`; with `reverse`, from the end. The
+    value of an `exclusive` scan leaves out its own element: the first one is the neutral element of `kind`.
+    """
 
     kind: str
     arg: Expr
@@ -142,10 +146,11 @@ class PrefixScan(Expr):
 
 @dataclass(frozen=True, eq=False, slots=True)
 class Span:
-    """One dimension of a window: output `out` covers positions stride·out + dilation·k - padding of `source`, k < size.
+    """One dimension of a window: output number `out` covers positions stride·out + dilation·k - padding of `source`,
+    for 0 ≤ k < size. Positions outside [0, size of `source`) do not count.
 
-    Only the window's argument has the axes `source` and `tap`, along which weights vary: tap = k. Positions outside
-    [0, size of source) do not count.
+    The axes `source` and `tap` occur only in the window's argument. `tap` counts k: weights vary along it. It is None
+    for windows without weights.
     """
 
     source: Axis
@@ -187,8 +192,8 @@ def children(expr: Expr) -> tuple[Expr, ...]:
 
 
 def named_inside(expr: Expr, node: str, known: dict[int, Expr]) -> None:
-    """Marks `expr`, and what it is computed from, as intermediate values inside `node`, unless they have a node. Skips
-    expressions in `known`, and adds all others that it visits."""
+    """Marks `expr`, and the expressions from which it is computed, as intermediate values inside `node`, unless they
+    already have a node. Skips expressions in `known`, and adds all others that it visits to `known`."""
     waiting = [expr]
     while waiting:
         one = waiting.pop()

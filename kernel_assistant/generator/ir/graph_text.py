@@ -19,7 +19,9 @@ _TOKEN = re.compile(r'"(?:[^"\\]|\\.)*"|\[|\]|[^,\[\]"]+')
 
 
 def write_graph(graph: OpGraph) -> list[str]:
-    """One line for each value; `read_graph` is the inverse."""
+    """The graph as lines of text: `dims` if there are any, one line for each input and node, and the outputs.
+    `read_graph` is the inverse.
+    """
     lines = ["dims " + " ".join(f"{name}={size}" for name, size in graph.dims.items())] if graph.dims else []
     for value in graph.inputs:
         path = f" {value.path}" if value.path else ""
@@ -73,7 +75,7 @@ def _read_spec(text: str) -> TensorSpec:
 
 
 def _sizes(text: str) -> tuple[str, ...]:
-    """Split at commas outside parentheses: sizes may be calls."""
+    """Split a list of sizes at its commas outside parentheses: a size may contain a call."""
     if "(" not in text:
         return tuple(text.split(",")) if text else ()
     sizes, depth, start = [], 0, 0
@@ -100,7 +102,9 @@ def _read_node(name: str, text: str) -> Node:
 
 
 def _read_items(tokens: list[str], position: int) -> tuple[list[tuple[str, Operand]], int]:
-    """Items up to the closing bracket or the end, each with its keyword or "", and the position after them."""
+    """Reads items up to the closing bracket or the end. Returns the items, each with its keyword ("" without one), and
+    the position after them.
+    """
     items: list[tuple[str, Operand]] = []
     key = ""
     while position < len(tokens):

@@ -1,4 +1,4 @@
-"""Variables in generated kernels are named after nodes of the graph: `t5` holds the value of n5."""
+"""Names the variables of generated kernels after nodes of the graph: `t5` holds the value of n5."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ _NUMBERED = re.compile(r"n\d+(?:_\d+)*")
 
 
 def label(expr: Expr) -> str:
-    """What stands behind the prefix in names of variables for `expr`: the number of its node, or `_` and its name."""
+    """The part of a variable's name after its prefix: the number of the node of `expr`, or `_` and the node's name."""
     node = expr.node.removesuffix(INNER)
     return node[1:] if _NUMBERED.fullmatch(node) else "_" + re.sub(r"\W", "_", node)
 
 
 def variable(prefix: str, expr: Expr, taken: AbstractSet[str]) -> str:
-    """A name that is not `taken`: `t5` for the value of n5, `t5a`, `t5b`, … for intermediate values inside it, `t5_1`
-    for its value at another position, `t_x0` for an input.
+    """A name that is not `taken`: `t5` for the value of n5; `t5a`, `t5b`, … for intermediate values inside n5; `t5_1`
+    for the value of n5 at another position; `t_x0` for an input.
     """
     base, inside = prefix + label(expr), expr.node.endswith(INNER)
     if not inside and base not in taken:
@@ -34,13 +34,13 @@ def variable(prefix: str, expr: Expr, taken: AbstractSet[str]) -> str:
 
 
 def _letters() -> Iterator[str]:
-    """a, b, …, z, aa, ab, …: a digit would make the number of another node."""
+    """Suffixes of names: a, b, …, z, aa, ab, …. Digits would turn a name into that of another node's variable."""
     for length in count(1):
         yield from map("".join, product(ascii_lowercase, repeat=length))
 
 
 def variables(prefix: str, exprs: Iterable[Expr]) -> dict[int, str]:
-    """A different name for each of `exprs`."""
+    """A different variable name for each of `exprs`, by the `id` of the expression."""
     found: dict[int, str] = {}
     for expr in exprs:
         found[id(expr)] = variable(prefix, expr, set(found.values()))

@@ -1,4 +1,4 @@
-"""Numbers that JSON does not have, in the form in which a graph writes them."""
+"""Reads numbers that JSON does not have (inf, nan, complex numbers) from the form in which a graph writes them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,9 @@ from kernel_assistant.worker.runner.plan import number_of
 
 
 def as_number(operand: Operand, op: str) -> float:
-    """An operand that is an integer or a float. Raises Unsupported for another, with the operator `op` that has it."""
+    """An operand that must be an integer or a float. Raises Unsupported for any other; the message names the operator
+    `op`.
+    """
     if not isinstance(operand, int | float):
         raise Unsupported(f"{op} with {operand!r} where it needs a number")
     return operand
@@ -18,7 +20,7 @@ def decoded(operand: Operand, op: str) -> Operand:
     """`operand`, or the number that its text represents: `inf`, `-inf`, `nan`. Sizes, tensors and words stay as they
     are.
 
-    Raises Unsupported for a complex number, with the operator `op` that has it.
+    Raises Unsupported for a complex number; the message names the operator `op`.
     """
     number = number_of(operand) if isinstance(operand, str) else None
     if isinstance(number, complex):

@@ -1,8 +1,8 @@
 """Sizes and numbers that have a name beside their value.
 
-What decides (whether a row fits into registers, whether four divide it) sees the value; what prints writes the name.
-So the generator's text is the same for all sizes for which it decides alike. Products, sums and quotients of such sizes
-keep their text; everything else gives plain integers.
+Code that decides something (whether a row fits into registers, whether four divide it) uses the value; code that prints
+writes the name. So the generator's text is the same for all sizes that lead to the same decisions. Products, sums and
+quotients of such sizes keep their text; all other operations give plain integers.
 
     >>> size = NamedSize.of_name("D0", 768)
     >>> size % 4 == 0, f"{size * 2 + 1}", size // 4 * 4 == 768
@@ -29,7 +29,9 @@ _NAMED_NUMBER = re.compile(r"(C\d+)\((.*)\)$")
 
 @dataclass(frozen=True, slots=True)
 class _Atom:
-    """A factor: a name, or a sum or quotient in parentheses. `text` is C, `full` has the values of all names."""
+    """A factor of a size: a name, or a sum or quotient in parentheses. `text` is its C text; `full` also has the values
+    of all names.
+    """
 
     text: str
     full: str
@@ -42,7 +44,9 @@ _ONE: _Scale = (1, 1)
 
 
 class NamedSize(int):
-    """A size that is `scale` (numerator, denominator) times the atoms of `top`, over those of `bottom`."""
+    """An integer with a text: `scale` (numerator, denominator) times the atoms of `top`, divided by the atoms of
+    `bottom`.
+    """
 
     scale: _Scale
     top: tuple[_Atom, ...]
@@ -108,7 +112,7 @@ class NamedSize(int):
 
 
 class NamedNumber(float):
-    """A number of a module with its name."""
+    """A number of a module with `text`, its name."""
 
     text: str
 
@@ -143,7 +147,9 @@ def read_named_number(word: str) -> NamedNumber | None:
 
 
 def ceil_div(size: int, step: int) -> int:
-    """`size` / `step`, rounded up; both are positive. The text is the same whether it has to be rounded or not."""
+    """`size` / `step`, rounded up; both are positive. For named sizes, the text is the same whether or not the division
+    is exact.
+    """
     return rounded((size + (step - 1)) // step) if isinstance(size, NamedSize) else -(-size // step)
 
 
@@ -168,7 +174,7 @@ def _times(a: _Scale, b: _Scale) -> _Scale:
 
 
 def _monomial(value: int, scale: _Scale, top: tuple[_Atom, ...], bottom: tuple[_Atom, ...]) -> int:
-    """The size without what stands above and below; a plain integer if no atom is left."""
+    """The size scale · top / bottom after common atoms are cancelled; a plain integer if no atom is left."""
     if not bottom:
         return NamedSize(value, scale, top) if top else value
     above, below = list(top), list[_Atom]()
@@ -198,7 +204,9 @@ def _quotient(a: int, b: int) -> int:
 
 
 def rounded(quotient: int) -> int:
-    """A quotient that was rounded down, as a factor of its own."""
+    """A quotient that was rounded down, as a single atom, so that later products and quotients do not cancel its
+    factors.
+    """
     if not isinstance(quotient, NamedSize):
         return quotient
     return NamedSize(quotient, _ONE, (_Atom(str(quotient), f"{ROUNDED}({quotient!r})", int(quotient)),))

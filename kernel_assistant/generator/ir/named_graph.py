@@ -8,8 +8,8 @@ from kernel_assistant.records.canonical import Canonical, Item, factors, mapped
 
 
 def named_graph(task: Canonical) -> OpGraph:
-    """The graph of `task` for the generator, which prints names and decides by values. Numbers of a graph with float64
-    values are plain: a name has one type in C."""
+    """The graph of `task` for the generator: sizes and numbers have names, which are printed, and values, which
+    decide. In a graph with float64 values, numbers are plain, because a name has one type in C."""
     sizes = {name: NamedSize.of_name(name, value) for name, value in task.sizes.items()}
     specs = [value.spec for value in task.graph.inputs] + [node.spec for node in task.graph.nodes]
     doubles = any(spec.dtype == "f64" for spec in specs)

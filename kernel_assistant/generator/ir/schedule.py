@@ -58,17 +58,19 @@ FORMS: dict[str, dict[str, dict[str, int]]] = {
 
 
 class Schedule(Record, frozen=True, kw_only=True):
-    """A form of a target and its parameters, sorted by name.
+    """A form of a target and its parameters, sorted by name. O, R and I are the outer, reduced and inner loops of a
+    nest.
 
-    block: threads of a block; vec: elements of one vector access; put: those of a store where it differs; items:
-    vectors that a thread keeps in registers; unroll: vectors whose loads are in flight together; cluster: blocks that
-    share a row; parts, chunk: pieces of a row or column, or elements of a piece (0: one piece); tx, ty: threads along I
-    and along R; flat: 1 if those along I go on in the next row of O; tile, lanes (CPU): elements computed together;
-    lanes (CUDA): threads of a warp that share a row; nt, hint: 1 for streaming stores and loads; joint: 1 if reductions
-    that can share a pass do so; stage (CUDA): 1 for copies to shared memory before the first pass, or for windows that
-    read their input through shared memory; join: 1 if a separate launch combines partial results, of a scan the threads
-    that combine those of a column; rows, strip: outputs of a thread in neighbouring rows and at neighbouring positions;
-    held: vectors of a thread in registers, the others are in shared memory.
+    block: threads of a block; vec: elements of one vector access; put: elements of one vector store, where it differs
+    from `vec`; items: vectors that a thread keeps in registers; unroll: vectors whose loads are in flight together;
+    cluster: blocks that share a row; parts, chunk: pieces of a row or column, or elements of a piece (0: one piece);
+    tx, ty: threads along I and along R; flat: 1 if the threads along I continue with the columns of the next row of O;
+    tile, lanes (CPU): elements computed together; lanes (CUDA): threads of a warp that share a row; nt, hint: 1 for
+    streaming stores and loads; joint: 1 if reductions that can share a pass do so; stage (CUDA): 1 for copies to shared
+    memory before the first pass, or for windows that read their input through shared memory; join: 1 if a separate
+    launch combines partial results, in `scan/cols` the number of threads that combine the totals of a column; rows,
+    strip: outputs of a thread in neighbouring rows and at neighbouring positions; held: vectors that a thread keeps in
+    registers instead of in shared memory.
 
     Of a recurrence: cluster: blocks that share a layer's hidden units; batch: elements of the batch that a cluster
     computes; lanes: threads that share a hidden unit; held: vectors of weights that a thread has in registers.
@@ -77,11 +79,11 @@ class Schedule(Record, frozen=True, kw_only=True):
     ahead. Of linear layers of few rows: warps: warps of a block, which divide K; unroll: loads ahead of the products;
     stages: groups of `unroll` loads that shared memory holds, 0 for loads to registers.
 
-    The form `parts` has no parameters but one schedule for each part of the graph; `library` and `residual` are the
-    forms of those that a library or PyTorch itself computes; `library/split` is a product of split operands,
-    `library/first` a convolution with channels first by choice, `library/tf32` either in TF32. If depthwise
-    convolutions have channels last too, the form of all convolutions by a library is `library/depthwise` where it
-    computes the depthwise ones, `library/beside` where our kernels do.
+    The form `parts` has no parameters, but one schedule for each part of the graph. Parts that a library computes have
+    a form that begins with `library`, parts that PyTorch computes the form `residual`. `library/split` is a product of
+    split operands, `library/first` a convolution with channels first by choice, `library/tf32` a product or convolution
+    in TF32. If depthwise convolutions have channels last too, all convolutions by a library have the form
+    `library/depthwise` where a library computes the depthwise ones, `library/beside` where our kernels do.
     """
 
     target: str
@@ -117,11 +119,11 @@ class Schedule(Record, frozen=True, kw_only=True):
         return make(self.target, self.form, **{**dict(self.params), **changes})
 
     def with_part(self, number: int, part: Schedule) -> Schedule:
-        """The same schedule with another one for part `number`."""
+        """The same schedule, with `part` as the schedule of part number `number`."""
         return in_parts(self.target, (*self.parts[:number], part, *self.parts[number + 1 :]))
 
     def settings(self) -> tuple[tuple[str, int], ...]:
-        """All parameters; those of parts as `part1.block`."""
+        """All parameters as (name, value); the names of a part's parameters have the form `part1.block`."""
         inside = [
             (f"part{number}.{name}", value) for number, part in enumerate(self.parts) for name, value in part.settings()
         ]
@@ -152,7 +154,7 @@ def in_parts(target: str, parts: tuple[Schedule, ...]) -> Schedule:
 
 
 def read_schedule(target: str, line: str) -> Schedule:
-    """Inverse of `Schedule.text`; missing parameters get their defaults."""
+    """Inverse of `Schedule.text`; missing parameters get their defaults. Raises Unsupported for any other text."""
     if line.startswith("part0: "):
         items = line.split("; ")
         starts = [f"part{number}: " for number in range(len(items))]

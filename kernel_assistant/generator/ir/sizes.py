@@ -81,7 +81,7 @@ def product(sizes: list[Size] | tuple[Size, ...]) -> Size:
 
 
 def divide(a: Size, b: Size) -> Size | None:
-    """a / b where b is one term and divides every term of a, or equals a; else None."""
+    """a / b if `b` is a single term that divides every term of `a`, or if both are equal; else None."""
     if isinstance(a, int) and isinstance(b, int):
         return a // b if b and a % b == 0 else None
     if a == b:
@@ -138,7 +138,7 @@ def size_value(size: Size, dims: dict[str, int]) -> int:
 
 
 def shape_text(size: Size) -> str:
-    """The size as `parse_size` reads it, for a shape: names have their values."""
+    """The size as text that `parse_size` reads, for a shape: each name is followed by its value."""
     return repr(size) if isinstance(size, int) else _polynomial_text(size, repr)
 
 
@@ -152,25 +152,27 @@ def symbols_of(size: Size) -> list[str]:
 
 
 def fixed(text: str) -> int | None:
-    """The size of a shape as an integer, with its name if it has one; None if it is free."""
+    """A size of a shape as an integer, with its name if it has one; None if it depends on free dimensions."""
     size = parse_size(text)
     return size if isinstance(size, int) else None
 
 
 def known_size(size: Size) -> int:
-    """A size that is known to be no free one."""
+    """`size` as an integer; the caller knows that it does not depend on free dimensions."""
     assert isinstance(size, int)
     return size
 
 
 def size_of(operand: object) -> Size:
-    """An operand that is an integer or an expression."""
+    """An operand as a size: an integer, or an expression that is parsed."""
     return operand if isinstance(operand, int) else parse_size(str(operand))
 
 
 @lru_cache(maxsize=4096)
 def parse_size(text: str) -> Size:
-    """Parses an expression to a size. Calls and divisions become symbols."""
+    """Parses an expression to a size. Calls and divisions that cannot be computed become symbols. Raises Unsupported if
+    the text is no expression.
+    """
     try:
         return int(text)
     except ValueError:

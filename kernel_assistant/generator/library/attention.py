@@ -1,7 +1,8 @@
-"""`scaled_dot_product_attention` as two products with a softmax between them.
+"""`scaled_dot_product_attention` as two products with a softmax between them, for modules in which nothing else would
+be left to kernels.
 
-For modules in which nothing else would be left to kernels. The products are a library's on CUDA and sums in our kernels
-on the CPU, where PyTorch's own attention is faster unless it is tiny. See docs/heavy_operators.md.
+On CUDA a library computes the products. On the CPU our kernels compute them as sums, but only for tiny attentions: for
+others PyTorch's own attention is faster. See docs/heavy_operators.md.
 """
 
 from __future__ import annotations
@@ -22,8 +23,8 @@ MOST_SCORES = 128
 
 
 def with_attention_written(graph: OpGraph, target: str) -> OpGraph:
-    """The graph with each attention replaced by products and a softmax; the graph itself if it has none. Raises
-    Unsupported."""
+    """The graph with each attention replaced by products and a softmax; the graph itself if it has no attention.
+    Raises Unsupported if an attention cannot be written so."""
     if not any(node.op == OPERATOR for node in graph.nodes):
         return graph
     nodes: list[Node] = []
@@ -36,7 +37,7 @@ def with_attention_written(graph: OpGraph, target: str) -> OpGraph:
 class _Attention:
     """Operands of one attention: q [..., L, E], k [..., S, E], v [..., S, V].
 
-    `group` heads of q share one of k and v.
+    `group` heads of q share one head of k and v.
     """
 
     writer: NodeWriter
@@ -89,7 +90,9 @@ class _Attention:
         return self.writer.ended(found) if written else self.writer.end("ka_copy", found)
 
     def _product(self, left: Operand, right: Operand, shape: tuple[str, ...], turned: bool) -> str:
-        """left [..., M, K] · right [..., K, N]. If `turned`, right is [..., N, K] and the result is scaled."""
+        """Adds the product left [..., M, K] · right [..., K, N]; returns its operand. If `turned`, `right` is [..., N,
+        K] and the result is scaled.
+        """
         given = self._shape(right)
         if self.by_library:
             if not turned:
@@ -128,14 +131,18 @@ class _Attention:
 
     @property
     def _dtype(self) -> str:
-        """The dtype of intermediate values. A library's results have the operands' half type."""
+        """The dtype of intermediate values: that of the result where a library computes the products, else at least
+        float32.
+        """
         return self.writer.node.spec.dtype if self.by_library else self.writer.dtype
 
     def _add(self, op: str, *args: Operand, shape: tuple[str, ...], dtype: str = "") -> str:
         return self.writer.typed(dtype or self._dtype, op, *args, shape=shape)
 
     def _fold(self, shape: tuple[str, ...]) -> tuple[str, ...]:
-        """The shape [..., heads, rows, width] with the rows of a group's heads in one matrix: one product for all."""
+        """The shape [..., heads, rows, width], with the rows of all heads of a group joined in one matrix: one product
+        computes them.
+        """
         if self.group == 1:
             return shape
         *outer, heads, rows, width = shape

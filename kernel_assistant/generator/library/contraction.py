@@ -16,8 +16,8 @@ from kernel_assistant.generator.loops.strided import View
 
 @dataclass(frozen=True, slots=True)
 class Product:
-    """The product out = left · right in labels, and the terms that the library adds to it. Views describe the buffers
-    as they are in memory.
+    """The product out = left · right, with a label for each dimension. Views describe the buffers as they are in
+    memory.
     """
 
     left: View
@@ -31,7 +31,7 @@ class Product:
 @dataclass(frozen=True, slots=True)
 class Matrix:
     """A batch of matrices in memory. `step` is the number of elements from a row to the next, or from a column to the
-    next if `transposed`.
+    next if `transposed`; `stride` is the number of elements from a matrix to the next.
     """
 
     transposed: bool
@@ -41,9 +41,8 @@ class Matrix:
 
 @dataclass(frozen=True, slots=True)
 class Matmul:
-    """The sizes and operands of a launch of cuBLASLt; `groups` are the labels of batch, rows and columns.
-
-    `swapped`: the operands are exchanged, because the result is transposed.
+    """The sizes and operands of a launch of cuBLASLt; `groups` are the labels of batch, rows and columns. `swapped`:
+    whether the operands are exchanged because the result is transposed.
     """
 
     m: Size
@@ -57,7 +56,7 @@ class Matmul:
     swapped: bool
 
     def sizes(self) -> dict[str, str]:
-        """The size fields of the launch, in order."""
+        """The size fields of the launch, by name."""
         values = {"m": self.m, "n": self.n, "k": self.k, "batch": self.batch}
         operands = {"a": self.a, "b": self.b, "o": self.out}
         values |= {f"ld{letter}": matrix.step for letter, matrix in operands.items()}
@@ -78,8 +77,8 @@ def as_matmul(product: Product) -> Matmul:
 
 
 def matrix_like(view: View, product: Product, found: Matmul) -> Matrix:
-    """A tensor with the result's shape as the matrices that the library adds. Raises Unsupported if it cannot be
-    described so.
+    """The tensor `view`, which the library adds to the result and which has the result's shape, as matrices. Raises
+    Unsupported if it cannot be described so.
     """
     matrix = None
     if view.sizes == product.out.sizes:
@@ -90,7 +89,7 @@ def matrix_like(view: View, product: Product, found: Matmul) -> Matrix:
 
 
 def is_bias(view: View, product: Product, found: Matmul) -> bool:
-    """Whether a tensor that is added is a dense vector along the columns, equal for all rows."""
+    """Whether the added tensor `view` is a bias: a dense vector along the columns, the same for all rows."""
     labels = product.out_labels[len(product.out_labels) - len(view.sizes) :]
     _, _, columns = found.groups
     constant = all(
@@ -104,7 +103,7 @@ def is_bias(view: View, product: Product, found: Matmul) -> bool:
 
 
 def _matmul(product: Product, forced: set[str]) -> Matmul:
-    """Like `as_matmul`, with the labels in `forced` as batches, even if only one operand has them."""
+    """Like `as_matmul`, with the labels in `forced` as batch dimensions, even if only one operand has them."""
     batch, rows, columns, inner = _groups(product, forced)
     out, (count, m, n) = _matrix(product.out, product.out_labels, batch, rows, columns)
     operands = (product.left_labels, product.right_labels)
@@ -136,7 +135,9 @@ def _groups(product: Product, forced: set[str]) -> tuple[str, str, str, str]:
 
 
 def _matrix(view: View, labels: str, batch: str, rows: str, columns: str) -> tuple[Matrix, tuple[Size, Size, Size]]:
-    """`view` as matrices of `rows` × `columns`, and batch, row and column sizes."""
+    """Returns `view` as a batch of matrices `rows` × `columns`, and the sizes of batch, rows and columns. Raises
+    Unsupported if neither rows nor columns are dense.
+    """
     count, stride = _merged(view, labels, batch)
     height, down = _merged(view, labels, rows)
     width, across = _merged(view, labels, columns)
@@ -153,8 +154,8 @@ def _matrix(view: View, labels: str, batch: str, rows: str, columns: str) -> tup
 
 
 def _merged(view: View, labels: str, group: str) -> tuple[Size, Size]:
-    """The size and stride of several dimensions that are treated as a single dimension. Dimensions that the operand
-    does not have are repeated (stride 0).
+    """The size and stride of the dimensions `group`, which are treated as a single dimension. Dimensions that the
+    operand does not have are repeated (stride 0).
     """
     size: Size = 1
     step: Size | None = None

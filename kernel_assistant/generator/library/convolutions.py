@@ -28,8 +28,8 @@ CONVOLUTIONS = {
 
 @dataclass(frozen=True, slots=True)
 class Convolution:
-    """A convolution without the operators fused after it. Views describe the buffers as they are in memory; `sizes` are
-    the launch's.
+    """A convolution without the operators fused after it. Views describe the buffers as they are in memory; `sizes` and
+    `settings` are those of the launch.
     """
 
     x: View
@@ -41,7 +41,9 @@ class Convolution:
 
 
 def read_convolution(node: Node, values: Resolver) -> Convolution:
-    """Reads a convolution. Raises Unsupported if the node is none, or cuDNN cannot compute it without copies."""
+    """Reads a convolution. Raises Unsupported if the node is no convolution, or if cuDNN cannot compute it without
+    copies.
+    """
     names = CONVOLUTIONS.get(node.op.partition(".")[0])
     if names is None:
         raise Unsupported(f"{node.op} is not a convolution")
@@ -78,8 +80,8 @@ def read_convolution(node: Node, values: Resolver) -> Convolution:
 
 
 def is_channel_bias(view: View, channels: int) -> bool:
-    """Whether a tensor that is added is a dense vector of the channels. The last dimensions of `view` are those of N,
-    C, spatial.
+    """Whether the added tensor `view` is a dense vector along the channels, the same at all other positions. `channels`
+    is the number of dimensions of the result [N, C, spatial …]; the last dimensions of `view` are aligned with them.
     """
     rank = len(view.sizes)
     at = rank - channels + 1
@@ -111,7 +113,7 @@ def _padding(operand: Operand, kernel: list[int], dilation: list[int], rank: int
 
 
 def _integers(operand: Operand, rank: int, default: int) -> list[int]:
-    """One integer for each spatial dimension; PyTorch repeats a single one."""
+    """One integer for each spatial dimension; a single number counts for all of them."""
     items = [default] if operand is None else operand if isinstance(operand, list) else [operand]
     found = [item for item in items if isinstance(item, int)]
     if len(found) != len(items) or len(found) not in (1, rank):

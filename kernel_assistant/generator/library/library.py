@@ -1,8 +1,8 @@
 """Decides which nodes of a graph a library computes, and writes the launches for them. CUDA only; see
 docs/libraries.md.
 
-A group is a product or a convolution with the operators after it that can be fused: a bias, a residual, ReLU; after a
-product GELU by tanh.
+A group is a product or a convolution with the operators after it that can be fused: the addition of a bias or of
+another tensor, ReLU, and after a product GELU with its tanh approximation.
 """
 
 from __future__ import annotations
@@ -158,7 +158,7 @@ class _ConvolutionCall(_Call):
         return bool(self.activation)
 
     def leave_additions(self) -> int:
-        """Leave what is added to another kernel; returns the number of tensors."""
+        """Remove the added tensors from the call, so that another kernel adds them; returns their number."""
         count = (self.bias is not None) + (self.z is not None)
         self.bias = self.z = None
         return count
@@ -174,7 +174,7 @@ class _ConvolutionCall(_Call):
 
 
 def library_nodes(graph: OpGraph, target: str) -> tuple[tuple[str, ...], ...]:
-    """Groups of node names, each of which one launch computes; empty on the CPU. Never raises."""
+    """Groups of node names: one library launch computes each group. Empty on the CPU. Never raises."""
     if target != "cuda" or not any(_operator(node) in _OPERATORS for node in graph.nodes):
         return ()
     values, readers = Resolver(graph), readers_of(graph)
@@ -193,7 +193,9 @@ def library_nodes(graph: OpGraph, target: str) -> tuple[tuple[str, ...], ...]:
 
 
 def emit_library(part_graph: OpGraph, prefix: str) -> tuple[list[Launch], tuple[BufferSpec, ...]]:
-    """The launch of one group, over the part's inputs and `out0`. Raises Unsupported."""
+    """The launch of one group, over the part's inputs and `out0`, and its scratch buffers (none). Raises Unsupported if
+    the part is not exactly one such group.
+    """
     values, readers = Resolver(part_graph), readers_of(part_graph)
     written = {node.name for node in part_graph.nodes if _operator(node) not in VIEWS}
     heads = [node for node in part_graph.nodes if _operator(node) in _OPERATORS]
@@ -208,8 +210,8 @@ def emit_library(part_graph: OpGraph, prefix: str) -> tuple[list[Launch], tuple[
 def _grow(
     node: Node, values: Resolver, readers: dict[str, list[Node]], taken: AbstractSet[str] = frozenset()
 ) -> tuple[_ProductCall | _ConvolutionCall, tuple[str, ...]]:
-    """The call with all operators that can be fused into it, and the names of its nodes in order. Those in `taken`
-    belong to other calls: of two products that are added, the first one adds.
+    """Returns the call with all operators that can be fused into it, and the names of its nodes in order. Nodes in
+    `taken` belong to other calls: where two products are added, the addition belongs to the first call.
     """
     call = _ConvolutionCall(node, values) if _operator(node) in CONVOLUTIONS else _ProductCall(node, values)
     dtypes = {view.dtype for view in call.views()} | {node.spec.dtype}

@@ -1,6 +1,6 @@
-"""Products whose matrices do not lie at even distances, as a library needs them: `matmul` in which both operands are
-broadcast, `einsum` with labels in any order. Views bring their operands into the order of a batched product, and the
-views are then copied (`copies.py`)."""
+"""Prepares products whose matrices are not at even distances in memory, which a library requires: `matmul` in which
+both operands are broadcast, `einsum` with labels in any order. Views bring their operands into the order of a
+batched product, and the views are then copied (`copies.py`)."""
 
 from __future__ import annotations
 
@@ -19,29 +19,30 @@ SPREAD = (*MATMULS, "einsum")
 
 @dataclass(frozen=True, slots=True)
 class _Groups:
-    """The labels of a batched product: of both operands and the result, of each operand alone, and those summed."""
+    """The labels of a batched product. `batch`: labels of both operands and the result; `own`: labels of the result
+    that only the left, or only the right operand has; `inner`: labels that are summed over."""
 
     batch: str
     own: tuple[str, str]
     inner: str
 
     def order(self, index: int, labels: str) -> str:
-        """The labels of an operand in the order of a batch of matrices. The last one in memory stays last unless it
-        counts batches, so that a copy reads and writes along it.
+        """The labels of operand number `index` in the order of a batch of matrices. The label that is last in memory
+        stays last unless it is a batch label, so that a copy reads and writes along it.
         """
         own = self.own[index]
         return self.batch + (own + self.inner if labels[-1:] in self.inner else self.inner + own)
 
 
 class _Nodes:
-    """Nodes in order, in which equal views are one node, so that they are copied once."""
+    """Collects nodes in order. Equal views become one node, so that they are copied once."""
 
     def __init__(self) -> None:
         self.nodes: list[Node] = []
         self._views: dict[str, str] = {}
 
     def view(self, name: str, op: str, operand: Operand, argument: Operand, spec: TensorSpec) -> str:
-        """Adds a view of an operand under this name if there is none; returns its operand."""
+        """Adds the view `op`(operand, argument) under this name, unless there is an equal view; returns its operand."""
         key = f"{op}({operand}, {argument})"
         if key not in self._views:
             self.nodes.append(Node(name=name, op=op, args=(operand, argument), spec=spec))
@@ -49,7 +50,7 @@ class _Nodes:
         return self._views[key]
 
     def permuted(self, name: str, operand: Operand, spec: TensorSpec, labels: str, order: str) -> str:
-        """An operand whose dimensions are labelled `labels`, with its dimensions in another order."""
+        """An operand with its dimensions, which are labelled `labels`, in the order `order`."""
         if labels == order:
             return str(operand)
         permutation: Operand = [labels.index(label) for label in order]
@@ -58,7 +59,7 @@ class _Nodes:
 
 
 def with_matrices(graph: OpGraph, calls: set[str]) -> OpGraph:
-    """The graph with the operands of the products `calls` viewed as one matrix for each matrix of the result.
+    """The graph in which the operands of the products `calls` are views with one matrix for each matrix of the result.
 
     A library repeats an operand's matrices along all leading dimensions or along none, and needs an even distance
     between them.
@@ -89,8 +90,8 @@ def _add_of_matrices(made: _Nodes, node: Node, graph: OpGraph) -> None:
 
 
 def _add_of_labels(made: _Nodes, node: Node, graph: OpGraph) -> None:
-    """Adds an `einsum` of two tensors with its labels in the order of a batched product; unchanged if it is no such
-    product."""
+    """Adds an `einsum` of two tensors with its labels in the order of a batched product. A node that is no such
+    product is added unchanged."""
     labels, operands = _labels(node), node.args[1] if len(node.args) > 1 else None
     if labels is None or not isinstance(operands, list):
         made.nodes.append(node)
@@ -130,7 +131,8 @@ def _labels(node: Node) -> tuple[str, str, str] | None:
 
 
 def _is_laid_out(spec: TensorSpec, order: list[int]) -> bool:
-    """Whether memory has the dimensions in this order, as PyTorch's own `einsum` leaves a result that it permutes."""
+    """Whether the tensor is dense with its dimensions in this order in memory, as PyTorch's own `einsum` leaves a
+    result that it permutes."""
     sizes = tuple(map(parse_size, spec.shape))
     strides = contiguous(sizes) if spec.strides is None else tuple(map(parse_size, spec.strides))
     return View("", spec.dtype, sizes, strides).is_laid_out(order)

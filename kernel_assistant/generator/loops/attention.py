@@ -1,4 +1,4 @@
-"""The node of an attention with few queries, and how a part with it is read. CUDA; docs/language_models.md."""
+"""Defines the node of an attention with few queries, and reads it from a part. CUDA; docs/language_models.md."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ ATTENTION = "ka_attention"
 
 @dataclass(frozen=True, slots=True)
 class ShortAttention:
-    """A `ka_attention` as a part has it. `q`, `k`, `v` and `mask` are views of what the part is given, `out` is its
-    result, each with dimensions as above; `mask` has strides of 0 where it is expanded."""
+    """The `ka_attention` of a part. `q`, `k`, `v` and `mask` are views of the part's inputs, `out` is its result,
+    with the dimensions that are listed at ATTENTION; `mask` has stride 0 in dimensions in which it is expanded."""
 
     node: Node
     q: View
@@ -41,18 +41,18 @@ class ShortAttention:
 
     @property
     def group(self) -> int:
-        """Query heads of a key head."""
+        """The number of query heads for each key head."""
         return known_size(self.q.sizes[1]) // known_size(self.k.sizes[1])
 
     @property
     def rows(self) -> int:
-        """Queries that read the keys of a key head."""
+        """The number of queries that read the keys of one key head."""
         return self.group * self.queries
 
 
 def as_attention(graph: OpGraph) -> ShortAttention | None:
-    """The attention that a part computes; None if it computes anything else, or cannot read its operands where they
-    lie."""
+    """The attention that a part computes; None if the part computes anything else, or cannot read its operands
+    without copies."""
     heads = [node for node in graph.nodes if node.op == ATTENTION]
     if len(heads) != 1 or graph.outputs != (heads[0].name,):
         return None
@@ -84,5 +84,6 @@ def expanded(view: View, sizes: tuple[object, ...]) -> View:
 
 
 def has_whole_rows(view: View) -> bool:
-    """Whether the kernel reads these keys or values where they lie: the elements of a row behind one another."""
+    """Whether the elements of each row of these keys or values are contiguous, so that the kernel can read them
+    without a copy."""
     return view.strides[-1] == 1

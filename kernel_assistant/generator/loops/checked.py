@@ -32,8 +32,8 @@ class Family(str, Enum):
 
 
 def checked_nest(graph: OpGraph, target: str) -> LoopNest:
-    """The loop nest of a graph, which is the caller's to change. Raises Unsupported if the graph is not a single
-    nest."""
+    """The loop nest of a graph, as a copy that the caller may change. Raises Unsupported if the graph is not a
+    single nest."""
     found = _nest_of(tuple(write_graph(graph)), target)
     if isinstance(found, str):
         raise Unsupported(found)
@@ -44,7 +44,7 @@ def checked_nest(graph: OpGraph, target: str) -> LoopNest:
 # Each schedule of a graph asks again.
 @lru_cache(maxsize=128)
 def _nest_of(lines: tuple[str, ...], target: str) -> LoopNest | str:
-    """The nest, or why there is none."""
+    """The nest of a graph, which is given as lines of text, or the reason why there is none."""
     try:
         return _checked(read_graph(list(lines)), target)
     except Unsupported as error:

@@ -1,4 +1,4 @@
-"""The node of linear layers that read the same few rows, and how a part with it is read. CUDA.
+"""Defines the node of linear layers that read the same few rows, and reads it from a part. CUDA.
 
 See docs/language_models.md.
 """
@@ -20,7 +20,7 @@ LINEARS = "ka_linears"
 
 @dataclass(frozen=True, slots=True)
 class Linears:
-    """A `ka_linears` as a part has it: views of what the part is given. `outputs` has the place of each layer's result
+    """The `ka_linears` of a part, as views of the part's inputs. `outputs` has the index of each layer's result
     among the part's outputs."""
 
     x: View
@@ -30,8 +30,8 @@ class Linears:
 
 
 def as_linears(graph: OpGraph) -> Linears | None:
-    """The linear layers that a part computes; None if it computes anything else, or cannot read its operands where they
-    lie."""
+    """The linear layers that a part computes; None if the part computes anything else, or cannot read its operands
+    without copies."""
     heads = [node for node in graph.nodes if node.op == LINEARS]
     if len(heads) != 1:
         return None

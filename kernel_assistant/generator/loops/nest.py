@@ -44,7 +44,7 @@ class Access:
 
     @property
     def computed(self) -> bool:
-        """Whether expressions decide the position that it reads, or whether it reads at all."""
+        """Whether expressions decide which position the load reads, or whether it reads at all."""
         return bool(self.terms) or self.guard is not None
 
     def along(self, axes: list[Axis]) -> list[Size]:
@@ -59,8 +59,8 @@ class Access:
         return steps[-1] if steps else 0
 
     def stepped(self, axes: list[Axis], vec: int) -> bool:
-        """Whether each vector of `vec` elements along the joined loop is contiguous, although the loop has no single
-        stride.
+        """Whether each vector of `vec` elements along the loop that joins `axes` is contiguous, although that loop has
+        no single stride.
         """
         steps = self.along(axes)
         inside = len(axes) > 1 and steps[-1] == 1 and multiple_of(axes[-1].size, vec)
@@ -73,8 +73,9 @@ class Access:
 
 @dataclass(eq=False, slots=True)
 class LoopNest:
-    """The loops of one kernel. `outer`, `reduced` and `inner` are axes after joining, outermost first; `prefix` begins
-    the names of its functions; `results` has the variable of each reduction's result.
+    """The loops of one kernel. `outer`, `reduced` and `inner` are the axes, outermost first, after neighbouring loops
+    were joined. `loads` has the access of each load, `varies` the expressions that vary along R, both by `id`; `prefix`
+    begins the names of the kernel's functions; `results` has the variable of each reduction's result.
     """
 
     family: str
@@ -96,7 +97,7 @@ class LoopNest:
         return [expr for expr in self.program.exprs if isinstance(expr, Reduce)]
 
     def result(self, reduce: Reduce) -> str:
-        """The variable of a reduction's result."""
+        """The name of the variable that holds a reduction's result."""
         return self.results[id(reduce)]
 
     @property
@@ -159,7 +160,7 @@ def _reduced_axes(program: LoopProgram) -> set[Axis]:
 
 
 def _spine(program: LoopProgram, loops: set[Axis]) -> Axes:
-    """The order of the loops: the dimensions of a tensor that has all loops, an output if possible."""
+    """The order of the loops: that of the dimensions of a tensor that varies along all loops, an output if possible."""
     inside, _ = window_axes(program)
     stored = [set(resolve_index(output.index)) for output in program.outputs]
     needed = set(loops).union(*stored)

@@ -15,8 +15,9 @@ from kernel_assistant.generator.lower.lower import Output
 class Pass:
     """One loop over R.
 
-    `scope` is computed before it, once for all of R; `body` at each position; `kept` are the values of `body` that
-    later passes read; `reduces` end here; `stores` happen at each position (last pass only).
+    `scope` is computed before the loop, once for all of R; `body` at each position. `kept` are the values of `body`
+    that later passes read, `reduces` the reductions that this pass completes, `stores` the outputs that it writes at
+    each position (last pass only).
     """
 
     scope: list[Expr] = field(default_factory=list)
@@ -28,8 +29,8 @@ class Pass:
 
 @dataclass(slots=True)
 class Passes:
-    """All passes in order, then the values (`scope`) and `stores` that do not vary along R. `given` are
-    expressions that reductions which share a pass give, so that nobody computes them.
+    """All passes in order, then the values (`scope`) and `stores` that do not vary along R. `given` has the `id`s of
+    expressions whose values come from reductions that share a pass, so that no statement computes them.
     """
 
     passes: list[Pass]
@@ -51,17 +52,17 @@ class Passes:
 
 
 def joint_reduce(expr: Reduce, joint: bool | str) -> tuple[str, Expr, Reduce] | None:
-    """The second reduction that can share this reduction's pass, None if there is none. `joint` says whether to look
-    for one, or of which kind.
+    """`expr.joint`, if this reduction is to share a pass with the first reduction named there; else None. `joint`: True
+    for all kinds, False for none, or the name of one kind.
     """
     wanted = expr.joint is not None and joint in (True, expr.joint[0])
     return expr.joint if wanted else None
 
 
 def given_moments(nest: LoopNest, total: Reduce, squares: Reduce) -> tuple[list[Expr], list[Expr]]:
-    """What a shared pass over values gives besides their sum and Σ(x - mean)²: the expressions that are the mean, and
-    those that are Σ(x - mean)² without the rounding of the mean, where the values are measured from the first of their
-    row.
+    """The expressions whose values a shared pass for the sum `total` and `squares`, Σ(x - mean)², provides as well.
+    Returns two lists: the means of the summed values; and Σ(x - mean)² without the rounding of the mean, where the
+    values are measured from the first of their row.
     """
     mean = squares.arg.args[1] if isinstance(squares.arg, Op) and len(squares.arg.args) == 2 else None
     if not isinstance(mean, Op):
@@ -72,7 +73,7 @@ def given_moments(nest: LoopNest, total: Reduce, squares: Reduce) -> tuple[list[
 
 
 def nothing(expr: Expr) -> bool:
-    """Keeps no value between passes: everything is computed again from the loads."""
+    """The choice to keep no value between passes: everything is computed again from the loads."""
     return False
 
 
@@ -124,8 +125,8 @@ def below(roots: list[Expr], until: type[Expr] = Reduce, given: AbstractSet[int]
 
 
 def read_elsewhere(nest: LoopNest, exprs: list[Expr], plan: Passes | None = None) -> list[Expr]:
-    """Those of `exprs` that an output or an expression outside of `exprs` reads; with `plan`, only expressions that it
-    computes count.
+    """Those of `exprs` that an output or an expression outside of `exprs` reads. With `plan`, only expressions that the
+    plan computes count as readers.
     """
     own = {id(expr) for expr in exprs}
     read = {id(output.expr) for _, output in nest.stores}
@@ -173,14 +174,14 @@ class _Planner:
         part.body.append(expr)
 
     def scoped(self, targets: list[Expr]) -> list[Expr]:
-        """The expressions that must still be computed, once for all of R, to get `targets`."""
+        """The expressions that must still be computed, once for all of R, before `targets` are known."""
         found: list[Expr] = []
         for target in targets:
             self._scope(target, found)
         return sorted(found, key=self.place)
 
     def place(self, expr: Expr) -> int:
-        """The place of an expression in the graph's order."""
+        """The position of an expression in the graph's order."""
         return self._places[id(expr)]
 
     def _scope(self, expr: Expr, found: list[Expr]) -> None:

@@ -1,4 +1,4 @@
-"""The node that runs the steps of a recurrent layer, and how a part with it is read. CUDA; docs/recurrent.md."""
+"""Defines the node that runs the steps of a recurrent layer, and reads it from a part. CUDA; docs/recurrent.md."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ RECURRENCE = "ka_recurrence"
 
 
 def recurrent_layers(graph: OpGraph) -> frozenset[str]:
-    """Names of the nodes that are recurrent layers, as PyTorch has them."""
+    """Names of the nodes that are PyTorch's recurrent layers."""
     return frozenset(node.name for node in graph.nodes if operator(node) in GATES)
 
 
 @dataclass(frozen=True, slots=True)
 class Recurrence:
-    """A `ka_recurrence` as a part has it. `results` has the values that it writes: 0 is that of all steps, 1 the last
-    h, 2 the last c."""
+    """The `ka_recurrence` of a part. `results` has the names of the values that it writes, by number: 0 for all
+    steps, 1 for the last h, 2 for the last c."""
 
     node: Node
     results: dict[int, str]
@@ -48,8 +48,8 @@ class Recurrence:
 
 
 def as_recurrence(graph: OpGraph) -> Recurrence | None:
-    """The recurrence that a part computes; None if it computes anything else, or reads what is not contiguous in memory
-    at its beginning."""
+    """The recurrence that a part computes; None if the part computes anything else, or if an operand is not
+    contiguous from the first element of its buffer."""
     heads = [node for node in graph.nodes if node.op == RECURRENCE]
     if len(heads) != 1:
         return None

@@ -1,4 +1,4 @@
-"""Values as strided windows on buffers: those that a library can read without a copy."""
+"""Values as strided views of buffers, which a library can read without a copy."""
 
 from __future__ import annotations
 
@@ -20,7 +20,9 @@ VIEWS = _SAME | _RESHAPES | _COPIES | _VIEWS
 
 @dataclass(frozen=True, slots=True)
 class View:
-    """Elements of the buffer of `root`, beginning with its first element; sizes and strides count elements."""
+    """A strided view of the buffer of the value `root`, beginning with its first element; sizes and strides count
+    elements.
+    """
 
     root: str
     dtype: str
@@ -59,7 +61,7 @@ class Resolver:
         return self.nodes[name].spec if name in self.nodes else self.given[name].spec
 
     def view(self, operand: Operand) -> View:
-        """The view that an operand is. Raises Unsupported for an operand that is no tensor, or that would have to be
+        """The view that an operand names. Raises Unsupported for an operand that is no tensor, or that would have to be
         copied.
         """
         if not isinstance(operand, str) or not operand.startswith("%"):
@@ -77,15 +79,15 @@ class Resolver:
         return self.buffer(name)
 
     def found(self, operand: Operand) -> View | None:
-        """The view that an operand is; None where `view` raises Unsupported."""
+        """The view that an operand names; None where `view` raises Unsupported."""
         try:
             return self.view(operand)
         except Unsupported:
             return None
 
     def buffer(self, name: str) -> View:
-        """A written value as a view of its buffer: as its spec says, contiguous if the strides are not those of dense
-        memory.
+        """A written value as a view of its buffer. The strides of its spec count for inputs and outputs, and where they
+        are dense; all other values are contiguous.
         """
         spec = self.spec(name)
         sizes = tuple(parse_size(size) for size in spec.shape)

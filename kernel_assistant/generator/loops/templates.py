@@ -1,4 +1,4 @@
-"""Parts that one kernel computes which is written as a whole, not from a nest of loops. CUDA."""
+"""Parts whose kernel is written as a whole, not from a nest of loops. CUDA."""
 
 from __future__ import annotations
 
@@ -11,5 +11,5 @@ Template = Recurrence | ShortAttention | Linears
 
 
 def as_template(graph: OpGraph) -> Template | None:
-    """The recurrence, attention or linear layers that a part computes; None for all others."""
+    """The recurrence, attention or linear layers that a part computes; None for all other parts."""
     return as_recurrence(graph) or as_attention(graph) or as_linears(graph)

@@ -16,7 +16,8 @@ from kernel_assistant.generator.lower.lower import Output
 class WindowBody:
     """One window: `steady` is computed before it, `body` at each of its positions.
 
-    `spans` have their final axes, in the order of the loops; `last` is the one along the inner loop, if there is one.
+    `spans` have their final axes, in the order of the loops. `last` is the span along the inner loop; None if there is
+    no such span.
     """
 
     number: int
@@ -28,7 +29,7 @@ class WindowBody:
 
     @property
     def count(self) -> int:
-        """Positions of one window."""
+        """The number of positions of one window."""
         total = 1
         for span in (*self.spans, *([self.last] if self.last else [])):
             total *= span.size
@@ -37,7 +38,9 @@ class WindowBody:
 
 @dataclass(slots=True)
 class WindowPlan:
-    """The windows, then the values computed from them at each output: `steady` and `body`."""
+    """The windows of a nest, then the values that are computed from them at each output: `steady` has those that do not
+    vary along the inner loop, `body` those that do.
+    """
 
     parts: list[WindowBody]
     steady: list[Expr]
@@ -77,13 +80,13 @@ def _part(nest: LoopNest, number: int, window: Window, inner: set[Axis]) -> Wind
 
 
 def _after(roots: list[Expr]) -> list[Expr]:
-    """The expressions that are computed from windows and other loads at each output, in order."""
+    """The expressions that are computed at each output from windows and other loads, in order."""
     seen = below(roots, until=Window)
     return [expr for expr in ordered(roots) if id(expr) in seen and not isinstance(expr, Const | Window)]
 
 
 def varying(exprs: list[Expr], nest: LoopNest, axes: AbstractSet[Axis | None]) -> set[int]:
-    """Those of `exprs` that vary along `axes`; windows always do."""
+    """The `id`s of those of `exprs` that vary along `axes` or are computed from a window."""
     found: set[int] = set()
     for expr in exprs:
         along = isinstance(expr, Load) and any(axis in axes for axis in nest.loads[id(expr)].index)

@@ -1,1 +1,1 @@
-"""Operators of a graph as expressions over loops, one rule an operator."""
+"""Operators of a graph as expressions over loops, with one rule for each operator."""

@@ -27,8 +27,8 @@ from kernel_assistant.records.graph import Operand, references
 
 @dataclass(frozen=True, slots=True)
 class Pieces:
-    """An output that joins values with the same loops `dims` along dimension `place`, `size` positions each; a stack
-    has no loops there."""
+    """An output that joins the values `exprs`, which share the loops `dims`, along dimension `place`. Each value
+    takes `size` positions there; the values of a stack take one and have no loop there."""
 
     exprs: tuple[Expr, ...]
     dims: tuple[Axes, ...]
@@ -37,8 +37,8 @@ class Pieces:
 
 
 class Context:
-    """Lowering state of one graph. Values are found by name; `node` is the one being lowered. With `apart`, a value
-    that joins others and is nothing but an output may be written piece by piece."""
+    """The state while a graph is lowered. Values are found by name; `node` is the one being lowered. With `apart`, a
+    value that joins others may be written piece by piece if it is an output that no node reads."""
 
     def __init__(self, graph: OpGraph, apart: bool = False) -> None:
         self.graph = graph
@@ -60,7 +60,7 @@ class Context:
         return found
 
     def operand(self, operand: Operand, ctype: str) -> TensorExpr:
-        """A tensor or a scalar (number, or size expression) as a value without axes."""
+        """A tensor, or a scalar (a number or a size expression) as a value without axes."""
         if isinstance(operand, str) and operand.startswith("%"):
             return self.value(operand)
         operand = decoded(operand, self.node.op)
@@ -154,7 +154,8 @@ def broadcast(*shapes: tuple[Axes, ...]) -> tuple[Axes, ...]:
 
 
 def regroup(dims: tuple[Axes, ...], shape: tuple[Size, ...]) -> tuple[Axes, ...]:
-    """Axes of the dimensions of a view to `shape`, splitting an axis where a dimension of `shape` ends inside it."""
+    """The axes of each dimension of a view with the sizes `shape`. Splits an axis where a dimension of `shape` ends
+    inside it; raises Unsupported if that is impossible."""
     left = [axis for dim in dims for axis in resolve(dim)]
     found: list[Axes] = []
     for size in shape:

@@ -1,6 +1,7 @@
 """Depthwise convolutions → windows: each output is a sum over one channel of the input, with weights of its own.
 
-Libraries are slow here (pytorch/pytorch#13716, #18631): there is no product in it, only loads that neighbours share.
+Libraries are slow here (pytorch/pytorch#13716, #18631): a depthwise convolution contains no matrix product, only loads
+that neighbouring outputs share.
 """
 
 from __future__ import annotations
@@ -24,9 +25,10 @@ NARROWEST = 24
 
 
 def is_ours(node: Node, filters: Sequence[Size], groups: object) -> bool:
-    """Whether our kernels compute a convolution of `groups`. With channels last, weights of neighbours in memory are
-    far apart unless the filter was turned too, and in narrow rows most outputs are at an edge: libraries are faster at
-    both.
+    """Whether our kernels compute `node`, which must be a depthwise convolution. With channels first, rows must have at
+    least NARROWEST outputs, because in narrow rows most outputs are at an edge. With channels last, the filter must
+    have channels innermost too (BY_CHANNELS), or the weights of neighbours in memory would be far apart. Otherwise
+    libraries are faster.
     """
     forward = node.op.partition(".")[0] in DEPTHWISE and groups != 1 and filters[1] == 1
     sizes = [fixed(size) for size in node.spec.shape[2 - len(filters) :]]
@@ -86,12 +88,14 @@ def _spans(pool: Pool, w: TensorExpr) -> list[Span]:
 
 
 def _moves(span: Span) -> bool:
-    """Whether a dimension has more than one position a window, or other outputs than inputs."""
+    """Whether the window does something in this dimension: it has several positions or padding, or the number of
+    outputs is not that of inputs.
+    """
     return (span.size, span.padding, span.out.size) != (1, 0, span.source.size)
 
 
 def _channels(given: Axes, filters: Axes) -> Axes:
-    """The channels of the result: several for each channel of the input, next to each other."""
+    """The channels of the result: one or several for each channel of the input, next to each other."""
     size, count = dim_size(given), dim_size(filters)
     if size == count:
         unify(given, filters)

@@ -1,4 +1,4 @@
-"""Replaces composite operators by several nodes, so that a graph can be cut inside them."""
+"""Replaces composite operators by several nodes, which may then be in different parts of the graph."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ def expand(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
 
 
 def in_steps(graph: OpGraph, dim: int, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The same graph with every sum, mean or extreme over all dimensions split into two: over `dim`, then over the
-    rest. Nodes in `stay` are not split.
+    """The same graph with every sum, mean or extreme over all dimensions split into two reductions: over `dim`, then
+    over the rest. Nodes in `stay` are not split.
 
-    The first of the two can then be part of the kernel that computes its argument row by row, which writes only one
-    value for each row.
+    The first reduction can then be part of the kernel that computes its argument row by row; this kernel writes only
+    one value for each row.
     """
     nodes: list[Node] = []
     for node in graph.nodes:
@@ -42,8 +42,8 @@ def in_steps(graph: OpGraph, dim: int, stay: frozenset[str] = frozenset()) -> Op
 
 
 def _two_steps(writer: NodeWriter, dim: int) -> list[Node]:
-    """The two nodes that replace a reduction. Empty if the node does not reduce a tensor of two or more dimensions to
-    one number.
+    """The nodes that replace a reduction: first over `dim`, then over the rest. Empty if the node does not reduce a
+    tensor of two or more dimensions to one number.
     """
     node, name = writer.node, _name(writer.node)
     at = REDUCTION_AT.get(name)
@@ -70,7 +70,7 @@ def _two_steps(writer: NodeWriter, dim: int) -> list[Node]:
 
 
 def _elements(*shape: str) -> str:
-    """The number of elements as a size; "" without dimensions."""
+    """The number of elements as text: the product of these sizes. "" without dimensions."""
     return "*".join(f"({size})" for size in shape)
 
 
@@ -97,7 +97,9 @@ def _name(node: Node) -> str:
 
 
 def _class_loss(writer: NodeWriter, smoothing: float, logarithms: bool) -> list[Node]:
-    """nll_loss and cross_entropy_loss: (scores, target, weight, reduction, ignore_index)."""
+    """The nodes that replace nll_loss or cross_entropy_loss with the arguments (scores, target, weight, reduction,
+    ignore_index). `logarithms`: whether the scores are log-probabilities.
+    """
     scores, target = writer.node.args[:2]
     weight, reduction = writer.argument(2, "weight"), writer.argument(3, "reduction", 1)
     ignored = writer.argument(4, "ignore_index", -100)
@@ -166,8 +168,8 @@ def _cosine_embedding(writer: NodeWriter) -> list[Node]:
 
 
 def _bias_after(writer: NodeWriter) -> list[Node]:
-    """A convolution without its bias, followed by an addition. The library may compute the addition too, or the next
-    kernel does at no cost. A convolution that is too large for cuDNN may become a product.
+    """A convolution without its bias, followed by the addition of the bias. The library may compute the addition too,
+    or the next kernel computes it at no cost. A convolution that is too large for cuDNN may become a product.
     """
     if product := as_product(writer):
         return product
@@ -186,7 +188,7 @@ def _bias_after(writer: NodeWriter) -> list[Node]:
 
 
 def _dot(writer: NodeWriter) -> list[Node]:
-    """A product of two vectors; any other product as it is."""
+    """A product of two vectors as a sum; any other product stays as it is."""
     left, right = writer.node.args[:2]
     shape = writer.spec(left).shape
     if len(shape) != 1 or writer.spec(right).shape != shape:
@@ -195,8 +197,8 @@ def _dot(writer: NodeWriter) -> list[Node]:
 
 
 def _bilinear(writer: NodeWriter) -> list[Node]:
-    """A product over the last dimension of the second input, then a sum over that of the first. Not for half types,
-    which would be rounded between the two.
+    """A product over the last dimension of the second input, then a sum over the last dimension of the first input.
+    Half types stay as they are, because values would be rounded between the two.
     """
     first, second, weight = writer.node.args[:3]
     bias, dtype = writer.argument(3, "bias"), writer.node.spec.dtype
@@ -215,7 +217,7 @@ def _bilinear(writer: NodeWriter) -> list[Node]:
 
 
 def _take(writer: NodeWriter) -> list[Node]:
-    """The elements at positions in the flat tensor."""
+    """The elements of the flattened tensor at these positions, by `index`."""
     value, positions = writer.node.args[:2]
     if not isinstance(positions, str):
         raise Unsupported(f"{writer.node.op} wants a tensor, got {positions!r}")
@@ -230,7 +232,9 @@ MOST_WRITTEN = 8
 
 
 def _index_copy(writer: NodeWriter) -> list[Node]:
-    """index_copy(base, dim, index, source)."""
+    """index_copy(base, dim, index, source), which writes the slices of `source` to `base` at the positions `index` of
+    `dim`.
+    """
     base, dim, index, source = writer.node.args[:4]
     rank = len(writer.spec(base).shape)
     if not isinstance(dim, int) or not rank:
@@ -239,7 +243,7 @@ def _index_copy(writer: NodeWriter) -> list[Node]:
 
 
 def _index_put(writer: NodeWriter) -> list[Node]:
-    """base[:, :, index] = source, with an index for one dimension."""
+    """base[:, :, index] = source, with an index for one dimension; any other `index_put` stays as it is."""
     base, items, source = writer.node.args[:3]
     places = [place for place, item in enumerate(items) if item is not None] if isinstance(items, list) else []
     if len(places) != 1 or writer.argument(3, "accumulate", False) or not isinstance(items, list):
@@ -248,8 +252,9 @@ def _index_put(writer: NodeWriter) -> list[Node]:
 
 
 def _written_at(writer: NodeWriter, base: Operand, place: int, index: Operand, source: Operand) -> list[Node]:
-    """`base` with the rows of `source` at few positions of dimension `place`, as a cache of keys is written; the last
-    one counts where positions are equal."""
+    """Nodes that write the slices of `source` to the positions `index` of dimension `place` of `base`, as a cache of
+    keys is written; where positions are equal, the last one counts. With more than MOST_WRITTEN positions, the node
+    stays as it is."""
     shape, spec, given = writer.spec(base).shape, writer.spec(index), writer.spec(source)
     count = fixed(spec.shape[0]) if len(spec.shape) == 1 else None
     if spec.dtype != "i64" or not count or count > MOST_WRITTEN or given.dtype != writer.spec(base).dtype:

@@ -13,7 +13,7 @@ MOST_PLACE = (1 << 32) - 1
 
 
 def position(axes: Axes) -> Expr:
-    """The position along `axes`, the last one running fastest."""
+    """The position along `axes` as an expression, with the last axis running fastest."""
     index: Index = {}
     step: Size = 1
     for axis in reversed(axes):
@@ -37,8 +37,8 @@ def place_of(kind: str, value: TensorExpr, axes: Axes) -> Expr:
 
 
 def last_key(kind: str, expr: Expr, axes: Axes) -> Expr:
-    """A number whose maximum belongs to the last position of the largest or smallest element; NaN counts as such.
-    `last_place` gives that position."""
+    """A key for each element. The maximum of all keys belongs to the last position of the largest ("max") or
+    smallest ("min") element, where NaN counts as such an element. `last_place` gets the position from this key."""
     return Op("int64_t", f"ka_key({{0}}, {MOST_PLACE} - {{1}})", (_ascending(kind, expr), position(axes)))
 
 
@@ -47,13 +47,13 @@ def last_place(key: Expr) -> Expr:
 
 
 def _ascending(kind: str, expr: Expr) -> Expr:
-    """The expression with its order reversed if the smallest element is wanted."""
+    """`expr`, with its order reversed if the smallest element is wanted."""
     return Op(expr.ctype, "~{0}" if expr.ctype == "int64_t" else "-{0}", (expr,)) if kind == "min" else expr
 
 
 def arg_extreme(kind: str, context: Context, value: TensorExpr, places: list[int], keep: bool) -> TensorExpr:
-    """The value of argmax (kind "max") or argmin ("min") over the dimensions `places`; all dimensions mean the
-    flattened tensor.
+    """The positions that argmax (kind "max") or argmin ("min") gives for the dimensions `places`; for all dimensions,
+    the position in the flattened tensor.
     """
     axes = tuple(axis for place in places for axis in value.dims[place])
     kept = [() if place in places else dim for place, dim in enumerate(value.dims)]

@@ -1,7 +1,7 @@
 """Convolutions of more elements than cuDNN counts.
 
-If the filter has one element, the convolution becomes a product, which cuBLASLt computes at any size. Any other stays
-a call of PyTorch, which divides it.
+If the filter has one element, the convolution becomes a product, which cuBLASLt computes at any size. Any other such
+convolution stays a call of PyTorch, which divides it into smaller ones.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ def is_large(spec: TensorSpec, dims: dict[str, int]) -> bool:
 
 
 def as_product(writer: NodeWriter) -> list[Node]:
-    """out [N, K, P] = w [K, C] · x [N, C, P], then the bias. Empty if the convolution is not such a product, or not
-    large."""
+    """The nodes that replace a large 1×1 convolution: out [N, K, P] = w [K, C] · x [N, C, P], then the addition of
+    the bias. Empty if the convolution is not 1×1, or not large."""
     node = writer.node
     if operator(node) not in PLAIN_CONVOLUTIONS:
         return []
@@ -51,5 +51,5 @@ def as_product(writer: NodeWriter) -> list[Node]:
 
 
 def is_each(value: Operand, wanted: int) -> bool:
-    """Whether a number, or each of a list, is `wanted`."""
+    """Whether a number, or each number of a list, equals `wanted`."""
     return value == wanted or (isinstance(value, list) and set(value) == {wanted})

@@ -33,8 +33,9 @@ def _elementwise(
     numbers: tuple[tuple[int, str, float], ...] = (),
     fixed: int = 1,
 ) -> Lowering:
-    """A loss of `count` tensors; `numbers` (position, name, default) are further arguments of the text; `fixed` is the
-    reduction if the node names none.
+    """The lowering of an elementwise loss of `count` tensors with the C text `text`. `numbers` has (position, name,
+    default) of further arguments of the text; `reduction_at` is the position of the argument `reduction`, `fixed` its
+    value if the node has none.
     """
 
     def lower(context: Context) -> TensorExpr:
@@ -49,8 +50,8 @@ def _elementwise(
 
 
 def _weighted(text: str, places: tuple[tuple[int, str], ...], reduction_at: int) -> Lowering:
-    """A loss of two tensors with optional weights. The last one of `places` is a factor; the others appear in the text
-    as {2}, …, and are 1 if they are missing.
+    """The lowering of a loss of two tensors with optional weights, whose (position, name) are in `places`. The last
+    weight is a factor of the loss; the other weights appear in the text as {2}, …, and are 1 if they are missing.
     """
 
     def lower(context: Context) -> TensorExpr:
@@ -91,7 +92,7 @@ def _poisson(context: Context) -> TensorExpr:
 
 
 def _class_dims(context: Context) -> tuple[TensorExpr, tuple[Axes, ...], Axes]:
-    """The scores, their dimensions without the dimension of the classes, and the axes of the classes."""
+    """Returns the scores, their dimensions without that of the classes, and the axes of the classes."""
     scores = context.value(context.node.args[0])
     place = 1 if len(scores.dims) > 1 else 0
     rest = tuple(axes for at, axes in enumerate(scores.dims) if at != place)
@@ -106,9 +107,10 @@ def picked(expr: Expr, classes: Axes, target: Expr) -> Expr:
 
 
 def _class_loss(context: Context) -> TensorExpr:
-    """Loss of each row: (scores, target, weight or none, ignored class, smoothing, logarithms).
+    """The loss of each row, from the arguments (scores, target, weight or none, ignored class, smoothing, logarithms).
 
-    `logarithms`: the scores are log-probabilities. Targets are class indices, or probabilities of the scores' shape.
+    `logarithms`: whether the scores are log-probabilities. Targets are class indices, or probabilities of the scores'
+    shape.
     """
     scores, rest, classes = _class_dims(context)
     target, ctype = context.value(context.node.args[1]), "double" if scores.dtype == "f64" else "float"

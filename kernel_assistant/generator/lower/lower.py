@@ -58,8 +58,8 @@ class Output:
 
 @dataclass(slots=True)
 class LoopProgram:
-    """Outputs, every expression below them (arguments first), and the shapes that were met, as resolved axes. `apart`:
-    whether an output is written piece by piece."""
+    """Outputs, every expression below them (arguments first), and the loops of every tensor of the graph, as
+    resolved axes. `apart`: whether an output is written piece by piece."""
 
     outputs: list[Output]
     exprs: list[Expr]
@@ -69,7 +69,7 @@ class LoopProgram:
 
 def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
     """Lowers a graph to expressions. Raises Unsupported with a one-line reason. With `apart`, an output that joins
-    values may be several, one for each of them."""
+    values may become several outputs, one for each value."""
     graph = expand(graph)
     context = Context(graph, apart)
     known: dict[int, Expr] = {}
@@ -95,9 +95,9 @@ def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
 
 
 def _inner(context: Context, found: TensorExpr | tuple[TensorExpr, ...], known: dict[int, Expr]) -> Sequence[Expr]:
-    """Gives the value of the node that was just lowered this node's name, unless it is the value of an earlier one.
-    Returns expressions whose operands are to be marked as inside the node. Of several results, each gets its name from
-    the `getitem` that takes it.
+    """Gives the value of the node that was just lowered this node's name, unless an earlier node has the same value.
+    Returns the expressions that are to be marked as inside the node, together with all expressions below them. Each of
+    several results gets its name from its `getitem`.
     """
     if isinstance(found, tuple):
         return [expr for result in found for expr in children(result.expr)]
@@ -119,7 +119,7 @@ def _lower_node(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
 
 
 def _filled(context: Context, value: TensorExpr) -> TensorExpr:
-    """Gives each dimension that has no axis although its size is not 1 (an expanded or constant one) its own axis."""
+    """Gives an axis to each dimension that has none although its size is not 1, because it is expanded or constant."""
     shape = context.node.spec.shape
     if len(shape) != len(value.dims):
         raise Unsupported(f"{context.node.op} of rank {len(value.dims)} where the graph says {len(shape)}")

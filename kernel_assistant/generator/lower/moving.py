@@ -30,7 +30,7 @@ JOIN = {"sum": "{0} + {1}", "max": "ka_max({1}, {0})"}
 
 
 def move(expr: Expr, axes: Axes, place: Position) -> Expr:
-    """`expr` read at `place` along the dimension that `axes` make up."""
+    """`expr` read at the position `place` along the dimension that consists of `axes`."""
     parts = resolve(axes)
     if len(parts) == 1:
         return _Move(parts[0], place).walk(expr)
@@ -49,7 +49,7 @@ def behind(expr: Expr, guard: Expr) -> Expr:
 
 
 def chain(window: Window) -> Expr:
-    """The window as an expression without loops."""
+    """The window as an expression without loops. Raises Unsupported if it has more than `longest` positions."""
     if positions(window) > longest(window):
         raise Unsupported(f"a window of {positions(window)} positions inside another reduction")
     taps: list[tuple[Expr, Expr | None]] = [(window.arg, None)]
@@ -75,7 +75,7 @@ def _moved(part: Expr, span: Span, place: Position, k: int) -> Expr:
 
 
 def longest(window: Window) -> int:
-    """Most positions of a window that is written out."""
+    """The largest number of positions with which a window is written out."""
     return LONGEST if all(span.tap is None for span in window.spans) else LONGEST_WEIGHTED
 
 

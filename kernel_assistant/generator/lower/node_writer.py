@@ -59,7 +59,9 @@ class NodeWriter:
         return [*self.nodes, Node(name=self.node.name, op=op, args=args, spec=self.node.spec)]
 
     def ended(self, last: str) -> list[Node]:
-        """All nodes, after the last one, `last`, was renamed to the replaced node."""
+        """All nodes, with the last one, `last`, renamed to the replaced node. Raises ValueError if the last node has
+        another name or another shape.
+        """
         *before, node = self.nodes
         if last != f"%{node.name}" or node.spec.shape != self.node.spec.shape:
             raise ValueError(f"{last} is not what {self.node.name} is replaced by")

@@ -25,8 +25,8 @@ EPSILON = {
 def _affine(
     context: Context, expr: Expr, dims: tuple[Axes, ...], weight: Operand, bias: Operand, place: int | None
 ) -> TensorExpr:
-    """expr * weight + bias. `place` is the dimension of a per-channel weight; None if the weight is aligned with the
-    last dimensions.
+    """expr * weight + bias. `place` is the dimension to which a per-channel weight belongs; None if the weight is
+    aligned with the last dimensions.
     """
     shapes = [dims]
     for operand, text in ((weight, "{0} * {1}"), (bias, "{0} + {1}")):

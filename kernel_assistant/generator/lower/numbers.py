@@ -36,9 +36,9 @@ _EXACT = 256
 
 
 def of_type(number: TensorExpr, dtype: str) -> TensorExpr:
-    """`number` converted to `dtype`, if it is a literal that a half type may round.
+    """`number` converted to `dtype`, if `dtype` is a half type and `number` a literal that it may round.
 
-    Whether it really rounds this number is not checked, so that the text has the same form for all numbers.
+    Whether the half type really rounds this number is not checked, so that the text has the same form for all numbers.
     """
     expr = number.expr
     if dtype not in HALVES or not isinstance(expr, Const) or isinstance(expr.value, bool):
@@ -66,7 +66,9 @@ def converted(value: TensorExpr, dtype: str) -> Expr:
 
 
 def real(value: TensorExpr, ctype: str) -> Expr:
-    """`value` as a real number. Not every processor has vectors that make real numbers of 64-bit integers."""
+    """`value` as a real number of type `ctype`. Narrow integers are converted from their own width, because not every
+    processor has vector instructions that convert 64-bit integers.
+    """
     if value.dtype in NARROW and value.expr.ctype == "int64_t" and not isinstance(value.expr, Const):
         return Op(ctype, f"({ctype})({NARROW[value.dtype]}){{0}}", (value.expr,))
     return cast(value.expr, ctype)
@@ -80,9 +82,9 @@ def narrowed(expr: Expr, source: str, dtype: str) -> Expr:
 
 
 def in_width(text: str, dtype: str, args: Sequence[Expr], result: str = "") -> str:
-    """The C text of an operator on integers, with arguments and result in the width of `dtype`. The headers' functions
-    return the type of their arguments; other text is computed in int at least, and its result reduced, if that is of
-    `dtype` too.
+    """The C text of an operator on integers, with arguments and result in the width of `dtype`. Functions of the
+    headers return the type of their arguments. Other text computes in int at least, so its result is reduced to
+    `dtype`, unless `result` names another dtype.
     """
     if dtype not in INTEGERS:
         return text
@@ -94,7 +96,7 @@ def in_width(text: str, dtype: str, args: Sequence[Expr], result: str = "") -> s
 
 
 def _wrapped(number: float, dtype: str) -> float:
-    """A literal as a number of `dtype`: what an integer type does not have wraps."""
+    """A literal as a number of `dtype`. A number outside the range of an integer type wraps."""
     if dtype not in INTEGERS or not math.isfinite(number):
         return number
     bits = int(dtype[1:])

@@ -177,7 +177,7 @@ def _addcdiv(context: Context) -> TensorExpr:
 
 
 def _rrelu(context: Context) -> TensorExpr:
-    """In evaluation the slope of rrelu is the middle of its bounds."""
+    """rrelu in evaluation mode, in which its slope is the middle of its bounds. Raises Unsupported in training mode."""
     if context.argument(3, "training", False):
         raise Unsupported("rrelu in training mode")
     slope = (context.number(1, "lower", 1 / 8) + context.number(2, "upper", 1 / 3)) / 2
@@ -200,7 +200,7 @@ def _prelu(context: Context) -> TensorExpr:
 
 
 def _convert(context: Context) -> TensorExpr:
-    """A dtype cast. Half types round here, because an explicit cast is meant."""
+    """A dtype cast. Unlike other operators, it rounds to half types, because the module asks for this dtype."""
     value = context.value(context.node.args[0])
     dtype = context.node.spec.dtype
     if dtype in HALVES and value.dtype != dtype:
@@ -209,7 +209,7 @@ def _convert(context: Context) -> TensorExpr:
 
 
 def _fill(literal: float | None, at: int = 1) -> Callable[[Context], TensorExpr]:
-    """A constant: `literal`, or else the argument at the position `at`."""
+    """The lowering of a constant: `literal`, or the node's argument at the position `at` if `literal` is None."""
 
     def lower(context: Context) -> TensorExpr:
         number = literal if literal is not None else context.argument(at, "fill_value")
@@ -228,13 +228,15 @@ def _test(text: str) -> Callable[[Context], TensorExpr]:
 
 
 def _copy(context: Context) -> TensorExpr:
-    """A copy of a value, written for another part in the order of its own dimensions."""
+    """A copy of a value, which another part reads; it is written in the order of its own dimensions."""
     value = context.value(context.node.args[0])
     return context.result(value.expr, value.dims)
 
 
 def _high(context: Context) -> TensorExpr:
-    """A float32 value with TF32's mantissa; 0 where it is not finite, so that the rest is what is not finite."""
+    """A float32 value with only the bits of TF32's mantissa; 0 where the value is not finite. Then the difference
+    between the value and this result has what is not finite.
+    """
     text = "(ka_abs({0}) < INFINITY ? ka_as_float(ka_as_int({0}) & ~0x1fff) : 0.0f)"
     return pointwise(context, text, [context.value(context.node.args[0])], "f32")
 

@@ -54,7 +54,7 @@ def condition(text: str, *args: Expr) -> Expr:
 
 
 def within(position: Expr, size: Size) -> Expr:
-    """0 ≤ position < size, in one comparison."""
+    """The condition 0 ≤ position < size, as one comparison."""
     return condition(BELOW, position, whole(size))
 
 
@@ -70,7 +70,7 @@ def select(test: Expr, then: Expr, other: Expr) -> Expr:
 
 
 def axes_index(axes: Axes) -> Index:
-    """The position along a dimension in terms of its axes."""
+    """The index of a position along a dimension: a coefficient for each of the dimension's axes."""
     index: Index = {}
     step: Size = 1
     for axis in reversed(axes):

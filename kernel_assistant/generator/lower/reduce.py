@@ -39,7 +39,7 @@ def number(expr: Expr, value: float | Size) -> Expr:
 
 
 def places_of(context: Context, operand: Operand, rank: int) -> list[int]:
-    """The reduced dimensions; none or an empty list mean all."""
+    """The indices of the reduced dimensions, sorted; None or an empty list means all dimensions."""
     if operand is None or operand == []:
         return list(range(rank))
     items = operand if isinstance(operand, list) else [operand]
@@ -66,27 +66,27 @@ def mean_of(expr: Expr, axes: Axes) -> Expr:
 
 @dataclass(frozen=True, slots=True)
 class Moments:
-    """Mean and Σ(x - mean)² over axes. The mean is `mean` + `rest`: what rounding it to its type left out is None where
-    the values are not measured from the first of their row."""
+    """Mean and Σ(x - mean)² over axes. The exact mean is `mean` + `rest`: `rest` is what `mean` loses when it is
+    rounded to its type. `rest` is None where the values are not measured from the first of their row."""
 
     mean: Expr
     rest: Expr | None
     squares: Expr
 
     def centred(self, expr: Expr, scale: Expr) -> Expr:
-        """(expr - mean) · scale. The rest of the mean costs nothing where products and sums are fused."""
+        """(expr - mean) · scale. Subtracting the rest of the mean costs nothing where products and sums are fused."""
         if self.rest is None:
             return op("({0} - {1}) * {2}", expr, self.mean, scale)
         return op("({0} - {1}) * {2} - {3}", expr, self.mean, scale, op("{0} * {1}", self.rest, scale))
 
 
 def moments(expr: Expr, axes: Axes) -> Moments:
-    """One pass can compute both moments together.
+    """The moments of `expr` over `axes`; one pass can compute both.
 
     Values are summed as differences from the first one of their row, so that no digits are lost where the mean is large
-    beside the deviations (Chan, Golub, LeVeque, "Algorithms for Computing the Sample Variance", 1983): float32 sums of
-    values near 1e5 err by more than the mean may. What the mean's own rounding adds to the squares is taken off again:
-    Σ(x - mean)² = Σ(x - mean - rest)² + n·rest².
+    beside the deviations (Chan, Golub, LeVeque, "Algorithms for Computing the Sample Variance", 1983): the error of
+    float32 sums of values near 1e5 may exceed that of the mean. The part of the squares that comes from rounding the
+    mean is subtracted again: Σ(x - mean)² = Σ(x - mean - rest)² + n·rest².
     """
     first, count = first_of(expr, axes), number(expr, dim_size(axes))
     if first is None:
@@ -108,7 +108,9 @@ def _squares(expr: Expr, mean: Expr, summed: Expr, total: Expr, axes: Axes) -> E
 
 
 def first_of(expr: Expr, axes: Axes) -> Expr | None:
-    """The value at the first position along `axes`; None if it would cost as much as a short row, or is not at hand."""
+    """The value of `expr` at the first position along `axes`. None if computing it would cost as much as a short row,
+    if `expr` contains a scan or a window, or if there is at most one position.
+    """
     inside = ordered([expr])
     if dim_size(axes) in (0, 1) or any(isinstance(part, PrefixScan | Window) for part in inside):
         return None
@@ -125,7 +127,7 @@ def _slow(expr: Expr) -> bool:
 
 
 def exponentials(expr: Expr, axes: Axes) -> tuple[Expr, Expr, Expr]:
-    """max x, exp(x - max), and the sum of these exponentials."""
+    """Returns max x, exp(x - max), and the sum of these exponentials over `axes`."""
     top = reduce_over("max", expr, axes)
     power = op("ka_exp({0} - {1})", expr, top)
     joint = ("sumexp", expr, top) if isinstance(top, Reduce) else None

@@ -67,12 +67,16 @@ def _simple(kind: str, dim_at: int = 1, keep_at: int = 2) -> Lowering:
 
 
 def _in_range(kind: str, expr: Expr, context: Context) -> Expr:
-    """A total or product of integers, which are added up in int64_t, in the range of the node's dtype."""
+    """A sum or product of integers, which is computed in int64_t, reduced to the range of the node's dtype. Values of
+    any other `kind` stay as they are.
+    """
     return narrowed(expr, "i64", context.node.spec.dtype) if kind in ("sum", "prod") else expr
 
 
 def _truth(kind: str) -> Lowering:
-    """any (kind "max") and all ("min"): truth values, of uint8 the numbers 0 and 1."""
+    """The lowering of any (kind "max") and all ("min"), with truth values as results; for uint8 these are the numbers 0
+    and 1.
+    """
 
     def lower(context: Context) -> TensorExpr:
         value = context.value(context.node.args[0])
@@ -154,7 +158,7 @@ def _norm(context: Context) -> TensorExpr:
 
 
 def _length(expr: Expr, axes: Axes, order: float) -> Expr:
-    """The norm of order `order`, which may also be 0, inf or -inf."""
+    """The norm of order `order` over `axes`; the order may also be 0, inf or -inf."""
     size = op("ka_abs({0})", expr)
     if order == 2:
         return op("ka_sqrt({0})", reduce_over("sum", op("ka_square({0})", expr), axes))
@@ -196,7 +200,7 @@ def _scanned(context: Context, kind: str, value: TensorExpr) -> Expr:
 
 
 def _extreme_scan(kind: str) -> Lowering:
-    """cummax and cummin."""
+    """The lowering of cummax (kind "max") and cummin ("min")."""
 
     def lower(context: Context) -> tuple[TensorExpr, ...]:
         node, value = context.node, context.value(context.node.args[0])

@@ -14,14 +14,14 @@ from kernel_assistant.generator.ir.sizes import Size
 
 
 def neutral(kind: str, ctype: str) -> Expr:
-    """The value that stands for positions outside the tensor."""
+    """The neutral element of the window's `kind`, which stands for positions outside the tensor."""
     if kind == "sum" or ctype == "bool":
         return Const(ctype, 0)
     return Op(ctype, "INT64_MIN", ()) if ctype == "int64_t" else Const(ctype, float("-inf"))
 
 
 def reach(span: Span) -> tuple[int, int]:
-    """First and last position that any output's window covers, for a span with constant sizes."""
+    """The first and the last position that the windows of all outputs cover, for a span with constant sizes."""
     assert isinstance(span.out.size, int)
     last = (span.out.size - 1) * span.stride + (span.size - 1) * span.dilation - span.padding
     return -span.padding, last

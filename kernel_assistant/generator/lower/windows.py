@@ -52,8 +52,8 @@ def _whole(window: Window) -> bool:
 
 
 def _beside(window: Window, outputs: list[Index]) -> bool:
-    """Whether neighbours in memory are along a dimension in which no window moves (channels last). If the window is
-    written out, its loads are then vectors along that dimension.
+    """Whether elements that are neighbours in memory are neighbours along a dimension in which no window moves
+    (channels last). If the window is written out, its loads are then vectors along that dimension.
     """
     moved: set[Axis] = set()
     for span in window.spans:
@@ -92,7 +92,7 @@ class _Chains(Rewriter):
 
 
 def window_axes(program: LoopProgram) -> tuple[set[Axis], set[Axis]]:
-    """The axes inside windows, and the axes of their outputs, after resolving."""
+    """Returns the axes inside windows, and the axes of the windows' outputs, after resolving."""
     inside: set[Axis] = set()
     outside: set[Axis] = set()
     for expr in program.exprs:

@@ -18,7 +18,7 @@ Step = tuple[Position, Expr]
 
 
 def _limited(name: str, steps: Sequence[Sequence[Step]]) -> list[tuple[Step, ...]]:
-    """All positions of a window, the last dimension fastest."""
+    """All positions of a window, the last dimension fastest. Raises Unsupported if there are more than LONGEST."""
     found = list(product(*steps))
     if len(found) > LONGEST:
         raise Unsupported(f"{name} over {len(found)} positions")
@@ -26,7 +26,7 @@ def _limited(name: str, steps: Sequence[Sequence[Step]]) -> list[tuple[Step, ...
 
 
 def _moved(expr: Expr, dims: Sequence[Axes], steps: tuple[Step, ...]) -> tuple[Expr, Expr | None]:
-    """`expr` at one position of the window, and the condition under which that position exists."""
+    """Returns `expr` at one position of the window, and the condition under which that position exists."""
     guard: Expr | None = None
     for axes, (place, _) in zip(dims, steps, strict=True):
         expr = move(expr, axes, place) if axes else expr
@@ -35,8 +35,8 @@ def _moved(expr: Expr, dims: Sequence[Axes], steps: tuple[Step, ...]) -> tuple[E
 
 
 def largest_with_index(expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -> tuple[Expr, Expr]:
-    """The maximum and its position in the flattened dimensions. The first of equal elements wins; NaN counts as the
-    largest.
+    """Returns the maximum and its position in the flattened dimensions. The first of equal elements wins; NaN counts as
+    the largest.
     """
     steps = [[_step(span, k) for k in range(span.size)] for span in spans]
     best, index = neutral("max", expr.ctype), _flat([_first(span) for span in spans], spans)
@@ -57,7 +57,7 @@ def _step(span: Span, k: int) -> Step:
 
 
 def _first(span: Span) -> Expr:
-    """The first position of a window that exists."""
+    """The first position of a window that is inside the tensor."""
     begin, dilation = iota(*start(span)), whole(span.dilation)
     return integer("({0} < 0 ? {0} + (-{0} + {1} - 1) / {1} * {1} : {0})", begin, dilation)
 
@@ -70,7 +70,9 @@ def _flat(positions: Sequence[Expr], spans: Sequence[Span]) -> Expr:
 
 
 def uneven(kind: str, expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -> tuple[Expr, Expr]:
-    """Adaptive pooling: windows from ⌊o·in/out⌋ to ⌈(o+1)·in/out⌉, and the number of positions of each."""
+    """Adaptive pooling over windows from ⌊o·in/out⌋ to ⌈(o+1)·in/out⌉. Returns the reduced values, and the number of
+    positions of each window.
+    """
     steps, count = [], whole(1)
     for span in spans:
         size, out = span.source.size, span.out.size

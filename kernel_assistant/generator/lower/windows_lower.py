@@ -17,7 +17,9 @@ Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
 
 
 class Pool:
-    """Kernel, stride, padding and dilation of the last `dims` dimensions, with the sizes of input and output."""
+    """The last `dims` dimensions of `value`, over which a node pools, with their sizes in input and output. Reads
+    kernel, stride, padding and dilation from the node's arguments.
+    """
 
     def __init__(self, context: Context, value: TensorExpr, dims: int) -> None:
         self.context, self.value, self.dims = context, value, dims
@@ -29,7 +31,7 @@ class Pool:
             raise Unsupported(f"{context.node.op} over dimensions of free size")
 
     def numbers(self, place: int, name: str, default: list[int]) -> list[int]:
-        """An argument that is one number for all dimensions, or one number for each."""
+        """An argument of the node as one number for each dimension; a single number counts for all of them."""
         found = self.context.argument(place, name)
         if found is None or found == []:
             return default
@@ -47,15 +49,15 @@ class Pool:
         return [Span(Axis(size), Axis(out), k, s, d, p, Axis(k) if taps else None) for size, out, k, s, d, p in sizes]
 
     def written_out(self, spans: list[Span]) -> tuple[list[Axes], tuple[Axes, ...]]:
-        """The pooled dimensions, and all dimensions of the result."""
+        """Returns the axes of the pooled input dimensions, and the axes of all dimensions of the result."""
         out = tuple(() if span.out.size == 1 else (span.out,) for span in spans)
         return list(self.value.dims[self.first :]), (*self.value.dims[: self.first], *out)
 
     def pool(
         self, kind: str, kernel: list[int], stride: list[int], padding: list[int], dilation: list[int]
     ) -> tuple[Expr, tuple[Axes, ...], list[Span | None]]:
-        """The reduced values, their dimensions, and the span of each pooled dimension whose window is larger than one
-        element.
+        """Returns the reduced values, their dimensions, and for each pooled dimension its span, or None if its window
+        is a single element.
         """
         expr, dims = self.value.expr, list(self.value.dims)
         every = self.spans(kernel, stride, padding, dilation)
@@ -78,7 +80,7 @@ class Pool:
 
 
 def _everything(span: Span) -> bool:
-    """Whether there is one output, whose window covers the whole dimension once."""
+    """Whether the span has a single output, whose window covers the whole dimension once."""
     return (span.out.size, span.padding, span.dilation, span.size) == (1, 0, 1, span.source.size)
 
 
@@ -103,7 +105,7 @@ def _max_pool(dims: int, with_indices: bool = False) -> Lowering:
 
 
 def _is_read(context: Context, place: int) -> bool:
-    """Whether one of the results of the node is used."""
+    """Whether result number `place` of the node is used."""
     own = (f"%{context.node.name}", place)
     return any(node.op == "getitem" and node.args[:2] == own for node in context.graph.nodes)
 
@@ -132,8 +134,8 @@ def _avg_pool(dims: int) -> Lowering:
 
 
 def _count(span: Span, include: bool) -> tuple[int, Expr | None]:
-    """The number of positions by which an average is divided: a constant factor, and a factor that depends on the
-    output (None if there is none).
+    """Returns two factors of the number of positions by which an average is divided: a constant one, and one that
+    depends on the output (None if there is none).
     """
     padding, size = span.padding, span.source.size
     assert isinstance(size, int)

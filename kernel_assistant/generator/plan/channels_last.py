@@ -59,12 +59,14 @@ def channels_last(
     around_norms: bool = True,
     depthwise: Depthwise = "",
 ) -> OpGraph:
-    """Returns the graph with the layout channels-last for the convolutions in `able` if they are large enough together,
-    and for operators after them that support it. A 1×1 convolution without groups takes that layout only if elementwise
-    work connects it with a larger convolution: between depthwise ones, as in MobileNet, each would need two copies. A
-    convolution whose input is given with channels last uses that order in any case, unless it is in `stay`. What a norm
-    over groups reads is computed again by its second launch; if others read it too, only with `around_norms`. Depthwise
-    convolutions take that layout only with `depthwise`.
+    """Returns the graph with the layout channels-last for the convolutions in `able`, if they are large enough
+    together, and for operators after them that support it.
+
+    A 1×1 convolution without groups takes that layout only if elementwise work connects it with a larger convolution:
+    between depthwise ones, as in MobileNet, each would need two copies. A convolution whose input is given with
+    channels last uses that order in any case, unless it is in `stay`. The second launch of a norm over groups computes
+    the elementwise work before the norm again; where other nodes read that work too, only with `around_norms`.
+    Depthwise convolutions take the layout only if `depthwise` says what computes them.
     """
     convolutions = [
         node
@@ -83,8 +85,8 @@ def channels_last(
 
 
 def _in_one_piece(graph: OpGraph, convolutions: set[str], some: set[str]) -> set[str]:
-    """The values that elementwise work, norms, pooling, joins and `convolutions` connect with one of `some`. Of the
-    graph's inputs, those that convolutions read."""
+    """The names of the values that elementwise work, norms, pooling, joins and `convolutions` connect with a value
+    in `some`. An input of the graph connects only the convolutions that read it."""
     neighbours = defaultdict[str, set[str]](set)
     specs = {node.name: node.spec for node in graph.nodes}
     for node in graph.nodes:
@@ -103,7 +105,7 @@ def _in_one_piece(graph: OpGraph, convolutions: set[str], some: set[str]) -> set
 
 
 def in_channels_last(spec: TensorSpec) -> TensorSpec:
-    """The same sizes, dense, with the second dimension innermost in memory."""
+    """`spec` in the memory order channels-last: the same sizes, dense, with the second dimension innermost."""
     sizes = [parse_size(size) for size in spec.shape]
     order = [0, *range(2, len(sizes)), 1]
     steps = {place: shape_text(product([sizes[other] for other in order[at + 1 :]])) for at, place in enumerate(order)}
@@ -144,13 +146,13 @@ def _can_turn(node: Node, graph: OpGraph) -> bool:
 
 
 def is_depthwise(node: Node, graph: OpGraph) -> bool:
-    """Whether the node is a convolution, not a transposed one, of each channel alone."""
+    """Whether the node is a depthwise convolution: it computes each channel alone, and is not transposed."""
     single = operator(node) in PLAIN_CONVOLUTIONS and _has_single_channels(node, graph)
     return single and argument(node, 6, "groups", 1) != 1
 
 
 def _has_single_channels(node: Node, graph: OpGraph) -> bool:
-    """Whether a convolution's filters have one channel each."""
+    """Whether each filter of a convolution has a single channel."""
     w = spec_of(graph, node.args[1])
     return w is not None and w.shape[1] == "1"
 
@@ -161,7 +163,7 @@ def _is_pointwise(node: Node, graph: OpGraph) -> bool:
 
 
 def _elements(node: Node, graph: OpGraph) -> int:
-    """Elements of the larger of a convolution's input and result."""
+    """The number of elements of a convolution's input or result, whichever has more."""
     x = spec_of(graph, node.args[0])
     return max(elements(x, graph.dims) if x is not None else 0, elements(node.spec, graph.dims))
 
@@ -182,8 +184,8 @@ def _lies_last(spec: TensorSpec) -> bool:
 
 
 def _is_compiled_last(graph: OpGraph) -> bool:
-    """Whether torch.compile runs the convolutions of images of the graph with channels last (docs/judge.md): they may
-    then be in TF32 where PyTorch's flags allow it, also where eager mode, with channels first, is exact."""
+    """Whether torch.compile runs the graph's 2D convolutions with channels last (docs/judge.md). They may then be in
+    TF32 where PyTorch's flags allow it, even if eager mode, with channels first, computes them in float32."""
     convolutions = [node for node in graph.nodes if operator(node) in CONVOLUTIONS and len(node.spec.shape) == 4]
     return len(graph.nodes) < NODES_PER_CONVOLUTION * len(convolutions) and not any(
         _has_groups(node, graph) for node in convolutions
@@ -199,9 +201,10 @@ def _has_groups(node: Node, graph: OpGraph) -> bool:
 
 class _Rewrite:
     """Rewrites the nodes in order. `last` are the values that have channels last because of the rewriting, `turned` the
-    copies that have it; `readers` has the names of the nodes that read a value, `again` the values that are computed
-    a second time, for what reads them from now on. `given` are the values that keep the order that the graph states:
-    its results, and what the nodes in `stay`, PyTorch's own calls, read.
+    copies in that order, `copies` the copies by value and operator; `readers` has the names of the nodes that read a
+    value. `again` maps a value that is computed a second time to the name that nodes read from then on. `given` are the
+    values that keep the order that the graph states: its results, and what the nodes in `stay`, PyTorch's own calls,
+    read.
     """
 
     def __init__(
@@ -253,8 +256,8 @@ class _Rewrite:
             self._as_given(node)
 
     def _beside(self, node: Node) -> Node:
-        """The node with all operands in channels last where one has that order: the pieces of a `cat`, and what was
-        copied anyway.
+        """The node with other operands replaced by their copies with channels last, if one operand has that order: all
+        operands of a `cat` of channels; for elementwise nodes, those of which such a copy exists.
         """
         if not any(name in self.last for name in references(node)):
             return node
@@ -264,7 +267,9 @@ class _Rewrite:
         return renamed(node, copies) if copies and is_elementwise(node) else node
 
     def _pooled(self, node: Node) -> Node:
-        """A pooling between convolutions with channels last: it reads the copy that they read, too."""
+        """The node. A pooling between convolutions with channels last reads the copy of its operand that these read,
+        too.
+        """
         readers = self.readers[node.name]
         if not is_pool(node) or not readers or not readers <= self.chosen:
             return node
@@ -276,8 +281,9 @@ class _Rewrite:
         return renamed(node, {source: self._copied(source, COPY)})
 
     def _norm(self, node: Node) -> Node:
-        """The remaining node of a norm over groups, whose moments are computed by another launch. Elementwise work
-        before the norm is computed in both launches; its result is not written to memory between them.
+        """Adds the nodes that compute the moments of a norm over groups in another launch, and returns the remaining
+        node of the norm; returns any other node as it is. Elementwise work before the norm is computed in both
+        launches, so that its result is not written to memory between them.
         """
         source = references(node)[0]
         two = norm_in_two(node, self.specs[source])
@@ -286,7 +292,9 @@ class _Rewrite:
         return renamed(two[-1], {source: self._again(source, node.name)}) if len(two) > 1 else node
 
     def _again(self, name: str, norm: str) -> str:
-        """The name of a value that the second launch of `norm` recomputes from values in memory."""
+        """The name of the value `name` as the second launch of `norm` recomputes it from values in memory; `name`
+        itself if it is not recomputed.
+        """
         if name in self.again:
             return self.again[name]
         node = next((node for node in self.nodes if node.name == name), None)
@@ -299,7 +307,9 @@ class _Rewrite:
         return self.again[name]
 
     def _may_repeat(self, name: str, norm: str) -> bool:
-        """Whether only the norm and, if that is allowed, elementwise work read the value, which is no result."""
+        """Whether a value may be computed a second time: it is not in `given`, and only the norm and, with
+        `around_norms`, elementwise nodes read it.
+        """
         if name in self.given:
             return False
         if not self.around_norms:
@@ -353,7 +363,9 @@ class _Rewrite:
         self.specs[node.name] = node.spec
 
     def _copied(self, name: str, op: str) -> str:
-        """The name of a copy of a value in the other order; each value is copied only once."""
+        """The name of a copy of a value in the memory order that `op` stands for: COPY for channels last, COPY_BACK for
+        channels first. Each value is copied only once. A value that already has channels last is not copied.
+        """
         if op == COPY and (name in self.last or _lies_last(self.specs[name])):
             return name
         if (name, op) not in self.copies:

@@ -93,7 +93,9 @@ def norm_in_two(node: Node, read: TensorSpec) -> list[Node]:
 
 
 def _grouped(node: Node, read: TensorSpec) -> tuple[int | None, Operand, Operand, Operand]:
-    """(groups, weight, bias, eps) of a norm that computes its own statistics; groups is None for any other node."""
+    """Returns (groups, weight, bias, eps) of a norm that computes its own statistics; groups is None for any other
+    node.
+    """
     if operator(node) == "group_norm" and isinstance(node.args[1], int):
         return node.args[1], argument(node, 2, "weight"), argument(node, 3, "bias"), argument(node, 4, "eps", 1e-5)
     own = argument(node, 5, "use_input_stats", True) and argument(node, 3, "running_mean") is None

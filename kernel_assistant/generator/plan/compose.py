@@ -42,7 +42,9 @@ class Composed:
 
 
 def compose(graph: OpGraph, found: Partition, schedule: Schedule, emit_nest: EmitNest) -> Composed:
-    """Units, launches and buffers of all parts; parts that are alike share their kernels. Raises Unsupported."""
+    """Sources, launches and buffers of all parts; parts that are alike share their kernels. Raises Unsupported if the
+    schedule does not fit the parts, or if a part cannot be written.
+    """
     if schedule.form != "parts" or len(schedule.parts) != len(found.parts):
         raise Unsupported(f"schedule {schedule.form} for a graph of {len(found.parts)} parts")
     buffers, composed = _Buffers(graph, found), Composed(parts=tuple(_nodes(graph, part) for part in found.parts))
@@ -90,7 +92,9 @@ def _emit_part(part: SubGraph, schedule: Schedule, prefix: str, emit_nest: EmitN
 
 
 def emit_kernel(graph: OpGraph, schedule: Schedule, prefix: str, emit_nest: EmitNest) -> Emitted:
-    """The kernels of a graph that is one nest or one template. Raises Unsupported."""
+    """Returns the sources, launches and scratch buffers of a graph that is one nest or one template. Raises Unsupported
+    if it is neither, or if the schedule does not fit.
+    """
     template = as_template(graph)
     if template is not None:
         unit, launch = _emit_template(graph, template, schedule, prefix)
@@ -109,7 +113,9 @@ def _emit_template(graph: OpGraph, template: Template, schedule: Schedule, prefi
 
 
 def _as_in(first: SubGraph, part: SubGraph, names: dict[str, str]) -> dict[str, str]:
-    """The buffers of `part`, by the names that the values have in `first`, which is alike."""
+    """The buffers of `part`, by the names that its values have in `first`, a part that is alike. `names` has the
+    buffers by their names in `part`.
+    """
     own = {one.name: other.name for one, other in zip(part.graph.inputs, first.graph.inputs, strict=True)}
     return {own.get(name, name): buffer for name, buffer in names.items()}
 
@@ -122,9 +128,9 @@ def _rewired(launch: Launch, names: dict[str, str]) -> Launch:
 class _Buffers:
     """Where each value of the whole graph is: an input, an output, or a slot of scratch memory.
 
-    Values of the same type share a slot if no part needs both. Large values choose first, so that small ones use slots
-    that are there. Values that PyTorch computes have buffers of their own, at the addresses that PyTorch chose, and so
-    have values that are computed once.
+    Values of the same type share a slot if no part needs both. Large values choose first, so that small ones use
+    existing slots. Values that PyTorch computes have buffers of their own, at the addresses that PyTorch chose. Values
+    that are computed once have buffers of their own, too.
     """
 
     def __init__(self, graph: OpGraph, found: Partition) -> None:
@@ -155,7 +161,9 @@ class _Buffers:
         return size_value(value.count, self.dims)
 
     def _take_slot(self, value: _Lifetime) -> None:
-        """Choose the smallest slot that is free while the value is needed. The first value of each is the largest."""
+        """Choose the smallest slot that is free while the value is needed, or add one. The first value of each slot is
+        its largest.
+        """
         free = [
             number
             for number, slot in enumerate(self.slots)
@@ -168,7 +176,7 @@ class _Buffers:
         self.place[value.name] = f"between{chosen}"
 
     def names(self, part: SubGraph) -> dict[str, str]:
-        """Maps a part's own names of its inputs and outputs to buffers."""
+        """Maps the names that a part has for its inputs and outputs to buffers."""
         for name in part.outputs:
             if name not in self.place and part.once:
                 self.place[name] = self._own(part, name, self.packed, "packed")
@@ -198,7 +206,7 @@ class _Buffers:
 
 @dataclass(frozen=True, slots=True)
 class _Lifetime:
-    """A value that part `first` computes and part `last` is the last to read."""
+    """A value that part `first` computes; part `last` is the last one that reads it."""
 
     name: str
     spec: TensorSpec

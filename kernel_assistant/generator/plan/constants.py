@@ -1,5 +1,5 @@
-"""Finds what is computed from parameters alone and read by a library, or is a sum or a copy of them: it is computed
-once, in the plan's `prepare`.
+"""Finds the values that are computed from parameters alone and that a library reads, or that are a sum or a copy of a
+fixed size: they are computed once, in the plan's `prepare`.
 
 Other values of parameters stay in the kernels that read them, where they cost nothing.
 """
@@ -14,11 +14,11 @@ from kernel_assistant.records.graph import references
 
 
 def constants(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[str] = frozenset()) -> frozenset[str]:
-    """Names of the nodes to compute once: operands of library groups, sums, copies, what these are made from, and what
-    is made from them.
+    """Names of the nodes to compute once, which all depend on parameters alone: operands of library groups, sums,
+    copies of a fixed size, the nodes from which these are computed, and the nodes computed from them.
 
-    Views are left out: every part that reads them has its own. Nodes in `stay` are PyTorch's calls, which are made each
-    time.
+    Views are left out: every part that reads them has its own. So are values that the graph returns, and nodes in
+    `stay`, PyTorch's calls, which are both computed at each call.
     """
     given = {value.name for value in graph.inputs if value.kind != "input"}
     grouped = {name for group in groups for name in group}
@@ -54,7 +54,7 @@ def _is_copy_of_one_size(node: Node) -> bool:
 
 
 def _with_operands(wanted: set[str], known: dict[str, Node]) -> None:
-    """Add what the wanted nodes are computed from."""
+    """Add the nodes from which the wanted nodes are computed."""
     for name in reversed(known):
         if name in wanted:
             wanted.update(other for other in references(known[name]) if other in known)

@@ -73,7 +73,9 @@ def with_copies(graph: OpGraph, calls: set[str], strided: Collection[str] = ()) 
     renamed: dict[tuple[str, bool], str] = {}
 
     def copied(name: str, any_order: bool) -> str:
-        """The name of the copy of a value. A transposed matrix is copied as it lies, then transposed."""
+        """The name of the copy of a value; its own name if it needs no copy. A transposed matrix is copied as it is in
+        memory, then transposed.
+        """
         node, spec = known.get(name), graph.spec(name)
         free = node is not None and _is_free(node, known)
         if not free and not (any_order and spec.strides is not None):
@@ -104,7 +106,9 @@ def with_copies(graph: OpGraph, calls: set[str], strided: Collection[str] = ()) 
 
 
 def with_storage(graph: OpGraph) -> OpGraph:
-    """The graph with a copy of each operand of `as_strided` that is not in memory, laid out as PyTorch's own copy."""
+    """The graph with a copy of each operand of `as_strided` that has no buffer of its own, laid out as PyTorch's own
+    copy.
+    """
     known = {node.name: node for node in graph.nodes}
     nodes: list[Node] = []
     for node in graph.nodes:

@@ -29,14 +29,14 @@ def elements(spec: TensorSpec, dims: dict[str, int]) -> int:
 
 
 def moved_bytes(graph: OpGraph) -> int:
-    """Bytes of all inputs and outputs at the base sizes."""
+    """The bytes of all inputs and outputs at the base sizes."""
     specs = [value.spec for value in graph.inputs] + [graph.spec(name) for name in graph.outputs]
     return sum(elements(spec, graph.dims) * DTYPE_BYTES[spec.dtype] for spec in specs)
 
 
 def part_seconds(graph: OpGraph, nest: LoopNest | None, target: str) -> float:
-    """Seconds of a part: the longer of memory traffic and computation, plus one launch. `nest` is None for a part that
-    a library or PyTorch computes.
+    """The estimated seconds of a part: the longer of memory traffic and computation, plus one launch. `nest` is None
+    for a part that a library or PyTorch computes.
     """
     memory, compute, launch = RATES[target]
     work = 0 if nest is None else _operations(nest, graph.dims)
@@ -44,14 +44,12 @@ def part_seconds(graph: OpGraph, nest: LoopNest | None, target: str) -> float:
 
 
 def least_seconds(graph: OpGraph, target: str) -> float:
-    """What `part_seconds` is at least, whatever the nest of the part."""
+    """A lower bound of `part_seconds`, whatever the nest of the part."""
     return part_seconds(graph, None, target)
 
 
 def _operations(nest: LoopNest, dims: dict[str, int]) -> int:
-    """Operations of a nest. Each expression counts as often as the loops around it run, so repeated work counts
-    repeatedly.
-    """
+    """The number of operations of a nest. Each expression counts as often as the loops around it run."""
     around = size_value(nest.size([*nest.outer, *nest.inner]), dims)
     if nest.family == "window":
         return around * _window_operations(nest)
@@ -63,7 +61,7 @@ def _operations(nest: LoopNest, dims: dict[str, int]) -> int:
 
 
 def _window_operations(nest: LoopNest) -> int:
-    """Operations for one output. Work inside a window counts once for each of the window's positions."""
+    """The number of operations for one output. Work inside a window counts once for each of the window's positions."""
     plan = plan_windows(nest)
     windows = sum(part.count * sum(_weight(expr) for expr in part.body) for part in plan.parts)
     return windows + sum(_weight(expr) for expr in (*plan.steady, *plan.body))

@@ -1,8 +1,8 @@
-"""Linear layers of few rows, as while a language model writes a token, as kernels of ours. CUDA; see
+"""Linear layers of few rows, as while a language model writes a token, computed by our own kernels. CUDA; see
 docs/language_models.md.
 
-Such a product reads its weights once, so the time is that of reading them. Layers that read the same rows are one
-kernel.
+Such a product reads its weights once, so it takes the time of reading them. One kernel computes all layers that read
+the same rows.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def _varying(graph: OpGraph) -> frozenset[str]:
 
 
 def _is_there(node: Node, order: dict[str, int], first: Node) -> bool:
-    """Whether the weight and bias of a layer are there where the first one of a group is computed."""
+    """Whether the weight and bias of a layer are available where the layer `first` of its group is computed."""
     return all(order[name] < order[first.name] for name in references(node))
 
 

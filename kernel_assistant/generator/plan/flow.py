@@ -89,8 +89,8 @@ class Flow:
         return name in FREE and node.name not in self.stay
 
     def _outputs(self) -> list[str]:
-        """Values that must be computed for the graph's outputs. An output that is a reshape of another one adds
-        nothing.
+        """The value to write for each output of the graph. For an output that is a reshape of a node's value, this is
+        that value, unless another output needs it.
         """
         wanted: list[str] = []
         for name in self.graph.outputs:
@@ -173,12 +173,16 @@ class Flow:
         self.units = behind[::-1]
 
     def _read(self, name: str) -> list[str]:
-        """Written values that a node reads, without those of its own group."""
+        """The values that a node reads: inputs of the graph and results of nodes outside its own group. A node that
+        computes nothing (a reshape, a slice) is replaced by the values it reads itself.
+        """
         own = self.unit_of[name].nodes
         return [root for item in references(self.nodes[name]) for root in self.roots(item) if root not in own]
 
     def _find_readers(self, wanted: list[str]) -> None:
-        """Note for each value the last group that reads it; outputs of the graph are read after the end."""
+        """Note for each value the number of the last group that reads it; outputs of the graph count as read after the
+        last group.
+        """
         self.last_reader: dict[str, int] = {}
         self.number = {unit: number for number, unit in enumerate(self.units)}
         for number, unit in enumerate(self.units):
@@ -210,7 +214,9 @@ class Flow:
         return graph, tuple(outside), outputs
 
     def _take(self, name: str, own: set[str], taken: dict[str, Node], outside: dict[str, str]) -> None:
-        """Add a node to a part, with the views that it reads, and note values that come from outside."""
+        """Add a node to the part's nodes `taken`, with the views that it reads, and note in `outside` the values that
+        come from other parts.
+        """
         for item in references(self.nodes[name]):
             if item in taken or item in outside or item in own:
                 continue
@@ -226,7 +232,9 @@ class Flow:
         taken[name] = self.nodes[name]
 
     def _own_name(self, name: str, outside: dict[str, str]) -> str:
-        """The name of an input of a part: that of the value if it is a canonical graph's, else x0, x1, …"""
+        """The name of an input of a part: the value's own name if it is a canonical graph's, else the first free one of
+        x0, x1, …
+        """
         if CANONICAL.fullmatch(name):
             return name
         taken = {*outside.values(), *self.given}
@@ -239,7 +247,9 @@ class Flow:
         return self.given[name].path if name == inside and name in self.given else ""
 
     def reshaped(self, name: str) -> str:
-        """The written value or input that has the same elements in the same order as the reshape `name`."""
+        """The written value or input that has the same elements in the same order as the reshape `name`; `name` itself
+        if there is no such value.
+        """
         root = name
         while root in self.free and operator(self.nodes[root]) in RESHAPES and not self._trains(root):
             root = str(self.nodes[root].args[0])[1:]
@@ -258,7 +268,9 @@ class Flow:
         return self.layout(name).strides is None
 
     def layout(self, name: str) -> TensorSpec:
-        """The memory layout of a value: inputs and outputs as given, others dense, in the order that PyTorch chose."""
+        """The memory layout of a value: inputs and outputs as the graph states; others as PyTorch laid them out if that
+        is dense, else contiguous.
+        """
         spec = self.specs[name]
         if spec.strides is None or name in self.given or name in self.graph.outputs:
             return spec

@@ -18,11 +18,11 @@ _NORMS = {"_native_batch_norm_legit_no_training": 6, "batch_norm": 7}
 
 
 def with_folded_norms(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
-    """The graph with each batch norm folded that alone reads a convolution's result; the graph itself if there is none.
-    Nodes in `stay` are not changed.
+    """The graph in which each batch norm that is the only reader of a convolution's result is folded; the graph itself
+    if there is none. Nodes in `stay` are not changed.
 
-    Not for half types, whose weights would be rounded once more, and not for depthwise convolutions, which our own
-    kernels compute together with the norm.
+    Norms of half types are not folded, because the weights would be rounded once more, and neither are norms after
+    depthwise convolutions, which our own kernels compute together with the norm.
     """
     readers = readers_of(graph)
     constant = {value.name for value in graph.inputs if value.kind != "input"}
@@ -46,8 +46,8 @@ def with_folded_norms(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpG
 def _norm_behind(
     node: Node, graph: OpGraph, readers: dict[str, list[Node]], constant: set[str]
 ) -> tuple[Node, Node] | None:
-    """The norm that alone reads this convolution, and the node whose value is its result; None if it cannot be
-    folded."""
+    """The norm that is the only reader of the convolution `node`, and the node whose value is the norm's result.
+    None if the norm cannot be folded, or if there is no such norm."""
     if operator(node) not in PLAIN_CONVOLUTIONS or node.spec.dtype in HALVES or node.spec.strides is not None:
         return None
     (norm, *others) = readers.get(node.name, [None])

@@ -59,8 +59,9 @@ DEPTHWISE_FORMS: dict[Depthwise, str] = {"kernel": "library/beside", "library": 
 
 @dataclass(frozen=True, slots=True)
 class LibraryUse:
-    """How libraries are used: for products of split operands, for convolutions turned to channels last, and in TF32
-    whatever PyTorch's flags say. `depthwise`: whether depthwise convolutions are turned to channels last too."""
+    """How libraries are used. `split`: products of split operands; `channels_last`: convolutions are turned to
+    channels last; `tf32`: TF32 whatever PyTorch's flags say; `depthwise`: what computes depthwise convolutions with
+    channels last, "" if they keep channels first."""
 
     split: bool = True
     channels_last: bool = True
@@ -76,8 +77,8 @@ class SubGraph:
     """One part as a graph. Values of other parts are inputs of it.
 
     `inputs`, `outputs`: names in the whole graph, in the order of `graph.inputs` and `graph.outputs`. `kind`: "kernel",
-    "library" or "residual", then with its `call`. `seconds`: a rough estimate, to compare parts of one graph. A part
-    that is computed `once` depends on parameters alone.
+    "library" or "residual"; a residual part has its PyTorch call in `call`. `seconds`: a rough estimate, to compare
+    parts of one graph. `once`: whether the part depends on parameters alone, so that it is computed once.
     """
 
     graph: OpGraph
@@ -123,8 +124,8 @@ def partition(graph: OpGraph, target: str) -> Partition:
 
 
 def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse = DEFAULT_USE) -> Partition:
-    """The parts of a graph that is not one nest. Without `recurrences` recurrent layers stay PyTorch's calls. Raises
-    Unsupported."""
+    """The parts of a graph that is not one nest. Without `recurrences`, recurrent layers stay PyTorch's calls.
+    Raises Unsupported if the graph cannot be cut."""
     lines = tuple(write_graph(graph))
     # Cutting takes seconds: where nothing is split, the parts are those that are known.
     known = use if use.split or use.tf32 else LibraryUse(True, use.channels_last, False, use.depthwise)
@@ -137,7 +138,9 @@ def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse =
 
 
 def cut_for(graph: OpGraph, schedule: Schedule) -> Partition:
-    """The parts for which `schedule` has a schedule each. Raises Unsupported."""
+    """The parts of the graph, cut as the forms in `schedule` require; `schedule` has one schedule for each. Raises
+    Unsupported if the graph cannot be cut.
+    """
     forms = schedule.forms()
     depthwise, *more = [use for use, form in DEPTHWISE_FORMS.items() if form in forms] or [""]
     if more:
@@ -188,10 +191,10 @@ def _calls_are_of(original: OpGraph, found: Partition) -> bool:
 def _cut_with_calls(
     original: OpGraph, graph: OpGraph, target: str, reason: str, calls: frozenset[str], use: LibraryUse
 ) -> Partition | str:
-    """The parts where some nodes, which are the original's, stay PyTorch's own calls, or why there are none.
+    """Cuts a graph of which some nodes stay PyTorch's own calls. Returns the parts, or the reason why there are none.
 
-    Something has to be left for us to do, and be it one kernel. `reason`: why the graph has no parts without calls;
-    `calls`: nodes that stay although they can be written.
+    Nodes that stay are nodes of `original`. At least one kernel must be left for the generator. `reason`: why the graph
+    has no parts without calls; `calls`: nodes that stay although they can be written.
     """
     stay = calls | nodes_that_stay(graph, lambda alone: _is_writable(tuple(write_graph(alone)), target))
     partial = _cut_around(graph, target, stay, original, use) if stay else reason
@@ -218,8 +221,8 @@ def _cut_around(
     original: OpGraph | None = None,
     use: LibraryUse = DEFAULT_USE,
 ) -> Partition | str:
-    """The cheapest parts if PyTorch computes the nodes in `stay`, or the reason why there are none. `original` is the
-    graph that has these nodes, if it is not `graph`.
+    """The cheapest parts of `graph` if PyTorch computes the nodes in `stay`, or the reason why there are none.
+    `original` is the graph to which these nodes belong, if that is not `graph`.
     """
     original = original or graph
     folded = graph
@@ -242,7 +245,7 @@ def _cut_around(
 def _cuts(
     original: OpGraph, variants: Iterable[tuple[str, ...]], target: str, stay: frozenset[str], use: LibraryUse
 ) -> tuple[list[Partition], str]:
-    """The partitions of those variants that can be cut, and the first reason why one cannot."""
+    """The partitions of those variants that can be cut, and the first reason why a variant cannot."""
     found: list[Partition] = []
     reason = ""
     for variant in variants:
@@ -261,8 +264,9 @@ def _sum(parts: Sequence[SubGraph]) -> float:
 def _cut_expanded(
     original: OpGraph, graph: OpGraph, target: str, stay: frozenset[str], most: float, use: LibraryUse
 ) -> Partition:
-    """The cheapest parts of a variant. Raises Unsupported if there are none that take less than `most` seconds. What a
-    norm reads is computed again around it only where that spares writing it."""
+    """The cheapest parts of a variant. Raises Unsupported if there are none that take less than `most` seconds.
+    Elementwise work before a norm is computed a second time around it only where its result then need not be
+    written."""
     found = _cut_readable(original, graph, target, stay, most, use, True)
     if not any(name.endswith(AGAIN) for part in found.parts for name in part.outputs):
         return found
@@ -307,8 +311,9 @@ def _cut_readable(
 
 
 def _cheapest(flow: Flow, original: OpGraph, target: str, most: float) -> list[SubGraph]:
-    """Cuts the order of nodes into the cheapest intervals, found by dynamic programming over the beginning of the last
-    interval. Raises Unsupported if nodes fit no part, or all intervals together take `most` seconds or longer.
+    """Cuts the order of node groups into the cheapest intervals, by dynamic programming: the best cut up to each end
+    adds one interval to the best cut up to its beginning. Raises Unsupported if nodes fit no part, or all intervals
+    together take `most` seconds or longer.
     """
     count = len(flow.units)
     # Every beginning is tried with every length, and each try lowers all of its nodes.
@@ -361,7 +366,7 @@ def _reads_back(graph: OpGraph) -> bool:
 
 
 def _pools_across(graph: OpGraph) -> bool:
-    """Whether a pooling reads vectors of channels, but its result has another memory order."""
+    """Whether a part with a pooling reads images with channels last, but writes images in another memory order."""
     pools = any(operator(node) in WINDOWS for node in graph.nodes)
     read = any(is_channels_last(value.spec) for value in graph.inputs)
     images = [
@@ -371,15 +376,17 @@ def _pools_across(graph: OpGraph) -> bool:
 
 
 def _norms_groups(graph: OpGraph) -> bool:
-    """Whether one part would compute moments and also use them: each of the two has its own best memory order."""
+    """Whether a part would compute moments of a norm and also use them: these two steps have different best memory
+    orders.
+    """
     taken = {node.name for node in graph.nodes if operator(node) == "ka_group_moments"}
     results = {node.name for node in graph.nodes if operator(node) == "getitem" and set(references(node)) & taken}
     return any(operator(node) == "ka_by_moments" and set(references(node)) & results for node in graph.nodes)
 
 
 def _reduces_windows(graph: OpGraph) -> bool:
-    """Whether a part would compute a depthwise convolution for a reduction to fewer elements: each thread would then
-    compute many outputs of it, one after another."""
+    """Whether a part would compute a depthwise convolution and reduce its result to fewer elements: each thread
+    would then compute many outputs of the convolution, one after another."""
     shapes = {node.spec.shape for node in graph.nodes if node.op.endswith(BY_CHANNELS)}
     reducing = [node for node in graph.nodes if operator(node) in REDUCTIONS or operator(node) in WINDOWS]
     return bool(shapes) and any(node.spec.shape not in shapes for node in reducing)
@@ -418,7 +425,7 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most
 # Networks repeat their blocks, and most parts of one order of the nodes are parts of the others.
 @lru_cache(maxsize=1 << 12)
 def _kernel_seconds(lines: tuple[str, ...], target: str) -> float | str:
-    """The seconds of a part that is one nest, or why it is none."""
+    """The seconds of a part that is one nest or template, or the reason why it is neither."""
     graph = read_graph(list(lines))
     if as_template(graph) is not None:
         return part_seconds(graph, None, target)

@@ -39,7 +39,7 @@ def _buffer(spec: BufferSpec) -> str:
 
 
 def _expression(size: str) -> str:
-    """A size as a line of the plan has it: names without values, no types, and `//` where C has `/`."""
+    """A size as a line of the plan shows it: names without values, no casts, and `//` where C has `/`."""
     return re.sub(r" //? ", " // ", _TYPE.sub("", NAMED_SIZE.sub(r"\1", size)))
 
 
@@ -63,7 +63,7 @@ def _launch(word: str, launch: Launch) -> str:
 
 
 def _three(sizes: tuple[str, str, str]) -> str:
-    """One to three sizes, without ones at the end."""
+    """One to three sizes of a grid or block as text, without ones at the end."""
     x, y, z = map(_expression, sizes)
     if z != "1":
         return f"({x}, {y}, {z})"

@@ -15,7 +15,7 @@ NEVER = frozenset(("as_strided", "as_strided_copy", "as_strided_scatter"))
 
 
 def nodes_that_stay(graph: OpGraph, writable: Callable[[OpGraph], bool]) -> frozenset[str]:
-    """Names of the nodes that the generator cannot write even alone, with their operands in memory."""
+    """Names of the nodes that the generator cannot write, even as a graph of their own with all operands in memory."""
     results: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if node.op == "getitem":
@@ -58,8 +58,8 @@ def renamed(node: Node, names: dict[str, str]) -> Node:
 
 
 def as_call(original: OpGraph, part: OpGraph, inputs: tuple[str, ...], outputs: tuple[str, ...]) -> ResidualCall:
-    """The nodes of a part in the form in which the task's graph contains them. Raises Unsupported if the part contains
-    others.
+    """The call of PyTorch for a part, with the nodes as the task's graph contains them. Raises Unsupported if the part
+    contains other nodes.
 
     `inputs` and `outputs` are the graph's names of the part's inputs and outputs.
     """
@@ -75,7 +75,7 @@ def as_call(original: OpGraph, part: OpGraph, inputs: tuple[str, ...], outputs: 
 
 
 def emit_residual(call: ResidualCall, part: OpGraph, prefix: str) -> Launch:
-    """The launch of a call, over the part's inputs and `out0`, `out1`, …"""
+    """The launch of a PyTorch call, over the part's inputs and `out0`, `out1`, …"""
     inside = [value.name for value in part.inputs] + [f"out{number}" for number in range(len(part.outputs))]
     symbol = f"{prefix}{call.call.op.partition('.')[0].replace('::', '_')}"
     return Launch(symbol=symbol, args=tuple(zip(call.specs, inside, strict=True)), call=call)

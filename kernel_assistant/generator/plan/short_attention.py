@@ -1,4 +1,4 @@
-"""Attention with few queries, as while a language model writes a token, as a kernel of ours. CUDA; see
+"""Attention with few queries, as while a language model writes a token, computed by our own kernel. CUDA; see
 docs/language_models.md.
 
 PyTorch's own attention stays where there are many queries: it uses tensor cores.
@@ -24,7 +24,7 @@ DTYPES = ("f32", "bf16", "f16")
 
 def with_short_attention(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
     """The graph with each attention of few queries, except for nodes in `stay`, replaced by a node that a kernel
-    computes; the graph itself if there is none that can be."""
+    computes; the graph itself if no attention can be replaced."""
     chosen = [node for node in graph.nodes if node.op == OPERATOR and node.name not in stay]
     values = Resolver(graph)
     replaced: dict[str, list[Node]] = {}

@@ -1,11 +1,12 @@
 """Splits the operands of large float32 products, so that tensor cores compute them nearly as exactly as float32 does.
 
-Each operand is the sum of its value with TF32's mantissa (10 bits) and of the rest, which has 13 bits, of which TF32
-keeps the first 11. Of the four products of these parts three are computed and added in float32; the fourth is below
-float32's rounding (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022). Tensor cores
-cut off instead of rounding, so they add pieces of 1,024 elements only (`worker/runner/cublaslt.py`). The largest error
-is then that of cuBLAS in float32 for numbers of both signs, and less than a hundred-thousandth of the sum for positive
-ones; the time is 0.4 of cuBLAS's (H200, docs/experiments.md, 172). A product of two infinities is NaN.
+Each operand is split into two parts whose sum it is: its value with TF32's mantissa (10 bits), and the rest (13 bits,
+of which TF32 keeps the first 11). Of the four products of parts, three are computed and added in float32; the fourth is
+below float32's rounding (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022). Tensor
+cores truncate sums instead of rounding them, so they add pieces of 1,024 elements only (`worker/runner/cublaslt.py`).
+The largest error is then that of cuBLAS in float32 for numbers of both signs, and less than a hundred-thousandth of the
+sum for positive numbers; the time is 0.4 of cuBLAS's (H200, docs/experiments.md, 172). A product of two infinities is
+NaN.
 """
 
 from __future__ import annotations
@@ -39,7 +40,9 @@ PIECE = 1024
 
 
 def with_split_products(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[str]) -> OpGraph:
-    """The graph with both parts of the operands of those products in `groups` for which that is worth it."""
+    """The graph with split operands for those float32 products in `groups` that become faster by it. `groups` are the
+    nodes that libraries compute; nodes in `stay` are not changed.
+    """
     listed = {name for group in groups for name in group} - set(stay)
     values = Resolver(graph)
     nodes: list[Node] = []
@@ -60,7 +63,9 @@ def with_split_products(graph: OpGraph, groups: Iterable[Collection[str]], stay:
 
 
 def in_tf32(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[str]) -> OpGraph:
-    """The graph with its float32 products and convolutions in `groups` in TF32."""
+    """The graph with those of its float32 products and convolutions that are in `groups` computed in TF32; nodes in
+    `stay` are not changed.
+    """
     listed = {name for group in groups for name in group} - set(stay)
     nodes = tuple(
         replace(node, op=f"{operator(node)}{TF32}")
@@ -72,17 +77,17 @@ def in_tf32(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collection[
 
 
 def has_tf32(graph: OpGraph) -> bool:
-    """Whether a part of a graph is a product or convolution in TF32."""
+    """Whether a node of the graph is a product or convolution in TF32."""
     return any(node.op.endswith(TF32) for node in graph.nodes)
 
 
 def has_split_products(graph: OpGraph) -> bool:
-    """Whether a part of a graph is a product of split operands."""
+    """Whether a node of the graph is a product of split operands."""
     return any(node.op.endswith(SPLIT) for node in graph.nodes)
 
 
 def _operands(node: Node) -> tuple[str, str] | None:
-    """The values that are multiplied."""
+    """The names of the two values that a product multiplies; None if there are not exactly two."""
     first = _first(node)
     found = node.args[1] if operator(node) == "einsum" else node.args[first : first + 2]
     named = [name for name in map(name_of, found if isinstance(found, list | tuple) else ()) if name]
@@ -90,12 +95,14 @@ def _operands(node: Node) -> tuple[str, str] | None:
 
 
 def _first(node: Node) -> int:
-    """The position of the first operand among the arguments: what is added comes before it."""
+    """The index of the product's first factor in the arguments: 1 for operators such as `addmm`, whose first argument
+    is the addend, else 0.
+    """
     return 1 if operator(node).startswith(("add", "badd")) else 0
 
 
 def _is_worth(node: Node, graph: OpGraph, values: Resolver) -> bool:
-    """Whether the product, with what splits its operands, is faster than in float32."""
+    """Whether the product of split operands, including the work of splitting, is faster than the product in float32."""
     if operator(node) not in PRODUCTS or node.spec.dtype != "f32" or node.op.endswith(SPLIT):
         return False
     try:
@@ -114,7 +121,9 @@ def _is_worth(node: Node, graph: OpGraph, values: Resolver) -> bool:
 
 
 def _repeats(name: str, graph: OpGraph) -> bool:
-    """Whether a value has elements that are there once in memory: split, it would be written several times."""
+    """Whether several elements of a value share one element in memory (an expanded value). Its parts would be written
+    several times.
+    """
     known = {node.name: node for node in graph.nodes}
     most = elements(graph.spec(name), graph.dims)
     while name in known and operator(known[name]) in FREE and known[name].args:
@@ -134,7 +143,7 @@ def _parts(name: str, spec: TensorSpec, nodes: list[Node]) -> tuple[str, str]:
 
 
 def _reading(node: Node, names: dict[str, str], lows: dict[str, str]) -> Node:
-    """The product with its operands' first parts in their places and the others behind them."""
+    """The product of split operands: the high parts in place of the operands, the low parts as keyword arguments."""
 
     def read(operand: Operand) -> Operand:
         return f"%{names[name]}" if (name := name_of(operand)) in names else operand

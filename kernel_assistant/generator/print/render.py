@@ -35,7 +35,7 @@ ELEMENTS = {target: {**ELEMENT, **half} for target, half in HALF.items()}
 
 
 def literal(value: float | Size | bool, ctype: str) -> str:
-    """A number as a C constant of type `ctype`; negative ones in parentheses."""
+    """A number as a C constant of type `ctype`; a negative number is in parentheses."""
     if isinstance(value, Poly):
         return f"(({ctype})({size_text(value)}))"
     if ctype == "bool":
@@ -51,7 +51,7 @@ def literal(value: float | Size | bool, ctype: str) -> str:
 
 
 def unsigned(size: Size) -> str:
-    """A size as a C constant without sign. Raises Unsupported if it is free."""
+    """A size as an unsigned C constant. Raises Unsupported if the size depends on free dimensions."""
     if isinstance(size, Poly):
         raise Unsupported(f"a window over the free size {size_text(size)}")
     return f"(unsigned)({size})" if isinstance(size, NamedSize) else f"{size}u"
@@ -95,7 +95,7 @@ class KernelSource:
         return size_text(size, self.symbols)
 
     def divisor(self, size: Size) -> str:
-        """C text of a size after a division sign."""
+        """C text of a size behind a division sign: in parentheses if it is a product."""
         text = self.size(size)
         return f"({text})" if "*" in text else text
 
@@ -103,7 +103,7 @@ class KernelSource:
         self.lines.append("  " * self.depth + line)
 
     def add_if_used(self, name: str, line: str) -> None:
-        """A declaration of `name` that is left out if no later line reads it."""
+        """Add a declaration of `name`, which is left out if no later line reads the name."""
         self.optional[len(self.lines)] = name
         self.add(line)
 
@@ -126,14 +126,14 @@ class KernelSource:
         self.add("}" + tail)
 
     def buffer(self, name: str) -> str:
-        """The struct field of a buffer."""
+        """C text of the field of the argument struct for a buffer, which becomes an argument of the kernel."""
         self.args[name] = name
         return f"a->{name}" if self.target == "cpu" else f"a.{name}"
 
     def fetch(self, access: Access, place: str, inside: str = "", always: bool = False) -> str:
         """A load as C text, with {0}, {1}, … for its terms and its guard.
 
-        If `inside` is false, nothing is read at computed positions (with `always`, at any position).
+        Where the condition `inside` is false, nothing is read at computed positions (with `always`, at any position).
         """
         if not access.buffer:
             return f"{access.name} + {place}"
@@ -185,7 +185,7 @@ class KernelSource:
         return " + ".join(parts)
 
     def times(self, step: Size, var: str, count: Size) -> str:
-        """step·var as text. `var` is below `count` and may have 32 bits; the product may need 64."""
+        """C text of step·var. `var` is below `count` and may have 32 bits; the product may need 64."""
         if step == 0:
             return ""
         if step == 1:
@@ -209,8 +209,8 @@ def _reads(later: list[str], name: str, declaration: str) -> bool:
 
 
 class StatementWriter:
-    """Writes expressions as statements into a kernel's source. Each expression has a name; an inner scope copies the
-    table of names and of `taken` variables.
+    """Writes expressions as statements into a kernel's source. Each expression has a name; `inner` makes a writer for
+    an inner scope, with copies of the table of names and of the `taken` variables.
     """
 
     def __init__(
@@ -243,13 +243,15 @@ class StatementWriter:
         return found
 
     def fresh(self, prefix: str, expr: Expr) -> str:
-        """The name of a further variable, which holds `expr`."""
+        """A new variable name for `expr`, which is not used again."""
         found = variable(prefix, expr, self.taken)
         self.taken.add(found)
         return found
 
     def write(self, exprs: list[Expr], load: dict[int, str], prefix: str = "t") -> None:
-        """Statements for `exprs` in order; `load` gives the text of each load by access."""
+        """Write statements that compute `exprs` in order; `load` gives the text of each load, by the `id` of its
+        access, as C text.
+        """
         for expr in exprs:
             if id(expr) in self.names or isinstance(expr, Const):
                 continue
@@ -274,7 +276,7 @@ class StatementWriter:
 
 
 def joined(*parts: str) -> str:
-    """A sum of the parts that are not empty."""
+    """C text of the sum of the parts that are not empty; "0" if all are."""
     return " + ".join(part for part in parts if part) or "0"
 
 

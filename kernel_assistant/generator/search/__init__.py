@@ -1,1 +1,1 @@
-"""The schedules to try."""
+"""Chooses the schedules to try."""

@@ -1,4 +1,4 @@
-"""Sizes of clusters that a GPU has."""
+"""Tells which sizes of clusters a GPU has."""
 
 from __future__ import annotations
 
@@ -7,7 +7,9 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 def clusters_of(device: DeviceFacts) -> tuple[int, ...]:
-    """Sizes of clusters that a GPU has: Hopper up to 16, later ones 8, earlier ones none."""
+    """Sizes of clusters that a GPU has: up to 16 for compute capability 9 and 10, up to 8 for later ones, and only 1
+    for earlier ones.
+    """
     number = device.arch.removeprefix("sm_").rstrip("af")
     major = int(number) // 10 if number.isdigit() else 0
     return tuple(size for size in CLUSTERS if size <= {9: 16, 10: 16}.get(major, 8 if major > 10 else 1))

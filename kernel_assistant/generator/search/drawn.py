@@ -1,7 +1,7 @@
-"""Schedules drawn at random, for learning: each form, and each value of its ladder, that can be written is about as
-likely.
+"""Draws schedules at random, as examples to learn from. All forms that can be written, and all values of a parameter
+that a search would try, are about equally likely.
 
-A search begins with what is good; a model has to see what is not, too.
+A search begins with good schedules; a model also has to see bad ones.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""The values of each parameter that a search tries, and parameters that follow from others."""
+"""The ladders: the values of each parameter that a search tries. Also computes parameters that follow from others."""
 
 from __future__ import annotations
 
@@ -115,7 +115,9 @@ MOST_DERIVED = 1024
 
 
 def is_reasonable(schedule: Schedule) -> bool:
-    """Whether no parameter is much larger than those that a search tries: writing takes time that grows with them."""
+    """Whether no parameter is much larger than the values that a search tries: the time to write a kernel grows with
+    them.
+    """
     if schedule.parts:
         return all(map(is_reasonable, schedule.parts))
     ladders = LADDERS[schedule.target].get(schedule.form, {})
@@ -154,7 +156,9 @@ def derived(shape: LoopShape, schedule: Schedule) -> Schedule | None:
 
 
 def _fills(shape: LoopShape, schedule: Schedule) -> bool:
-    """Whether a block for some columns each leaves nobody without work: enough threads for the elements, or many."""
+    """Whether the blocks have enough threads, so that the device is not idle: enough for the number of elements, or at
+    least ENOUGH_THREADS.
+    """
     width, columns = schedule["tx"] * schedule["vec"], shape.inner * (shape.outer if schedule["flat"] else 1)
     blocks = -(-columns // width) * (1 if schedule["flat"] else shape.outer)
     elements = shape.outer * shape.reduced * shape.inner

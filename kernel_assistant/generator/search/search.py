@@ -52,8 +52,9 @@ LAST = {
 
 
 def initial(graph: OpGraph, target: str, device: DeviceFacts, tf32: bool = False) -> list[Schedule]:
-    """Schedules that fit the graph at its base sizes; the first is a safe default. With `tf32`, one that computes
-    products and convolutions in TF32 comes before it. Raises Unsupported."""
+    """Schedules that fit the graph at its base sizes; the first is a safe default. With `tf32`, a schedule that
+    computes products and convolutions in TF32 comes before it, if there is one. Raises Unsupported if no schedule
+    fits."""
     found = list(_initial_text(tuple(write_graph(graph)), target, device))
     if tf32 and any(form.startswith("library") for form in found[0].forms()):
         parts = cut(graph, target, use=LibraryUse(split=False, tf32=True))
@@ -63,7 +64,7 @@ def initial(graph: OpGraph, target: str, device: DeviceFacts, tf32: bool = False
 
 
 def first_guess(graph: OpGraph, target: str, device: DeviceFacts) -> Schedule:
-    """The first schedule of `initial`, without the others. Raises Unsupported."""
+    """The first schedule of `initial`, computed without the others. Raises Unsupported if no schedule fits."""
     return _initial(graph, target, device, 1)[0]
 
 
@@ -74,7 +75,7 @@ def _initial_text(lines: tuple[str, ...], target: str, device: DeviceFacts) -> t
 
 
 def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None = None) -> list[Schedule]:
-    """At most `most` schedules of each part, all without it."""
+    """The first schedules of a graph: at most `most` for each part, without a limit if it is None."""
 
     def first(part: OpGraph, count: int) -> list[Schedule]:
         return _initial_nest(part, target, device, min(count, most or count))
@@ -90,7 +91,8 @@ def _initial(graph: OpGraph, target: str, device: DeviceFacts, most: int | None 
 
 
 def _of_parts(graph: OpGraph, device: DeviceFacts, first: First, most: int | None) -> list[Schedule]:
-    """The first schedules of a graph of several parts; behind the safe one, those that use libraries otherwise."""
+    """The first schedules of a graph of several parts: the safe one, then one for each other way to use libraries,
+    then the rest. Only the safe one if `most` is 1."""
     target = device.target
     parts = cut(graph, target, use=LibraryUse(split=splits_products(device)))
     found = initial_parts(parts, target, first)
@@ -113,8 +115,8 @@ def _of_parts(graph: OpGraph, device: DeviceFacts, first: First, most: int | Non
 
 
 def _of_recurrent_layers(graph: OpGraph, device: DeviceFacts, first: First) -> list[Schedule]:
-    """Schedules of a graph with recurrent layers: in our kernels, then as PyTorch's calls. Raises Unsupported if
-    neither is possible."""
+    """Schedules of a graph with recurrent layers: first with our kernels for the layers, then with the layers as
+    PyTorch's calls. Raises Unsupported if neither is possible."""
     found: list[Schedule] = []
     failed: list[Unsupported] = []
     target, use = device.target, LibraryUse(split=splits_products(device))
@@ -129,8 +131,8 @@ def _of_recurrent_layers(graph: OpGraph, device: DeviceFacts, first: First) -> l
 
 
 def _cheaper_parts(graph: OpGraph, target: str) -> Partition | None:
-    """The parts of a graph that is one nest, if that would compute all joined values for each element and parts would
-    be much cheaper; else None."""
+    """The parts of a graph that could also be one nest, if that nest would compute all joined values for each
+    element and parts are much cheaper; else None."""
     joined = max((len(items) for items in map(_joined, graph.nodes)), default=0)
     if joined < FEWEST_JOINED or len(graph.nodes) > MOST_NODES:
         return None
@@ -171,7 +173,7 @@ def neighbours(
 def around(
     graph: OpGraph, schedule: Schedule, device: DeviceFacts, leave: frozenset[str] = frozenset()
 ) -> Iterator[Schedule]:
-    """Like `neighbours`, computed one by one."""
+    """Like `neighbours`, but the schedules are computed one by one."""
     if schedule.form != "parts":
         yield from _neighbours_kernel(graph, schedule, device, leave)
         return
@@ -207,7 +209,8 @@ def _neighbours_nest(graph: OpGraph, schedule: Schedule, leave: frozenset[str]) 
 
 
 def _steps(ladder: tuple[int, ...], value: int) -> list[int]:
-    """The next higher and the next lower value in `ladder`."""
+    """The next higher and the next lower value in `ladder`, the values of a parameter that a search tries; a missing
+    one is left out."""
     higher = [rung for rung in ladder if rung > value][:1]
     lower = [rung for rung in ladder if rung < value][-1:]
     return higher + lower
@@ -224,7 +227,7 @@ def fits(graph: OpGraph, schedule: Schedule) -> bool:
 
 
 def emitted(graph: OpGraph, schedule: Schedule) -> Candidate | None:
-    """The candidate, None if `emit` cannot write the graph with this schedule."""
+    """The candidate; None if `emit` cannot write the graph with this schedule."""
     try:
         return emit(graph, schedule)
     except Unsupported:

@@ -17,7 +17,7 @@ READ = 20
 
 
 def possible_attentions(graph: OpGraph, found: ShortAttention, device: DeviceFacts) -> list[tuple[float, Schedule]]:
-    """(estimated cycles, schedule)."""
+    """All schedules that can be launched, each behind its estimated cycles."""
     heads = size_value(mul(found.k.sizes[0], found.k.sizes[1]), graph.dims)
     keys = size_value(found.k.sizes[2], graph.dims)
     return [
@@ -30,7 +30,7 @@ def possible_attentions(graph: OpGraph, found: ShortAttention, device: DeviceFac
 
 
 def _cycles(tile: Tile, heads: int, keys: int, device: DeviceFacts) -> float:
-    """Cycles of the kernel for so many heads of keys."""
+    """The estimated cycles of the kernel for `heads` key heads, counted over the whole batch, with `keys` keys each."""
     cores = max(device.cores, 1)
     blocks = heads * tile.cluster
     at_once = max(1, min(blocks, cores * tile.resident))

@@ -55,7 +55,7 @@ def _cols(shape: LoopShape, device: DeviceFacts, nt: int) -> list[Schedule]:
 
 
 def _chunks(shape: LoopShape, device: DeviceFacts, tile: int) -> list[int]:
-    """Rows of a chunk where there are fewer tiles of columns than threads and many rows; else nothing."""
+    """The numbers of rows of a chunk to try. Empty unless rows are many and tiles of columns are fewer than threads."""
     threads, tiles = max(device.threads, 1), shape.outer * -(-shape.inner // tile)
     if tiles >= threads or shape.reduced < 8192:
         return []
@@ -64,8 +64,8 @@ def _chunks(shape: LoopShape, device: DeviceFacts, tile: int) -> list[int]:
 
 
 def _across(shape: LoopShape, form: str, others: list[Schedule]) -> list[Schedule]:
-    """Schedules for many short rows, of which a tile is computed together; with few or longer rows, the others. Lanes
-    along rows of a few elements would take ten times as long.
+    """Schedules that compute a tile of short rows together. If there are few rows, or they are longer, the schedules
+    are `others`. Lanes along rows of a few elements would take ten times as long.
     """
     if shape.reduced > SHORT_ROW or shape.outer < 8 * SHORT_ROW:
         return others

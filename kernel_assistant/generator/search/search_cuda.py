@@ -35,8 +35,8 @@ def initial_cuda(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _window(shape: LoopShape) -> list[Schedule]:
-    """First schedules for windows: strips first, in vectors for each thread; then one output for each thread, with
-    blocks that fit the rows of outputs.
+    """First schedules for windows: first strips of outputs for each thread, in vectors; then one output for each
+    thread, in blocks that fit the rows of outputs.
     """
     filled = {block: shape.inner / (-(-shape.inner // block) * block) for block in (256, 128, 64)}
     fit = next((block for block, share in filled.items() if share >= 0.8), max(filled, key=filled.__getitem__))
@@ -209,14 +209,16 @@ def _cols(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _no_wider(shape: LoopShape, tx: int, ty: int, width: int) -> tuple[int, int, int]:
-    """A tile of as many threads whose columns exist: those beyond the last column have nothing to do."""
+    """The tile (tx, ty, width), or a narrower one with about as many threads if some threads would be beyond the last
+    column, where they have nothing to do.
+    """
     most = max(_power(shape.inner) // width, 8)
     return (tx, ty, width) if tx <= most else (most, min(ty * tx // most, 32), width)
 
 
 def _split_columns(shape: LoopShape, cores: int, blocks: int) -> list[Schedule]:
-    """Schedules in which blocks share the rows of a few columns: fewer where a later pass follows, since each of its
-    blocks combines all parts.
+    """Schedules in which blocks share the rows of a few columns. There are fewer blocks where a later pass follows,
+    because each block of that pass combines all parts.
     """
     most = 1 << (max((8 if shape.passes == 1 else 4) * cores // max(blocks, 1), 2) - 1).bit_length()
     found = []
@@ -234,8 +236,8 @@ def _split_columns(shape: LoopShape, cores: int, blocks: int) -> list[Schedule]:
 
 
 def _narrow(shape: LoopShape) -> list[Schedule]:
-    """Schedules for fewer columns than half a warp: with many rows, blocks as narrow as these; with few, blocks that go
-    on with the columns of the next row of O.
+    """Schedules for fewer columns than half a warp: with many rows, blocks that are as narrow as the columns; with few
+    rows, blocks that continue with the columns of the next row of O.
     """
     if shape.inner > 16 or shape.turned:
         return []
@@ -248,5 +250,5 @@ def _narrow(shape: LoopShape) -> list[Schedule]:
 
 
 def _power(number: int) -> int:
-    """The next power of two, at least `number`."""
+    """The smallest power of two that is at least `number`."""
     return 1 << (max(number, 1) - 1).bit_length()

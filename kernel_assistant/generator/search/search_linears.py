@@ -14,7 +14,9 @@ WARPS, LOADS = 24, 4
 
 
 def possible_linears(found: Linears, device: DeviceFacts) -> list[tuple[float, Schedule]]:
-    """(distance from what keeps memory busy, schedule)."""
+    """All schedules that can be launched, each behind its estimated distance from one that keeps memory busy (smaller
+    is better).
+    """
     blocks = max(1, sum(tiles(found)))
 
     def distance(one: Split) -> float:

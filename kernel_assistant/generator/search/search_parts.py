@@ -1,6 +1,8 @@
-"""Schedules of graphs of several parts. One kind of part is varied at a time, beginning with the one that costs most.
+"""Schedules of graphs of several parts. Only the parts of one kind are varied at a time, beginning with the kind that
+costs most.
 
-Parts that compute the same on tensors of the same layout, such as the layers of a network, have the same schedule.
+Parts that compute the same on tensors of the same layout, such as the layers of a network, are of one kind and have the
+same schedule.
 """
 
 from __future__ import annotations
@@ -30,7 +32,9 @@ FIRST_OF_PART = 8
 
 
 def initial_parts(found: Partition, target: str, first: First) -> list[Schedule]:
-    """The safe schedule of every part, then the rest of the first list of the parts that cost most."""
+    """Schedules for all parts together: first the safe one for each part; then, for the kind of part that costs most,
+    the others of its first list.
+    """
     kinds = alike(found)
     dearest = _first_of(found.parts[kinds[0][0]], target, first, FIRST_OF_PART, found.use)
     lists = [dearest, *(_first_of(found.parts[kind[0]], target, first, 1, found.use) for kind in kinds[1:])]
@@ -42,8 +46,11 @@ def initial_parts(found: Partition, target: str, first: First) -> list[Schedule]
 def neighbours_parts(
     found: Partition, schedule: Schedule, leave: frozenset[str], first: First, around: Around
 ) -> Iterator[Schedule]:
-    """First lists of all parts, then neighbours of each part's schedule, each once. `leave` has names like
-    `part1.vec`. Each is computed when it is asked for: a network has hundreds of parts.
+    """Schedules that change one kind of part at a time: to those of its first list for each kind, then to the
+    neighbours of its current schedule; each once.
+
+    `leave` has the names of parameters that stay, such as `part1.vec`. Schedules are computed one by one when they are
+    needed, because a network has hundreds of parts.
     """
     seen = {schedule}
     for other in _around_parts(found, schedule, leave, first, around):
@@ -69,8 +76,8 @@ def _around_parts(
 
 
 def alike(found: Partition) -> list[list[int]]:
-    """Numbers of the parts, those together that are alike; the most expensive kind first. Parts that a library or
-    PyTorch computes come last, because they have only one schedule.
+    """The numbers of the parts, grouped by parts that are alike; the most expensive group first. Parts that a library
+    or PyTorch computes come last, because they have only one schedule.
     """
     kinds: dict[object, list[int]] = {}
     for number, part in enumerate(found.parts):
@@ -84,7 +91,7 @@ def alike(found: Partition) -> list[list[int]]:
 
 
 def _changed(schedule: Schedule, numbers: Sequence[int], part: Schedule) -> Schedule:
-    """The schedule with another one for these parts."""
+    """The schedule with `part` as the schedule of the parts number `numbers`."""
     for number in numbers:
         schedule = schedule.with_part(number, part)
     return schedule
@@ -95,7 +102,7 @@ def _first_of(part: SubGraph, target: str, first: First, most: int, use: Library
 
 
 def fixed_schedule(part: SubGraph, target: str, use: LibraryUse) -> Schedule:
-    """The only schedule of a part that is no kernel."""
+    """The only schedule of a part that a library or PyTorch computes."""
     if has_tf32(part.graph):
         return make(target, TF32_FORM)
     if has_split_products(part.graph):

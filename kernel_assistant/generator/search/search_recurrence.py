@@ -25,7 +25,9 @@ LEAST_SHARED = 48 << 10
 
 
 def possible_recurrences(graph: OpGraph, found: Recurrence, device: DeviceFacts) -> list[tuple[float, Schedule]]:
-    """(estimated cycles of a step of all elements, schedule), at least one. Raises Unsupported."""
+    """All schedules that can be launched, each behind its estimated cycles for one step of the whole batch. Raises
+    Unsupported if there is none.
+    """
     shape = graph.spec(name_of(found.node.args[0])).shape
     count = size_value(parse_size(shape[0 if found.batch_first else 1]), graph.dims)
     memory = device.shared_bytes_per_block or LEAST_SHARED
@@ -44,7 +46,7 @@ def _schedule(one: Division) -> Schedule:
 
 
 def _cycles(division: Division, clusters: int, device: DeviceFacts) -> float:
-    """Cycles of a step of all batch elements, for which `clusters` clusters are launched."""
+    """The estimated cycles of a step of all batch elements, for which `clusters` clusters are launched."""
     cores, cluster = max(device.cores, 1), division.cluster
     most = cores * division.resident
     if cluster > 1:

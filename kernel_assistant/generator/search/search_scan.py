@@ -47,7 +47,7 @@ def _columns(shape: LoopShape, cores: int) -> list[Schedule]:
 
 
 def _joining(chunks: int) -> int:
-    """Threads that combine the totals of so many chunks."""
+    """The number of threads that combine the totals of so many chunks."""
     return 32 if chunks <= 128 else 256 if chunks <= 2048 else 1024
 
 
@@ -78,7 +78,7 @@ def _vec(shape: LoopShape) -> int:
 
 
 def _blocks(shape: LoopShape) -> list[Schedule]:
-    """A block for each row."""
+    """Schedules with a block for each row."""
     vec = _vec(shape)
     pairs = ((256, 4), (256, 2), (512, 2), (128, 4), (128, 8), (1024, 1), (512, 1), (256, 1), (64, 4), (128, 2))
     useful = [

@@ -49,8 +49,8 @@ def team_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 
 
 def _share(sweeps: int, most: int) -> int:
-    """The number of sweeps of a part: the largest number that divides the row evenly, if it is not much less than
-    `most`.
+    """The number of sweeps of a part: the largest divisor of `sweeps` up to `most`, if it is not much less than `most`;
+    else `most`.
     """
     even = max(count for count in range(1, most + 1) if sweeps % count == 0)
     return even if 4 * even >= 3 * most else most

@@ -21,7 +21,7 @@ FOLLOWS = frozenset(["held"])
 
 
 def initial_template(graph: OpGraph, found: Template, device: DeviceFacts) -> list[Schedule]:
-    """Schedules that can be launched, the most promising first. Raises Unsupported."""
+    """Schedules that can be launched, the most promising first. Raises Unsupported if there is none."""
     chosen = sorted(_possible(graph, found, device), key=lambda pair: pair[0])
     return [schedule for _, schedule in chosen[:MOST]]
 
@@ -29,7 +29,7 @@ def initial_template(graph: OpGraph, found: Template, device: DeviceFacts) -> li
 def neighbours_template(
     graph: OpGraph, found: Template, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
 ) -> list[Schedule]:
-    """The possible schedules that differ in one parameter, but for those in `leave`."""
+    """The possible schedules that differ from `schedule` in exactly one parameter, which must not be in `leave`."""
     names = [name for name, _ in schedule.params if name not in FOLLOWS]
     around = []
     for _, other in _possible(graph, found, device):
@@ -40,13 +40,13 @@ def neighbours_template(
 
 
 def drawn_template(graph: OpGraph, found: Template, device: DeviceFacts, random: Random, count: int) -> list[Schedule]:
-    """At most `count` of the possible schedules by lot. Raises Unsupported if there is none."""
+    """At most `count` of the possible schedules, drawn at random. Raises Unsupported if there is none."""
     some = [schedule for _, schedule in _possible(graph, found, device)]
     return random.sample(some, min(count, len(some)))
 
 
 def _possible(graph: OpGraph, found: Template, device: DeviceFacts) -> list[tuple[float, Schedule]]:
-    """(estimated cost, schedule); costs of one part can be compared."""
+    """All possible schedules, each behind its estimated cost; only costs of the same part can be compared."""
     if isinstance(found, Linears):
         return possible_linears(found, device)
     if isinstance(found, ShortAttention):

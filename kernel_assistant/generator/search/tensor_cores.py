@@ -1,4 +1,4 @@
-"""On which GPUs tensor cores compute float32 products by parts faster than the other cores do as a whole."""
+"""Tells on which GPUs a float32 product of split operands on tensor cores is faster than the float32 product itself."""
 
 from __future__ import annotations
 
@@ -10,5 +10,5 @@ FAST_TF32 = frozenset(("sm_80", "sm_90", "sm_100", "sm_103"))
 
 
 def splits_products(device: DeviceFacts) -> bool:
-    """Whether large products are split there (`plan/split_products.py`)."""
+    """Whether large products are split on this device (`plan/split_products.py`)."""
     return device.arch.rstrip("af") in FAST_TF32

@@ -1,4 +1,4 @@
-"""The facts about a nest that a search needs, at the base sizes."""
+"""Measures the facts about a nest that a search needs, at the base sizes."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ def _live(plan: Passes) -> int:
 
 
 def _vector(nest: LoopNest) -> tuple[int, bool]:
-    """The number of elements in a vector access of at most 16 bytes of the widest type, and whether rows begin
+    """Returns the number of elements of a vector access of at most 16 bytes of the widest type, and whether rows begin
     unaligned.
     """
     rows = bool(nest.reduced) and not nest.inner

@@ -9,8 +9,8 @@ from kernel_assistant.generator.lower.shared_loops import sharing_loops
 
 
 def pointwise(context: Context, text: str, values: list[TensorExpr], dtype: str = "", result: str = "") -> TensorExpr:
-    """The value of C text over broadcast operands, each converted to `dtype` (default: the node's). `result` is the
-    dtype of the result if it is another.
+    """The value of the C text `text` over broadcast operands, each converted to `dtype` (default: the node's). `result`
+    is the dtype of the result if it differs from `dtype`.
     """
     dtype = dtype or context.node.spec.dtype
     values = sharing_loops(context, values)
@@ -26,6 +26,6 @@ def operands(context: Context, dtype: str = "") -> list[TensorExpr]:
 
 
 def beside(values: list[TensorExpr]) -> list[TensorExpr]:
-    """Two operands, with a number next to a tensor of a half type converted to the tensor's dtype."""
+    """Two operands; a number beside a tensor of a half type is converted to the tensor's dtype."""
     left, right = values
     return [of_type(left, right.dtype), of_type(right, left.dtype)]

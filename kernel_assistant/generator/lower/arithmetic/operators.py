@@ -1,4 +1,4 @@
-"""Arithmetic, with other C text for integers, which wrap and whose division never traps, than for real numbers."""
+"""Arithmetic operators. Integers have C text of their own, because they wrap and their division never traps."""
 
 from __future__ import annotations
 

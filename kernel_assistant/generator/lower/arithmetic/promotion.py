@@ -1,8 +1,8 @@
 """The dtype in which PyTorch computes an operator on tensors and numbers of several dtypes.
 
-Source: `torch.result_type` (ATen/native/TypeProperties.cpp, c10/core/ScalarType.h). Tensors with dimensions decide; a
-tensor without dimensions does only if it is of a higher category (truth value, integer, real number), and so does a
-number after it.
+Source: `torch.result_type` (ATen/native/TypeProperties.cpp, c10/core/ScalarType.h). Tensors with dimensions decide. A
+tensor without dimensions counts only if its category (truth value, integer, real number) is higher; the same holds for
+a Python number, which comes last.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def common_dtype(context: Context, operands: Iterable[Operand]) -> str:
 
 
 def _of_number(number: Operand) -> str:
-    """PyTorch's dtype of a Python number; sizes are integers, as text too."""
+    """PyTorch's dtype of a Python number. A size is an integer, even if it is given as text."""
     return "b1" if isinstance(number, bool) else "f32" if isinstance(number, float) else "i64"
 
 
@@ -44,7 +44,9 @@ def _category(dtype: str) -> int:
 
 
 def _unless_lower(first: str, other: str) -> str:
-    """The dtype of operands that decide before others. Half types do not become float beside a float number."""
+    """The dtype of operands of dtype `first`, which decide, and of dtype `other`, which count only if their category is
+    higher. So a half type does not become float beside a float number.
+    """
     return promoted(first, other) if _category(other) > _category(first) else first
 
 

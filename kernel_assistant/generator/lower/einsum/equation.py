@@ -22,13 +22,15 @@ class Equation:
     sizes: dict[str, str]
 
     def repeated(self, side: str, shape: tuple[str, ...]) -> list[int]:
-        """The dimensions in which an operand of this shape is repeated."""
+        """The indices of the dimensions in which an operand with the letters `side` and this shape is repeated."""
         pairs = enumerate(zip(side, shape, strict=True))
         return [place for place, (letter, size) in pairs if parse_size(size) == 1 != parse_size(self.sizes[letter])]
 
 
 def read_equation(text: str, shapes: Sequence[tuple[str, ...]], out_shape: tuple[str, ...]) -> Equation | None:
-    """The equation for operands and a result of these shapes. None if it has a diagonal, or sizes that do not match."""
+    """The equation for operands and a result of these shapes. None if the equation has a diagonal (one letter twice in
+    an operand), or sizes that do not match.
+    """
     inputs, arrow, given = text.replace(" ", "").partition("->")
     spelled = inputs.split(",")
     if len(spelled) != len(shapes) or not all(map(_is_spelled, [*spelled, given])):
@@ -55,13 +57,13 @@ def _is_spelled(side: str) -> bool:
 
 
 def _unpaired(letters: str) -> str:
-    """The letters of a result that is not spelled: those that occur once, capitals first."""
+    """The letters of the result where the equation does not state them: those that occur once, capitals first."""
     return "".join(letter for letter in sorted(set(letters) - {"."}) if letters.count(letter) == 1)
 
 
 def _sizes(operands: Sequence[tuple[str, tuple[str, ...]]], out: dict[str, str]) -> dict[str, str] | None:
-    """The size of each letter, as the result spells it; None if operands have different sizes other than 1, or the
-    result has another one."""
+    """The size of each letter, as the result's shape writes it if the result has the letter. None if operands have
+    different sizes other than 1 for a letter, or if the result has another size."""
     sizes: dict[str, str] = {}
     for letter, size in (pair for side, shape in operands for pair in zip(side, shape, strict=True)):
         known = sizes.get(letter, "1")

@@ -18,22 +18,24 @@ class Labelled:
 
 
 class LabelledWriter:
-    """Adds nodes to a writer, with the result's type; `sizes` has the size of each letter."""
+    """Adds nodes for values with letters to a writer; `sizes` has the size of each letter."""
 
     def __init__(self, writer: NodeWriter, sizes: Mapping[str, str]) -> None:
         self._writer, self._sizes = writer, sizes
 
     def squeezed(self, value: Labelled, places: Sequence[int]) -> Labelled:
-        """A value without these dimensions of size 1."""
+        """A value without its dimensions number `places`, which have size 1."""
         return self._without("squeeze.dims", value, places) if places else value
 
     def summed(self, value: Labelled, kept: Collection[str]) -> Labelled:
-        """A value that is summed over the letters that are not kept."""
+        """A value that is summed over all letters that are not in `kept`."""
         places = [place for place, letter in enumerate(value.letters) if letter not in kept]
         return self._without("sum.dim_IntList", value, places) if places else value
 
     def elementwise(self, values: Sequence[Labelled], order: str, summed: str) -> Labelled:
-        """The product of values by elements, with letters in this order, summed over the letters `summed`."""
+        """The elementwise product of values, summed over the letters `summed`. The letters of the result are `order`,
+        in this order.
+        """
         letters = order + summed
         factors = [self._spread(value, letters) for value in values]
         if not summed:
@@ -43,13 +45,15 @@ class LabelledWriter:
         return self.summed(Labelled(terms, letters), order)
 
     def product(self, values: Sequence[Labelled], order: str) -> Labelled:
-        """The matrix product of two values, with letters in this order."""
+        """The matrix product of two values; the letters of the result are `order`."""
         text = f"{','.join(value.letters for value in values)}->{order}"
         operands: list[Operand] = [value.operand for value in values]
         return self._added(order, "einsum", text, operands)  # type: ignore[arg-type]
 
     def _spread(self, value: Labelled, letters: str) -> Operand:
-        """A value with its dimensions in this order, and size 1 where it lacks a letter behind its first."""
+        """A value that broadcasts to `letters`: its dimensions in this order, with size 1 for each missing letter after
+        its first one.
+        """
         order = picked(letters, value.letters)
         if order != value.letters:
             permutation: Operand = [value.letters.index(letter) for letter in order]
@@ -73,5 +77,5 @@ class LabelledWriter:
 
 
 def picked(order: str, letters: Collection[str]) -> str:
-    """Those letters, in this order."""
+    """The characters of `order` that are in `letters`, in their order."""
     return "".join(letter for letter in order if letter in letters)

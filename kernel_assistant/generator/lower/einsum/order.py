@@ -15,7 +15,9 @@ WORK_OF_A_VALUE = 28
 
 @dataclass(frozen=True, slots=True)
 class Contraction:
-    """Two operands that are multiplied, given by number or as steps of their own, and the letters of their result."""
+    """Two operands that are multiplied, each of them the number of an operand or another contraction, and the letters
+    of their result.
+    """
 
     left: Tree
     right: Tree
@@ -27,12 +29,14 @@ _Operand = tuple[Tree, frozenset[str]]
 
 
 def best_order(sides: Sequence[frozenset[str]], out: frozenset[str], counts: Mapping[str, int]) -> Tree:
-    """The order of least cost for operands with these letters; `counts` has the size of each letter."""
+    """The cheapest order in which to multiply operands with the letters `sides`; `counts` has the letters' sizes."""
     return _cheapest(tuple(enumerate(sides)), out, counts)[1]
 
 
 def _cheapest(operands: tuple[_Operand, ...], out: frozenset[str], counts: Mapping[str, int]) -> tuple[float, Tree]:
-    """The least cost of multiplying all operands, and the order that has it: of equal ones, from the left."""
+    """Returns the least cost of multiplying all operands, and the order that has it; of several orders, the first one
+    from the left.
+    """
     if len(operands) == 1:
         return 0.0, operands[0][0]
     steps = [_step(operands, places, out, counts) for places in combinations(range(len(operands)), 2)]
@@ -48,7 +52,9 @@ def _cheapest(operands: tuple[_Operand, ...], out: frozenset[str], counts: Mappi
 def _step(
     operands: tuple[_Operand, ...], places: tuple[int, ...], out: frozenset[str], counts: Mapping[str, int]
 ) -> tuple[float, tuple[_Operand, ...]]:
-    """The cost of multiplying the operands at two places, and the operands that are left, the product first."""
+    """Returns the cost of multiplying the two operands at the indices `places`, and the operands that are then left:
+    the product first.
+    """
     (left, left_letters), (right, right_letters) = (operands[place] for place in places)
     rest = tuple(operand for place, operand in enumerate(operands) if place not in places)
     letters = (left_letters | right_letters) & out.union(*(letters for _, letters in rest))

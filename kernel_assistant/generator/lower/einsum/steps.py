@@ -1,5 +1,5 @@
-"""Replaces an `einsum` by steps of two operands. A step is elementwise, a sum of what is elementwise, or a matrix
-product, which stays an `einsum` (`library/matrices.py`).
+"""Replaces an `einsum` by steps of two operands. A step is an elementwise product, a sum of an elementwise product, or
+a matrix product, which stays an `einsum` (`library/matrices.py`).
 
 In half types the result of each step is rounded, as in PyTorch; the products that a step sums are not.
 """
@@ -17,8 +17,8 @@ _FLOATS = frozenset(("f64", "f32", "bf16", "f16"))
 
 
 def einsum_in_steps(writer: NodeWriter) -> list[Node]:
-    """The steps of an `einsum`. The node itself if it is a matrix product as it is spelled, or if it has a diagonal,
-    integers, or operands of several types."""
+    """The steps of an `einsum`. Returns the node itself if its equation already is one matrix product, or if it has
+    a diagonal, integers, or operands of several types."""
     node, operands = writer.node, writer.argument(1, "tensors")
     if not isinstance(node.args[0], str) or not isinstance(operands, list):
         return [node]
@@ -35,7 +35,7 @@ def einsum_in_steps(writer: NodeWriter) -> list[Node]:
 
 class _Steps:
     """The steps of one equation. First each operand loses the dimensions in which it is repeated, and is summed over
-    the letters that are its alone."""
+    the letters that neither the result nor another operand has."""
 
     def __init__(self, writer: NodeWriter, equation: Equation, values: list[Labelled]) -> None:
         self._writer, self._out = writer, equation.out
@@ -54,18 +54,18 @@ class _Steps:
         self._tree = best_order(sides, frozenset(self._out), self._counts)
 
     def is_one_product(self) -> bool:
-        """Whether a single matrix product of operands is left."""
+        """Whether the equation is a single matrix product of two operands."""
         return isinstance(self._tree, Contraction) and len(self._values) == 2 and self._is_product(self._tree)
 
     def nodes(self) -> list[Node]:
-        """All nodes; the last one is that of the result."""
+        """All nodes; the last one computes the result."""
         found = self._value(self._tree, self._out)
         if found.letters == self._out and self._writer.nodes:
             return self._writer.ended(str(found.operand))
         return self._writer.end("permute", found.operand, [found.letters.index(letter) for letter in self._out])
 
     def _value(self, tree: Tree, order: str) -> Labelled:
-        """An operand as it is, or what a step gives, with letters in this order."""
+        """An operand unchanged, or the result of a step with its letters in the order `order`."""
         if isinstance(tree, int):
             return self._values[tree]
         summed = "".join(sorted((self._letters(tree.left) | self._letters(tree.right)) - tree.letters))
@@ -75,8 +75,8 @@ class _Steps:
         return self._labelled.elementwise(sides, order, summed)
 
     def _factors(self, step: Contraction, order: str, summed: str) -> list[Labelled]:
-        """Both sides of a matrix product; a side that is a step itself is written in the order in which the library
-        reads it, and the dimension that its largest operand has last stays last if it can."""
+        """Both sides of a matrix product. A side that is a step itself is written in the order in which the library
+        reads it; if possible, the last dimension of its largest operand stays last."""
         shared = self._letters(step.left) & self._letters(step.right)
         found = []
         for side in (step.left, step.right):
@@ -94,7 +94,7 @@ class _Steps:
         return frozenset(self._values[tree].letters) if isinstance(tree, int) else tree.letters
 
     def _largest(self, tree: Tree) -> Labelled:
-        """The operand of a step that has most elements."""
+        """The operand with the most elements among those of a step."""
         if isinstance(tree, int):
             return self._values[tree]
         return max(map(self._largest, (tree.left, tree.right)), key=lambda value: count(value.letters, self._counts))

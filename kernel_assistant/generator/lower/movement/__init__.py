@@ -1,1 +1,1 @@
-"""Rules of operators that move elements."""
+"""Lowering rules of operators that move elements."""

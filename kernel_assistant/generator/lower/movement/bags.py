@@ -1,5 +1,6 @@
-"""EmbeddingBag over bags of equal length, as a module writes them that is called with a matrix: each result is a
-reduction over the rows that a bag names. Bags of lengths that only `offsets` knows stay PyTorch's call.
+"""EmbeddingBag over bags of equal length, which a module has that is called with a matrix of indices: each result is a
+reduction over the rows that a bag names. If only `offsets` knows the lengths of the bags, the operator stays PyTorch's
+call.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ SUM, MEAN, MAX = range(3)
 
 
 def _embedding_bag(context: Context) -> tuple[TensorExpr, ...]:
-    """(weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights, include_last_offset,
-    padding_idx); the first of its results.
+    """The operator with the arguments (weight, indices, offsets, scale_grad_by_freq, mode, sparse, per_sample_weights,
+    include_last_offset, padding_idx). Returns only the first of its results.
     """
     node, length = context.node, _length(context)
     table, index = context.value(node.args[0]), index_value(context, node.args[1])
@@ -40,7 +41,9 @@ def _embedding_bag(context: Context) -> tuple[TensorExpr, ...]:
 
 
 def _pooled(mode: object, rows: Expr, members: Axes, counts: Expr | None, length: Size) -> Expr:
-    """The rows of a bag as one row. Rows for which `counts` is false do not exist; a bag without any gives zeros."""
+    """Reduces the rows of each bag to one row. Rows for which `counts` is false are left out; a bag without rows gives
+    zeros.
+    """
     ctype, zero = rows.ctype, Const(rows.ctype, 0)
     if counts is None:
         kind = "max" if mode == MAX else "sum"
@@ -69,14 +72,14 @@ def _length(context: Context) -> Size:
 
 
 def _step(node: Node) -> Operand:
-    """The n of a node that is the offsets 0, n, 2n, …; None for any other."""
+    """The n of a node that computes the offsets 0, n, 2n, …; None for any other node."""
     if not node.op.startswith("arange.start") or node.args[0] != 0:
         return None
     return node.args[2] if len(node.args) > 2 else 1
 
 
 def _padding(context: Context, table: TensorExpr) -> Expr | None:
-    """The index that stands for no row, if there is one."""
+    """The index that stands for no row; None if there is no such index."""
     given, rows = context.argument(8, "padding_idx"), dim_size(table.dims[0])
     if not isinstance(given, int) or (given < 0 and context.node.op.startswith("_")):
         return None

@@ -22,7 +22,7 @@ Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
 
 
 def index_value(context: Context, operand: Operand) -> TensorExpr:
-    """An integer tensor of indices."""
+    """An operand as a tensor of integer indices. Raises Unsupported if it has another dtype."""
     value = context.value(operand)
     if value.dtype not in ("i64", "i32", "i16", "i8", "u8"):
         raise Unsupported(f"{context.node.op} with indices of {value.dtype}")
@@ -30,13 +30,15 @@ def index_value(context: Context, operand: Operand) -> TensorExpr:
 
 
 def _existing(index: Expr, size: Size) -> Expr:
-    """The position that an index refers to, clamped to the nearest existing one."""
+    """The position to which an index refers. Negative indices count from the end; positions outside the dimension
+    become the nearest existing one.
+    """
     wrapped = integer("({0} < 0 ? {0} + {1} : {0})", index, whole(size))
     return integer("ka_clamp({0}, 0, {1} - 1)", wrapped, whole(size))
 
 
 def at_index(value: TensorExpr, place: int, index: Expr) -> Expr:
-    """`value` read at a data-dependent position along one dimension."""
+    """`value` read along its dimension `place` at the position that the expression `index` gives."""
     axes = value.dims[place]
     return move(value.expr, axes, Position(term=_existing(index, dim_size(axes)))) if axes else value.expr
 
@@ -55,7 +57,7 @@ def _index_select(context: Context) -> TensorExpr:
 
 
 def _tensor_index(context: Context) -> TensorExpr:
-    """x[:, i, j]: integer tensors for neighbouring dimensions."""
+    """Indexing by integer tensors for neighbouring dimensions, such as x[:, i, j]."""
     value, items = context.value(context.node.args[0]), context.node.args[1]
     places = [place for place, item in enumerate(items) if item is not None] if isinstance(items, list) else []
     if not isinstance(items, list) or not places or places != list(range(places[0], places[-1] + 1)):

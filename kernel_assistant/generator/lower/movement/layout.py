@@ -100,9 +100,10 @@ def _choice(parts: Sequence[tuple[Expr, Expr]]) -> Expr:
 def _aligned(
     context: Context, values: list[TensorExpr], place: int | None
 ) -> tuple[list[TensorExpr], tuple[Axes, ...]]:
-    """Values that have the same loops in all dimensions except `place`.
+    """Returns values that share their loops in all dimensions except `place`, and the axes of these dimensions, () at
+    `place`.
 
-    If one loop is used for different dimensions of the values, each gets new loops.
+    If one loop is used for different dimensions of the values, each value gets new loops.
     """
     homes: dict[Axis, set[int]] = {}
     for value in values:
@@ -143,8 +144,8 @@ def _stack(context: Context) -> TensorExpr:
 
 
 def _pieces(context: Context, values: list[TensorExpr], dims: tuple[Axes, ...], place: int) -> Pieces | None:
-    """The pieces of a `cat` that is better written piece by piece: of gathers of equal sizes, which would all be read
-    for each element. None for others."""
+    """The pieces of a `cat` of gathers of equal sizes, which is better written piece by piece: otherwise all gathers
+    would be read for each element. None for any other `cat`."""
     sizes = [dim_size(value.dims[place]) for value in values]
     if not _may_be_apart(context, len(values)) or any(size != sizes[0] for size in sizes) or sizes[0] == 1:
         return None
@@ -159,7 +160,7 @@ def _pieces(context: Context, values: list[TensorExpr], dims: tuple[Axes, ...], 
 
 
 def _gathers(expr: Expr) -> bool:
-    """Whether an elementwise expression reads where other values say."""
+    """Whether an elementwise expression reads a buffer at positions that other values give."""
     below = ordered([expr])
     return any(isinstance(one, Load) and one.terms for one in below) and not any(map(_loops, below))
 
@@ -173,8 +174,8 @@ def _may_be_apart(context: Context, count: int) -> bool:
 
 
 def _share_work(context: Context, values: list[TensorExpr]) -> bool:
-    """Whether a stack is better written piece by piece: as one value it would compute all of them for each element,
-    which for the steps of a recurrence is quadratic."""
+    """Whether a stack is better written piece by piece. As one value, it would compute all stacked values for each
+    element, which is quadratic for the steps of a recurrence."""
     if not _may_be_apart(context, len(values)):
         return False
     together = ordered([value.expr for value in values])
@@ -215,8 +216,8 @@ OUTSIDE = {
 
 
 def pad(context: Context, value: TensorExpr, amounts: list[int], mode: str, fill: Operand) -> TensorExpr:
-    """`amounts` are (before, after) of the last dimension, of the one before it, and so on; negative amounts cut
-    elements off.
+    """Pads `value`. `amounts` are (before, after) of the last dimension, of the one before it, and so on; negative
+    amounts cut elements off.
     """
     expr, dims = value.expr, list(value.dims)
     guards: Expr | None = None
@@ -307,7 +308,9 @@ def _slice_scatter(context: Context) -> TensorExpr:
 
 
 def _copy(context: Context) -> TensorExpr:
-    """The value that `copy_` and `fill_` write: the source with the shape and dtype of the target."""
+    """The value that `copy_` and `fill_` write: the source, broadcast to the shape of the target and converted to its
+    dtype.
+    """
     source = context.operand(context.node.args[1], COMPUTE[context.node.spec.dtype])
     missing = len(context.node.spec.shape) - len(source.dims)
     return context.result(cast(source.expr, COMPUTE[context.node.spec.dtype]), (*((),) * missing, *source.dims))

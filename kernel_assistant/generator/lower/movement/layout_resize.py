@@ -84,7 +84,7 @@ def _linear(dims: int) -> Lowering:
 
 
 def _linear_at(axes: Axes, old: int, new: int, factor: float | None, corners: bool) -> Expr:
-    """The position in the input as a fraction, between two elements."""
+    """The position in the input that belongs to each output, as a real number between two elements."""
     if corners:
         scale = (old - 1) / (new - 1) if new > 1 else 0.0
         return _real("((float){0} * {1})", along(axes), Const("float", scale))

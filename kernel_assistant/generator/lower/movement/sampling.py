@@ -24,7 +24,9 @@ ZEROS, BORDER, REFLECTION = range(3)
 
 
 def _affine_grid(context: Context) -> TensorExpr:
-    """theta [N, D, D + 1], size [N, C, …] → grid [N, …, D]; the last of D is the position along the first of …."""
+    """theta [N, D, D + 1], size [N, C, …] → grid [N, …, D]. The last of the D numbers is the position along the first
+    spatial dimension.
+    """
     theta, corners = context.value(context.node.args[0]), bool(context.argument(2, "align_corners", False))
     ctype = COMPUTE[context.node.spec.dtype]
     dims = [new_axes(parse_size(size)) for size in context.node.spec.shape[1:-1]]
@@ -40,7 +42,9 @@ def _column(theta: TensorExpr, place: int) -> Expr:
 
 
 def _base(axes: Axes, ctype: str, corners: bool) -> Expr:
-    """The middle of each element, or with `corners` its place between the first and the last, from -1 to 1."""
+    """The positions of elements along a dimension, from -1 to 1: that of each element's middle, or with `corners` from
+    exactly -1 for the first element to 1 for the last.
+    """
     size = dim_size(axes)
     if not isinstance(size, int):
         raise Unsupported("affine_grid of dimensions of free size")
@@ -49,7 +53,9 @@ def _base(axes: Axes, ctype: str, corners: bool) -> Expr:
 
 
 def _grid_sample(context: Context) -> TensorExpr:
-    """(input [N, C, …], grid [N, …, D], interpolation_mode, padding_mode, align_corners)"""
+    """The operator with the arguments (input [N, C, …], grid [N, …, D], interpolation_mode, padding_mode,
+    align_corners).
+    """
     image, grid = context.value(context.node.args[0]), context.value(context.node.args[1])
     mode, padding = (context.argument(place, "") for place in (2, 3))
     corners = bool(context.argument(4, "align_corners", False))
@@ -70,7 +76,7 @@ def _grid_sample(context: Context) -> TensorExpr:
 
 
 def _place(given: Expr, size: Size, padding: int, corners: bool) -> Expr:
-    """A position between -1 and 1 as a position in a dimension; limited, so that it fits an integer."""
+    """Converts a position between -1 and 1 to one in elements, limited so that it fits an integer."""
     ctype = given.ctype
     assert isinstance(size, int)
     length = Const(ctype, size - 1 if corners else size)
@@ -83,7 +89,9 @@ def _place(given: Expr, size: Size, padding: int, corners: bool) -> Expr:
 
 
 def _reflected(place: Expr, size: int, corners: bool) -> Expr:
-    """The position mirrored at the middle of the outer elements, or at their edges, until it is between them."""
+    """The position, mirrored at the middles of the outer elements (with `corners`) or at their outer edges until it is
+    between them.
+    """
     ctype = place.ctype
     span, low = (size - 1, 0.0) if corners else (size, -0.5)
     if span == 0:
@@ -97,13 +105,15 @@ def _reflected(place: Expr, size: int, corners: bool) -> Expr:
 
 
 def _nearest(value: Expr, dims: Sequence[Axes], places: Sequence[Expr]) -> Expr:
-    """The element at the nearest position; of two, the even one."""
+    """The element at the nearest position; halfway between two elements, the one with the even index."""
     rounded = [integer("(int64_t)ka_round({0})", place) for place in places]
     return _element(value, dims, rounded)
 
 
 def _mixed(value: Expr, dims: Sequence[Axes], places: Sequence[Expr]) -> Expr:
-    """The neighbours of the position on both sides along each dimension, by their distance."""
+    """The sum of the neighbours of the position, on both sides along each dimension, weighted linearly by their
+    distance.
+    """
     ctype = value.ctype
     below = [Op(place.ctype, "ka_floor({0})", (place,)) for place in places]
     first = [integer("(int64_t){0}", whole) for whole in below]

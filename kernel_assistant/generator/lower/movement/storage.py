@@ -1,5 +1,5 @@
-"""Operators on memory as it lies: `as_strided`, which reads positions of storage, and `unfold_backward`, which puts
-windows back to where `unfold` took them from.
+"""Operators that depend on positions in memory: `as_strided`, which reads positions of storage, and `unfold_backward`,
+which writes windows back to where `unfold` took them from.
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ Lowering = Callable[[Context], TensorExpr]
 
 
 def _as_strided(context: Context) -> TensorExpr:
-    """Reads a value that is in memory, at offset + Σ stride·position. The operand is the owner of the storage, so that
-    offsets count from its first element."""
+    """Reads a value that is in memory, at offset + Σ stride·position. The operand is the value that owns the
+    storage, so that offsets count from its first element."""
     name = str(context.node.args[0])[1:]
     spec = next((value.spec for value in context.graph.inputs if value.name == name), None)
     if spec is None:
@@ -40,7 +40,9 @@ def _sizes(operand: Operand) -> list[Size]:
 
 
 def _check_reach(context: Context, spec: TensorSpec, shape: list[Size], strides: list[Size], offset: Size) -> None:
-    """Refuse positions outside the operand, at the sizes of the graph or at others."""
+    """Raises Unsupported if positions are outside the operand, at the sizes of the graph or at two other choices of its
+    free dimensions.
+    """
     sizes = [parse_size(size) for size in spec.shape]
     own = [parse_size(stride) for stride in spec.strides] if spec.strides is not None else contiguous(sizes)
     base = context.graph.dims
@@ -51,13 +53,13 @@ def _check_reach(context: Context, spec: TensorSpec, shape: list[Size], strides:
 
 
 def _reach(shape: Sequence[Size], strides: Sequence[Size], dims: dict[str, int]) -> int:
-    """The distance from the first to the last element."""
+    """The distance from the first to the last element, in elements."""
     pairs = [(size_value(size, dims), size_value(stride, dims)) for size, stride in zip(shape, strides, strict=True)]
     return sum((size - 1) * stride for size, stride in pairs)
 
 
 def _unfold_backward(context: Context) -> TensorExpr:
-    """Windows that do not overlap, back in their places, and zeros between them."""
+    """Writes windows that do not overlap back to their positions, with zeros between them."""
     value = context.value(context.node.args[0])
     dim, size, step = context.node.args[2:5]
     if not isinstance(size, int) or not isinstance(step, int):

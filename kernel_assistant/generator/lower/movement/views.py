@@ -152,7 +152,7 @@ def _flipped_scan(expr: Expr, axis: Axis, new: Axis) -> Expr | None:
 
 
 def _parts(context: Context) -> tuple[TensorExpr, ...]:
-    """The results of `split` and `chunk`: each is a slice after the previous one."""
+    """The results of `split` and `chunk`: slices, each of which begins where the previous one ends."""
     node, value = context.node, context.value(context.node.args[0])
     place = dimension(context, context.argument(2, "dim", 0), len(value.dims))
     whole = dim_size(value.dims[place])
@@ -169,8 +169,8 @@ def _parts(context: Context) -> tuple[TensorExpr, ...]:
 
 
 def _sizes_of_parts(context: Context, place: int, whole: Size, last: int) -> list[Size]:
-    """The sizes of the parts, as the arguments give them. If sizes are symbolic the parts cannot be counted: then those
-    up to number `last`.
+    """The sizes of the parts, as the arguments give them. If the size of the dimension is symbolic, the parts cannot be
+    counted; then the sizes of parts 0 to `last`.
     """
     node, given = context.node, context.node.args[1]
     if isinstance(given, list):
@@ -195,8 +195,8 @@ def _glu(context: Context) -> TensorExpr:
 
 
 def exclusive_scan(context: Context, values: list[TensorExpr], place: int) -> TensorExpr | None:
-    """The exclusive scan that a `cat` of the neutral element and a scan of all but the last element means; None for any
-    other `cat`.
+    """The exclusive scan that is equal to a `cat` of the neutral element and a scan of all elements but the last; None
+    for any other `cat`.
     """
     if len(values) != 2 or not isinstance(values[1].expr, PrefixScan) or not isinstance(values[0].expr, Const):
         return None

@@ -22,5 +22,5 @@ def emit_scan_across(nest: LoopNest, schedule: Schedule) -> KernelSource:
 
 
 def _turned(nest: LoopNest) -> LoopNest:
-    """The nest with its rows as inner loop."""
+    """The nest with its rows, the outer loops, as its inner loop."""
     return replace(nest, outer=[], inner=nest.outer)

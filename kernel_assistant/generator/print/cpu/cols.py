@@ -1,4 +1,6 @@
-"""Reductions over a dimension that is not the last: tiles of the inner loop, R outside, so memory is read in order."""
+"""Reductions over a dimension that is not the last. The loop over R, the reduced dimension, runs outside of tiles of
+the inner loop, so that memory is read in order.
+"""
 
 from __future__ import annotations
 
@@ -41,8 +43,8 @@ def emit_cols(nest: LoopNest, schedule: Schedule) -> KernelSource:
 
 
 def scope_loop(body: StatementWriter, scope: list[Expr], tile: int, read: list[Expr] | None = None) -> None:
-    """Computes values that do not vary along R once. Those in `read`, by default all that are read outside of `scope`,
-    go into arrays over the tile.
+    """Writes the computation of values that do not vary along R, once for each column. Those in `read`, by default all
+    that are read outside of `scope`, go into arrays over the tile.
     """
     if not scope:
         return
@@ -95,7 +97,7 @@ def reduce_rows(body: StatementWriter, part: Pass, tile: int, first: str = "0", 
 
 
 def round_totals(body: StatementWriter, part: Pass, tile: int) -> None:
-    """Name the results of the reductions, rounded to their type."""
+    """Write the conversion of the totals to the types of the reductions, and name the results."""
     unit = body.unit
     for reduce in part.reduces:
         name = body.nest.result(reduce)

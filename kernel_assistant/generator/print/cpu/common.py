@@ -60,7 +60,9 @@ def parallel(unit: KernelSource, work: str) -> None:
 
 
 def loads(unit: KernelSource, nest: LoopNest, *loops: tuple[list[Axis], str]) -> dict[int, str]:
-    """The text of every load at the position of these loops, given as (axes, variable)."""
+    """The text of every load, by the `id` of its access, at the position of these loops, which are given as (axes,
+    variable).
+    """
     found = {}
     for access in dict.fromkeys(nest.loads.values()):
         place = joined(*(unit.position(access, axes, var) for axes, var in loops))
@@ -83,7 +85,7 @@ def stores(
 
 
 def streamed(nest: LoopNest, part: Pass, axes: list[Axis], nt: int) -> list[Access]:
-    """The stores that can bypass the cache: contiguous along the inner loop."""
+    """The stores that bypass the cache with `nt`: those that are contiguous along the inner loop."""
     return [access for access, _ in part.stores if nt and access.linear(axes) == 1]
 
 

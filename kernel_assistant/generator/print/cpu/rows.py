@@ -53,8 +53,8 @@ def emit_rows(nest: LoopNest, schedule: Schedule) -> KernelSource:
 
 
 def _worth_keeping(nest: LoopNest) -> Callable[[Expr], bool]:
-    """Returns a function that says whether to keep a value: it is costly, or computed from a costly one. Of a chain of
-    such values, later passes read the last one that an earlier pass has.
+    """Returns a function that says whether to keep a value: whether it is costly, or computed from a costly one. Of a
+    chain of such values, later passes read the last one that an earlier pass computes.
     """
     found: set[int] = set()
     for expr in nest.program.exprs:
@@ -65,7 +65,9 @@ def _worth_keeping(nest: LoopNest) -> Callable[[Expr], bool]:
 
 
 def _buffers(unit: KernelSource, nest: LoopNest, plan: Passes) -> dict[int, str]:
-    """Declare row buffers for the kept values: on the stack, or in the row of an output with the same type."""
+    """Declare row buffers for the kept values, on the stack or in the row of an output with the same type. Returns the
+    names of the buffers by expression.
+    """
     size = nest.size(nest.reduced)
     if not plan.kept:
         return {}

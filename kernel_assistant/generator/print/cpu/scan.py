@@ -51,7 +51,7 @@ def carry_type(scan: PrefixScan) -> str:
 
 
 def step(scan: PrefixScan, carry: str, value: str) -> str:
-    """The text of the running value after one more element."""
+    """C text of the running value after one more element, `value`."""
     if scan.kind in ("sum", "prod"):
         return f"{carry} {'*' if scan.kind == 'prod' else '+'} {value}"
     return f"ka_{scan.kind}({carry}, ({carry_type(scan)}){value})"

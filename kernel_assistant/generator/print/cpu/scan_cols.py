@@ -1,5 +1,5 @@
 """Cumulative sums, products and extremes of columns: each carries one running value. Few long columns are divided into
-chunks of rows: totals of the chunks, what comes before each chunk, results.
+chunks of rows, in three steps: the totals of the chunks, the running values before each chunk, the results.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def emit_scan_cols(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, tu
 
 
 def emit_scan_whole(nest: LoopNest, tile: int) -> KernelSource:
-    """Scans without chunks."""
+    """The kernel of scans of columns that are not divided into chunks."""
     columns = _ScannedColumns(nest, tile, 0)
     columns.sweep(results=True)
     return columns.unit
@@ -101,7 +101,7 @@ class _ScannedColumns:
         unit.close()
 
     def combine(self) -> None:
-        """Write the loops that replace the total of each chunk by what comes before it."""
+        """Write the loops that replace the total of each chunk by the running value before the chunk."""
         unit = self.unit
         for number, scan in enumerate(self.nest.scans):
             kind = carry_type(scan)

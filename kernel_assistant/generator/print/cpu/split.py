@@ -76,7 +76,9 @@ def _with_totals(unit: KernelSource, nest: LoopNest, done: list[Reduce]) -> Stat
 
 
 def _combine(unit: KernelSource, nest: LoopNest, reduce: Reduce, rows: str, chunks: str) -> list[BufferSpec]:
-    """Combine the pieces of each row in a fixed order, so that the result does not depend on the number of threads."""
+    """Write the loop that combines the pieces of each row in a fixed order, so that the result does not depend on the
+    number of threads. Returns the scratch buffers.
+    """
     name, kind = nest.result(reduce), total_type(reduce)
     unit.open("for (int64_t o = 0; o < O; ++o)")
     unit.add(f"{kind} total = {identity(reduce)};")

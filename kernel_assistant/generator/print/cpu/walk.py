@@ -26,7 +26,7 @@ class Walk:
 
     @property
     def limits(self) -> tuple[str, str]:
-        """First and last position q; the last one is excluded."""
+        """The limits of q as text: its first value, and the value after its last."""
         if self.outer:
             return ("from", "to") if self.some else ("0", "L")
         return ("begin", "end") if self.some else ("0", "R")
@@ -36,12 +36,14 @@ class Walk:
         return [(self.outer, "p"), (self.inner, "q")] if self.outer else [(self.inner, "q")]
 
     def pieces(self, chunk: int) -> int:
-        """The number of runs of L positions that fit into `chunk`; 0 if it is unknown or 1."""
+        """The number of runs of L positions that fit into `chunk` elements; 0 if L is not known or fewer than two runs
+        fit.
+        """
         size = self.inner[-1].size
         return chunk // size if self.outer and isinstance(size, int) and 2 * size <= chunk else 0
 
     def kept(self, name: str) -> str:
-        """The element of a row buffer at the current position."""
+        """C text of the element of a row buffer at the current position."""
         return f"{name}[p * L + q]" if self.outer else f"{name}[q]"
 
     def declare(self, unit: KernelSource, nest: LoopNest) -> None:

@@ -1,8 +1,8 @@
 """Windows: one task for each tile of a row of outputs. Outputs whose windows lie completely inside the row run without
 bounds checks.
 
-With `stage`, each row of the input is first copied to a buffer, so that work before the window is done once for each
-position.
+With `stage`, each row of the input is first copied to a buffer, so that elementwise work on the input is done only once
+for each element.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def neutral_text(part: WindowBody) -> str:
 
 
 def digit(unit: KernelSource, axes: list[Axis], axis: Axis, var: str) -> str:
-    """The position along `axis` where `var` counts through `axes`; 0 if it is not among them."""
+    """C text of the position along `axis` where `var` counts through all of `axes`; "0" if `axis` is not among them."""
     if axis not in axes:
         return "0"
     place = axes.index(axis)
@@ -41,7 +41,7 @@ def digit(unit: KernelSource, axes: list[Axis], axis: Axis, var: str) -> str:
 
 
 def position(out: str, span: Span, k: str) -> str:
-    """stride·out + dilation·k - padding as text."""
+    """C text of stride·out + dilation·k - padding."""
     terms = [out if span.stride == 1 else f"{out} * {span.stride}"] if out != "0" else []
     terms += [k if span.dilation == 1 else f"{k} * {span.dilation}"] if k not in ("", "0") else []
     text = " + ".join(terms) or "0"
@@ -110,7 +110,7 @@ def _window(body: StatementWriter, part: WindowBody, tile: int, stage: bool) -> 
 
 
 def _columns(unit: KernelSource, part: WindowBody, values: list[str], begin: str, end: str) -> None:
-    """Add `values`, all of which are inside the input, to the outputs in [begin, end)."""
+    """Join `values`, all of which are inside the input, to the outputs in [begin, end)."""
     number = part.number
     unit.add("#pragma omp simd")
     unit.open(f"for (int64_t i = {begin}; i < {end}; ++i)")
@@ -171,7 +171,7 @@ def _staged(unit: KernelSource, part: WindowBody, span: Span, tile: int) -> None
 
 
 def _reading(part: WindowBody, span: Span, place: str, k: str) -> str:
-    """The window's argument at a position of the inner loop."""
+    """C text of the window's argument at a position of the inner loop."""
     return f"read{part.number}({place}{f', {k}' if span.tap is not None else ''})"
 
 

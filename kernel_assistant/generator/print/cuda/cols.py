@@ -42,7 +42,7 @@ def column_layout(nest: LoopNest, schedule: Schedule) -> VectorLayout:
 
 
 def is_flat(schedule: Schedule) -> bool:
-    """Whether the threads of a block go on with the columns of the next rows of O, because there are few columns."""
+    """Whether the threads of a block continue with the columns of the next rows of O, because there are few columns."""
     return dict(schedule.params).get("flat", 0) == 1
 
 
@@ -116,7 +116,7 @@ class ColumnWriter:
 
     def scope(self, body: StatementWriter, scope: list[Expr], plan: Passes | None = None) -> None:
         """Compute values that do not vary along R, once for each column. `plan` has the passes that follow in this
-        kernel, if these are not all.
+        kernel; by default, these are all passes.
         """
         if not scope:
             return
@@ -291,7 +291,9 @@ class ColumnWriter:
         reducing.take(body, "all_", "[k]")
 
     def joining(self, site: int, operator: str) -> str:
-        """The function that combines the threads that share a column. `site` differs for each call in a kernel."""
+        """C text of the function that combines the threads that share a column. `site` must differ for each call in a
+        kernel.
+        """
         return f"ka_columns_reduce<{site}, {self.tx}, {self.ty}, {self.vec}, {operator}>"
 
     def store_outside(self, body: StatementWriter, plan: Passes) -> None:

@@ -39,7 +39,9 @@ def identity(reduce: Reduce) -> str:
 
 
 def scope_loads(unit: KernelSource, nest: LoopNest, *loops: tuple[list[Axis], str]) -> dict[int, str]:
-    """The text of loads that do not vary along R."""
+    """The text of every load at the position of these loops, which are given as (axes, variable), for values that do
+    not vary along R.
+    """
     found = {}
     for access in dict.fromkeys(nest.loads.values()):
         place = joined(*(unit.position(access, axes, var) for axes, var in loops))
@@ -52,7 +54,7 @@ def write_scope(body: StatementWriter, scope: list[Expr]) -> None:
 
 
 def store_scope(body: StatementWriter, stores: list[tuple[Access, Output]], guard: str) -> None:
-    """Write the outputs that do not vary along R, from one thread."""
+    """Write the outputs that do not vary along R, from the thread for which the condition `guard` holds."""
     if not stores:
         return
     body.unit.open(f"if ({guard})" if guard else "")
@@ -67,8 +69,8 @@ def is_kept(expr: Expr) -> bool:
 
 
 class PassReductions:
-    """The reductions that one pass completes: single ones, and pairs that share the pass. `many`: a thread makes
-    so many additions that its sums keep what rounding leaves out, a vector at a time.
+    """The reductions that one pass completes: single ones, and pairs that share the pass. `many`: a thread makes so
+    many additions that its sums are compensated: they keep what rounding leaves out, once for each vector.
     """
 
     def __init__(self, nest: LoopNest, part: Pass, joint: bool | str, many: bool = False) -> None:
@@ -84,7 +86,7 @@ class PassReductions:
         self.single = [reduce for reduce in part.reduces if id(reduce) not in paired]
 
     def label(self, reduce: Reduce) -> str:
-        """What stands behind the letter in the names of a reduction's variables: r…, j…, v…."""
+        """The suffix of the names of a reduction's variables, after the letter r, j or v."""
         return self.nest.result(reduce)[1:]
 
     def site(self, reduce: Reduce) -> int:
@@ -93,7 +95,7 @@ class PassReductions:
 
     @property
     def sums(self) -> list[str]:
-        """The labels of the single sums that keep what rounding leaves out."""
+        """The labels of the compensated single sums, which keep what rounding leaves out."""
         return [self.label(one) for one in self.single if self.many and (one.kind, one.ctype) == ("sum", "float")]
 
     def declare(self, unit: KernelSource) -> None:
@@ -106,7 +108,7 @@ class PassReductions:
             unit.add(f"{JOINT[kind][0]}<{x.ctype}> j{self.label(reduce)}{none};")
 
     def before(self, unit: KernelSource, vec: int) -> None:
-        """Write the code before the element loop, where a pair of reductions processes whole vectors."""
+        """Write the declarations before the element loop for pairs of reductions that process whole vectors."""
         for kind, x, _, reduce in self.pairs:
             if kind == "sumexp":
                 unit.add(f"{x.ctype} v{self.label(reduce)}[{vec}];")
@@ -134,7 +136,9 @@ class PassReductions:
         self.keep(unit)
 
     def keep(self, unit: KernelSource) -> None:
-        """Add what was summed since the last call to the sums that keep what rounding leaves out."""
+        """Write the code that adds what was summed since the last call to the compensated sums, which keep what
+        rounding leaves out.
+        """
         for label in self.sums:
             unit.add(f"ka_keep(r{label}, total_r{label}, rest_r{label});")
         for kind, x, _, reduce in self.pairs:
@@ -142,12 +146,12 @@ class PassReductions:
                 unit.add(f"ka_keep(j{self.label(reduce)});")
 
     def fold(self, unit: KernelSource) -> None:
-        """Leave the whole sums in the variables of the sums."""
+        """Write the code that leaves the total of each compensated sum in its variable r…."""
         for label in self.sums:
             unit.add(f"ka_kept(r{label}, total_r{label}, rest_r{label});")
 
     def states(self) -> list[tuple[int, str, str, str, str]]:
-        """(site, variable with the thread's state, type, operator, neutral value) of each reduction."""
+        """(site, variable with the thread's state, C type, operator, neutral value) of each reduction."""
         found = [
             (self.site(one), f"r{self.label(one)}", one.ctype, OPERATOR[one.kind], f"({one.ctype}){identity(one)}")
             for one in self.single
@@ -183,7 +187,9 @@ class PassReductions:
             assert x.ctype == reduce.ctype
 
     def _take_moments(self, body: StatementWriter, name: str, total: Reduce, squares: Reduce) -> None:
-        """Name what the moments in the variable `name` give."""
+        """Name the values that the moments in the variable `name` contain: the sum, Σ(x - mean)², and expressions that
+        equal the mean or Σ(x - mean)².
+        """
         body.names[id(total)] = f"({name}.mean * {name}.count)"
         body.names[id(squares)] = f"{name}.m2"
         # Not the sum divided again: a mean of equal values is that value, as in PyTorch.

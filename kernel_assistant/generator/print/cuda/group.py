@@ -42,7 +42,7 @@ class VectorLayout:
     loops: list[Loops] = field(default_factory=list)
 
     def inside(self) -> str:
-        """The condition that element k exists; "" if it always does."""
+        """The condition, as C text, that element k exists; "" if it always does."""
         if self.full:
             return ""
         return f"e + k < {self.limit}" if self.shift is None else f"e + k >= 0 && e + k < {self.limit}"
@@ -61,7 +61,9 @@ def congruent(a: Access, b: Access, outer: list[Axis], vec: int) -> bool:
 def make_layout(
     nest: LoopNest, axes: list[Axis], outer: list[Axis], vec: int, hint: int, shiftable: bool
 ) -> VectorLayout:
-    """Decide which accesses can move whole vectors along `axes`."""
+    """Decide which accesses can move whole vectors along `axes`. With `shiftable`, vectors may begin before the row, so
+    that they are aligned in memory.
+    """
     layout = VectorLayout(axes, vec, hint)
     plain = [access for access in accesses(nest) if access.buffer and not access.computed]
     unit_step = [access for access in plain if access.linear(axes) == 1]
@@ -118,7 +120,7 @@ class VectorWriter:
         self.ready: set[int] = set()
 
     def wanted(self, exprs: list[Expr]) -> list[Access]:
-        """The accesses that `exprs` load, each once; loads at computed positions come last."""
+        """The accesses that `exprs` load, each once; loads at computed positions are left out."""
         found = [self.nest.loads[id(expr)] for expr in exprs if isinstance(expr, Load) and expr.buffer]
         return [access for access in dict.fromkeys(found) if not access.computed]
 
@@ -162,7 +164,7 @@ class VectorWriter:
         self.unit.add(f"ka_row_copy<{layout.vec}, {full}>({to}, {self._row(access)}, e, {layout.limit});")
 
     def _row(self, access: Access) -> str:
-        """The address of element 0 of the row to which the vector at `e` belongs."""
+        """The address, as C text, of element 0 of the row to which the vector at `e` belongs."""
         place = joined(access.name, *(self.unit.position(access, *loop) for loop in self.layout.loops))
         if id(access) not in self.layout.stepped:
             return place
@@ -192,14 +194,14 @@ class VectorWriter:
             unit.add(f"for (int k = 0; k < {layout.vec}; ++k) {name}[k] = {kind}();")
 
     def open(self) -> StatementWriter:
-        """Begin the loop over the elements of the vector; the loads are named in the body that is returned."""
+        """Begin the loop over the elements of the vector; returns the writer of the loop's body."""
         self.unit.add("#pragma unroll")
         self.unit.open(f"for (int k = 0; k < {self.layout.vec}; ++k)")
         self.unit.add_if_used("q", f"const {self.layout.index} q = {self.layout.position()};")
         return self.body.inner()
 
     def texts(self) -> dict[int, str]:
-        """The text of every load at element k."""
+        """The text of every load at element k, by the `id` of its access."""
         found = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             if access.buffer and (not access.computed or id(access) in self.ready):
@@ -217,7 +219,7 @@ class VectorWriter:
                 self.unit.add(f"{element(access, 'cuda')} s_{access.name}[{self.layout.vec}];")
 
     def put(self, inner: StatementWriter, part: list[tuple[Access, Output]]) -> None:
-        """Inside the element loop: fill the vectors to be stored, and write single elements."""
+        """Write the code inside the element loop that fills the vectors to be stored and writes single elements."""
         for access, output in part:
             if id(access) in self.layout.vector:
                 self.unit.add(f"ka_put(s_{access.name}[k], {inner.name(output.expr)});")
@@ -229,7 +231,7 @@ class VectorWriter:
             self.unit.add(f"{guard}ka_put({access.name}[{place}], {inner.name(output.expr)});")
 
     def store(self, part: list[tuple[Access, Output]]) -> None:
-        """After the element loop: store the vectors."""
+        """Write the code after the element loop that stores the vectors."""
         layout = self.layout
         for access, _ in part:
             if id(access) in layout.vector:

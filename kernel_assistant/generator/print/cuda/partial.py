@@ -1,4 +1,6 @@
-"""Partial results of a row in scratch memory: buffers `part_…` have one for each part, `whole_…` one for each row."""
+"""Partial results of a row in scratch memory: buffers `part_…` have a value for each part of a row, `whole_…` one for
+each row.
+"""
 
 from __future__ import annotations
 
@@ -14,8 +16,8 @@ JOIN_SITE = 100
 
 
 def slots(reducing: PassReductions, item: str = "") -> list[tuple[str, str, str]]:
-    """(name in scratch, suffix of the variable, C type) of every number that a pass produces. `item` is an index into
-    the variables.
+    """Returns (name in scratch, suffix of the variable's name, C type) of every number that a pass produces. `item` is
+    an index that follows the name of the variable, such as "[k]".
     """
     found = []
     for reduce in reducing.single:
@@ -28,12 +30,14 @@ def slots(reducing: PassReductions, item: str = "") -> list[tuple[str, str, str]
 
 
 def left_buffers(reducing: PassReductions, kind: str, shape: tuple[str, ...]) -> list[BufferSpec]:
-    """The scratch buffers `kind`_… that `leave` writes."""
+    """The scratch buffers, with names `kind`_…, that `leave` writes."""
     return [BufferSpec(name=f"{kind}_{name}", dtype=SCRATCH[ctype], shape=shape) for name, _, ctype in slots(reducing)]
 
 
 def leave(unit: KernelSource, reducing: PassReductions, kind: str, place: str, prefix: str) -> None:
-    """Write the results in the variables `prefix`_… to their scratch buffers, from one thread."""
+    """Write the code, for one thread, that stores the results in the variables `prefix`_… in their scratch buffers, at
+    index `place`.
+    """
     for name, source, _ in slots(reducing):
         unit.add(f"{unit.buffer(f'{kind}_{name}')}[{place}] = {prefix}_{source};")
 
@@ -41,8 +45,8 @@ def leave(unit: KernelSource, reducing: PassReductions, kind: str, place: str, p
 def join_parts(
     unit: KernelSource, body: StatementWriter, reducing: PassReductions, parts: int, threads: int, read: str = "{}"
 ) -> None:
-    """Combine the parts of row `o` in a fixed order; every thread gets the results. `read` is the text that reads
-    scratch.
+    """Combine the parts of row `o` in a fixed order; every thread gets the results. `read` is a format for the C text
+    that reads an element of scratch.
     """
 
     def piece(name: str) -> str:
@@ -67,7 +71,9 @@ def join_parts(
 
 
 def read_whole(unit: KernelSource, body: StatementWriter, reducing: PassReductions, read: str = "{}") -> None:
-    """Read the results of row `o`, which are combined already. `read` is the text that reads scratch."""
+    """Read the results of row `o`, which are combined already. `read` is a format for the C text that reads an element
+    of scratch.
+    """
 
     def value(name: str) -> str:
         return read.format(f"{unit.buffer(f'whole_{name}')}[o]")

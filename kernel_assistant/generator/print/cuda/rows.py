@@ -91,7 +91,9 @@ def _begin(unit: KernelSource, nest: LoopNest, row: RowMapping, per_block: int) 
 
 
 def shift_text(unit: KernelSource, nest: LoopNest, layout: VectorLayout) -> str:
-    """The number of elements by which the first vector begins before the row, so that vectors are aligned in memory."""
+    """C text that subtracts the number of elements by which the first vector begins before the row, so that vectors are
+    aligned in memory; "" if rows begin aligned.
+    """
     if layout.shift is None:
         return ""
     access = layout.shift
@@ -100,7 +102,7 @@ def shift_text(unit: KernelSource, nest: LoopNest, layout: VectorLayout) -> str:
 
 
 class _Registers:
-    """Keeps every value that a later pass needs in registers; the sweeps are unrolled."""
+    """Writes kernels that keep in registers every value that a later pass needs; the sweeps are unrolled."""
 
     def __init__(self, nest: LoopNest, plan: Passes, row: RowMapping) -> None:
         size = nest.size(nest.reduced)
@@ -160,8 +162,8 @@ class _Registers:
 
 
 class _Sweeps:
-    """Sweeps over the row once for each pass: from memory, or from the copy in shared memory that the first sweep
-    made.
+    """Writes kernels that sweep over the row once for each pass: they read it from memory, or from the copy in shared
+    memory that the first sweep made.
     """
 
     def __init__(self, nest: LoopNest, plan: Passes, row: RowMapping, joint: bool) -> None:

@@ -19,7 +19,9 @@ ALONE_SITE = 200
 
 
 def bounds(unit: KernelSource, layout: VectorLayout, parts: int, share: int, size: int) -> None:
-    """Declare the positions [first, end) of `part` in a row, counted from the first aligned element."""
+    """Declare `end`, where the piece of `part` in a row ends, and `first`, the first position of this thread in it.
+    Pieces begin at aligned elements.
+    """
     index, shift = layout.index, "" if layout.shift is None else " + shift"
     unit.add(f"const {index} begin = ({index})part * {share}, until = begin + {share}{shift};")
     unit.add(f"const {index} end = part == {parts - 1} || until > {size} ? {size} : until;")
@@ -27,8 +29,8 @@ def bounds(unit: KernelSource, layout: VectorLayout, parts: int, share: int, siz
 
 
 def zero(nest: LoopNest, counters: Sequence[Sequence[str]]) -> tuple[KernelSource, Launch]:
-    """The launch that sets the counters of every row to zero, because scratch is not initialised. Counters of a group
-    share one line.
+    """The launch that sets the counters of every row to zero, because scratch is not initialised. One statement sets
+    all counters of a group.
     """
     unit, rows = KernelSource(nest.prefix + "rows_zero", "cuda"), nest.size(nest.outer)
     unit.add(f"const int64_t o = (int64_t)blockIdx.x * {ZEROING} + threadIdx.x;")

@@ -212,7 +212,9 @@ class _ColumnParts:
             unit.close()
 
     def _join(self, body: StatementWriter, part: Pass) -> None:
-        """Combine the parts of every column: each of the threads that share it some, then these together."""
+        """Combine the parts of every column: each thread that shares the column combines some parts, then the results
+        of these threads are combined.
+        """
         unit, reducing = body.unit, self.columns.reducing(part)
         for reduce in reducing.single:
             name = f"r{reducing.label(reduce)}"
@@ -235,8 +237,8 @@ class _ColumnParts:
     def _past(
         self, unit: KernelSource, name: str, kind: str, none: str, step: str, ends: tuple[str, str] = ("", "")
     ) -> None:
-        """Declare `name`, one value for each column of a thread, and write the loop over this thread's parts, between
-        two statements."""
+        """Declare `name`, an array with one value for each column of a thread, and write the loop that combines this
+        thread's parts in it. `ends` are the statements before and after the loop."""
         vec, ty = self.schedule["vec"], self.schedule["ty"]
         unit.add(f"{kind} {name}[{vec}];")
         unit.add("#pragma unroll")

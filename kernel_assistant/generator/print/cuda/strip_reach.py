@@ -1,5 +1,5 @@
 """Computes which elements of an input row the windows of a strip of neighbouring outputs cover, and which vectors
-contain these.
+contain these elements.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ class WindowExtent:
         return min(before, count), max(min(count, -(-room // self.vec)), 0)
 
     def start(self, output: str) -> str:
-        """The position of a strip's first vector, in the row of the input that belongs to `output`."""
+        """C text of the position of a strip's first vector, in the row of the input that belongs to `output`."""
         place = output if self.stride == 1 else f"{output} * {self.stride}"
         back = self.padding + self.lead
         return f"{place} - {back}" if back else place

@@ -21,7 +21,7 @@ class GlobalStripReader:
     """Fills the array v[held] with the elements that the windows of the strip beginning at output `i` cover; `last` is
     the last possible `i`.
 
-    The variables p<part>_<place> give the row of the input.
+    The variables at<part>_<index of the span> give the row of the input.
     """
 
     def __init__(self, unit: KernelSource, nest: LoopNest, part: WindowBody, reach: WindowExtent, last: int) -> None:
@@ -33,7 +33,7 @@ class GlobalStripReader:
         self.edges = self.low > 0 or self.high < self.count
 
     def each(self, variable: str, count: int) -> None:
-        """Begin a loop that is unrolled."""
+        """Begin an unrolled loop with `count` iterations."""
         self.unit.add("#pragma unroll")
         self.unit.open(f"for (int {variable} = 0; {variable} < {count}; ++{variable})")
 
@@ -72,7 +72,7 @@ class GlobalStripReader:
         return [([span.source], f"at{self.part.number}_{place}") for place, span in enumerate(self.part.spans)]
 
     def value(self, body: StatementWriter, slot: str, inside: str) -> str:
-        """The argument of the window at element u of the vector that begins at `base`; the vector is in
+        """C text of the window's argument at element u of the vector that begins at `base`; the vector is in
         l_<buffer><slot>.
         """
         unit, wide = self.unit, {id(access) for access in self.wide}

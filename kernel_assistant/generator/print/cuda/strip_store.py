@@ -15,10 +15,10 @@ Loops = list[tuple[list[Axis], str]]
 
 
 class StripStores:
-    """Writes the outputs of the strip that begins at `i` in a row of `length`; with `beyond`, strips may end after the
-    row.
+    """Writes the outputs of the strip that begins at `i` in a row of `length` outputs; with `beyond`, strips may end
+    after the row.
 
-    `block` threads have strips of one row; 0 if the threads of a warp may be in several rows.
+    `block` is the number of threads that have strips of one row; 0 if the threads of a warp may be in several rows.
     """
 
     def __init__(
@@ -40,7 +40,7 @@ class StripStores:
         self.inside = f"e < {length}" if beyond else ""
 
     def _is_short(self, access: Access) -> bool:
-        """Whether vectors are shorter than possible, although elements are contiguous."""
+        """Whether the vectors of an access are shorter than possible, although its elements are contiguous."""
         size = DTYPE_BYTES[access.dtype]
         return 0 < self.vec[id(access)] * size < min(WIDEST, self.strip * size)
 
@@ -53,7 +53,7 @@ class StripStores:
         return WARP * self.strip * (BANKS + WIDEST) // BANKS if self.strip * size > WIDEST else WARP * self.strip
 
     def _slot(self, access: Access, place: str) -> str:
-        """The index in shared memory of an element of the warp's strips."""
+        """C text of the address in shared memory of element number `place` of the warp's strips."""
         size = DTYPE_BYTES[access.dtype]
         if self.strip * size <= WIDEST:
             return f"own_{access.name} + {place}"
@@ -69,8 +69,8 @@ class StripStores:
             self.unit.add(f"{kind}* const own_{name} = reinterpret_cast<{kind}*>(turn_{name}) + {at};")
 
     def open(self, loops: Loops) -> None:
-        """Before the loop over the outputs of a strip: load the operands besides the windows, and declare space for the
-        results.
+        """Write the code before the loop over the outputs of a strip: it loads the operands other than the windows, and
+        declares space for the results.
         """
         unit, full = self.unit, "false" if self.inside else "true"
         for access in self.read:
@@ -93,7 +93,7 @@ class StripStores:
         return self.vec[id(access)]
 
     def texts(self, loops: Loops) -> dict[int, str]:
-        """The text of every load at output e = i + s."""
+        """The text of every load at output e = i + s, by the `id` of its access."""
         found = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             if any(access is other for other in self.read):
@@ -105,7 +105,9 @@ class StripStores:
         return found
 
     def put(self, inner: StatementWriter, loops: Loops) -> None:
-        """Inside the loop: store results in the declared space, and write single elements that are not contiguous."""
+        """Write the code inside the loop that stores results in the declared space, and writes results that are not
+        contiguous one by one.
+        """
         for access, output in self.stores:
             vec, value = self._piece(access), inner.name(output.expr)
             if vec:
@@ -116,7 +118,7 @@ class StripStores:
             self.unit.add(f"{guard}ka_put({access.name}[{place}], {value});")
 
     def close(self, loops: Loops) -> None:
-        """After the loop: write the results to memory."""
+        """Write the code after the loop that writes the results to memory."""
         unit, full = self.unit, "false" if self.inside else "true"
         for access, _ in self.stores:
             vec = self._piece(access)

@@ -21,8 +21,8 @@ COPY_BYTES = 16
 
 @dataclass(slots=True)
 class RowCopies:
-    """The copies of a row that a block makes: `elements` of each access. `staged`: asynchronously, before the first
-    pass.
+    """The copies of a row that a block makes: `elements` of each access. `staged`: they are made asynchronously, before
+    the first pass.
     """
 
     accesses: list[Access] = field(default_factory=list)
@@ -71,8 +71,8 @@ def plan_copies(nest: LoopNest, plan: Passes, elements: int, staged: bool) -> Ro
 
 @dataclass(slots=True)
 class Sweep:
-    """How a pass runs over a row: `threads` threads of a block side by side, `unroll` vectors of each thread, `step`
-    apart.
+    """How a pass runs over a row: each of `threads` threads of a block processes `unroll` vectors at a time, which are
+    `step` elements apart.
 
     The first `held` vectors of a thread stay in registers instead of in the copies.
     """

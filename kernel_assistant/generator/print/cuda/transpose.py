@@ -75,8 +75,8 @@ def _check_vectors(nest: LoopNest, found: TransposedAccess, vec: int, put: int) 
 
 
 def _is_uniform(nest: LoopNest, guard: Expr, axis: Axis, width: int) -> bool:
-    """Whether `guard` is the same for all elements of each vector along `axis`: positions along it are compared only
-    with multiples of the width, and nothing else in the guard depends on it.
+    """Whether `guard` has the same value for all elements of each vector along `axis`: it compares positions along the
+    axis only with multiples of `width`, and depends on the axis in no other way.
     """
     if isinstance(guard, Load):
         return nest.loads[id(guard)].index.get(axis, 0) == 0

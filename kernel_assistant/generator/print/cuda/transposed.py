@@ -47,8 +47,8 @@ class TransposeTile:
 
 
 class TransposePlan:
-    """The tiles of a kernel: `rows` rows of R at a time, `columns` columns of a block, `vec` of these for each
-    thread.
+    """The tiles of a kernel: `rows` rows of R at a time by `columns` columns of a block. Each thread has `vec` of these
+    columns.
     """
 
     def __init__(self, nest: LoopNest, layout: VectorLayout, rows: int, columns: int, threads: int) -> None:
@@ -83,7 +83,7 @@ class TransposePlan:
             unit.add(f"{kind}* const tile_{name} = reinterpret_cast<{kind}*>({start});")
 
     def element(self, access: Access, row: str) -> str:
-        """The text of this thread's element in column k."""
+        """C text of this thread's element of a tile, in column k and row `row`."""
         name = f"tile_{access.name}"
         columns = self.columns // self.vec
         return f"{name}[(threadIdx.x % {columns} * {self.vec} + k) * {self.tiles[id(access)].pitch} + {row}]"
@@ -107,8 +107,8 @@ class TransposePlan:
             self._close(unit)
 
     def _open(self, unit: KernelSource, tile: TransposeTile, begin: str, end: str) -> tuple[str, str]:
-        """Open the loop over a tile. Returns the texts of an access's position in the tile and in memory, for
-        neighbouring threads.
+        """Open the loop over a tile. Returns the texts of two addresses between which an access is copied: in the tile,
+        and in memory. Neighbouring threads have neighbouring addresses in memory.
         """
         access, line = tile.access, self.rows // tile.width
         count = self.columns * line

@@ -35,7 +35,7 @@ def emit_direct(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launc
 
 
 class DirectWindow:
-    """The form in which every thread reads its elements directly from memory."""
+    """Writes the form in which every thread reads its elements directly from memory."""
 
     #: Whether threads without an output may end at once.
     leaves = True
@@ -185,8 +185,8 @@ class DirectWindow:
         self.place(at, f"{position('first', span, '')} + b", span, unrolled, tested=True)
 
     def _read(self, part: WindowBody, unrolled: bool, tested: bool, weighted: Span | None = None) -> None:
-        """Compute x, the window along the inner loop. With `weighted`, add each position to the outputs at once: it has
-        another weight in each row of outputs.
+        """Compute x, the window along the inner loop. With `weighted`, add each position directly to the outputs
+        instead, because its weight differs between the rows of outputs.
         """
         unit, last, exists = self.unit, part.last, list(self.exists)
         if last is not None:
@@ -209,7 +209,9 @@ class DirectWindow:
             unit.close()
 
     def _weigh(self, part: WindowBody, band: Span, body: StatementWriter, inside: str) -> None:
-        """Add the position at hand, which is read once, to each output of this thread by its own weight."""
+        """Write the code that reads the current position once and adds it, with a weight for each output, to the
+        outputs of this thread.
+        """
         unit = self.unit
         later = varying(part.body, self.nest, {band.tap})
         body.write([expr for expr in part.body if id(expr) not in later], self.guarded(part, inside))
@@ -222,7 +224,7 @@ class DirectWindow:
         unit.close()
 
     def _outputs_at(self, band: Span) -> None:
-        """Loop over the outputs of this thread whose windows contain the row at hand."""
+        """Loop over the outputs of this thread whose windows contain the current input row."""
         unit = self.unit
         unit.add("#pragma unroll")
         unit.open(f"for (int t = 0; t < {self.rows}; ++t)")
@@ -231,7 +233,7 @@ class DirectWindow:
         unit.add(f"if (above < 0 || above > {reach} || above % {band.dilation} != 0) continue;")
 
     def guarded(self, part: WindowBody, inside: str, more: Sequence[tuple[list[Axis], str]] = ()) -> dict[int, str]:
-        """The text of every load; it reads nothing if the position is outside the input."""
+        """The text of every load; a load reads nothing if the position is outside the input."""
         found = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             place = joined(*(self.unit.position(access, *loop) for loop in (*self.loops(part), *more)))
@@ -239,7 +241,7 @@ class DirectWindow:
         return found
 
     def loops(self, part: WindowBody) -> list[tuple[list[Axis], str]]:
-        """The variables that count along the axes of the window's argument."""
+        """The variables that count along the axes of the window's argument, as (axes, variable)."""
         found = [([span.source], f"at{part.number}_{place}") for place, span in enumerate(part.spans)]
         found += [
             ([span.tap], _tap(f"at{part.number}_{place}"))
@@ -250,7 +252,7 @@ class DirectWindow:
         return [*found, (self.nest.inner, "i") if part.last is None else ([part.last.source], "p")]
 
     def join(self, part: WindowBody, band: Span | None) -> None:
-        """Add x to every output of this thread whose window contains it."""
+        """Join x to every output of this thread whose window contains it."""
         unit = self.unit
         to = f"w{part.number}[t]"
         step = f"{to} = {JOIN[part.window.kind].format(to, 'x')};"
@@ -285,12 +287,14 @@ class DirectWindow:
 
 
 def _tap(at: str) -> str:
-    """The variable that counts the positions of the span whose position is `at`."""
+    """The name of the variable that counts the window's positions along the span whose position is in the variable
+    `at`.
+    """
     return f"k{at[2:]}"
 
 
 def _known(part: WindowBody, body: StatementWriter, inside: str) -> str:
-    """The window's argument as text, or the neutral value outside the input."""
+    """C text of the window's argument, or of the neutral value where the condition `inside` is false."""
     value = body.name(part.window.arg)
     return f"({inside} ? {value} : {neutral_text(part)})" if inside else value
 
@@ -312,7 +316,9 @@ def used_rows(span: Span, rows: int) -> int:
 
 
 def row_axis(nest: LoopNest, plan: WindowPlan) -> Axis:
-    """The axis outside the inner one, if windows move along it."""
+    """The axis directly outside the inner one. Raises Unsupported unless all windows move along it and its size is
+    known.
+    """
     row = nest.outer[-1] if nest.outer else None
     if row is None or not isinstance(row.size, int):
         raise Unsupported("no rows of outputs to share")

@@ -64,8 +64,8 @@ class SharedWindow(DirectWindow):
         return self._length(part) * 33 // 32 + 1
 
     def _slot(self, part: WindowBody, j: str) -> str:
-        """The index of element j in shared memory; with an even stride one element stays unused after every 32, to
-        avoid bank conflicts.
+        """C text of the index of element j in shared memory. With an even stride, one element stays unused after every
+        32, to avoid bank conflicts.
         """
         assert part.last is not None
         return f"({j}) + (({j}) >> 5)" if part.last.stride % 2 == 0 else j

@@ -134,7 +134,7 @@ class StripWindow(DirectWindow):
         unit.close()
 
     def _each(self, variable: str, count: int, block: bool = False) -> None:
-        """Begin a loop that is unrolled."""
+        """Begin an unrolled loop: over one statement, or over a block if `block`."""
         self.unit.add("#pragma unroll")
         head = f"for (int {variable} = 0; {variable} < {count}; ++{variable})"
         if block:
@@ -180,8 +180,8 @@ class StripWindow(DirectWindow):
         self.exists.append(f"in_{at}")
 
     def _overlapping(self, part: WindowBody, reach: WindowExtent) -> None:
-        """Compute the windows along the row into x[strip]: from sums of pairs, fours, eights, … of elements of v that
-        are `dilation` apart.
+        """Compute the windows along the row into x[strip]. Overlapping windows share partial results over pairs, fours,
+        eights, … of elements of v that are `dilation` apart.
         """
         unit, ctype, join = self.unit, part.window.ctype, JOIN[part.window.kind]
         width, before, names = 1, "v", {1: "v"}

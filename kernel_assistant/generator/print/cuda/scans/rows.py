@@ -66,19 +66,23 @@ def emit_scan_rows(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, La
 
 
 def follow(layout: VectorLayout, reverse: bool) -> None:
-    """Let the positions of a layout run in the direction of the scan."""
+    """Let the positions of a layout run in the direction of the scan: from the end if `reverse`."""
     layout.reverse, layout.at = reverse, "R - 1 - ({})" if reverse else "{}"
 
 
 def slack(layout: VectorLayout) -> str:
-    """Positions behind the row that vectors reach, because the first one may begin before it."""
+    """C text that adds the number of positions behind the row that vectors reach, because the first vector may begin
+    before the row; "" if rows begin aligned.
+    """
     return f" + {layout.vec - 1}" if layout.shift is not None else ""
 
 
 def write_tiles(
     body: StatementWriter, part: Pass, items: int, block: int, layout: VectorLayout, begin: str, end: str
 ) -> None:
-    """Write the loop over the tiles from `begin` to `end` of a row. The variables carry0, … hold what comes before."""
+    """Write the loop over the tiles from `begin` to `end` of a row. The variables carry0, … hold the running values
+    before the current tile.
+    """
     unit, nest, vec = body.unit, body.nest, layout.vec
     scans = nest.scans
     unit.add("int parity = 0;")

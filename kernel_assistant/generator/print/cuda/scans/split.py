@@ -49,7 +49,9 @@ class _Rows:
         follow(self.layout, self.reverse)
 
     def _begin(self, name: str) -> tuple[KernelSource, StatementWriter]:
-        """Declare the piece [begin, end) of row o, in whole tiles, that this block handles."""
+        """Begin a kernel: declare the piece [begin, end) of row o, in whole tiles, that a block handles. Returns the
+        source and the writer of its statements.
+        """
         nest, tile = self.nest, self.block * self.vec * self.items
         unit = KernelSource(nest.prefix + name, "cuda")
         unit.add(f"const int64_t R = {unit.size(nest.size(nest.reduced))};")
@@ -93,7 +95,7 @@ class _Rows:
         return self._finish(unit)
 
     def results(self) -> tuple[KernelSource, Launch]:
-        """The launch that stores the results. Each part begins with what comes before it."""
+        """The launch that stores the results. Each part begins with the running values before it."""
         unit, body = self._begin("scan_rows")
         for number, scan in enumerate(self.nest.scans):
             unit.add(f"{carry_type(scan)} carry{number} = {unit.buffer(total(number))}[blockIdx.x];")

@@ -20,8 +20,8 @@ from kernel_assistant.records import Launch
 
 
 def emit_scan_cols(nest: LoopNest, schedule: Schedule) -> Emitted:
-    """A thread for each column; with `chunk`, for each chunk of so many rows of a column, in three launches: totals of
-    the chunks, what comes before each chunk, results.
+    """A thread for each column; with `chunk`, for each chunk of so many rows of a column, in three launches: the totals
+    of the chunks, the running values before each chunk, the results.
     """
     columns = _ColumnThreads(nest, schedule)
     if not schedule["chunk"]:
@@ -55,7 +55,7 @@ class _ColumnThreads:
         return self._finish(unit)
 
     def results(self) -> tuple[KernelSource, Launch]:
-        """The launch that stores the results. Chunks begin with what comes before them."""
+        """The launch that stores the results. Each chunk begins with the running values before it."""
         unit = KernelSource(self.nest.prefix + "scan_cols", "cuda")
         body = self._begin(unit)
         started = {
@@ -67,8 +67,8 @@ class _ColumnThreads:
         return self._finish(unit)
 
     def _begin(self, unit: KernelSource) -> StatementWriter:
-        """Declare the place of this thread: rows [begin, end) of column e in row group o. Neighbouring threads have
-        neighbouring columns, of the next chunk or group behind the last column.
+        """Declare the position of this thread: rows [begin, end) of column e in row group o. Neighbouring threads have
+        neighbouring columns; behind the last column follow the columns of the next chunk or row group.
         """
         nest, chunk = self.nest, self.chunk
         outer, reduced, inner = (unit.size(nest.size(axes)) for axes in (nest.outer, nest.reduced, nest.inner))
@@ -143,7 +143,9 @@ class _ColumnThreads:
 
 
 def _advance(inner: StatementWriter, scans: list[PrefixScan], results: bool) -> None:
-    """Write the step of each running value by one element; with `results`, name the values of the scans there."""
+    """Write the step of each running value by one element; with `results`, also name the scans' values at that element,
+    for the statements that follow.
+    """
     unit = inner.unit
     for number, scan in enumerate(scans):
         value = step(scan, f"carry{number}", inner.name(scan.arg))
@@ -158,7 +160,7 @@ def _advance(inner: StatementWriter, scans: list[PrefixScan], results: bool) -> 
 
 
 def emit_scan_thread(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch]:
-    """A thread for each row, which is short."""
+    """A kernel in which a thread scans each row, which is short."""
     plan, block, vec = plan_passes(nest), schedule["block"], schedule["vec"]
     if len(plan.passes) > 1 or plan.stores:
         raise Unsupported("a scan by one thread after a reduction")

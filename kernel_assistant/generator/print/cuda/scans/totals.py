@@ -1,4 +1,5 @@
-"""Scans in three launches: totals of the parts of each row or column, what comes before each part, results.
+"""Scans in three launches: the totals of the parts of each row or column, the running values before each part, the
+results.
 
 The totals are double (int64_t for integers) and combined in a fixed order, so that results do not vary from run to run.
 """
@@ -20,7 +21,9 @@ BATCH = 8
 
 
 def total(number: int) -> str:
-    """The scratch buffer of the totals of scan `number`, which later hold what comes before each part."""
+    """The name of the scratch buffer of scan `number`. It has the totals of the parts, later the running values before
+    them.
+    """
     return f"part_s{number}"
 
 
@@ -33,8 +36,8 @@ def total_buffers(nest: LoopNest, shape: tuple[str, ...]) -> tuple[BufferSpec, .
 
 
 def before_parts(nest: LoopNest, threads: int, chunk: int = 0, parts: int = 0) -> tuple[KernelSource, Launch]:
-    """The launch in which a block of `threads` for each row or column replaces every total by what comes before that
-    part. There are `parts` of them, or one for each `chunk` elements.
+    """The launch in which a block of `threads` threads for each row or column replaces the total of every part by the
+    running value before the part. There are `parts` parts, or one for each `chunk` elements.
     """
     unit = KernelSource(nest.prefix + "scan_before", "cuda")
     unit.add(f"const int64_t I = {unit.size(nest.size(nest.inner))};")
@@ -50,7 +53,9 @@ def before_parts(nest: LoopNest, threads: int, chunk: int = 0, parts: int = 0) -
 
 
 def _replace(unit: KernelSource, number: int, scan: PrefixScan, threads: int) -> None:
-    """Each thread joins its own totals; the block scans these; then each thread goes through its own once more."""
+    """Write the replacement for one scan: each thread joins its own totals, the block scans the joined ones, then each
+    thread goes through its own totals once more.
+    """
     kind, operator = carry_type(scan), OPERATOR[scan.kind]
     none = f"({kind}){identity(scan)}"
     unit.open("")

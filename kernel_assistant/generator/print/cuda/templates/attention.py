@@ -1,8 +1,9 @@
 """Attention with few queries as one kernel: docs/language_models.md.
 
-A cluster of blocks has all queries of one key head. Its warps divide the keys; each keeps the largest score, the sum of
-the exponentials and the weighted sum of values of what it has read, as in "Online normalizer calculation for softmax"
-(arXiv 1805.02867). In the end warps join theirs in shared memory, then the blocks of the cluster.
+A cluster of blocks has all queries of one key head. Its warps divide the keys. For the keys that it has read, each warp
+keeps the largest score, the sum of the exponentials and the weighted sum of values, as in "Online normalizer
+calculation for softmax" (arXiv 1805.02867). In the end the warps of a block join their results in shared memory, then
+the blocks of the cluster do.
 """
 
 from __future__ import annotations
@@ -48,22 +49,22 @@ class Tile:
 
     @property
     def elements(self) -> int:
-        """Elements of a load."""
+        """The number of elements of one load."""
         return self.vector or LOAD // self.element
 
     @property
     def lanes(self) -> int:
-        """Threads that share a key."""
+        """The number of threads that share a key."""
         return int(min(32, 2 ** math.ceil(math.log2(max(1, math.ceil(self.width / self.elements))))))
 
     @property
     def pieces(self) -> int:
-        """Loads of a thread for one key."""
+        """The number of loads of a thread for one key."""
         return math.ceil(self.width / (self.elements * self.lanes))
 
     @property
     def keys(self) -> int:
-        """Keys that a warp reads at once."""
+        """The number of keys that a warp reads at once."""
         return 32 // self.lanes
 
     @property
@@ -72,27 +73,27 @@ class Tile:
 
     @property
     def registers(self) -> int:
-        """Registers of a thread: queries and sums, keys and values in flight."""
+        """The estimated registers of a thread: for queries and sums, and for keys and values in flight."""
         own = self.pieces * self.elements
         return 2 * self.rows * (own + 1) + 2 * self.unroll * math.ceil(own * self.element / 4) + self.unroll * self.rows
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory."""
+        """The bytes of shared memory of a block."""
         return 4 * (self.warps + 1) * self.rows * (self.width + 2)
 
     @property
     def resident(self) -> int:
-        """Blocks that a multiprocessor has room for."""
+        """The number of blocks that a multiprocessor has room for."""
         return max(1, min(MOST_RESIDENT, REGISTERS // (self.registers + OTHER_REGISTERS)) // self.threads)
 
     @property
     def step(self) -> int:
-        """Keys that all blocks of a cluster read in one step."""
+        """The number of keys that all blocks of a cluster together read in one step."""
         return self.cluster * self.warps * self.keys * self.unroll
 
     def obstacle(self) -> str:
-        """Why the kernel cannot be launched, "" if it can."""
+        """The reason why the kernel cannot be launched; "" if it can."""
         if self.registers + OTHER_REGISTERS > min(MOST_REGISTERS, REGISTERS // self.threads):
             return f"{self.registers} registers for {self.rows} queries of {self.width} elements"
         if self.shared > STATIC_LIMIT:
@@ -101,7 +102,7 @@ class Tile:
 
 
 def possible(found: ShortAttention, clusters: Sequence[int]) -> Iterator[Tile]:
-    """All tiles that can be launched."""
+    """All tiles that can be launched with these sizes of clusters."""
     for cluster, warps, unroll in product(clusters, WARPS, UNROLLS):
         tile = _tile(found, cluster, warps, unroll)
         if not tile.obstacle():
@@ -114,7 +115,7 @@ def _tile(found: ShortAttention, cluster: int, warps: int, unroll: int) -> Tile:
 
 
 def _vector(*views: View) -> int:
-    """Elements that one load takes: so many that each row of a head begins with a whole load."""
+    """The number of elements of one load: the largest with which each row of a head begins with a whole load."""
     vector = LOAD // DTYPE_BYTES[views[0].dtype]
     along = [pair for view in views for pair in zip(view.sizes[:-1], view.strides[:-1], strict=True)]
     steps: list[Size] = [stride for size, stride in along if size != 1] + [view.sizes[-1] for view in views]
@@ -124,7 +125,9 @@ def _vector(*views: View) -> int:
 
 
 def emit_attention(found: ShortAttention, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
-    """The kernel and its launch. Raises Unsupported."""
+    """The kernel and its launch. Raises Unsupported if the schedule has another form, or if the kernel cannot be
+    launched.
+    """
     if schedule.form != "attention":
         raise Unsupported(f"schedule {schedule.form} for an attention")
     tile = _tile(found, schedule["cluster"], schedule["warps"], schedule["unroll"])
@@ -157,7 +160,9 @@ class _AttentionWriter:
         return unit, unit.launch((size_text(blocks), "1", "1"), tile.threads)
 
     def _places(self) -> None:
-        """What this thread reads: elements of the keys of one head."""
+        """Write the declarations: constants, shared memory, and pointers to the keys and values of the head that this
+        thread reads.
+        """
         unit, tile, found = self.unit, self.tile, self.found
         unit.add(f"constexpr int ROWS = {tile.rows}, QUERIES = {found.queries}, E = {tile.width};")
         unit.add(f"constexpr int V = {tile.elements}, LANES = {tile.lanes}, PIECES = {tile.pieces};")
@@ -175,7 +180,7 @@ class _AttentionWriter:
             unit.add(f"const {self.element}* const {name} = {unit.buffer(view.root)} + {place};")
 
     def _at(self, view: View, item: str, head: str, row: str, column: str = "0") -> str:
-        """The position of an element as text."""
+        """C text of the position of an element in the buffer of `view`."""
         parts = [
             f"{self.unit.size(stride)} * ({place})" if stride != 1 else f"({place})"
             for place, stride in zip((item, head, row, column), view.strides, strict=True)
@@ -184,7 +189,7 @@ class _AttentionWriter:
         return " + ".join(parts) or "0"
 
     def _each(self, line: str, *loops: tuple[str, str]) -> None:
-        """A statement inside loops over (variable, count)."""
+        """Write a statement inside unrolled loops over (variable, count)."""
         for name, count in loops:
             self.unit.add("#pragma unroll")
             self.unit.open(f"for (int {name} = 0; {name} < {count}; ++{name})")
@@ -193,7 +198,9 @@ class _AttentionWriter:
             self.unit.close()
 
     def _queries(self) -> None:
-        """This thread's elements of all queries, in units of log2: the scores' exponentials are powers of two."""
+        """Write the loads of this thread's elements of all queries. They are scaled by log2(e) too, so that the
+        exponentials of scores are powers of two.
+        """
         unit, found = self.unit, self.found
         scale = decoded(found.scale, found.node.op)
         factor = "1 / sqrtf(E)" if scale is None else literal(scale, "float")  # type: ignore[arg-type]
@@ -213,7 +220,7 @@ class _AttentionWriter:
         unit.close()
 
     def _head(self, row: str) -> str:
-        """The query head of a row."""
+        """C text of the query head of a row."""
         return f"head * {self.found.group} + {row} / QUERIES"
 
     @property
@@ -291,7 +298,9 @@ class _AttentionWriter:
         unit.close()
 
     def _join_lanes(self) -> None:
-        """Join what the threads of a warp have found for different keys."""
+        """Write the code that joins the results of the threads of a warp, which read different keys, and leaves them in
+        shared memory.
+        """
         unit = self.unit
         if self.tile.keys > 1:
             unit.add("#pragma unroll")
@@ -330,7 +339,9 @@ class _AttentionWriter:
         unit.close()
 
     def _joined(self, count: str, top: str, total: str, value: str) -> None:
-        """`all` and `value`: the sums of `count` places, scaled to the largest score of all."""
+        """Write the code that joins `count` partial results, which the texts `top`, `total` and `value` read by the
+        index `one`: it leaves their sums, scaled to the largest score of all, in the variables `all` and `value`.
+        """
         unit = self.unit
         unit.add("float high = -INFINITY, all = 0, value = 0;")
         unit.add(f"for (int one = 0; one < {count}; ++one) high = fmaxf(high, {top});")
@@ -342,7 +353,9 @@ class _AttentionWriter:
         unit.close()
 
     def _results(self) -> None:
-        """Join the blocks of the cluster, each for some of the results. A query that no key is left for gives 0."""
+        """Write the code that joins the blocks of the cluster, each for some of the results. A query for which no key
+        is left gives 0.
+        """
         unit, tile, found = self.unit, self.tile, self.found
         unit.add("ka_cluster_barrier();" if tile.cluster > 1 else "__syncthreads();")
         unit.open(f"for (int at = rank * {tile.threads} + threadIdx.x; at < ROWS * E; at += C * {tile.threads})")

@@ -1,8 +1,8 @@
 """Linear layers of few rows as one kernel: docs/language_models.md.
 
 A block computes 16 outputs of one layer for eight rows; its warps divide K. Each thread reads eight neighbouring
-elements at once and gives them to two products of the tensor cores (m16n8k16), which sum over k in any order: weights
-and rows use the same one.
+elements at once and gives them to two products of the tensor cores (m16n8k16). These sum over k in any order, as long
+as weights and rows have the same order.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ MOST_SHARED = 96 << 10
 
 @dataclass(frozen=True, slots=True)
 class Split:
-    """How a block divides K: warps, and loads in flight of each, in registers or, with two `stages` and more, in shared
-    memory."""
+    """How a block divides K among `warps` warps, each with `unroll` loads in flight: in registers or, with two
+    `stages` and more, in shared memory."""
 
     width: int
     warps: int
@@ -43,21 +43,21 @@ class Split:
 
     @property
     def share(self) -> int:
-        """Elements of K that a warp has, whole steps."""
+        """The number of elements of K that a warp has, in whole steps."""
         return -(-self.width // (self.warps * STEP)) * STEP
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory for what is copied."""
+        """The bytes of shared memory for weights and rows that are copied there."""
         return self.stages * self.unroll * 3 * self.threads * 16
 
     @property
     def is_whole(self) -> bool:
-        """Whether all warps have as many whole loads in flight each time."""
+        """Whether all warps have equally many elements, and always `unroll` whole loads in flight."""
         return self.width % self.share == 0 and self.share % (self.unroll * STEP) == 0
 
     def obstacle(self) -> str:
-        """Why the kernel is of no use, "" if it is."""
+        """The reason why the kernel cannot be launched or has idle warps or stages; "" if there is no reason."""
         if self.stages and self.share <= self.unroll * STEP:
             return "nothing is left to copy ahead"
         if self.shared > MOST_SHARED:
@@ -68,7 +68,7 @@ class Split:
 
 
 def possible(found: Linears) -> Iterator[Split]:
-    """All splits that can be launched."""
+    """All useful divisions of K."""
     for stages, warps, unroll in product(STAGES, WARPS, UNROLLS):
         split = Split(_width(found), warps, unroll, stages)
         if not split.obstacle():
@@ -76,7 +76,7 @@ def possible(found: Linears) -> Iterator[Split]:
 
 
 def tiles(found: Linears) -> list[int]:
-    """Blocks of each layer, for eight rows."""
+    """The number of blocks of each layer, for eight rows."""
     return [-(-known_size(weight.sizes[0]) // OUTPUTS) for weight in found.weights]
 
 
@@ -85,7 +85,7 @@ def _width(found: Linears) -> int:
 
 
 def emit_linears(found: Linears, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
-    """The kernel and its launch. Raises Unsupported."""
+    """The kernel and its launch. Raises Unsupported if the schedule has another form, or if it is of no use."""
     if schedule.form != "linears":
         raise Unsupported(f"schedule {schedule.form} for linear layers of few rows")
     split = Split(_width(found), schedule["warps"], schedule["unroll"], schedule["stages"])
@@ -120,7 +120,7 @@ class _LinearsWriter:
         )
 
     def _choose(self) -> None:
-        """Which layer and rows this block computes, and its first output."""
+        """Write the choice of the layer, the rows and the first output of this block."""
         unit = self.unit
         blocks = [f"({unit.size(weight.sizes[0])} + {OUTPUTS - 1}) / {OUTPUTS}" for weight in self.found.weights]
         unit.add(f"const unsigned blocks = {' + '.join(blocks)};")
@@ -140,7 +140,7 @@ class _LinearsWriter:
 
     @staticmethod
     def _of_layer(texts: list[str]) -> str:
-        """The text of this block's layer."""
+        """C text that selects the one of `texts`, one for each layer, that belongs to this block's layer."""
         if len(set(texts)) == 1:
             return texts[0]
         chosen = "".join(f"layer == {number} ? {text} : " for number, text in enumerate(texts[:-1]))
@@ -166,7 +166,7 @@ class _LinearsWriter:
             unit.close()
 
     def _load(self) -> None:
-        """Loads for UNROLL steps from k on; zeros behind the end."""
+        """Write the loads for UNROLL steps from k on, with zeros behind the end."""
         unit, whole = self.unit, self.split.is_whole
         unit.add("#pragma unroll")
         unit.open("for (int u = 0; u < UNROLL; ++u)")
@@ -187,7 +187,9 @@ class _LinearsWriter:
         unit.close()
 
     def _through_stages(self) -> None:
-        """Copies to shared memory run some stages ahead. Each thread reads only what it has copied itself."""
+        """Write the loop in which copies to shared memory run some stages ahead. Each thread reads only elements that
+        it has copied itself.
+        """
         unit = self.unit
         unit.add("extern __shared__ uint4 ka_dynamic[];")
         unit.add("uint4* const slots = ka_dynamic + threadIdx.x;")
@@ -210,7 +212,9 @@ class _LinearsWriter:
         unit.close()
 
     def _copy(self, stage: str, begin: str) -> None:
-        """Begin to copy what is multiplied from column `begin` on, as a group."""
+        """Write the code that begins to copy the weights and rows from column `begin` on, as one group of asynchronous
+        copies.
+        """
         unit = self.unit
         unit.add("#pragma unroll")
         unit.open("for (int u = 0; u < UNROLL; ++u)")

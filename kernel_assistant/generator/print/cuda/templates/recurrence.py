@@ -49,7 +49,7 @@ class Division:
 
     @property
     def units(self) -> int:
-        """Hidden units of a block, so that its threads are whole warps."""
+        """The number of hidden units of a block, chosen so that its threads are whole warps."""
         least, whole = -(-self.hidden // self.cluster), max(1, 32 // self.lanes)
         return -(-least // whole) * whole
 
@@ -67,49 +67,49 @@ class Division:
 
     @property
     def vectors(self) -> int:
-        """Vectors of four weights that a thread needs."""
+        """The number of vectors of four weights that a thread needs."""
         return self.gates * self.columns // 4
 
     @property
     def in_registers(self) -> int:
-        """Vectors of weights that a thread has in registers."""
+        """The number of vectors of weights that a thread has in registers."""
         return min(self.held, self.vectors)
 
     @property
     def shared(self) -> int:
-        """Bytes of shared memory for the weights that are not in registers."""
+        """The bytes of shared memory for the weights that are not in registers."""
         return (self.vectors - self.in_registers) * self.threads * 16
 
     @property
     def states(self) -> int:
-        """Bytes of shared memory for h, twice."""
+        """The bytes of shared memory for two copies of h: the current one and the next one."""
         return 8 * self.batch * self.width
 
     @property
     def results(self) -> int:
-        """Sums of a gate that a thread has in the end, one for each of its batch elements."""
+        """The number of sums of a gate that a thread has in the end, one for each of its batch elements."""
         return max(1, self.padded_gates * self.batch // self.lanes)
 
     @property
     def peers(self) -> int:
-        """Blocks of the cluster to which a thread writes."""
+        """The number of blocks of the cluster to which a thread writes."""
         return -(-self.cluster // self.padded_gates)
 
     @property
     def registers(self) -> int:
-        """Registers of a thread for weights and sums."""
+        """The number of registers of a thread for weights and sums."""
         return 4 * self.in_registers + 2 * self.padded_gates * self.batch
 
     @property
     def resident(self) -> int:
-        """Blocks that a multiprocessor has room for."""
+        """The number of blocks that a multiprocessor has room for."""
         if self.shared:
             return 1
         registers = min(MOST_REGISTERS, self.registers + OTHER_REGISTERS)
         return max(1, min(REGISTERS // (self.threads * registers), 2 * MOST_THREADS // self.threads))
 
     def obstacle(self) -> str:
-        """Why the kernel cannot be launched, "" if it can."""
+        """The reason why the kernel cannot be launched; "" if it can."""
         if self.threads > MOST_THREADS or not self.padded_gates <= self.lanes <= 32 or self.lanes & (self.lanes - 1):
             return f"{self.threads} threads, {self.lanes} for a hidden unit"
         if self.batch & (self.batch - 1):
@@ -137,7 +137,9 @@ def can_be_launched(hidden: int, gates: int) -> bool:
 
 
 def emit_recurrence(graph: OpGraph, found: Recurrence, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
-    """The kernel and its launch. Raises Unsupported."""
+    """The kernel and its launch. Raises Unsupported if the schedule has another form, or if the kernel cannot be
+    launched.
+    """
     if schedule.form != "recurrence":
         raise Unsupported(f"schedule {schedule.form} for a recurrent layer")
     division = Division(
@@ -168,7 +170,7 @@ class _RecurrenceWriter:
         return self.unit.buffer(view.root)
 
     def _chosen(self, views: list[View]) -> str:
-        """The pointer for this block's direction."""
+        """C text of the pointer to the view of this block's direction; `views` has one view for each direction."""
         texts = [self._pointer(view) for view in views]
         return texts[0] if len(texts) == 1 else f"back ? {texts[1]} : {texts[0]}"
 
@@ -188,7 +190,9 @@ class _RecurrenceWriter:
         return unit, unit.launch((blocks, "1", "1"), division.threads, str(division.shared))
 
     def _places(self) -> None:
-        """What this thread computes: a hidden unit, columns of its rows, and at the end one of its gates."""
+        """Write the declarations of what this thread computes: a hidden unit, columns of the unit's rows, and at the
+        end one of its gates.
+        """
         unit, one = self.unit, self.division
         share = one.lanes // one.padded_gates
         unit.add(f"constexpr int H = {one.hidden}, W = {one.width}, C = {one.cluster}, ITEMS = {one.batch};")
@@ -214,7 +218,7 @@ class _RecurrenceWriter:
             unit.add(f"const int item = part / {share // one.batch};")
 
     def _load(self) -> None:
-        """Weights, bias and first states."""
+        """Write the loads of weights, bias and first states."""
         unit, one = self.unit, self.division
         vectors, held = one.vectors, one.in_registers
         element = ELEMENTS["cuda"][self.x.dtype]
@@ -271,7 +275,7 @@ class _RecurrenceWriter:
         self._read_gates("back ? steps - 1 : 0", "steps > 0")
 
     def _state(self, view: View | None, item: str, unit: str) -> str:
-        """A first state as text, 0 outside of the tensor."""
+        """C text of a first state, 0 outside of the tensor."""
         if view is None:
             return "0"
         layer = f"{self.found.layer * self.found.directions}{' + back' if self.found.directions == 2 else ''}"
@@ -283,14 +287,14 @@ class _RecurrenceWriter:
         self.unit.add(f"for (int m = 0; m < {self.division.results}; ++m) {line}")
 
     def _read_gates(self, step: str, condition: str) -> None:
-        """Read what the product gives for a step: `given`."""
+        """Write the loads of one step's result of the product with the input, into the array `given`."""
         exists = f"{condition} && unit < H && gate < {self.division.gates} && first + item + m < batch"
         batch, steps = (self.unit.size(stride) for stride in self.strides)
         place = f"(first + item + m) * {batch} + ({step}) * {steps}"
         self._for_results(f"given[m] = {exists} ? ka_get(x[{place}]) : 0;")
 
     def _sums(self) -> None:
-        """W_hh · h for all gates of the unit, this thread's columns, then the sums over the lanes."""
+        """Write W_hh · h for all gates of the unit, over this thread's columns, then the sums over the lanes."""
         unit, one = self.unit, self.division
         vectors, held, along = one.vectors, one.in_registers, one.columns // 4
         padded = one.padded_gates * one.batch
@@ -328,7 +332,7 @@ class _RecurrenceWriter:
             mask //= 2
 
     def _gates(self) -> None:
-        """The new state, and h to all blocks of the cluster."""
+        """Write the computation of the new state, and the stores of h to all blocks of the cluster."""
         unit, one, kind = self.unit, self.division, self.found.kind
         share = one.lanes // one.padded_gates
         unit.add("const int64_t t = back ? steps - 1 - step : step;")
@@ -368,7 +372,7 @@ class _RecurrenceWriter:
             unit.add("ka_cluster_wait();")
 
     def _of_gate(self, value: str, gate: int, share: int) -> str:
-        """`value` of the lane that has another gate of the same unit and batch element."""
+        """C text of `value` in the lane that has gate number `gate` of the same unit and batch element."""
         lanes = self.division.lanes
         return f"__shfl_sync(~0u, {value}, {gate * share} + part, {lanes})"
 
@@ -410,7 +414,7 @@ class _RecurrenceWriter:
         return self.values.buffer(self.found.results[number])
 
     def _last(self) -> None:
-        """The states after the last step."""
+        """Write the stores of the states after the last step."""
         for number, value in ((1, self._current), (2, "state[m]")):
             if number in self.found.results:
                 view = self._output(number)
