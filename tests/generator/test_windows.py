@@ -107,7 +107,7 @@ def test_all_ways_to_place_windows(data: st.DataObject, tmp_path_factory: pytest
     [
         (lambda x: F.adaptive_avg_pool2d(x, (2, 3)), "adaptive pooling over"),
         (lambda x: F.max_pool2d(x, 6, return_indices=True), "indices of maxima over 36"),
-        (lambda x: F.adaptive_max_pool2d(x, 1, return_indices=True), "indices of adaptive"),
+        (lambda x: F.adaptive_max_pool2d(x, 1, return_indices=True), "indices of maxima over"),
     ],
 )
 def test_what_is_not_written_says_why(function: object, reason: str) -> None:

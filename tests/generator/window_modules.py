@@ -148,6 +148,11 @@ CHAINS: dict[str, Case] = {
     "indices of ties": case(lambda x: F.max_pool2d(x, 3, 1, 1, return_indices=True), indices(2, 3, 2, 7, 9).float()),
     "uneven average": case(lambda x: F.adaptive_avg_pool2d(x, (7, 12)), IMAGE),
     "uneven average of halves": case(lambda x: F.adaptive_avg_pool1d(x, 31), ROW.bfloat16()),
+    "indices, adaptive": case(lambda x: F.adaptive_max_pool1d(x.relu(), x.shape[-1] // 4, return_indices=True), ROW),
+    "indices, uneven": case(lambda x: F.adaptive_max_pool2d(x, (6, 29), return_indices=True), IMAGE),
+    "indices of ties, uneven": case(
+        lambda x: F.adaptive_max_pool2d(x, (3, 4), return_indices=True), indices(2, 3, 2, 7, 9).float()
+    ),
     "uneven maximum": case(lambda x: F.adaptive_max_pool2d(x, (6, 29)), IMAGE),
     "finer": case(lambda x: F.interpolate(x, size=(34, 40), mode="area"), IMAGE),
 }

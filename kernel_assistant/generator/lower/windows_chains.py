@@ -39,7 +39,20 @@ def largest_with_index(expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) 
     the largest.
     """
     steps = [[_step(span, k) for k in range(span.size)] for span in spans]
-    best, index = neutral("max", expr.ctype), _flat([_first(span) for span in spans], spans)
+    return _largest(expr, dims, spans, steps, [_first(span) for span in spans])
+
+
+def largest_of_uneven(expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -> tuple[Expr, Expr]:
+    """The same as `largest_with_index` for the windows of adaptive pooling, see `uneven`."""
+    steps, _ = _uneven_steps(spans)
+    return _largest(expr, dims, spans, steps, [some[0][1] for some in steps])
+
+
+def _largest(
+    expr: Expr, dims: Sequence[Axes], spans: Sequence[Span], steps: Sequence[Sequence[Step]], first: Sequence[Expr]
+) -> tuple[Expr, Expr]:
+    """The maximum over the positions `steps`, and its flat position; `first` if no element is larger than -inf."""
+    best, index = neutral("max", expr.ctype), _flat(first, spans)
     for chosen in _limited("indices of maxima", steps):
         value, guard = _moved(expr, dims, chosen)
         more = condition("({0} > {1} || {0} != {0})", value, best)
@@ -73,7 +86,20 @@ def uneven(kind: str, expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -
     """Adaptive pooling over windows from ⌊o·in/out⌋ to ⌈(o+1)·in/out⌉. Returns the reduced values, and the number of
     positions of each window.
     """
-    steps, count = [], whole(1)
+    steps, count = _uneven_steps(spans)
+    found: Expr | None = None
+    for chosen in _limited("adaptive pooling", steps):
+        value, guard = _moved(expr, dims, chosen)
+        assert guard is not None
+        value = select(guard, value, neutral(kind, expr.ctype))
+        found = value if found is None else Op(expr.ctype, JOIN[kind], (found, value))
+    assert found is not None
+    return found, count
+
+
+def _uneven_steps(spans: Sequence[Span]) -> tuple[list[list[Step]], Expr]:
+    """The positions of adaptive pooling's windows in each dimension, and the number of positions of a window."""
+    steps, count = list[list[Step]](), whole(1)
     for span in spans:
         size, out = span.source.size, span.out.size
         assert isinstance(size, int) and isinstance(out, int)
@@ -85,11 +111,4 @@ def uneven(kind: str, expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -
         tests = [condition("({0} > {1})", length, whole(k)) for k in range(most)]
         steps.append([(Position(term=p, guard=t), p) for p, t in zip(places, tests, strict=True)])
         count = integer("({0} * {1})", count, length)
-    found: Expr | None = None
-    for chosen in _limited("adaptive pooling", steps):
-        value, guard = _moved(expr, dims, chosen)
-        assert guard is not None
-        value = select(guard, value, neutral(kind, expr.ctype))
-        found = value if found is None else Op(expr.ctype, JOIN[kind], (found, value))
-    assert found is not None
-    return found, count
+    return steps, count

@@ -11,7 +11,7 @@ from kernel_assistant.generator.lower.context import Context, cast, dim_size
 from kernel_assistant.generator.lower.moving import move
 from kernel_assistant.generator.lower.positions import Position, integer, iota, whole
 from kernel_assistant.generator.lower.spans import always_inside, reach, start
-from kernel_assistant.generator.lower.windows_chains import largest_with_index, uneven
+from kernel_assistant.generator.lower.windows_chains import largest_of_uneven, largest_with_index, uneven
 
 Lowering = Callable[[Context], TensorExpr | tuple[TensorExpr, ...]]
 
@@ -95,13 +95,20 @@ def _max_pool(dims: int, with_indices: bool = False) -> Lowering:
         if with_indices and _is_read(context, 1):
             spans = pool.spans(kernel, stride, padding, dilation)
             pooled, axes = pool.written_out(spans)
-            best, index = largest_with_index(value.expr, pooled, spans)
-            return context.result(best, axes, value.dtype), context.result(index, axes, "i64")
+            return _with_index(context, value, largest_with_index(value.expr, pooled, spans), axes)
         expr, axes, _ = pool.pool("max", kernel, stride, padding, dilation)
         found = context.result(expr, axes, value.dtype)
         return (found,) if with_indices else found
 
     return lower
+
+
+def _with_index(
+    context: Context, value: TensorExpr, found: tuple[Expr, Expr], axes: tuple[Axes, ...]
+) -> tuple[TensorExpr, TensorExpr]:
+    """The two results of a pooling: the maxima `found[0]` in the input's dtype, and their indices `found[1]`."""
+    best, index = found
+    return context.result(best, axes, value.dtype), context.result(index, axes, "i64")
 
 
 def _is_read(context: Context, place: int) -> bool:
@@ -157,16 +164,21 @@ def _adaptive(kind: str, dims: int) -> Lowering:
     def lower(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
         value = context.value(context.node.args[0]) if kind == "max" else _floating(context)
         pool = Pool(context, value, dims)
-        if kind == "max" and _is_read(context, 1):
-            raise Unsupported(f"indices of {context.node.op}")
+        indexed = kind == "max" and _is_read(context, 1)
         if any(size % out for size, out in zip(pool.inputs, pool.outputs, strict=True)):
             spans = pool.spans(*([1] * dims for _ in range(4)))
             pooled, dims_out = pool.written_out(spans)
+            if indexed:
+                return _with_index(context, value, largest_of_uneven(value.expr, pooled, spans), dims_out)
             found, number = uneven(kind, value.expr, pooled, spans)
             if kind == "max":
                 return (context.result(found, dims_out, value.dtype),)
             return context.result(Op(found.ctype, "{0} / {1}", (found, cast(number, found.ctype))), dims_out)
         kernel = [size // out for size, out in zip(pool.inputs, pool.outputs, strict=True)]
+        if indexed:
+            spans = pool.spans(kernel, kernel, [0] * dims, [1] * dims)
+            pooled, dims_out = pool.written_out(spans)
+            return _with_index(context, value, largest_with_index(value.expr, pooled, spans), dims_out)
         expr, axes, _ = pool.pool(kind, kernel, kernel, [0] * dims, [1] * dims)
         if kind == "max":
             return (context.result(expr, axes, value.dtype),)
