@@ -1,7 +1,7 @@
 """`python -m kernel_assistant_training COMMAND`: the stages of training, and commands for their folders.
 
-All commands take `--tensorboard` and `--no-tensorboard` (docs/training_metrics.md). Processes that they start do not
-import this file again, and so not torch.
+All commands take `--tensorboard` and `--no-tensorboard` (docs/training_metrics.md). Processes that a command starts do
+not import this file again, and so do not import torch.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _TENSORBOARD = {"--tensorboard": "1", "--no-tensorboard": "0"}
 
 
 def main(words: list[str]) -> int:
-    """Runs the command; returns the exit code."""
+    """Runs the command `words[0]` with the remaining words as its arguments; returns the exit code."""
     if not words or words[0] not in COMMANDS:
         sys.stderr.write(f"python -m kernel_assistant_training {'|'.join(COMMANDS)} --help\n")
         return EXIT_USAGE

@@ -1,6 +1,7 @@
-"""A Llama for training, with Hugging Face's names of weights and attention that stays within a conversation.
+"""A Llama for training. Its weights have Hugging Face's names, and its attention stays within a conversation.
 
-Computes what `transformers.LlamaForCausalLM` computes (a test compares logits), in a form that compiles layer by layer.
+Computes what `transformers.LlamaForCausalLM` computes (a test compares logits), in a form that compiles layer by
+layer.
 """
 
 from __future__ import annotations
@@ -58,14 +59,16 @@ Mask: TypeAlias = "Tensor | BlockMask"
 
 
 def dense_mask(documents: Tensor) -> Tensor:
-    """A mask for any device. `documents` (B, T) has a number for each token, the same within one conversation."""
+    """A mask as a bool tensor (B, 1, T, T), for any device. `documents` (B, T) has a number for each token, the same
+    for all tokens of one conversation."""
     length = documents.shape[1]
     causal = torch.ones(length, length, dtype=torch.bool, device=documents.device).tril()
     return (documents[:, None, :, None] == documents[:, None, None, :]) & causal
 
 
 def block_mask(documents: Tensor) -> BlockMask:
-    """The same mask for FlexAttention, which skips empty blocks of 128 × 128. For CUDA, with compiled layers."""
+    """The mask of `dense_mask` as a BlockMask for FlexAttention, which skips empty blocks of 128 × 128. For CUDA, with
+    compiled layers."""
 
     def visible(row: Tensor, head: Tensor, query: Tensor, key: Tensor) -> Tensor:
         return (query >= key) & (documents[row, query] == documents[row, key])
@@ -164,7 +167,8 @@ class Body(nn.Module):
 
 
 class Llama(nn.Module):
-    """Weights in float32; `state_dict` has the names and shapes of a Hugging Face folder with tied embeddings."""
+    """The whole model, with weights in float32. `state_dict` has the names and shapes of a Hugging Face folder with
+    tied embeddings."""
 
     def __init__(self, shape: ModelShape) -> None:
         super().__init__()

@@ -1,4 +1,5 @@
-"""A conversation as tokens, in the form that `serving/llama/embedded.py` sends, with the assistant's part marked."""
+"""A conversation as tokens, the same tokens that `serving/llama/embedded.py` sends. Tokens that the assistant writes
+are marked."""
 
 from __future__ import annotations
 
@@ -20,14 +21,15 @@ _SHORT = 16
 
 @dataclass(frozen=True)
 class Tokens:
-    """`learned` says for each token whether the loss includes it: an assistant's turn with its end token."""
+    """The tokens of a conversation. `learned` says for each token whether the loss includes it. Only tokens that the
+    assistant writes, its end token included, can be in the loss."""
 
     ids: list[int]
     learned: list[bool]
 
 
 class Encoder:
-    """Encodes messages; the text of a message never becomes a control token."""
+    """Encodes the messages of a conversation as tokens. The text of a message never becomes a control token."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         tokenizer.encode_special_tokens = True
@@ -36,8 +38,8 @@ class Encoder:
         self._known = lru_cache(maxsize=64)(self._encode)
 
     def encode(self, messages: Sequence[Message], learned: Sequence[bool] | None = None) -> Tokens:
-        """`learned` says for each message of the assistant whether the loss includes it; by default the loss includes
-        all of them.
+        """The tokens of a conversation. `learned` has a bool for each message: whether the loss includes it, if it is
+        the assistant's. By default the loss includes all of the assistant's messages.
         """
         ids: list[int] = []
         marks: list[bool] = []
@@ -53,12 +55,12 @@ class Encoder:
         return Tokens(ids, marks)
 
     def prompt(self, messages: Sequence[Message]) -> list[int]:
-        """The tokens up to the beginning of the assistant's next turn."""
+        """The tokens of the conversation up to the point at which the assistant's next turn begins."""
         start, role, *_ = pieces([Message(role="assistant", content="")], answer=False)
         return self.encode(messages).ids + self._tokens(start, "assistant") + self._tokens(role, "assistant")
 
     def reply(self, text: str) -> list[int]:
-        """The tokens of what the assistant writes, without the end of its turn."""
+        """The tokens of a reply `text` of the assistant, without the token that ends a turn."""
         return self._replies.encode(text)
 
     def _tokens(self, piece: PromptPiece, role: str, *, written: bool = False) -> list[int]:

@@ -1,8 +1,8 @@
-"""Answers many prompts at once, with a key-value cache of fixed size, a CUDA graph of one step, and rows that are
-reused.
+"""Generates replies to many prompts at once, with a key-value cache of fixed size, a CUDA graph of one decoding step,
+and rows that are reused.
 
-A row holds one conversation. Several steps run without a synchronization with the host; then finished rows are
-collected and assigned to waiting prompts, and when few rows are left they are moved together. Without CUDA the same
+A row holds one conversation. Several steps run without a synchronization with the host. Then finished rows are
+collected and assigned to waiting prompts; when few rows are in use, these are moved together. Without CUDA the same
 code runs without graphs.
 """
 
@@ -35,8 +35,9 @@ Attend = Callable[[int, Tensor, Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class GenerationRequest:
-    """`temperature` 0 is greedy. At most `most` tokens are sampled, the end token included. The same `seed` gives the
-    same random numbers in any row; the model's arithmetic may depend on how many rows run."""
+    """One prompt (token ids) to be answered. `temperature` 0 is greedy. At most `most` tokens are sampled, the end
+    token included. The same `seed` gives the same random numbers in any row; the model's arithmetic may depend on how
+    many rows run."""
 
     prompt: Sequence[int]
     temperature: float = 1.0
@@ -46,8 +47,9 @@ class GenerationRequest:
 
 @dataclass(frozen=True)
 class Reply:
-    """`logprobs` are from the model's own distribution, before temperature. `ended`: the last token is the end token.
-    `others`: for each position the likeliest tokens with their log-probabilities, as many as the decoder's `width`."""
+    """The tokens that were sampled for a request. `logprobs` are log-probabilities before temperature is applied.
+    `ended`: whether the last token is the end token. `others`: for each position the decoder's `width` likeliest
+    tokens, each with its log-probability."""
 
     ids: list[int]
     logprobs: list[float]
@@ -77,7 +79,8 @@ class _Layer:
 
 
 class Decoder:
-    """Decodes `rows` conversations of at most `context` tokens at once. For one thread."""
+    """Decodes `rows` conversations of at most `context` tokens at once, until the token `end`. Records the `width`
+    likeliest tokens of each position. For one thread."""
 
     def __init__(
         self, model: Llama, end: int, *, rows: int, context: int, device: torch.device, width: int = 0
@@ -151,8 +154,8 @@ class Decoder:
         return next((size for size in self._sizes if size >= wanted), self._sizes[-1])
 
     def _assign(self, arriving: Sequence[tuple[int, int, GenerationRequest]], assigned: list[int | None]) -> None:
-        """Assigns requests to rows. Their prompts, without the last tokens, go through the model together; the first
-        step reads the last tokens."""
+        """Assigns requests to rows. The prompts without their last tokens go through the model together; the next
+        decoding step reads the last tokens."""
         longest = max(len(one.prompt) for _, _, one in arriving)
         tokens = torch.tensor([[*one.prompt, *[0] * (longest - len(one.prompt))] for _, _, one in arriving])
         rows = torch.tensor([row for row, _, _ in arriving], device=self.device)
@@ -203,8 +206,8 @@ class Decoder:
             step()
 
     def _graph(self, rows: int, length: int) -> torch.cuda.CUDAGraph:
-        """The graph for this size, captured when it is first needed. The warm-up step changes nothing, since no row is
-        live."""
+        """The CUDA graph of one step over `rows` rows and `length` keys, captured when it is first needed. The warm-up
+        step changes nothing, since no row is live then."""
         if (rows, length) not in self._graphs:
             live = self._live.clone()
             self._live.zero_()
@@ -234,7 +237,7 @@ class Decoder:
             assigned[row] = None
 
     def _step(self, rows: int, length: int) -> None:
-        """Computes one more token for each live row; the other rows repeat their last one, which changes nothing."""
+        """Computes one more token for each live row. The other rows repeat their last token, which changes nothing."""
         position, count, live = self._positions[:rows], self._count[:rows], self._live[:rows]
         each = torch.arange(rows, device=self.device)
         group = self.shape.heads // self.shape.kv_heads
@@ -263,8 +266,8 @@ class Decoder:
 
     @staticmethod
     def _chosen(logprobs: Tensor, temperature: Tensor, chance: Tensor) -> Tensor:
-        """The token at which the cumulative probability exceeds the row's random number; the likeliest if temperature
-        is 0."""
+        """The next token of each row: the first at which the cumulative probability exceeds the row's random number
+        `chance`, or the likeliest if temperature is 0."""
         heat = temperature.clamp(min=1e-3)[:, None]
         passed = (logprobs / heat).softmax(-1, dtype=torch.float64).cumsum(-1)
         drawn = (passed <= chance[:, None] * passed[:, -1:]).sum(-1)

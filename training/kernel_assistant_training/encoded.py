@@ -1,4 +1,4 @@
-"""Turns conversations into tokens in several processes, because one would keep a borrowed GPU waiting."""
+"""Turns conversations into tokens in several processes, because a single process would keep a borrowed GPU waiting."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def drawn(source: Source, seed: int, count: int, processes: int = 1) -> list[Tok
 
 
 def _side_by_side(processes: int, make: Callable[..., list[Tokens]], asked: Sequence[tuple[Any, ...]]) -> list[Tokens]:
-    """Calls `make` in several processes for all `asked`; results are in the same order. Raises InternalError if a
-    process dies, for which `multiprocessing.Pool` would wait for ever.
+    """Calls `make` with each tuple of arguments in `asked`, in several processes; returns all results in the same
+    order. Raises InternalError if a process dies, for which `multiprocessing.Pool` would wait for ever.
     """
     pool = ProcessPoolExecutor(processes, get_context("spawn"), initializer=belong_to_parent)
     try:
@@ -61,7 +61,8 @@ def _encoded(conversations: Sequence[Conversation]) -> list[Tokens]:
 
 
 def _drawn(source: Source, seed: int, count: int) -> list[Tokens]:
-    """Conversations with a reply that the agent does not allow are left out."""
+    """The tokens of the first `count` conversations of a source. A conversation with more than MOST_REPLY learned
+    tokens is left out, because the agent does not allow such a reply."""
     encoder = Encoder(load())
     tokens = (encoder.encode(messages) for messages in source(seed))
     return list(islice((one for one in tokens if sum(one.learned) <= MOST_REPLY), count))

@@ -1,4 +1,4 @@
-"""How a stage's command ends: an exit code, a line with the cause and a line that says what to do
+"""How a stage's command ends: with an exit code, a line with the cause and a line that says what to do
 (docs/training_failures.md)."""
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from kernel_assistant_training.saving import is_full
 
 
 def ended(name: str, stage: Callable[[], None]) -> int:
-    """Runs the stage; returns the exit code. Unknown exceptions are bugs and are raised."""
+    """Runs the stage `name`; returns the exit code. Unknown exceptions are bugs and are raised."""
     try:
         with SignalHandling(raised):
             stage()

@@ -23,7 +23,8 @@ PART = 15 << 20
 
 
 def save_folder(model: Llama, folder: Path, *, part: int = PART) -> None:
-    """Saves the weights in bfloat16, with the committed vocabulary."""
+    """Saves the model's weights in bfloat16, in files of at most `part` bytes, with its configuration and the committed
+    vocabulary."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer = load()
     special = {"bos": None, "eos": id_of(tokenizer, TURN_END), "pad": id_of(tokenizer, CONTROL_TOKENS[0])}
@@ -43,8 +44,8 @@ def require_language(folder: Path) -> None:
 
 
 def load_folder(folder: Path) -> Llama:
-    """Loads the weights in float32. Raises UsageError if the folder holds no model with tied embeddings, or one that
-    writes kernels in an earlier language."""
+    """Loads a model with weights in float32. Raises UsageError if the folder holds no model with tied embeddings, or a
+    model that writes kernels in an earlier language."""
     try:
         shape = from_config(json.loads((folder / "config.json").read_text(encoding="utf-8")))
     except (OSError, ValueError) as error:

@@ -1,7 +1,7 @@
-"""Greedy answers of a model, and other likely ones; those to held-out tasks are compared with right answers.
+"""A model's greedy answers and other likely answers. Greedy answers to held-out tasks are compared with right answers.
 
-Only the judge can say whether an answer is correct; here it is compared with right ones, and its launch lines are
-parsed.
+Only the judge can say whether an answer is correct. Here the text is compared with known right answers, and its launch
+lines are parsed.
 """
 
 from __future__ import annotations
@@ -39,8 +39,8 @@ _NOTHING = Reply([], [], ended=True, others=[])
 
 
 class GreedyAnswer(Record, frozen=True, kw_only=True):
-    """`same`: equal to one of the task's answers; `same_form`: equal except for numbers. `problem` says why the
-    launch lines cannot be parsed."""
+    """A model's greedy answer to a held-out task. `same`: whether it equals one of the task's answers; `same_form`:
+    whether it does except for numbers. `problem` says why the launch lines cannot be parsed; empty if they can."""
 
     task: HeldOut
     answer: str
@@ -50,8 +50,8 @@ class GreedyAnswer(Record, frozen=True, kw_only=True):
 
 
 def judge_greedy(folder: Path, file: Path, out: Path, device: torch.device, most: int = MOST_REPLY) -> dict[str, Any]:
-    """Answers the tasks of `file` and writes the answers to `out`; returns for each target the counts of GreedyAnswer's
-    fields."""
+    """Answers the tasks of `file` and writes the answers to `out`. Returns for each target the number of tasks, and of
+    answers that are `same`, `same_form` and readable (without a `problem`)."""
     tasks = read_tasks(file)
     # All in one batch, because a step costs the same for many rows.
     answers = greedy(folder, [task.prompt for task in tasks], device, most) if tasks else []
@@ -96,7 +96,7 @@ def _form(source: str) -> str:
 def greedy(
     folder: Path, prompts: Sequence[Sequence[Message]], device: torch.device, most: int = MOST_REPLY
 ) -> list[str]:
-    """One answer for each prompt, without its end token."""
+    """The model's greedy answer to each prompt, as text without the end token."""
     answers, _ = likeliest(folder, prompts, 1, device=device, rows=len(prompts), most=most)
     return [text for ((text, _),) in answers]
 
@@ -110,9 +110,9 @@ def likeliest(
     rows: int = 0,
     most: int = MOST_REPLY,
 ) -> tuple[list[list[tuple[str, int]]], float]:
-    """`count` different answers for each prompt as text and number of tokens, the greedy one first, then as
-    `BestFirstSearch` finds them, `rows` at once; and the sampled tokens per second. On a GPU if there is one and no
-    `device` is given."""
+    """Returns `count` different answers for each prompt, each as text and number of tokens, and the sampled tokens per
+    second. The greedy answer is first, then answers follow in the order in which `BestFirstSearch` finds them. `rows`
+    prompts are decoded at once. Without `device` a GPU is used if there is one."""
     tokenizer = load(folder)
     encoder, end = Encoder(tokenizer), id_of(tokenizer, TURN_END)
     encoded = [encoder.prompt(prompt) for prompt in prompts]

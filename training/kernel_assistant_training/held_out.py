@@ -1,4 +1,4 @@
-"""Makes held-out tasks with right answers in a process of its own. Without torch."""
+"""Makes held-out tasks with right answers in a separate process. Does not import torch."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ _ANSWERS = 24
 
 
 class HeldOut(Record, frozen=True, kw_only=True):
-    """A task: its graph, the prompt, and right answers, best guess first."""
+    """A held-out task: its graph, the prompt, and right answers; the answer that is expected to be fastest comes
+    first."""
 
     target: str
     split: str
@@ -32,7 +33,7 @@ class HeldOut(Record, frozen=True, kw_only=True):
 
 
 def tasks(target: str, count: int) -> list[HeldOut]:
-    """`count` different tasks of the held-out split, equally many of each level."""
+    """`count` different tasks of the held-out split. Levels (numbers of steps, 1 to 5) occur equally often."""
     from kernel_assistant_training.synth import prompt, sample, split
     from kernel_assistant_training.synth.answers import answers
 
@@ -58,7 +59,7 @@ def tasks(target: str, count: int) -> list[HeldOut]:
 
 
 class HeldOutMaker:
-    """Writes `count` tasks of each target to a file, in a process of its own. A context manager."""
+    """Writes `count` held-out tasks of each target to a file, in a separate process. A context manager."""
 
     def __init__(self, file: Path, count: int) -> None:
         self._process = get_context("spawn").Process(target=write_tasks, args=(file, count), daemon=True)
@@ -68,7 +69,7 @@ class HeldOutMaker:
         return self
 
     def wait(self) -> None:
-        """Waits until the file is written. Raises InternalError if that failed."""
+        """Waits until the file is written. Raises InternalError if the process failed."""
         self._process.join()
         if self._process.exitcode:
             raise InternalError("held-out tasks were not made", "see the message of that process")
@@ -80,7 +81,8 @@ class HeldOutMaker:
 
 
 def write_tasks(file: Path, count: int) -> None:
-    """The main function of the process."""
+    """The main function of HeldOutMaker's process: writes `count` held-out tasks of each target to `file`, one JSON
+    text a line."""
     belong_to_parent()
     every = [task for target in TARGETS for task in tasks(target, count)]
     file.write_bytes(b"".join(msgspec.json.encode(task) + b"\n" for task in every))

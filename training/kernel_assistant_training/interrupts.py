@@ -17,7 +17,7 @@ Handler = Callable[[int, FrameType | None], Any] | int | None
 
 
 class Interrupted(KeyboardInterrupt):
-    """A signal ended this process. `exit_code` is the one that a shell reports for it."""
+    """A signal ended this process. `exit_code` is what a shell reports for a process ended by this signal."""
 
     def __init__(self, number: int) -> None:
         super().__init__(signal.Signals(number).name)

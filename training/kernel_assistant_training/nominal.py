@@ -27,8 +27,8 @@ ROOFLINE = 0.93
 
 
 def unbounded(target: str, folder: Path) -> Path:
-    """Writes nominal bandwidths to `folder` and returns it. Bandwidths measured on a busy machine are too low, so that
-    correct candidates would be rejected as impossibly fast. Raises MissingError without a device."""
+    """Writes nominal bandwidths to `folder`; returns `folder`. Bandwidths measured on a busy machine are too low, so
+    that correct candidates would be rejected as impossibly fast. Raises MissingError without a device."""
     device = detect(target)
     known = msgspec.structs.replace(
         device,
@@ -42,14 +42,14 @@ def unbounded(target: str, folder: Path) -> Path:
 
 
 def nominal_baseline(graph: OpGraph) -> Baseline:
-    """Times computed from the graph's bytes at its sizes."""
+    """Nominal times of the reference, computed from the bytes that the graph reads and writes."""
     floor = 1e3 * traffic(graph) / BANDWIDTH
     return Baseline(eager_ms=floor / ROOFLINE, compile_ms=None, floor_ms=floor)
 
 
 def nominal_times(evaluation: Evaluation, graph: OpGraph) -> Evaluation:
-    """Turns an evaluation that only verified into one of the quick tier, with nominal times. Details of a mismatch are
-    dropped, because the judge draws other inputs each time."""
+    """Turns an evaluation of the tier `verify` into an evaluation of the quick tier, with nominal times. Details of a
+    mismatch are dropped, because the judge draws other inputs each time."""
     evaluation = msgspec.structs.replace(evaluation, tier=Tier.quick)
     if evaluation.mismatch is not None:
         evaluation = msgspec.structs.replace(evaluation, mismatch=None, message=DIFFERS)

@@ -31,7 +31,8 @@ class PackedRows:
 
 @dataclass
 class Packer:
-    """Fills a row with the longest waiting conversations that fit. Conversations longer than a row are left out."""
+    """Fills a row of `length` tokens with the longest waiting conversations that fit, once `at_hand` conversations
+    wait. Conversations longer than a row are left out and counted."""
 
     length: int
     at_hand: int = 64
@@ -39,7 +40,8 @@ class Packer:
     _waiting: list[Tokens] = field(default_factory=list)
 
     def add(self, conversation: Tokens) -> tuple[Ids, Flags] | None:
-        """Adds a conversation; returns a row (length,) if enough conversations are waiting."""
+        """Adds a conversation. Returns a row's ids and flags, (length,) each, if enough conversations are waiting, else
+        None."""
         if len(conversation.ids) > self.length:
             self.left_out += 1
             return None
@@ -47,7 +49,8 @@ class Packer:
         return self.row() if len(self._waiting) >= self.at_hand else None
 
     def row(self) -> tuple[Ids, Flags]:
-        """A row of waiting conversations. The oldest is always included, so that none waits for ever."""
+        """The ids and flags of a row made of waiting conversations. The oldest one is always included, so that none
+        waits for ever."""
         ids, flags = np.zeros(self.length, np.uint16), np.zeros(self.length, np.uint8)
         end, chosen = 0, self._waiting.pop(0) if self._waiting else None
         while chosen is not None:

@@ -1,7 +1,7 @@
-"""Rows in shared memory: a ring buffer for each writer, and one reader of all.
+"""Rows of tokens in shared memory: a ring buffer for each writer, and one reader of all buffers.
 
-A writer fills a row and then increments `written`; the reader copies a row and then increments `given`. Each counter
-has one writer, and the other side only reads it.
+A writer fills a row and then increments `written`; the reader copies a row and then increments `given`. Each counter is
+changed by one side only; the other side only reads it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _HASHES = 16
 
 @dataclass(frozen=True)
 class SharedRowsShape:
-    """`kept` rows of `length` tokens for each of `parts` writers."""
+    """The shape of the shared memory: it keeps `kept` rows of `length` tokens for each of `parts` writers."""
 
     parts: int
     kept: int
@@ -35,7 +35,8 @@ class SharedRowsShape:
 
 
 class SharedRows:
-    """Creates shared memory, or attaches to it if `name` is given. `close` deletes it in the process that created it.
+    """Rows of tokens in shared memory, which is created, or attached to if `name` is given. `close` deletes the memory
+    in the process that created it.
 
     Raises UsageError if the system's shared memory has too little room.
     """
@@ -71,7 +72,7 @@ class SharedRows:
     # Methods of a writer.
 
     def is_full(self, part: int) -> bool:
-        """Whether the next row would overwrite one that was not given out."""
+        """Whether the next row of this part would overwrite a row that was not given out."""
         return bool(self.written[part] - self.given[part] >= self.shape.kept)
 
     def write(self, part: int, ids: Ids, flags: Flags) -> None:
@@ -80,7 +81,7 @@ class SharedRows:
         self.written[part] += 1
 
     def count(self, part: int, number: int, left_out: int) -> None:
-        """Counts a conversation with its hash; `left_out` is how many were too long so far."""
+        """Counts a conversation with the hash `number`; `left_out` is how many conversations were too long so far."""
         made = self.conversations[part]
         self._hashes[part, made % self._hashes.shape[1]] = number
         self.conversations[part] += 1
@@ -89,8 +90,8 @@ class SharedRows:
     # Methods of the reader.
 
     def fresh(self, most: int) -> tuple[NDArray[np.int64], int]:
-        """Positions (part, number), of shape (n, 2), of up to `most` rows that were not given out, spread evenly; and
-        n."""
+        """Returns the positions of up to `most` rows that were not given out, spread evenly over the parts, and their
+        number n. Positions are pairs (part, number), of shape (n, 2)."""
         positions: list[NDArray[np.int64]] = []
         waiting = self.written - self.given
         left = most
@@ -103,8 +104,8 @@ class SharedRows:
         return np.concatenate(positions), most - left
 
     def even(self, count: int) -> tuple[NDArray[np.int64], int]:
-        """As `fresh`, with exactly the same number of rows from each part. Raises ValueError if `count` cannot be
-        divided evenly."""
+        """Positions of `count` rows that were not given out, as from `fresh`, with the same number of rows from each
+        part; and `count`. Raises ValueError if the parts cannot share `count` evenly."""
         share, rest = divmod(count, self.shape.parts)
         if rest:
             raise ValueError(f"{count} rows cannot be shared evenly by {self.shape.parts} parts")
@@ -114,7 +115,7 @@ class SharedRows:
         return np.concatenate(positions), count
 
     def again(self, count: int, random: np.random.Generator) -> NDArray[np.int64]:
-        """Positions of `count` random rows that are still kept; empty if `count` is 0."""
+        """Positions, of shape (n, 2), of `count` random rows that are still in memory; empty if `count` is 0."""
         written = self.written.copy()
         first = np.maximum(written - self.shape.kept + _MARGIN, 0)
         many = np.maximum(written - first, 0)
@@ -131,7 +132,7 @@ class SharedRows:
         self.given += np.bincount(positions[:, 0], minlength=self.shape.parts)
 
     def different(self) -> int:
-        """The number of different hashes among those kept."""
+        """The number of different hashes among the hashes that are kept."""
         known = [part[:made] for part, made in zip(self._hashes, self.conversations, strict=True)]
         return len(np.unique(np.concatenate(known)))
 

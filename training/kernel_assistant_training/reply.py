@@ -1,4 +1,4 @@
-"""Sizes of conversations, in tokens."""
+"""The largest sizes of a conversation and of a reply, in tokens."""
 
 from __future__ import annotations
 

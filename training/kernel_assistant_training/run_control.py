@@ -25,8 +25,8 @@ GRACE_S = 60
 
 
 class RunControl:
-    """Controls one stage in folder `run`. As a context it records how the stage ended; an exception makes that
-    `failed`.
+    """Controls one stage in folder `run`. As a context manager it records how the stage ended: `failed` after an
+    exception that is not an interrupt.
 
     A signal requests a stop: training ends after its step, and the end of the context raises Interrupted. Interrupted
     is raised in the main thread immediately if `at_once` is set, at a second signal, and one minute after the first.
@@ -45,7 +45,7 @@ class RunControl:
 
     @property
     def interrupted(self) -> bool:
-        """Whether a signal came, in which case nothing should follow training."""
+        """Whether a signal came. Then no further work should follow training."""
         return bool(self._signal)
 
     @property
@@ -95,7 +95,8 @@ class RunControl:
         self._say(RunState.running)
 
     def goes_on(self, step: int, sleep: Callable[[float], None] = time.sleep) -> bool:
-        """Call this between steps. It waits during a pause, and returns False if a stop is requested."""
+        """Whether to continue with the next step; False if a stop is requested. Call it between steps: it waits during
+        a pause."""
         self._step = step
         if self._stopped or time.monotonic() - self._checked < LOOK_EVERY_S:
             return not self._stopped
@@ -109,7 +110,7 @@ class RunControl:
         return not self._stopped
 
     def _hear(self, number: int) -> None:
-        """Handles a signal, in the main thread."""
+        """Handles a signal `number`, in the main thread, as the class describes."""
         again = bool(self._signal) and time.monotonic() - self._signalled > SAME_S
         if not self._signal:
             self._signal, self._signalled, self._stopped = number, time.monotonic(), True

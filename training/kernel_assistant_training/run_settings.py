@@ -1,4 +1,5 @@
-"""The settings of a run, in `run.json`: a folder belongs to one run, which goes on with the same settings only."""
+"""The settings of a run, in `run.json`. A folder belongs to one run, which can be continued with the same settings
+only."""
 
 from __future__ import annotations
 

@@ -23,7 +23,8 @@ _TORCH = ("pytorchstreamwriter", "inline_container")
 
 @contextmanager
 def written(what: Path, known: str = "") -> Iterator[None]:
-    """Turns an error of writing weights within the block into StoreError; `known` says where training can resume."""
+    """A context manager that turns an error while weights are written to `what` into StoreError. `known` says where
+    training can resume."""
     try:
         yield
     except (OSError, RuntimeError, SafetensorError) as error:
@@ -34,13 +35,14 @@ def written(what: Path, known: str = "") -> Iterator[None]:
 
 
 def last_checkpoint(checkpoint: Path | None) -> str:
-    """Names the checkpoint to resume from, for messages."""
+    """A text that names the checkpoint from which to resume, for messages."""
     return f"the last checkpoint is {checkpoint}" if checkpoint else "there is no checkpoint yet"
 
 
 @contextmanager
 def naming(known: Callable[[], str]) -> Iterator[None]:
-    """Appends `known()`, which names the checkpoint to resume from, to an InternalError of the block."""
+    """A context manager that appends `known()`, which names the checkpoint to resume from, to the message of an
+    InternalError."""
     try:
         yield
     except InternalError as error:
@@ -48,7 +50,7 @@ def naming(known: Callable[[], str]) -> Iterator[None]:
 
 
 def let_go(error: BaseException) -> None:
-    """Closes files that the frames of a failure keep open, because deleted files take disk space until they are
+    """Closes files that the stack frames of an error keep open, because deleted files take disk space until they are
     closed."""
     link: BaseException | None = error
     while link is not None:
@@ -57,7 +59,8 @@ def let_go(error: BaseException) -> None:
 
 
 def flush(path: Path) -> None:
-    """Flushes a file, or all files below a folder, to disk; call it before renaming them to their final name."""
+    """Flushes a file, or all files below a folder, to disk. Call it before a file or folder is renamed to its final
+    name."""
     for file in [path] if path.is_file() else path.rglob("*"):
         if file.is_file():
             with file.open("rb") as opened:
@@ -65,7 +68,7 @@ def flush(path: Path) -> None:
 
 
 def why(error: BaseException) -> str:
-    """The error in one line. Torch's writer only says at which byte it stopped."""
+    """The cause of the error in one line. A full disk is named as such, because torch's writer does not mention it."""
     return "there is no room for it" if is_full(error) else first_line(error)
 
 
@@ -74,7 +77,8 @@ def first_line(error: BaseException) -> str:
 
 
 def is_full(error: BaseException) -> bool:
-    """Whether the error means that the disk is full. Not all writers of weights keep the error number."""
+    """Whether the error means that the disk is full. The message is read too, because not all writers of weights keep
+    the error number."""
     text = str(error).lower()
     messages = ("no space left", "file too large", "quota exceeded", "os error 28", "os error 27", *_TORCH)
     return getattr(error, "errno", None) in FULL or any(one in text for one in messages)

@@ -1,4 +1,4 @@
-"""Sources of conversations: functions of a seed that can be passed to another process."""
+"""Sources of conversations. A source is a function of a seed that can be passed to another process."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMPOSE_SHARE = 0.03
 
 
 def pairs_of(target: str, narrow: Narrow | None = None, mistakes: FaultRates | None = None) -> Source:
-    """Pairs of training tasks and answers that are not run."""
+    """A source of pairs of a training task and an answer, which is not run."""
     from kernel_assistant_training.synth import pairs
 
     return partial(pairs, target=target, narrow=narrow, mistakes=mistakes)
@@ -31,7 +31,7 @@ def training_sources(
     narrow: Narrow | None = None,
     mistakes: FaultRates | None = None,
 ) -> tuple[Source, ...]:
-    """A source for each target: pairs, and a share of compositions."""
+    """One source for each target: mostly pairs, and a share `compose_share` of conversations that ask for a task."""
     from kernel_assistant_training.synth.composing import compositions
 
     most = [pairs_of(target, narrow, mistakes) for target in targets]
@@ -41,8 +41,8 @@ def training_sources(
 
 
 def mixed(seed: int, *, most: Source, rest: Source, share: float, part: int) -> Iterator[list[Message]]:
-    """Conversations of the source `most`, of which the share `share` comes from the source `rest`. `part` makes sources
-    with the same seed differ.
+    """Conversations of the source `most`, mixed with the fraction `share` of conversations of the source `rest`. `part`
+    makes mixtures with the same seed differ.
     """
     random, common, rare = Random(f"mixed {seed} {part}"), most(seed), rest(seed * len(TARGETS) + part)
     while True:

@@ -1,7 +1,7 @@
-"""Rows of tokens from processes that make conversations while the trainer uses them.
+"""A stream of rows of tokens, made by processes while the trainer uses the rows.
 
 Each process writes rows into its part of a pool in shared memory and then increments a counter; a busy consumer does
-not block it. New rows are given out first. If there are too few, earlier rows are given out again.
+not block it. New rows are given out first. If there are too few new rows, earlier rows are given out again.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ class Counts:
 
 
 class Stream:
-    """A context manager that owns the processes."""
+    """A stream of rows that processes make. A context manager: it starts the processes and ends them."""
 
     def __init__(self, options: StreamOptions) -> None:
         self._options = options
@@ -85,7 +85,7 @@ class Stream:
 
     @property
     def counts(self) -> Counts:
-        """The counts so far."""
+        """The counts of conversations and rows so far."""
         self._counts.conversations = int(self._pool.conversations.sum())
         self._counts.left_out = int(self._pool.left_out.sum())
         self._counts.ended_processes = sum(not process.is_alive() for process in self._processes)
@@ -93,17 +93,19 @@ class Stream:
 
     @property
     def waiting(self) -> int:
-        """Rows that were not given out yet."""
+        """The number of rows that were not given out yet."""
         return int((self._pool.written - self._pool.given).sum())
 
     def different(self) -> int:
-        """The number of different conversations, not counting the last line of their prompts."""
+        """The number of different conversations. Conversations that differ only in the last line of the prompt count as
+        one."""
         return self._pool.different()
 
     def take(self, count: int) -> PackedRows:
-        """`count` rows, new ones first, in no particular order. Waits only until there are `count` rows, new and old
-        together. Raises InternalError if all processes have ended, or with `steady` if any process has. Otherwise ended
-        processes are only counted; their messages are on stderr.
+        """`count` rows, new rows first, in no particular order. Waits only until there are `count` rows, new and old
+        together; with `steady`, until there are enough new rows. Raises InternalError if all processes have ended, or,
+        while it waits with `steady`, if any process has. Otherwise ended processes are only counted; their messages are
+        on stderr.
         """
         self._check(any)
         while not self._there(count):
@@ -120,8 +122,8 @@ class Stream:
         return rows
 
     def _check(self, enough: Callable[[Iterable[bool]], bool]) -> None:
-        """Raises InternalError if too few processes are alive: kept rows would be repeated for ever without anybody
-        noticing."""
+        """Raises InternalError if too few processes are alive, as `enough` (`any` or `all`) decides. Otherwise kept
+        rows would be repeated for ever without anybody noticing."""
         alive = [process.is_alive() for process in self._processes]
         if not enough(alive):
             ended = "all" if not any(alive) else f"{alive.count(False)} of {len(alive)}"
@@ -134,7 +136,8 @@ class Stream:
 
 
 def _make(name: str, shape: SharedRowsShape, options: StreamOptions, number: int) -> None:
-    """The main function of a process: draws from its sources in turn until its parent is gone."""
+    """The main function of a process: writes rows of conversations, drawn from its sources in turn, until its parent is
+    gone."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # its owner ends it
     os.nice(10)
     parent, pool = os.getppid(), SharedRows(shape, name)
@@ -157,8 +160,8 @@ def _make(name: str, shape: SharedRowsShape, options: StreamOptions, number: int
 
 
 def _hash(messages: Sequence[Message]) -> int:
-    """A hash of a conversation: of its graph and its answer. The last line of a task is left out: its sizes and times
-    hardly ever repeat.
+    """A hash of a conversation's graph and answer. The last line of the prompt is left out: its sizes and times hardly
+    ever repeat.
     """
     text = "\0".join(
         message.content.rpartition("\n")[0] if message.role == "user" else message.content for message in messages[1:]

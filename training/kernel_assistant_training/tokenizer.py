@@ -1,13 +1,13 @@
 """The vocabulary: `python -m kernel_assistant_training tokenizer FOLDER` trains it on the project's own corpus.
 
-It is a byte-level BPE with one list of tokens and two ways to cut a text before pairs are merged:
+The vocabulary is a byte-level BPE with one list of tokens and two ways to cut a text before pairs are merged:
 
-* What a model reads is cut between digits and then as GPT-2 does; llama.cpp calls this `starcoder`. No token there
-  holds more than one part of an operator's name (`cum`, `sum`, `prod`, which are cut out first): so a name that was
-  never seen consists of known parts.
+* What a model reads is cut between digits and then as GPT-2 does; llama.cpp calls this `starcoder`. Parts of operator
+  names (`cum`, `sum`, `prod`) are cut out first, so that no token has more than one part. So a name that was never
+  seen consists of known parts.
 * What a model writes is cut behind each line only (`ReplyTokenizer`), so that a line of a kernel is a few tokens. A
-  program that serves a model samples these tokens and has to keep those of earlier replies, as the embedded engine and
-  clients that send token ids do; a server that gets the text of earlier replies cuts it in the first way.
+  program that serves a model samples these tokens and has to keep the tokens of earlier replies, as the embedded
+  engine and clients that send token ids do. A server that gets the text of earlier replies cuts it in the first way.
 """
 
 from __future__ import annotations
@@ -59,14 +59,15 @@ _OBSERVATIONS = (
 
 @dataclass(frozen=True)
 class CorpusText:
-    """A text that models read or, as a `reply`, write."""
+    """A text of the vocabulary's corpus. Models write it if it is a `reply`; otherwise they read it."""
 
     text: str
     reply: bool = False
 
 
 def train(texts: Iterable[CorpusText], size: int = SIZE) -> Tokenizer:
-    """A vocabulary of at most `size` tokens, the control tokens first, parts and markers last."""
+    """A vocabulary of at most `size` tokens, trained on the texts. Control tokens come first, parts of operator names
+    and markers last."""
     tokenizer = Tokenizer(models.BPE())
     cuts = [pre_tokenizers.Digits(individual_digits=True), pre_tokenizers.ByteLevel(add_prefix_space=False)]
     # Parts that are cut out later must not be learned.
@@ -92,8 +93,8 @@ def train(texts: Iterable[CorpusText], size: int = SIZE) -> Tokenizer:
 
 
 class ReplyTokenizer:
-    """Encodes what a model writes with the tokens of a vocabulary. Pairs are merged within a line, and over the parts
-    of names; the text of a control token stays text."""
+    """Encodes the text that a model writes with the tokens of a vocabulary. Pairs are merged within a line, also across
+    the parts of operator names; text that looks like a control token stays text."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         document = json.loads(tokenizer.to_str())
@@ -111,13 +112,13 @@ class ReplyTokenizer:
 
 
 def _pieces(text: CorpusText, reading: pre_tokenizers.Sequence) -> str:
-    """The text with `_CUT` where it is cut."""
+    """The text with `_CUT` at each position where pairs must not be merged."""
     found = (_LINES if text.reply else reading).pre_tokenize_str(text.text)
     return _CUT.join(text.text[begin:end] for _, (begin, end) in found)
 
 
 def corpus(sources: Iterable[Source], count: int) -> Iterator[CorpusText]:
-    """`count` conversations of each source, and observations."""
+    """The messages of `count` conversations of each source, and example observations."""
     for source in sources:
         for messages in islice(source(0), count):
             for message in messages:
@@ -128,12 +129,12 @@ def corpus(sources: Iterable[Source], count: int) -> Iterator[CorpusText]:
 
 
 def vocabulary_size(tokenizer: Tokenizer) -> int:
-    """The number of ids in the model: the tokens, rounded up to whole tiles."""
+    """The number of token ids in a model: the size of the vocabulary, rounded up to whole tiles of matrix products."""
     return -(-int(tokenizer.get_vocab_size()) // _TILE) * _TILE
 
 
 def save(tokenizer: Tokenizer, folder: Path) -> None:
-    """Saves a Hugging Face folder, with the template that marks what the assistant wrote."""
+    """Saves the vocabulary as a Hugging Face folder, with the chat template that marks what the assistant wrote."""
     folder.mkdir(parents=True, exist_ok=True)
     tokenizer.encode_special_tokens = False
     tokenizer.save(str(folder / "tokenizer.json"))
@@ -153,7 +154,8 @@ def load(folder: Path = VOCABULARY) -> Tokenizer:
 
 
 def id_of(tokenizer: Tokenizer, token: str) -> int:
-    """The token's id. Raises InternalError if the vocabulary, made for another template, lacks it."""
+    """The id of a token. Raises InternalError if the vocabulary lacks the token because it was made for another
+    template."""
     number = tokenizer.token_to_id(token)
     if number is None:
         raise InternalError(f"the vocabulary has no token {token}", "train it again")

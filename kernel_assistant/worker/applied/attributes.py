@@ -30,10 +30,11 @@ _TORCH = (torch.dtype, torch.device, torch.Size, torch.layout, torch.memory_form
 
 
 def freeze(value: Any, depth: int = 4) -> str:
-    """Text that is equal for equal values. 1, 1.0 and True differ; tensors count by dtype and shape only, large arrays
-    of NumPy too.
+    """Text that is equal for equal values; 1, 1.0 and True have different texts. Of a tensor, and of a NumPy array with
+    more than MOST_COMPARED elements, only dtype and shape count.
 
-    Functions and classes go by name, other objects by type and attributes, at most `depth` levels down.
+    Functions and classes are represented by their names, other objects by type and attributes, at most `depth` levels
+    down.
     """
     if isinstance(value, _TORCH) or type(value) in _LITERAL:
         return repr(value)
@@ -73,30 +74,33 @@ def _freeze_container(value: Any, depth: int) -> str:
 
 
 def _is_of_process(key: str, item: Any) -> bool:
-    """Whether an object keeps its hash in an attribute, as the GenerationConfig of every causal model of transformers
-    does: Python's hashes of text differ from process to process."""
+    """Whether an attribute is a stored hash, such as the one in the GenerationConfig of every causal model of
+    transformers. It is not compared, because Python's hashes of text differ from process to process."""
     return key.startswith("_") and key.endswith("hash") and type(item) is int
 
 
 def is_of_numpy(value: Any) -> bool:
-    """Whether the value is an array or a scalar of NumPy, which is not imported for that."""
+    """Whether the value is an array or a scalar of NumPy. Does not import NumPy."""
     return type(value).__module__ == "numpy" and hasattr(value, "tobytes")
 
 
 def may_change_in_place(value: Any) -> bool:
-    """Whether the value is an array of NumPy whose elements `freeze` compares."""
+    """Whether the value is a NumPy array, which can change in place, of at most MOST_COMPARED elements, so that
+    `freeze` compares them."""
     return is_of_numpy(value) and hasattr(value, "setflags") and value.ndim > 0 and value.size <= MOST_COMPARED
 
 
 def is_atomic(value: Any) -> bool:
-    """Whether the value cannot change without being replaced, so that its identity is enough to watch."""
+    """Whether the value can change only by being replaced, so that comparing its identity is enough to notice a
+    change."""
     if isinstance(value, tuple):
         return all(is_atomic(item) for item in value)
     return isinstance(value, (*_LITERAL, *_NAMED, *_TORCH, enum.Enum, torch.Tensor, torch.nn.Module))
 
 
 def is_state(key: str) -> bool:
-    """Whether an attribute belongs to the user: names with two underscores on both sides are Python's and torch's."""
+    """Whether the attribute `key` is the user's own: `nn.Module` does not create it, and its name does not begin and
+    end with two underscores, as names of Python and torch do."""
     return key not in INTERNAL and not (key.startswith("__") and key.endswith("__"))
 
 
@@ -111,8 +115,9 @@ def module_attributes(module: torch.nn.Module) -> dict[str, dict[str, str]]:
 def same_attributes(module: torch.nn.Module, verified: dict[str, dict[str, str]]) -> bool:
     """Whether a module still has the attributes in `verified`.
 
-    Private attributes that only one of the two has do not count, unless they hide an attribute of the class: libraries
-    mark modules with them. transformers marks each module of a model that it has initialised, and none made by hand.
+    A private attribute that only the module or only `verified` has is ignored, unless it hides an attribute of the
+    class: libraries mark modules with such attributes. transformers, for example, marks the modules of a model that it
+    has initialised.
     """
     children = dict(module.named_modules(remove_duplicate=False))
     return children.keys() == verified.keys() and all(
@@ -128,8 +133,9 @@ def _same(module: torch.nn.Module, attributes: dict[str, str], verified: dict[st
 
 
 def _of_script(module: Any) -> dict[str, str]:
-    """Code and values of a module that TorchScript has compiled. Its Python attributes are only handles. The name under
-    which its file was imported, which the code repeats, is left out."""
+    """A hash of the code and values of a module that TorchScript has compiled, under the key "(script)". Its Python
+    attributes are only handles. Comments and the names of Python modules in the code are left out, because they depend
+    on how the file was imported."""
     try:
         text = module._c.dump_to_str(True, True, False)
     except RuntimeError:

@@ -42,8 +42,9 @@ class NoBinary(OSError):
 class Binaries:
     """The binaries `kernels.ARCH[.TAG].so` or `kernels.ARCH.cubin` of one class and size, loaded once per device.
 
-    `cpu_flags` are the processor features that a shared object needs beyond its level, `binary_flags` those of files
-    that were built elsewhere, by file name.
+    `cpu_flags` are the processor features that a shared object needs beyond its instruction set level (LEVELS).
+    `binary_flags` maps the names of files that were built on other machines to the features that these files need
+    instead.
     """
 
     def __init__(
@@ -61,7 +62,7 @@ class Binaries:
         self._modules: dict[int, CpuModule | CudaModule] = {}
 
     def module(self, device: torch.device) -> CpuModule | CudaModule:
-        """The loaded binary for `device`. Raises OSError where none fits or it cannot be loaded."""
+        """The loaded binary for `device`. Raises OSError if no binary runs on it or the binary cannot be loaded."""
         index = device.index if device.index is not None else 0
         with _lock:
             if index not in self._modules:
@@ -80,7 +81,8 @@ class Binaries:
         return CudaModule(driver(device.index), self.parts.read(name), libraries(device.index))
 
     def pick(self, device: torch.device) -> str:
-        """Name of the file for `device`. Raises NoBinary."""
+        """The name, without the prefix of the size, of the best binary for `device`. Raises NoBinary if none runs on
+        it."""
         every = [name[len(self.size) :] for name in self.parts.names() if name.startswith(self.size)]
         names = [name for name in every if name.startswith("kernels.") and name.endswith(self._suffix)]
         fits = [name for name in names if self._runs(name, device)]
@@ -100,8 +102,8 @@ class Binaries:
 
 
 def require_whole(package: str, path: str) -> None:
-    """Raise OSError if a file with binaries differs from the package's manifest: a file with a flipped bit may load
-    without an error. A package without a manifest is not checked."""
+    """Raise OSError if the file `path` with binaries differs from the package's manifest: a file with a flipped bit may
+    load without an error. A package without a manifest is not checked."""
     if not os.path.isfile(os.path.join(package, MANIFEST)):
         return
     try:
@@ -116,8 +118,9 @@ def require_whole(package: str, path: str) -> None:
 
 
 def _path_of_its_own(path: str) -> str:
-    """A path that the dynamic linker has not loaded yet: for a path that it knows, it returns the library loaded
-    before, even if the file was replaced. The descriptor stays open so that no other file gets the same path."""
+    """`path` itself, or a path through a new descriptor if the file was replaced after it was loaded: for a path that
+    the dynamic linker knows, it returns the library loaded before. The descriptor stays open so that no other file gets
+    the same path."""
     status = os.stat(path)
     identity = (status.st_ino, status.st_mtime_ns)
     if _opened.setdefault(path, identity) == identity:
@@ -151,7 +154,7 @@ def driver(index: int) -> Driver:
 
 
 def libraries(index: int) -> Libraries:
-    """cuBLASLt and cuDNN on a device: PyTorch's own copies, opened when a launch first asks."""
+    """cuBLASLt and cuDNN on a device: PyTorch's own copies, opened when a launch first needs them."""
     if index not in _libraries:
         _libraries[index] = Libraries(driver(index), find_libraries(), {})
     return _libraries[index]
@@ -177,7 +180,7 @@ def processor_flags() -> set[str]:
 
 
 def instruction_flags() -> list[str]:
-    """Those flags that `-march=native` lets a compiler use for computing."""
+    """The flags among `processor_flags()` that `-march=native` lets a compiler use for computing, sorted."""
     return sorted(flag for flag in processor_flags() if flag.startswith(_INSTRUCTIONS))
 
 
@@ -194,9 +197,8 @@ def _arch(name: str) -> str:
 
 
 def _cubin_runs(arch: str, capability: tuple[int, int]) -> bool:
-    """Whether a cubin for `arch` runs on a device of this capability: the same major version, and the same or a higher
-    minor version. With a suffix ("sm_90a") it runs only on exactly its own version.
-    """
+    """Whether a cubin for `arch` runs on a device of this capability: the device needs the same major version, and the
+    same or a higher minor version. A cubin with a suffix ("sm_90a") needs exactly its own version."""
     match = re.fullmatch(r"sm_(\d+)(\d)([a-z]?)", arch)
     if match is None:
         return False

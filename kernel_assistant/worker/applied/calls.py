@@ -23,8 +23,8 @@ Steps = list[tuple[int | str, Tree]]
 
 
 class CallPattern:
-    """The verified call `{"args": [tree], "kwargs": {name: tree}}` of `forward`. Other calls match it if they bind the
-    same values to the same parameters."""
+    """The verified call `{"args": [tree], "kwargs": {name: tree}}` of `forward`. Another call matches it if it passes
+    tensors and equal plain values for the same parameters."""
 
     def __init__(self, forward: Callable[..., Any], call: dict[str, Any], inputs: list[str]) -> None:
         self._signature = inspect.signature(forward)
@@ -36,7 +36,7 @@ class CallPattern:
         self.simple = len(plain) if plain == inputs and not call.get("kwargs") else -1
 
     def tensors(self, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[Any, ...] | None:
-        """The inputs in order, or None if the call has another form or other plain values."""
+        """The input tensors in the order of `inputs`, or None if the call has another form or other plain values."""
         if not kwargs and len(args) == self.simple:
             return args
         form = (len(args), *kwargs)
@@ -53,8 +53,8 @@ class CallPattern:
         return tuple(tensors_by_name[name] for name in self._inputs)
 
     def _bind(self, args: Any, kwargs: Any) -> dict[str, Any] | None:
-        """Parameter → value. The elements of `*args` get the names "*0", "*1", …; those of `**kwargs` keep their
-        names."""
+        """Parameter → value; None if the signature does not accept the arguments. The elements of `*args` get the names
+        "*0", "*1", …; those of `**kwargs` keep their names."""
         try:
             bound = self._signature.bind(None, *args, **kwargs)
         except TypeError:
@@ -72,7 +72,8 @@ class CallPattern:
         return arguments
 
     def _steps(self, count: int, keywords: list[str]) -> Steps | None:
-        """Which argument holds each verified value, in a call of `count` positional arguments and these keywords."""
+        """The pairs (index or keyword of an argument, verified tree that the argument has to match) for a call with
+        `count` positional arguments and these keywords; None if no such call can match."""
         sources = self._bind(range(count), {name: name for name in keywords})
         if sources is None or self._expected is None or sources.keys() != self._expected.keys():
             return None
@@ -111,7 +112,7 @@ def _gather(value: Any, tree: Tree, tensors: dict[str, Any]) -> bool:
 def result_builder(tree: Tree, names: Mapping[str, Any]) -> Callable[[Any], Any]:
     """A function from the sequence of outputs to what `forward` returns. `names` are the globals of the user's module.
 
-    Raises ImportError or AttributeError for a class of another module that is not there.
+    Raises ImportError or AttributeError if a class of another module cannot be found.
     """
     if "output" in tree:
         index = tree["output"]
@@ -135,10 +136,11 @@ def result_builder(tree: Tree, names: Mapping[str, Any]) -> Callable[[Any], Any]
 def describe_arguments(
     args: tuple[Any, ...], kwargs: dict[str, Any], inputs: list[str], home: str = ""
 ) -> dict[str, Any]:
-    """`{"args": [tree], "kwargs": {name: tree}}` of a call that was made; `inputs` names its tensors in pytree order.
+    """The call `{"args": [tree], "kwargs": {name: tree}}` with these arguments; `inputs` names its tensors in pytree
+    order.
 
     `home` is the module of the user's class. Returns `{"problem": why}` if a tree cannot represent a container, or if
-    the number of tensors differs.
+    there are more or fewer tensors than `inputs`.
     """
     names = iter(inputs)
     seen = _Description(lambda: {"input": next(names)}, lambda value: {"const": freeze(value)}, home, made_again=False)
@@ -164,8 +166,8 @@ def describe_result(result: Any, home: str = "") -> Tree:
 
 @dataclass(frozen=True)
 class _Description:
-    """Builds trees. `tensor()` and `plain(value)` give the leaves; `made_again` requires that objects can be rebuilt
-    from their parts."""
+    """Builds trees of values. `tensor()` and `plain(value)` give the leaves. With `made_again`, an object must be
+    rebuildable from its parts."""
 
     tensor: Callable[[], Tree]
     plain: Callable[[Any], Tree]

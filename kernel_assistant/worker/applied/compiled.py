@@ -1,7 +1,8 @@
-"""Makes the decision of guard.py while `torch.compile` or `torch.export` traces, in plain Python that becomes guards.
+"""Decides, while `torch.compile` or `torch.export` traces, whether the kernels replace `forward`. The checks are those
+of guard.py in plain Python, which the tracer turns into guards of the compiled program.
 
-Everything that is read here from the module or a tensor is a guard of the compiled program: if it changes, torch traces
-again and the decision is made anew. If something cannot be read this way, the original runs.
+If anything changes that is read here from the module or a tensor, torch traces again and the decision is made anew. If
+a condition cannot be checked this way, the original runs.
 """
 
 from __future__ import annotations
@@ -145,7 +146,7 @@ def _walk(module: Any, path: tuple[str, ...]) -> Any:
 
 
 def _literals(attributes: dict[str, dict[str, str]]) -> list[Attribute] | None:
-    """Attributes as values to compare; None where one is not a plain value."""
+    """The attributes as tuples (path, name, value) to compare; None if one of them is not a plain value."""
     literals: list[Attribute] = []
     for path, values in attributes.items():
         for key, text in values.items():
@@ -163,9 +164,8 @@ def _literals(attributes: dict[str, dict[str, str]]) -> list[Attribute] | None:
 def _axes(
     shapes: tuple[tuple[str, ...], ...], ranges: dict[str, list[int | None]]
 ) -> tuple[Any, tuple[tuple[int, int, int], ...], tuple[tuple[int, int, int, int | None], ...]]:
-    """Returns three lists: pairs of axes that must be equal, axes of a fixed size, and axes with bounds. The pairs are
-    None if a size is an expression.
-    """
+    """Returns three tuples: pairs of axes, each (input, axis), whose sizes must be equal; fixed sizes as (input, axis,
+    size); bounded sizes as (input, axis, lowest, highest). The first is None if a size is an expression."""
     first: dict[str, tuple[int, int]] = {}
     equal, fixed = [], []
     for index, shape in enumerate(shapes):

@@ -1,4 +1,5 @@
-"""Identity of a class's source: the class and everything of the same file that it names. Standard library only.
+"""Identity of a class's source: the class and all definitions in the same file that it uses, directly or through
+others. Standard library only.
 
 Blank lines, comments, quotes and line breaks do not count, nor does the Python version that reads the file, so a
 formatter does not change the identity; any change of the class's computation does. Code in other files is not covered.
@@ -20,7 +21,7 @@ DECORATOR = "_with_kernels"
 
 
 def fingerprint(text: str, class_name: str) -> str:
-    """16 hexadecimal digits, or "" unless `text` has exactly one such class outside functions.
+    """The identity as 16 hexadecimal digits; "" unless `text` has exactly one class of this name outside functions.
 
     Raises SyntaxError or ValueError if `text` is not Python.
     """
@@ -57,8 +58,8 @@ def _names_package(node: ast.AST) -> bool:
 
 
 def _outer(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements outside functions and classes, also inside `if`, `try` and `with`; not inside `if __name__ == ...` nor
-    in the generated block."""
+    """The statements outside functions and classes, also those inside `if`, `try` and `with`. Statements inside `if
+    __name__ == ...` and the generated block are left out."""
     for node in body:
         if is_block(node):
             continue
@@ -78,8 +79,8 @@ def _is_script(node: ast.stmt) -> bool:
 
 
 def _definitions(nodes: list[ast.stmt]) -> dict[str, list[tuple[str, ast.stmt]]]:
-    """Name → (text, statement) of each statement that binds it. The text is "" if it is the canonical text of the whole
-    statement, which is slow to compute and therefore made only when needed."""
+    """Name → (text, statement) of each statement that binds the name. The text is left empty if the whole statement
+    counts: its canonical text is slow to compute and made only when needed."""
     definitions: dict[str, list[tuple[str, ast.stmt]]] = {}
     for node in nodes:
         for name, text in _bindings(node):

@@ -77,7 +77,8 @@ class Guard:
         )
 
     def run(self, module: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Sequence[Any] | None:
-        """Outputs of the kernels for this call, or None if the original has to run; both are counted."""
+        """Outputs of the kernels for this call, or None if the original has to run. Calls of kernels and fallbacks are
+        counted."""
         outputs = self.outputs(module, args, kwargs)
         if isinstance(outputs, str):
             self.left(outputs)
@@ -195,7 +196,8 @@ class Guard:
         return watched
 
     def _remember(self, key: Key, tensors: Sequence[torch.Tensor]) -> AppliedLauncher | str:
-        """The launcher for these sizes, or the reason why there is none."""
+        """The launcher for these tensors, or the reason why there is none. It is stored under `key`, unless the reason
+        is temporary."""
         launcher: AppliedLauncher | str = self._unfit(tensors)
         if not launcher:
             try:
@@ -253,7 +255,8 @@ class Guard:
         return ""
 
     def _operate(self, *ordered: torch.Tensor) -> list[torch.Tensor]:
-        """The implementation of the operator inside a compiled program, where the decision has been made already."""
+        """The implementation of the operator inside a compiled program, whose tracing has already decided that kernels
+        run."""
         contract = self.contract
         specs = [contract.inputs[index]["spec"] for index in contract.order]
         dims = sizes.match_shapes([spec["shape"] for spec in specs], [tensor.shape for tensor in ordered])
@@ -268,14 +271,14 @@ class Guard:
 
 
 def _in_order(order: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
-    """A function that picks the elements at these places."""
+    """A function that takes a sequence and returns a tuple of its elements at the indices `order`."""
     if len(order) < 2:
         return lambda values: tuple([values[index] for index in order])
     return itemgetter(*order)
 
 
 def _in_range(ranges: dict[str, list[int | None]], dims: dict[str, int]) -> bool:
-    """Whether the graph holds for these sizes."""
+    """Whether the sizes lie in the ranges for which the graph is valid."""
     for name, (low, high) in ranges.items():
         size = dims.get(name, low)
         if size is not None and ((low is not None and size < low) or (high is not None and size > high)):
@@ -293,7 +296,7 @@ def _fitting(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -
 
 
 def _laid_out(spec: dict[str, Any], tensor: torch.Tensor, dims: dict[str, int]) -> bool:
-    """Whether the strides are the verified ones; the stride of an axis of length 1 does not count."""
+    """Whether the tensor has the verified strides; the stride of an axis of length 1 does not count."""
     if spec.get("strides") is None:
         return tensor.is_contiguous()
     wanted = [sizes.evaluate(stride, dims) for stride in spec["strides"]]

@@ -38,7 +38,7 @@ _UNUSABLE = (ImportError, OSError, ValueError, KeyError, TypeError, AttributeErr
 
 
 def accelerated(name: str, source: str = "") -> Callable[[Class], Class]:
-    """Class decorator: `forward` runs the kernels of the folder `name` for every call that they were verified for.
+    """Class decorator: `forward` runs the kernels in the folder `name` for every call for which they were verified.
 
     `source` is the file of the class, by default the caller's. Never raises: if the kernels cannot be used it warns
     once and leaves the class as it is.
@@ -143,7 +143,8 @@ def set_enabled(enabled: bool) -> None:
 
 
 def _install(cls: type, name: str, source: str) -> None:
-    """Install all kernels of a class: one guard for each size, each of which falls back to the one inside it."""
+    """Install all kernels of a class, with one guard for each size. A guard passes calls that it refuses to the next
+    inner guard, and the innermost one to the original `forward`."""
     parts = Parts(_folder(), name)
     contracts = [read_contract(parts, size) for size in sizes_of(parts)]
     forward = cls.forward  # type: ignore[attr-defined]
@@ -181,15 +182,15 @@ def _encoding(data: bytes) -> str:
 
 
 def _folder() -> str:
-    """Folder of the package. All its modules are packed into one file there."""
+    """The folder of the package, in which one file holds all its modules."""
     return os.path.dirname(os.path.abspath(__file__))
 
 
 def _guarded(
     original: types.FunctionType, guard: Guard, traced: TracedGuard, build: Callable[[Any], Any]
 ) -> Callable[..., Any]:
-    """`forward` with the guard before it. Uses closure variables only: its globals are those of the original, because
-    `torch.jit.script` compiles the original's text with the names that it finds there."""
+    """`forward` with the guard before it. It uses closure variables only: its globals are those of the original,
+    because `torch.jit.script` compiles the original's text with the names that it finds there."""
     is_compiling, run, switch = torch.compiler.is_compiling, guard.run, _switch
     moved, left = StateUpdate(guard.contract.state), _left(guard)
     wants, inputs, operator, single, usable = (
@@ -221,8 +222,8 @@ def _guarded(
 
 
 def _left(guard: Guard) -> Callable[[str], bool]:
-    """A function that counts a fallback of a compiled program: once, when it is compiled, since its calls are not
-    seen."""
+    """A function that counts a fallback of a compiled program. It runs once, while the program is compiled; the calls
+    of the compiled program cannot be counted."""
 
     def left(reason: str) -> bool:
         guard.left(f"compiled: {reason}")
@@ -232,8 +233,8 @@ def _left(guard: Guard) -> Callable[[str], bool]:
 
 
 def _usable(guard: Guard) -> Callable[[], bool]:
-    """A function that says whether the binary can be loaded here. For the tracer it is a constant, because it depends
-    on the machine only."""
+    """A function that says whether kernels are switched on and the binary can be loaded on the current device. The
+    tracer takes its result as a constant."""
 
     def usable() -> bool:
         if guard.unavailable or not _switch["enabled"]:

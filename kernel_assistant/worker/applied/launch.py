@@ -1,4 +1,4 @@
-"""One plan at one set of sizes on one device: allocates outputs and scratch through torch and runs the executor."""
+"""Runs one plan for one set of sizes on one device. PyTorch allocates outputs and scratch memory."""
 
 from __future__ import annotations
 
@@ -68,8 +68,8 @@ class AppliedLauncher:
         self.tick = self._ticks.__next__
 
     def _bind(self) -> None:
-        """Bind the plan; library launches follow PyTorch's settings at this moment, and CUDA graphs contain what it
-        chooses by them."""
+        """Bind the plan. Library launches use PyTorch's settings of this moment, and CUDA graphs contain the algorithms
+        that PyTorch chooses by them."""
         if self._library:
             libraries(self._device.index).flags = library_flags()
         bound = executor.bind(self._plan, self._dims, self._module)
@@ -105,7 +105,8 @@ class AppliedLauncher:
         return int(repr(self._ticks)[len("count(") : -1])
 
     def __call__(self, tensors: Tensors) -> list[torch.Tensor]:
-        """Outputs for these inputs. Raises Misaligned before anything ran, CudaError if the driver refuses."""
+        """Outputs for these inputs. Raises Misaligned, before anything runs, if an input's address is not aligned, and
+        CudaError if a call of the driver fails."""
         if self._on_other_device and torch.cuda.current_device() != self._device.index:
             with torch.cuda.device(self._device):
                 return self._call(tensors)
@@ -171,13 +172,14 @@ class AppliedLauncher:
 
 
 class _HeldCalls(threading.local):
-    """The calls of one plan on memory that stays, for each stream of a thread."""
+    """The graphs of one plan, one for each stream of each thread. A graph uses scratch memory that keeps its
+    address."""
 
     def __init__(self) -> None:
         self._of: dict[int, tuple[torch.Tensor, PlanGraph]] = {}
 
     def on(self, scratch: torch.Tensor, stream: int, bound: executor.BoundPlan) -> PlanGraph:
-        """The graph of this stream; a new one if the memory is another than before."""
+        """The graph of `stream`; a new one if `scratch` is not the memory of the stream's last call."""
         known = self._of.get(stream)
         if known is not None and known[0] is scratch:
             return known[1]
@@ -187,12 +189,13 @@ class _HeldCalls(threading.local):
 
     @property
     def graphs(self) -> list[PlanGraph]:
-        """Those of this thread."""
+        """The graphs of the current thread."""
         return [graph for _, graph in self._of.values()]
 
 
 class _CudaStream:
-    """The current stream of the device as the driver's handle; makes the primary context current once per thread."""
+    """A function that returns the driver's handle of the device's current stream. Makes the primary context current
+    once per thread."""
 
     def __init__(self, device: torch.device) -> None:
         self._index: int = device.index

@@ -17,7 +17,7 @@ Parts = dict[str, Any]
 
 
 def parts_of(value: Any) -> tuple[str, Parts] | None:
-    """(form, parts in pytree order) of such a container, None for anything else."""
+    """(form, parts in pytree order) of a container as described above; None for any other value."""
     cls = type(value)
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         fields = [field.name for field in dataclasses.fields(value) if field.init]
@@ -32,7 +32,8 @@ def parts_of(value: Any) -> tuple[str, Parts] | None:
 
 
 def check_form(value: Any, form: str, parts: Parts) -> None:
-    """Raise ValueError unless an object built from the parts has the same parts; constructors are user code."""
+    """Raise ValueError unless an object built from the parts has the same parts. Constructors are user code, so that
+    may fail."""
     cls = type(value)
     if "." in cls.__qualname__:
         raise ValueError(f"a {cls.__qualname__} cannot be found by its name")

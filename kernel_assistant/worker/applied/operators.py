@@ -1,6 +1,7 @@
 """Registers a plan as the torch operator `kernel_assistant::NAME`, with a fake implementation, once per process.
 
-If the same candidate is imported from several folders, they share the definition and the latest provider runs.
+If the same candidate is imported from several folders, they share the operator, and the implementation that was
+registered last runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""Buffers that a plan derives from parameters once, such as packed weights; derived again when a parameter changes."""
+"""Keeps the buffers that a plan derives from parameters, such as packed weights; derives them again when a parameter
+changes."""
 
 from __future__ import annotations
 
@@ -40,7 +41,8 @@ class PackedParameters:
         self._kept: list[_Kept] = []
 
     def pointers(self, tensors: Sequence[torch.Tensor], pointers: list[int], stream: int) -> list[int]:
-        """Addresses of the packed buffers. `pointers` are those of inputs, outputs and scratch."""
+        """Addresses of the packed buffers, which are filled first if a parameter has changed. `pointers` holds the
+        addresses of inputs, outputs and scratch buffers."""
         read = [tensors[index] for index in self._read]
         try:
             state = [stream, *(pointers[index] for index in self._read), *map(_version, read)]
@@ -64,8 +66,8 @@ class PackedParameters:
         return addresses
 
     def _again(self, read: list[torch.Tensor], stream: int) -> list[torch.Tensor] | None:
-        """The buffers of the same parameters on the same stream, whose values are out of date. None during a capture,
-        which must not change what others use."""
+        """The packed buffers of the same parameters on the same stream, to be filled with new values; None if there are
+        none. None also during a capture, which must not change buffers that other calls use."""
         if self._capturing():
             return None
         same = (kept.packed for kept in tuple(self._kept) if kept.state[0] == stream and kept.is_of(read))
@@ -73,7 +75,8 @@ class PackedParameters:
 
 
 class _Kept(NamedTuple):
-    """Buffers derived from parameters, and the state of these: the stream, addresses, versions."""
+    """Packed buffers with their addresses, references to the parameters from which they were derived, and the state at
+    that time: the stream, then addresses and versions of the parameters."""
 
     references: list[weakref.ref[torch.Tensor]]
     state: list[int]

@@ -1,8 +1,9 @@
 """Stores the files of one class: all texts in CLASS.txt, one after the other, all binaries in the archive
 CLASS.kernels.
 
-Their names are `plan.json`, `sources/gate.cu`, `kernels.sm_90.cubin`; for instances of another size the same after
-`size_…/`. Older packages have them in a folder CLASS instead, which is read as well. Standard library only.
+The files have names such as `plan.json`, `sources/gate.cu`, `kernels.sm_90.cubin`; for instances of another size the
+names have a prefix `size_…/`. Older packages keep the files in a folder CLASS, which is read as well. Standard library
+only.
 """
 
 from __future__ import annotations
@@ -45,7 +46,7 @@ class Parts:
         return texts[name] if name in texts else self._unpacked(name)
 
     def path(self, name: str) -> str:
-        """Path of a file that is stored by itself; "" for one in CLASS.txt or CLASS.kernels."""
+        """Path of a file that is stored by itself; "" for a file inside CLASS.txt or CLASS.kernels."""
         path = os.path.join(self._folder, name)
         return path if os.path.isfile(path) else ""
 
@@ -89,7 +90,8 @@ class Parts:
 
 
 def sizes_of(parts: Parts) -> list[str]:
-    """The prefixes of the class's file names, one for each size of its instances, "" first."""
+    """The prefixes of the class's file names, one for each verified size of its instances; the first is "" for the main
+    size."""
     names = parts.names()
     inner = {name.partition("/")[0] + "/" for name in names if name.startswith(SIZE)}
     return ["", *sorted(size for size in inner if f"{size}provenance.json" in names)]

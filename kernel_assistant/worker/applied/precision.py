@@ -1,4 +1,4 @@
-"""The settings of PyTorch that library launches and residual calls in CUDA graphs follow."""
+"""Reads the settings of PyTorch that library launches, and residual calls in CUDA graphs, have to follow."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import torch
 
 
 def tf32_flags() -> dict[str, bool]:
-    """By library, whether PyTorch would compute float32 products and convolutions in TF32 now.
+    """For cuBLASLt and cuDNN, whether PyTorch would now compute float32 products and convolutions in TF32.
 
     Reads the setting of each operation: the older `allow_tf32` raises if a program has used both kinds of settings.
     """
@@ -17,13 +17,14 @@ def tf32_flags() -> dict[str, bool]:
 
 
 def library_flags() -> dict[str, bool]:
-    """Those, and whether results have to be the same in all bits each time."""
+    """The flags of `tf32_flags`, and `deterministic`: whether PyTorch's settings require bit-equal results in each
+    run."""
     deterministic = torch.backends.cudnn.deterministic or torch.are_deterministic_algorithms_enabled()
     return {**tf32_flags(), "deterministic": deterministic}
 
 
 def call_flags() -> dict[str, bool]:
-    """Those, and the other settings by which PyTorch chooses what its operators launch."""
+    """The flags of `library_flags`, and the other settings by which PyTorch chooses the kernels of its operators."""
     cuda, cudnn = torch.backends.cuda, torch.backends.cudnn
     return {
         **library_flags(),

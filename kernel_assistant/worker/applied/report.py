@@ -1,7 +1,8 @@
-"""Writes at the end of a program how its calls were served, if KERNEL_ASSISTANT_COUNTERS=FOLDER is set.
+"""Writes at the end of a program how many calls ran the kernels and how many fell back, and why, if
+KERNEL_ASSISTANT_COUNTERS=FOLDER is set.
 
-One file for each package, from the last program that called it. A process and those that it starts, forks included,
-count as one program: their counters are added up. Without the variable nothing is written.
+There is one file for each package, about the last program that called it. A process and the processes that it starts,
+forks included, count as one program: their counters are added up. Without the variable nothing is written.
 """
 
 from __future__ import annotations
@@ -43,14 +44,14 @@ class _Report:
             _write(self._folder, self._package, classes)
 
     def in_fork(self) -> None:
-        """Write the report when this forked child ends, which in a child of `multiprocessing` happens without `atexit`.
+        """Write the report when this forked child ends; children of `multiprocessing` do not run functions of `atexit`.
         The parent writes its own counters itself."""
         util.Finalize(None, self.write, exitpriority=0)
 
 
 def report_at_exit(package: str, counters: Callable[[], Classes], reset: Callable[[], None]) -> None:
-    """Write `counters` of the package in the folder `package` when the program ends, if the variable is set. Only the
-    first call has an effect."""
+    """When the program ends, write `counters` of the package whose folder is `package`, if the variable
+    KERNEL_ASSISTANT_COUNTERS is set. Only the first call has an effect."""
     folder = os.environ.get(VARIABLE, "")
     if folder and not _asked:
         os.environ.setdefault(PROGRAM, f"{os.getpid()} {time.time_ns()}")
@@ -104,8 +105,8 @@ def _added(before: Classes, now: Classes) -> Classes:
 
 @contextmanager
 def _alone(path: str) -> Iterator[None]:
-    """A lock for the block, if the system has file locks: processes that end at the same time write one after
-    another."""
+    """Hold a file lock during the block, if the system has file locks, so that processes that end at the same time
+    write one after another."""
     with open(path, "wb") as file:
         if fcntl is not None:
             fcntl.flock(file, fcntl.LOCK_EX)

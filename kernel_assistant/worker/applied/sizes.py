@@ -1,4 +1,5 @@
-"""Sizes of a call: match shapes with symbolic ones, evaluate expressions over plain or symbolic integers."""
+"""Sizes of a call: matches concrete shapes with symbolic ones, and evaluates expressions over plain or symbolic
+integers."""
 
 from __future__ import annotations
 
@@ -25,13 +26,14 @@ _CALLS: dict[str, Callable[..., Any]] = {
 
 
 class ShapeMismatch(ValueError):
-    """The shapes do not fit the plan."""
+    """The shapes of a call do not fit the symbolic shapes of the plan."""
 
 
 def match_shapes(symbolic: Sequence[Sequence[str]], shapes: Sequence[Sequence[Any]]) -> dict[str, Any]:
     """Dimension → size such that every symbolic shape equals its concrete one. Raises ShapeMismatch.
 
-    Names that stand alone are bound first, then expressions with one unknown are solved as linear in it.
+    Names that stand alone are bound first. Then each expression with one unknown is solved for it, as if it were
+    linear.
     """
     pairs: list[tuple[str, Any]] = []
     for want, got in zip(symbolic, shapes, strict=True):

@@ -1,6 +1,5 @@
-"""Tensors whose elements share memory: expanded dimensions (stride 0), windows that overlap. Nothing can be written
-into such a tensor element by element; what can be written is the range of memory that it takes.
-"""
+"""Tensors whose elements share memory: expanded dimensions (stride 0), windows that overlap. Such a tensor cannot be
+written element by element; its whole range of memory can be written instead."""
 
 from __future__ import annotations
 
@@ -10,8 +9,8 @@ import torch
 
 
 def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
-    """Whether two elements may share memory. Strides are in elements; a stride that is not larger than what the smaller
-    ones reach counts as sharing, although some such elements happen to lie apart."""
+    """Whether two elements may share memory; strides are in elements. A stride counts as sharing if it does not exceed
+    the distance that the dimensions with smaller strides span, although elements sometimes lie apart even then."""
     reach = 0
     for stride, size in sorted(pair for pair in zip(strides, shape, strict=True) if pair[1] > 1):
         if stride <= reach:
@@ -21,7 +20,7 @@ def overlaps(shape: Sequence[int], strides: Sequence[int]) -> bool:
 
 
 def span(tensor: torch.Tensor) -> int:
-    """Elements from the first to the last one of a strided tensor, gaps included."""
+    """The number of elements in memory from the first to the last element of a strided tensor, gaps included."""
     if tensor.numel() == 0:
         return 0
     return 1 + sum((size - 1) * stride for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
@@ -35,12 +34,13 @@ def writable(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def copy_as_it_lies(target: torch.Tensor, values: torch.Tensor) -> None:
-    """Copy values into a tensor of the same shape; where its elements share memory, both have the same strides."""
+    """Copy `values` into `target`, which has the same shape. If elements of `target` share memory, both must have the
+    same strides."""
     writable(target).copy_(writable(values) if overlaps(target.shape, target.stride()) else values)
 
 
 def laid_out(values: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
-    """A copy with these strides. Along a dimension of stride 0 all values are the first one."""
+    """A copy of `values` with these strides. Along a dimension of stride 0 the first value is used for all."""
     whole = values.shape
     for dim, stride in enumerate(strides):
         values = values.narrow(dim, 0, min(1, whole[dim])) if stride == 0 else values
@@ -49,5 +49,6 @@ def laid_out(values: torch.Tensor, strides: Sequence[int]) -> torch.Tensor:
 
 
 def copied(tensor: torch.Tensor) -> torch.Tensor:
-    """A copy with the same strides. `clone` gives other ones where there are gaps, or where elements share memory."""
+    """A copy with the same strides. `clone` changes the strides of a tensor with gaps or with elements that share
+    memory."""
     return laid_out(tensor, tensor.stride())

@@ -1,1 +1,1 @@
-"""Applied kernels in the user's class: whether they run, and how fast."""
+"""Checks of applied kernels in the user's class: whether they run, and how fast."""

@@ -31,8 +31,8 @@ def pick_binary(params: dict[str, Any]) -> dict[str, Any]:
 
 
 class AppliedModule:
-    """One applied class. `task` is the original, `applied` the text with the kernels, `package` the folder of the
-    loader. The class is opened without kernels; they are loaded after they have been verified."""
+    """One applied class. In `params`, `task` is the original, `applied` the text of its file with the kernels, and
+    `package` the folder of the kernels. The class is opened without kernels; `check` loads them."""
 
     def __init__(self, params: dict[str, Any]) -> None:
         self._params, task = params, params["task"]
@@ -42,8 +42,8 @@ class AppliedModule:
     def check(self, timing: bool) -> dict[str, Any]:
         """Makes one declared call with kernels and one without; times both if `timing`.
 
-        The answer has `equal`, `kernel` (calls that the kernels served), `fallbacks` (reason → calls), `warnings`, and
-        `row` (as `time_applied` gives it, None without `timing`). Afterwards the class is as before.
+        Returns a dict with `equal`, `kernel` (calls that the kernels served), `fallbacks` (reason → calls), `warnings`,
+        and `row` (a row as in `time_applied`, None without `timing`). Afterwards the class is as before.
         """
         opened, task = self._opened, self._params["task"]
         with warnings.catch_warnings(record=True) as caught, for_a_while(opened, self._params, self._device) as applied:

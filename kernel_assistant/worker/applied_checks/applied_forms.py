@@ -17,9 +17,10 @@ from ..user_module.loading import build, find_class, load_module
 
 
 def with_kernels(opened: OpenTask, params: dict[str, Any], device: str) -> torch.nn.Module:
-    """The class of the text `applied`, imported as the file `edited`, built like `opened.model` and with its weights.
+    """The module with kernels, built like `opened.model` and with its weights. The edited text `params["applied"]` is
+    imported under the path `params["edited"]`.
 
-    The `forward` of a class of an installed package is replaced from outside by the kernels in the folder `package`, as
+    For a class of an installed package, `forward` is replaced from outside by the kernels in the folder `package`, as
     in a user's program: some files of a package cannot be executed twice, because they register the things that they
     define.
     """
@@ -40,10 +41,10 @@ def with_kernels(opened: OpenTask, params: dict[str, Any], device: str) -> torch
 
 @contextlib.contextmanager
 def for_a_while(opened: OpenTask, params: dict[str, Any], device: str) -> Iterator[torch.nn.Module]:
-    """A context manager that does what `with_kernels` does, in a process that handles other classes later.
+    """A context manager that gives the module of `with_kernels`, for a process that handles other classes later.
 
-    After the block an installed class has its old `forward`, and the package's modules are dropped: another class of it
-    loads them again, with counters at zero.
+    After the block an installed class has its old `forward`, and the package's modules are dropped: the next class of
+    the package loads them again, with counters at zero.
     """
     task = params["task"]
     cls = find_class(opened.module, task) if task.get("installed") else None

@@ -60,18 +60,20 @@ def _after(value: Any) -> Any:
 
 
 def _parents_exact(opened: OpenTask, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
-    """Outputs of `ParentModule` around the module in float64; None if the module cannot run so."""
+    """Outputs of `ParentModule` around the module in float64; None if the module cannot run in float64."""
     outputs = opened.exact(tuple(map(_before, args)), kwargs)
     return None if outputs is None else tuple(map(_after, outputs))
 
 
 def time_applied(params: dict[str, Any], module: ModuleType | None = None) -> dict[str, Any]:
-    """Rows of original and applied milliseconds. `task` is the original, `applied` the edited text of the same file at
-    the path `edited`, `package` the folder of the kernels. `module` is the original's module if it is imported already.
+    """Times the class without and with kernels. In `params`, `task` is the original, `applied` the edited text of the
+    same file at the path `edited`, `package` the folder of the kernels, and `limit` the seconds for all measurements.
+    `module` is the original's module if it is imported already.
 
-    `limit`: seconds for all of it; what is measured by then is returned. Each row has `name`, `dims`, `elements` (of
-    all inputs), both times, `speedup` with its 99.9% interval, and `equal`. Beside the rows there are, for the declared
-    size, `kernel_calls` (calls that the kernels served) and `fallbacks` (reason → calls that the original served).
+    Returns a dict with `rows`, as far as they were measured within the limit. Each row has `name`, `dims`, `elements`
+    (of all inputs), `original_ms`, `applied_ms`, `speedup` with its 99.9% interval, and `equal`. The dict also has, for
+    the declared size, `kernel_calls` (calls that the kernels served) and `fallbacks` (reason → calls that the original
+    served).
     """
     ends = time.monotonic() + params["limit"] - ANSWER_SECONDS
     task = params["task"]
@@ -109,8 +111,9 @@ def _add_further_rows(
 def row_alone(
     opened: OpenTask, applied: torch.nn.Module, cache_bytes: int, until: float | None = None
 ) -> dict[str, Any]:
-    """Times both modules at the declared sizes, without a compiled parent; returns the row of figures. What is not
-    clear is measured again as long as that should end before `until` (of `time.monotonic`; None: never)."""
+    """Times both modules at the declared sizes, without a compiled parent; returns the row of figures. An unclear
+    result is measured again if the repetition should end before `until` (a time of `time.monotonic`; None: no
+    repetition)."""
     with torch.no_grad():
         _start_equal(opened, applied)
         rounds = ROUNDS[opened.task["target"]]
@@ -133,7 +136,8 @@ def _row(
     rounds: int,
     until: float | None = None,
 ) -> dict[str, Any]:
-    """The figures of both at one size. With `until`, an interval that is not clear gets further series."""
+    """The figures of both modules at the sizes `dims` (None: the declared ones). With `until`, an unclear interval is
+    measured in further series until then."""
     calls = _calls(opened, dims, cache_bytes, _unaligned if name == "unaligned" else copied)
     exact = _parents_exact if name == "compiled parent" else OpenTask.exact
     equal = same_values(opened, original, applied, calls[0], exact)
@@ -161,7 +165,8 @@ def _row(
 def _calls(
     opened: OpenTask, dims: dict[str, int] | None, cache_bytes: int, again: Callable[[torch.Tensor], torch.Tensor]
 ) -> Calls:
-    """Enough sets of inputs to exceed the cache four times, at most 512."""
+    """Copies of one call's inputs, made by `again`: so many that they exceed the cache four times, but at least 2 and
+    at most 512."""
     first = opened.inputs(0, opened.task["seed"], "declared", dims)
     size = max(sum(tensor.numel() * tensor.element_size() for tensor in opened.flatten(*first)), 1)
     count = max(2, min(MOST_CALLS, max(4 * cache_bytes, LEAST_FOOTPRINT) // size + 1))
@@ -184,11 +189,11 @@ def same_values(
     call: tuple[Args, Kwargs],
     exact: Callable[[OpenTask, Args, Kwargs], tuple[torch.Tensor, ...] | None] = OpenTask.exact,
 ) -> bool:
-    """Whether both give the same outputs for one call and leave the same values in the buffers that it changes, within
-    the task's numerics or a hundredth of the largest value.
+    """Whether both modules give the same outputs for one call and leave the same values in the buffers that it changes,
+    within the task's numerics or a hundredth of the largest value.
 
-    Where a module magnifies rounding, two right results differ by more: they are compared with float64 by the judge's
-    rule, in which PyTorch's own error counts.
+    If a module magnifies rounding, two correct results differ by more. Then the result of the kernels is compared with
+    float64 by the judge's rule, which takes PyTorch's own error into account.
     """
     args, kwargs = call
     results = [model(*args, **kwargs) for model in (original, applied)]

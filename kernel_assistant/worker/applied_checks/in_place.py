@@ -19,9 +19,8 @@ from .applied_forms import keep_original, with_kernels
 
 
 def put_in(opened: OpenTask, params: dict[str, Any], device: str) -> torch.nn.Module:
-    """Like `with_kernels`, but puts the kernels into the class of `opened.module` if the result is the same.
-    `opened.model` keeps its `forward`.
-    """
+    """Like `with_kernels`, but puts the kernels into the class of `opened.module` if that gives the same module.
+    `opened.model` keeps its own `forward`."""
     task = params["task"]
     if task.get("installed"):
         return with_kernels(opened, params, device)
@@ -53,6 +52,6 @@ def is_left_alone(text: str, class_name: str) -> bool:
 
 
 def _is_plain(cls: type) -> bool:
-    """Whether a subclass, which keeps the original, can be derived without running other code."""
+    """Whether a subclass of `cls`, such as `keep_original` makes, can be derived without running the user's code."""
     own = cls.__mro__[: cls.__mro__.index(torch.nn.Module)]
     return type(cls) is type and not any("__init_subclass__" in vars(base) for base in own)

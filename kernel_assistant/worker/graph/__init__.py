@@ -1,1 +1,1 @@
-"""A module as an OpGraph: export by `torch.export`, and what rewrites or reads an exported graph."""
+"""Turns a module into an OpGraph: exports it by `torch.export`, and rewrites and reads the exported graph."""

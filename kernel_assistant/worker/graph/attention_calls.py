@@ -1,6 +1,7 @@
-"""Attention as a module calls it outside of torch.export. In an export, libraries such as transformers write out what
-they otherwise leave to `scaled_dot_product_attention`: a mask that is causal or keeps everything, and keys and values
-that are repeated for groups of heads. Either keeps PyTorch from its fastest kernels.
+"""Changes calls of attention in an exported graph to what the module calls outside of torch.export. In an export,
+libraries such as transformers write out what they otherwise leave to `scaled_dot_product_attention`: a mask that is
+causal or keeps everything, and keys and values that are repeated for groups of heads. Both keep PyTorch from its
+fastest kernels.
 
 | operands | become |
 |---|---|
@@ -8,9 +9,9 @@ that are repeated for groups of heads. Either keeps PyTorch from its fastest ker
 | a mask that no input changes, keeps key j for query i if j ≤ i, and is square | `is_causal=True` |
 | no mask, and each head of keys and values repeated for its group of query heads | `enable_gqa=True` |
 
-A mask drops a score by False, by -inf, or by a number as low as float32's lowest. Such a number is not -inf where a row
-has nothing else; in these masks each row keeps a score, next to which the weight of a dropped one is exactly 0, unless
-scores are as large as that number.
+A mask drops a score by False, by -inf, or by a number as low as float32's lowest. Such a number differs from -inf only
+in a row without other scores. In the masks above each row keeps a score, next to which the weight of a dropped one is
+exactly 0, unless scores are as large as that number.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ Operands = dict[str, Any]
 
 
 def simplify_attention(program: ExportedProgram) -> None:
-    """Changes the calls of a program without in-place operators, and removes what is not used any more."""
+    """Changes the attention calls of a program that has no in-place operators, and removes nodes that are not used any
+    more."""
     graph = program.graph_module.graph
     calls = [node for node in graph.nodes if node.target is _ATTENTION]
     if any(node.target is _aten.as_strided.default for node in graph.nodes):
@@ -60,7 +62,8 @@ def _operands(node: Node) -> Operands:
 
 
 def _change(graph: Graph, node: Node, operands: Operands | None) -> bool:
-    """Gives a call other operands, unless outputs of the graph would have another memory order than the module's."""
+    """Gives a call other operands and returns whether it did: not if sizes of results, or the memory order of the
+    graph's outputs, would differ from the module's."""
     if operands is None:
         return False
     before = node.args, node.kwargs
@@ -78,7 +81,8 @@ def _change(graph: Graph, node: Node, operands: Operands | None) -> bool:
 
 
 def _resizes(values: dict[Node, Any]) -> bool:
-    """Whether results have other sizes: a mask may have a batch that queries and keys do not have."""
+    """Whether one of the values has another size than its node's value so far: a mask may have a batch that queries and
+    keys do not have."""
     return any(
         isinstance(value, Tensor) and str(value.shape) != str(node.meta["val"].shape) for node, value in values.items()
     )
@@ -97,7 +101,8 @@ def _without_mask(operands: Operands, values: UniformValues) -> Operands | None:
 
 
 def _kept(mask: Tensor) -> Tensor | None:
-    """Which scores a mask keeps as they are; None if it changes others than by dropping them."""
+    """A bool tensor that is true for the scores that a mask keeps as they are; None if the mask changes scores
+    otherwise than by dropping them."""
     if mask.dtype == torch.bool:
         return mask
     kept = mask == 0
@@ -105,7 +110,7 @@ def _kept(mask: Tensor) -> Tensor | None:
 
 
 def _is_causal(kept: Tensor, queries: Any, keys: Any) -> bool:
-    """Whether each square of a mask is the one that `is_causal` stands for."""
+    """Whether each matrix of a mask is the square lower triangle that `is_causal` stands for."""
     if not isinstance(queries, int) or queries != keys or kept.shape[-2:] != (queries, queries):
         return False
     wanted = torch.ones(queries, queries, dtype=torch.bool, device="cpu").tril()
@@ -123,7 +128,8 @@ def _grouped(operands: Operands) -> Operands | None:
 
 
 def _is_fast(query: Node, key: Node, value: Node) -> bool:
-    """Whether PyTorch has more for groups of heads than separate products and a softmax."""
+    """Whether PyTorch has a fused kernel for groups of heads with these operands, rather than separate products and a
+    softmax."""
     noted = query.meta["val"]
     widths = {str(node.meta["val"].shape[-1]) for node in (query, key, value)}
     fits = len(widths) == 1 and isinstance(noted.shape[-1], int) and noted.shape[-1] <= _WIDEST
@@ -131,7 +137,7 @@ def _is_fast(query: Node, key: Node, value: Node) -> bool:
 
 
 def _reads_heads(user: Node, heads: Node) -> bool:
-    """Whether a reader is attention with these keys or values, and reads them as nothing else."""
+    """Whether `user` is a call of attention that reads `heads` as keys or values only."""
     others = [operand for name, operand in _operands(user).items() if name not in ("key", "value")]
     return user.target is _ATTENTION and heads not in others
 

@@ -1,5 +1,5 @@
-"""Handles composite operators of torch: prepares only those of a program, and replaces aliases by the operators'
-names."""
+"""Handles composite operators of torch: has torch prepare only those that a program contains, and replaces aliases by
+the operators' names."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ DECOMPOSED = frozenset(
 
 
 def decompositions(program: ExportedProgram) -> dict[OpOverload, Callable[..., Any]]:
-    """For `run_decompositions`: the aliases in the graph and the operators that are replaced by their parts, each with
-    the function by which torch decomposes it."""
+    """The table for `run_decompositions`: the aliases in the graph and the operators that are replaced by their parts,
+    each with the function by which torch decomposes it."""
     composite = DispatchKey.CompositeImplicitAutograd
     table = _in_python().copy()
     for target in {node.target for node in program.graph.nodes if isinstance(node.target, OpOverload)}:
@@ -79,7 +79,8 @@ def decompositions(program: ExportedProgram) -> dict[OpOverload, Callable[..., A
 
 @lru_cache(maxsize=1)
 def _in_python() -> dict[OpOverload, Callable[..., Any]]:
-    """torch's Python functions for operators of `DECOMPOSED`, also for those that only appear inside of others."""
+    """torch's Python functions for the operators in `DECOMPOSED`; also for those that a graph has only inside other
+    operators."""
     return {
         target: function
         for target, function in decomposition_table.items()
@@ -96,9 +97,9 @@ def only_those_of(program: ExportedProgram) -> Iterator[None]:
     """Within the block, `program.run_decompositions` gives the same result in less time.
 
     To keep composite operators whole, torch overrides all of the about five hundred that it knows, and restores them
-    afterwards; within the block it overrides only those of the graph. Others can only appear inside an operator of the
-    graph. If the graph has one that is not known to be harmless, or this torch lacks the function that is replaced
-    here, nothing changes.
+    afterwards; within the block it overrides only those of the graph. Other composite operators can only appear inside
+    an operator of the graph. If the graph has an operator that may contain some, or this torch lacks the function that
+    is replaced here, nothing changes.
     """
     own = _preserved(program)
     before = getattr(exported_program, "_collect_all_valid_cia_ops", None)
@@ -113,7 +114,8 @@ def only_those_of(program: ExportedProgram) -> Iterator[None]:
 
 
 def _preserved(program: ExportedProgram) -> set[OperatorBase] | None:
-    """The composite operators of the graph that torch can keep whole; None if these may not be all."""
+    """The composite operators of the graph that torch can keep whole; None if operators of the graph may contain
+    others."""
     try:
         from torch._export.utils import _is_cia_op, _is_preservable_cia_op
     except ImportError:

@@ -15,7 +15,8 @@ MOST_ELEMENTS = 1 << 26
 
 
 def constant(module: GraphModule, node: Any, seen: dict[Node, Any]) -> Any:
-    """The value of a node that depends on parameters, buffers and numbers only, otherwise None."""
+    """The value of a node that depends on parameters, buffers and numbers only, otherwise None. Anything but a node is
+    its own value. `seen` caches the values of nodes."""
     if not isinstance(node, Node):
         return node
     if node not in seen:

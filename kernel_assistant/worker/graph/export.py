@@ -1,4 +1,5 @@
-"""`torch.export` → OpGraph: chooses the free dimensions, and the first of several ways of exporting that works."""
+"""Exports a module by `torch.export` and reads it as an OpGraph: chooses the free dimensions, and the first of several
+ways of exporting that works."""
 
 from __future__ import annotations
 
@@ -39,9 +40,10 @@ class ExportedModule:
 
     `graph` is an OpGraph as builtins. `input_specs` has every tensor input of the user, used or not, `out_specs` every
     tensor output (both TensorSpecs as builtins). `constants` maps graph names to ("param" | "buffer", dotted path,
-    tensor if it is neither a parameter nor a buffer of the module). `ranges` are the sizes for which the trace holds,
-    None for no upper bound. The last outputs are the new values of the buffers in `written`; `added` maps counters,
-    which are not in the graph, to what a call adds. `foreign` are the `constants` that the module does not hold.
+    tensor if it is neither a parameter nor a buffer of the module). `ranges` has the lowest and the highest size of
+    each free dimension for which the trace is valid (None: no upper bound). The last outputs are the new values of the
+    buffers in `written`; `added` maps counters, which are not in the graph, to the number that a call adds. `foreign`
+    are the names of the `constants` that the module does not hold.
     """
 
     graph: dict[str, Any]
@@ -79,7 +81,8 @@ def trace(
 
 
 def default_free(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Free:
-    """Dimension 0 of every tensor, unless its size is 0 or 1, which torch.export treats as fixed."""
+    """The free dimensions of each tensor: dimension 0, unless its size is 0 or 1, which torch.export treats as
+    fixed."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     return [frozenset({0} if tensor.dim() and tensor.shape[0] > 1 else ()) for tensor in tensors]
 
@@ -103,8 +106,8 @@ def export_program(
 
 
 def read_program(program: ExportedProgram, args: tuple[Any, ...], kwargs: dict[str, Any]) -> ExportedModule:
-    """The graph of a program, without in-place operators. torch 2.9 crashes here if a module writes to its inputs
-    through `.data`, so the module's behaviour is checked first."""
+    """Reads the graph of a program, after in-place operators are removed from it. If a module writes to its inputs
+    through `.data`, torch 2.9 crashes here, so the module's behaviour is checked first."""
     tensors = [leaf for leaf in pytree.tree_leaves((args, kwargs)) if isinstance(leaf, torch.Tensor)]
     keep_between_windows(program)
     made = made_in_forward(program)
@@ -134,7 +137,7 @@ _MISTAKEN = ("aten.cross_entropy_loss.default", "aten.nll_loss_nd.default", "ate
 
 
 def _mend_shapes(graph: Graph) -> None:
-    """Set the shapes of the nodes in `_MISTAKEN`, and of nodes computed from them, as their operands imply."""
+    """Compute the shapes of the nodes in `_MISTAKEN`, and of nodes computed from them, again from their operands."""
     mended: set[Node] = set()
     for node in graph.nodes:
         if node.op != "call_function" or not callable(node.target):

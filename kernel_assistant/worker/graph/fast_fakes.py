@@ -1,8 +1,9 @@
-"""Fake results of activations and of batch norm for inference, while a module is traced with a free batch.
+"""Fake results of activations and of batch norm in inference, computed quickly while a module is traced with a free
+batch.
 
-There, torch's FakeTensorMode finds the shape of a result by running the operator's Python decomposition over symbolic
-sizes, which takes tens of milliseconds an operator: half of the time of tracing MobileNetV2. These results have the
-shape, the type and the strides of their input.
+Without them, torch's FakeTensorMode finds the shape of a result by running the operator's Python decomposition over
+symbolic sizes, which takes tens of milliseconds an operator: half of the time of tracing MobileNetV2. The results here
+have the shape, the type and the strides of their input.
 """
 
 from __future__ import annotations
@@ -25,7 +26,8 @@ Fast = Callable[..., Any]
 
 @contextlib.contextmanager
 def fast_fakes() -> Iterator[None]:
-    """Within the block, torch takes these results. If this torch has no place for them, nothing changes."""
+    """Within the block, torch uses the fake results of this file. If this torch has no table of fast fake results,
+    nothing changes."""
     try:
         from torch._subclasses.fake_impls import get_fast_op_impls
     except ImportError:
@@ -70,7 +72,8 @@ def _batch_norm(mode: Any, x: torch.Tensor, *args: Any, **kwargs: Any) -> Any:
 
 
 def is_plain(x: torch.Tensor) -> bool:
-    """Whether an elementwise result has the strides of `x`: a dense tensor of floating point, in whatever order."""
+    """Whether an elementwise result certainly has the strides of `x`: a floating-point tensor that is contiguous or
+    channels-last."""
     return x.is_floating_point() and (x.is_contiguous() or _is_channels_last(x))
 
 

@@ -1,5 +1,5 @@
-"""Refuses a graph that is too large while it is traced. A loop of many steps in `forward` makes a graph that takes
-minutes to trace and is too large to search; the error names the line of the loop."""
+"""Refuses, while a module is traced, a graph that becomes too large. A loop of many steps in `forward` makes a graph
+that takes minutes to trace and is too large to search; the error names the line of the loop."""
 
 from __future__ import annotations
 
@@ -66,8 +66,8 @@ class CallLimit(TorchFunctionMode):
 
 
 def _reads_attribute(func: Callable[..., Any]) -> bool:
-    """Whether the call reads an attribute of a tensor that is no operator, such as its shape: far more often than
-    operators are called."""
+    """Whether the call reads an attribute of a tensor that is no operator, such as its shape. Such reads are far more
+    frequent than calls of operators, and do not count."""
     read = getattr(func, "__self__", None) if getattr(func, "__name__", "") == "__get__" else None
     return read is not None and getattr(read, "__name__", "") not in _OPERATORS
 

@@ -1,4 +1,4 @@
-"""One ExportedProgram → the builtins of an OpGraph, in a canonical form: equal modules give equal text.
+"""Writes one ExportedProgram as the builtins of an OpGraph, in a canonical form: equal modules give equal text.
 
 Inputs are `x0`, `x1`, … in the order of the call, parameters `p0`, … and buffers `b0`, … in order of first use, nodes
 `n0`, …; sizes are expressions. Unused values, asserts, and operators that change nothing are left out.
@@ -25,7 +25,7 @@ _SYMBOLIC = (torch.SymInt, torch.SymFloat, torch.SymBool, int, float, bool)
 
 
 class GraphWriter:
-    """Reads one program; `write()` returns the graph and sets the other attributes. `made` are the constants that
+    """Reads one program; `write()` returns the graph and sets the other attributes. `made` names the constants that
     `forward` makes of numbers in each call."""
 
     def __init__(
@@ -49,7 +49,8 @@ class GraphWriter:
         self._used: dict[str, list[dict[str, Any]]] = {"input": [], "param": [], "buffer": []}
 
     def write(self) -> dict[str, Any]:
-        """The OpGraph. Raises InexpressibleError, or TaskError if no graph can represent the program."""
+        """The OpGraph. Raises InexpressibleError for operators, operands or sizes that a graph cannot express, and
+        TaskError for a module that cannot be a task."""
         self._read_inputs()
         outputs = self._outputs()
         live = _live(outputs)
@@ -116,8 +117,8 @@ class GraphWriter:
                 self.ranges[name] = _range(bounds)
 
     def _outputs(self) -> list[Node]:
-        """Nodes of the tensor outputs, in order, followed by the new values of buffers (`written`). An output that is
-        None is left out; the caller checks the rest."""
+        """Nodes of the tensor outputs, in order, followed by the new values of buffers (`written`). Outputs that are
+        not tensors are left out: None needs no node, and `tensor_outputs` of the task's checks refuses all others."""
         (output,) = (node for node in self.program.graph.nodes if node.op == "output")
         nodes, changed = [], []
         for node, spec in zip(output.args[0], self.program.graph_signature.output_specs, strict=True):
@@ -169,7 +170,8 @@ class GraphWriter:
         nodes.append({"name": name, "op": op_name(node.target), "args": args, "kwargs": kwargs, "spec": spec})
 
     def _write_literal(self, value: torch.Tensor, runs: list[tuple[Any, int]], nodes: list[dict[str, Any]]) -> str:
-        """Adds the nodes that make a tensor of these runs of equal numbers; returns the name of the last one."""
+        """Adds to `nodes` those that make the constant `value` from its runs of equal numbers; returns the name of the
+        last one."""
 
         def add(op: str, args: list[Any], *shape: int) -> str:
             spec = self._spec(torch.empty(shape, dtype=value.dtype, device="meta"))
@@ -231,8 +233,8 @@ class GraphWriter:
         raise InexpressibleError(f"an operand of type {type(value).__name__}")
 
     def _is_layout(self, key: str, value: Any) -> bool:
-        """Whether a keyword adds no information: the device that all tensors are on, or a layout that the specs
-        contain."""
+        """Whether a keyword argument adds no information: it is the device that all tensors are on, or a layout that
+        the specs contain."""
         if key in ("pin_memory", "layout", "non_blocking") or value is None:
             return True
         if key == "memory_format":
@@ -266,8 +268,8 @@ class GraphWriter:
 
 
 def is_contiguous(sizes: Sequence[int], strides: Sequence[int]) -> bool:
-    """Contiguous as torch defines it: the stride of a dimension of size 1 does not count, and an empty tensor is
-    contiguous."""
+    """Whether a tensor is contiguous as torch defines it: the stride of a dimension of size 1 does not count, and an
+    empty tensor is contiguous."""
     if 0 in sizes:
         return True
     expected = 1
@@ -304,8 +306,8 @@ def _first(value: Any) -> Any:
 
 
 def _range(bounds: Any) -> tuple[int, int | None]:
-    """Lowest and highest size. torch's lower bound of 2 only means that sizes 0 and 1 were not traced, so these are
-    included."""
+    """Returns the lowest and the highest size (None: no upper bound). torch's lower bound of 2 only means that sizes 0
+    and 1 were not traced, so the lowest size is then 1."""
     lower = int(bounds.lower) if getattr(bounds.lower, "is_Integer", False) else 1
     upper = int(bounds.upper) if getattr(bounds.upper, "is_Integer", False) else None
     return (1 if lower <= 2 else lower), upper

@@ -1,7 +1,7 @@
-"""Tensors that `forward` makes of numbers, such as `torch.tensor(0.5)`: written as nodes of the graph, because no
-module holds them, from which an applied kernel could read them.
+"""Tensors that `forward` makes of numbers, such as `torch.tensor(0.5)`. They are written as nodes of the graph: the
+module does not hold them, so an applied kernel could not read them from it.
 
-A tensor that exists before the call, such as a global one, is none of these: a program may change it. The numbers may
+A tensor that exists before the call, such as a global one, is not treated so: a program may change it. The numbers may
 come from an attribute, which the guard of an applied file compares.
 """
 
@@ -28,7 +28,7 @@ def is_lifted(spec: InputSpec) -> bool:
 
 
 def made_in_forward(program: ExportedProgram) -> frozenset[str]:
-    """The constants of a program, as torch.export wrote it, that every call makes anew."""
+    """The names of the constants that every call of `forward` makes anew, in a program as torch.export returned it."""
     specs = program.graph_signature.input_specs
     nodes = (node for node in program.graph.nodes if node.op == "placeholder")
     return frozenset(
@@ -39,7 +39,8 @@ def made_in_forward(program: ExportedProgram) -> frozenset[str]:
 
 
 def runs_of(value: torch.Tensor) -> list[tuple[Any, int]] | None:
-    """The values in their order, each with how often it comes in a row; None if there are too many to be written."""
+    """The elements in order as pairs (value, number of times in a row); None if there are too many elements or runs to
+    write them as nodes."""
     if value.numel() > MOST_COMPARED:
         return None
     flat = value.detach().cpu().reshape(-1).tolist()

@@ -1,4 +1,4 @@
-"""What nodes of an exported graph note of their values (`meta["val"]`), computed anew when calls were changed."""
+"""The fake values that nodes of an exported graph carry (`meta["val"]`), computed again after a call was changed."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ VIEWS = (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default)
 
 
 def renewed(graph: Graph, changed: Node) -> dict[Node, Any] | None:
-    """The values of a changed node, and of nodes that read it, whose sizes or strides are no longer the noted ones.
-    None if one of them goes into a nested graph.
+    """New fake values of the node `changed`, and of nodes computed from it, where their sizes or strides differ from
+    `meta["val"]`. None if one of these nodes is not an operator, but for example has a nested graph.
 
-    Views are computed by `reshape`, of which torch traced them: the new strides may not allow a view.
+    Views are computed by `reshape`, because the new strides may not allow a view.
     """
     found: dict[Node, Any] = {}
     for node in graph.nodes:

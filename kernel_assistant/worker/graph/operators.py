@@ -1,4 +1,5 @@
-"""Operators of an exported graph: their names, the operands that matter, and those that do nothing."""
+"""Operators of an exported graph: their names, which operands matter, and which operators do nothing or draw random
+numbers."""
 
 from __future__ import annotations
 
@@ -30,9 +31,8 @@ _DROPOUT = {"aten.dropout.default", "aten.feature_dropout.default", "aten.alpha_
 
 
 def is_identity(node: Node) -> bool:
-    """True for an operator whose result is its first operand: dtype, sizes and strides are the same for every operand,
-    or at least for the operand of this node.
-    """
+    """Whether the result of this node equals its first operand, also in dtype, device, sizes and strides. Dropout
+    counts unless it is in training mode."""
     target = str(node.target)
     if target in _DROPOUT:
         return not node.args[2]
@@ -49,7 +49,8 @@ def is_random(node: Node) -> bool:
 
 
 def draws(node: Node) -> bool:
-    """Whether a call draws random numbers: dropout and its kind do only while training, attention if it drops."""
+    """Whether a call draws random numbers: dropout and similar operators do so only in training mode, attention only
+    with a dropout probability other than 0."""
     if not is_random(node):
         return False
     given = _arguments(node)
@@ -60,7 +61,7 @@ def draws(node: Node) -> bool:
 
 
 def _arguments(node: Node) -> dict[str, Any]:
-    """The arguments of a call by their names, with those that are left out."""
+    """The arguments of a call by their names; those that are left out have their defaults."""
     schema = getattr(node.target, "_schema", None)
     taken = schema.arguments if schema is not None else []
     given = dict(zip([one.name for one in taken], node.args, strict=False))
@@ -68,9 +69,8 @@ def _arguments(node: Node) -> dict[str, Any]:
 
 
 def without_defaults(node: Node) -> tuple[list[Any], dict[str, Any]]:
-    """The operands without those that equal their default value, because versions of torch differ in which defaults
-    they write down.
-    """
+    """Returns the positional operands and the keyword operands, without those that equal their default value: versions
+    of torch differ in which defaults they write down."""
     schema = getattr(node.target, "_schema", None)
     if schema is None:  # getitem
         return list(node.args), dict(node.kwargs)
@@ -82,8 +82,8 @@ def without_defaults(node: Node) -> tuple[list[Any], dict[str, Any]]:
 
 
 def op_name(target: Any) -> str:
-    """`aten.add.Tensor` → `add.Tensor`, `mylib.op.default` → `mylib::op`; `getitem` for picking one of several
-    results."""
+    """`aten.add.Tensor` → `add.Tensor`, `mylib.op.default` → `mylib::op`; `getitem` for picking one of several results.
+    Raises InexpressibleError for anything else."""
     if isinstance(target, torch._ops.OpOverload):
         library, _, name = str(target).removesuffix(".default").partition(".")
         return name if library == "aten" else f"{library}::{name}"
@@ -93,8 +93,8 @@ def op_name(target: Any) -> str:
 
 
 def refuse_changes(node: Node) -> None:
-    """Raise InexpressibleError for an operator of another library that changes its operands: torch.export wraps it, so
-    that the wrapper is what the graph calls."""
+    """Raise InexpressibleError for an operator of another library that changes its operands. In the graph of
+    torch.export such an operator is the first argument of a wrapper, `auto_functionalized`."""
     wrapped = node.args[0] if node.args else None
     if str(getattr(node.target, "__name__", "")).startswith("auto_functionalized"):
         raise InexpressibleError(f"{getattr(wrapped, '_name', wrapped)} changes an operand in place")

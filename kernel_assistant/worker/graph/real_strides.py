@@ -1,6 +1,6 @@
-"""Strides as PyTorch really gives them. Shapes of an exported program are right, but a few operators place their result
-otherwise than torch's tracing says (`roll` of channels-last values, `batch_norm` of permuted ones, resizing on CUDA).
-"""
+"""Corrects the strides of an exported program to those that PyTorch really gives. Its shapes are right, but a few
+operators lay out their result otherwise than torch's tracing says (`roll` of channels-last values, `batch_norm` of
+permuted ones, resizing on CUDA)."""
 
 from __future__ import annotations
 
@@ -23,10 +23,11 @@ Strides = dict[Node, Any]
 
 
 def with_real_strides(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> None:
-    """Runs the program once on the inputs, and computes anew what its nodes note, with the strides that they got.
+    """Runs the program once on `inputs`, and computes the fake values of its nodes (`meta["val"]`) again with the
+    strides of that run.
 
-    Views then share the storage of what they are views of. Raises InexpressibleError if strides that depend on free
-    dimensions are not known.
+    Views then share the storage of their base. Raises InexpressibleError if a corrected value has gaps in memory and
+    free dimensions, because its strides are known at the sizes of the run only.
     """
     recorded = _Recorder(program)
     with torch.no_grad(), torch.random.fork_rng(devices=[]):
@@ -55,7 +56,7 @@ class _Recorder(Interpreter):
 
 
 def _call(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-    """The node's operator. A view that was traced from `reshape` may not be one of the real strides."""
+    """Calls the node's operator, but `reshape` for a view: the real strides may not allow a view."""
     target: Any = node.target
     if target in (torch.ops.aten.view.default, torch.ops.aten._unsafe_view.default):
         target = torch.ops.aten.reshape.default
@@ -63,7 +64,7 @@ def _call(node: Node, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
 
 
 def _retrace(program: ExportedProgram, real: Strides) -> None:
-    """Computes what the nodes note anew, with the strides in `real` where an operator gives others."""
+    """Computes the fake values of the nodes again, with the strides in `real` where an operator gives others."""
     nodes = [node for node in program.graph.nodes if node.op == "call_function"]
     fake = detect_fake_mode([node.meta.get("val") for node in program.graph.nodes])
     with fake or contextlib.nullcontext(), torch.no_grad():
@@ -100,7 +101,8 @@ def order_in_memory(sizes: Sequence[int], strides: Sequence[int]) -> list[int] |
 
 
 def strides_text(shape: Sequence[str], order: Sequence[int]) -> list[str]:
-    """Strides, as expressions, of a tensor without gaps; `shape` has its sizes as expressions."""
+    """Strides, as expressions, of a tensor without gaps. `shape` has its sizes as expressions, `order` its dimensions
+    from the outermost in memory to the innermost."""
     found = [""] * len(shape)
     factors: list[str] = []
     for dim in reversed(order):
@@ -127,7 +129,8 @@ def _strides(result: Any) -> Any:
 
 
 def _differs(value: Any, strides: Any) -> bool:
-    """Whether a noted value has other strides than the real one; those of dimensions of size 1 do not count."""
+    """Whether a fake value, or one of several, has other strides than the real run gave. Strides of dimensions of size
+    1 and of empty tensors do not count."""
     if isinstance(value, (tuple, list)):
         return any(_differs(one, other) for one, other in zip(value, strides, strict=True))
     if not isinstance(value, torch.Tensor) or strides is None:
@@ -138,12 +141,13 @@ def _differs(value: Any, strides: Any) -> bool:
 
 
 def hint(size: Any) -> Any:
-    """The value at the sizes of the export, without fixing a symbolic size."""
+    """The value that a size had at the export, read without a guard that would fix a symbolic size."""
     return size if isinstance(size, int) else size.node.hint
 
 
 def _values(program: ExportedProgram, inputs: Sequence[torch.Tensor]) -> list[Any]:
-    """What the program's placeholders get."""
+    """The values for the program's placeholders, in order: parameters, buffers, constants, and `inputs` for the user's
+    tensors."""
     held: dict[str, Any] = {**program.constants, **program.state_dict}
     given = iter(inputs)
     return [

@@ -1,4 +1,4 @@
-"""The shapes of recurrent layers on fake tensors, in torch.export: made correct, and found from one step."""
+"""Gives recurrent layers on fake tensors, in torch.export, results of the correct shapes, from one step only."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Layer = Callable[..., tuple[torch.Tensor, Any]]
 def right_states() -> Iterator[None]:
     """Within the block, RNNs, GRUs and LSTMs on fake tensors have results of the same shapes as on real tensors.
 
-    Fake tensors take PyTorch's own decompositions, LSTMs only without oneDNN (on CUDA, in float64 and float16, with
-    projections). These compute every step, which takes more than 90 s for two directions of 512 steps; here one step is
-    computed. Before 2.13 an LSTM's last states had one dimension too many unless the batch is 1: `hx.squeeze(1)` of
-    [1, B, H].
+    On fake tensors PyTorch runs its own decompositions (for LSTMs only without oneDNN: on CUDA, in float64 and float16,
+    with projections). These compute every step, which takes more than 90 s for two directions of 512 steps; within the
+    block, they compute one step. Before torch 2.13 an LSTM's last states had one dimension too many unless the batch is
+    1, by `hx.squeeze(1)` of [1, B, H]; within the block they do not.
     """
     # A later PyTorch may lack these functions.
     changes = {"one_layer_lstm": lambda layer: _of_one_step(_mended(layer)), "one_layer_rnn": _of_one_step}
@@ -50,9 +50,9 @@ def _mended(layer: Layer) -> Layer:
 
 
 def _of_one_step(layer: Layer) -> Layer:
-    """The layer; where it only has to find shapes, it computes the first step. If that leaves dtypes and shapes of the
-    states as they are, the other steps have the same shape.
-    """
+    """The layer, which computes only the first step where only shapes are needed: on fake tensors outside of tracing.
+    If that step leaves dtypes and shapes of the states as they are, the other steps have the same shape; otherwise all
+    steps are computed."""
 
     @functools.wraps(layer)
     def short(inputs: torch.Tensor, hidden: Any, *args: Any, **kwargs: Any) -> Any:

@@ -22,7 +22,8 @@ _RANK = 4
 
 
 def unrepeated(node: Node) -> Node | None:
-    """x [B, H, S, E] of a node [B, H * group, S, E] with group > 1; None for any other node."""
+    """The node x [B, H, S, E] whose heads `node` [B, H * group, S, E] repeats, with group > 1; None if `node` repeats
+    no heads."""
     node = _through(node, _COPIES + _WHOLE)
     if node.target is _aten.repeat_interleave.self_int:
         return _repeated(node, node.args[0])
@@ -42,7 +43,7 @@ def unrepeated(node: Node) -> Node | None:
 
 
 def _repeated(node: Node, x: Any) -> Node | None:
-    """x, if a node has a multiple of its heads and else its sizes."""
+    """x, if `node` has a multiple of x's heads and otherwise the same sizes; None if not."""
     if not isinstance(x, Node) or len(_sizes(x)) != _RANK:
         return None
     many, few = (value.meta["val"].shape[1] for value in (node, x))

@@ -1,8 +1,8 @@
-"""Values in an exported graph that no input, parameter or buffer changes, such as a mask made of `arange`.
+"""Computes values in an exported graph that depend on no input, parameter or buffer, such as a mask made of `arange`.
 
-A free dimension (of symbolic size) has size 1 in them: the value is the same everywhere along it. What differs along
-one, such as `arange(batch)`, is not known. It may still choose from a dimension along which everything is the same. An
-operator that is not listed here gives an unknown value.
+A free dimension (of symbolic size) has size 1 in a computed value, because the value is the same everywhere along it. A
+value that differs along a free dimension, such as `arange(batch)`, is unknown; but it may be the index into a dimension
+along which everything is the same. An operator that is not listed here gives an unknown value.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ class UniformValues:
         return result if isinstance(result, Tensor) else None
 
     def _chosen(self, node: Node) -> Tensor | None:
-        """`x[i, j]`: along a free dimension of x it makes no difference what the index is."""
+        """The value of `x[i, j]`; None if it is unknown. Along a free dimension of x the index does not matter."""
         operands: Any = node.args
         source, places = operands
         value = self._known.get(source)
@@ -137,7 +137,7 @@ def is_free(sizes: Sequence[Any]) -> bool:
 
 
 def collapsed(sizes: Sequence[Any]) -> torch.Size:
-    """The sizes with 1 for each free one."""
+    """The sizes, with 1 for each size that is free (symbolic)."""
     return torch.Size([size if isinstance(size, int) else 1 for size in sizes])
 
 
@@ -150,7 +150,7 @@ def _filled(node: Node, name: str, shape: torch.Size) -> Tensor | None:
 
 
 def _ancestors(wanted: Node, known: dict[Node, Tensor | None]) -> set[Node]:
-    """The node and all that it is computed from, without those that are known."""
+    """The node `wanted` and all nodes from which it is computed, without those in `known`."""
     found: set[Node] = set()
     waiting = [wanted]
     while waiting:

@@ -1,4 +1,4 @@
-"""Removes what no output of an exported graph needs."""
+"""Removes nodes that no output of an exported graph needs."""
 
 from __future__ import annotations
 
@@ -14,9 +14,8 @@ _CHECK = torch.ops.aten._assert_tensor_metadata.default
 
 
 def remove_unused(graph: Graph) -> None:
-    """Erases calls of torch's own operators that change nothing and whose results are not used; checks of sizes stay,
-    with what they read.
-    """
+    """Erases calls of torch's own operators that change nothing and whose results are not used. Checks of sizes stay,
+    with the nodes that they read."""
     needed: set[Node] = set()
     for node in reversed(graph.nodes):
         if node in needed or not _is_free_of_effects(node):

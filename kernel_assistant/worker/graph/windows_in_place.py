@@ -1,6 +1,6 @@
-"""Writes through `unfold` in place. torch.export undoes the view by `unfold_backward`, which sets what no window covers
-to zero (pytorch/pytorch#198102); here these elements get back what they were.
-"""
+"""Corrects in-place writes through `unfold` in an exported program. To remove in-place operators, torch.export undoes
+the view by `unfold_backward`, which sets elements that no window covers to zero (pytorch/pytorch#198102); here these
+elements get their old values back."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ _DONE = "kept_between"
 
 
 def keep_between_windows(program: ExportedProgram) -> None:
-    """Adds to a program, before in-place operators are removed, that elements between windows keep their values.
+    """Adds nodes by which elements that no window covers keep their values. To be called before in-place operators are
+    removed.
 
-    Raises InexpressibleError if the dimension is free.
+    Raises InexpressibleError if the unfolded dimension is free.
     """
     graph = program.graph_module.graph
     for node in list(graph.nodes):

@@ -1,1 +1,1 @@
-"""Opening a task: what has to hold of a module so that candidates for it can be judged."""
+"""Opening a task: builds and traces the module, and checks what is needed for judging candidates."""

@@ -15,11 +15,11 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass
 class BufferState:
-    """`values` are the values with which every call begins, by dotted name of the buffer; `left` the values after a
-    call.
+    """The buffers that forward changes. `values` maps the dotted name of each to the value with which every call
+    begins, `left` to its value after a call.
 
     `written` names the buffers whose new values are a candidate's last outputs, in that order; `added` maps counters to
-    what a call adds to them. Both are empty until the exported graph is known (`agrees`).
+    the number that a call adds to them. Both are empty until the exported graph is known (`agrees`).
     """
 
     values: dict[str, torch.Tensor] = field(default_factory=dict)
@@ -40,7 +40,7 @@ class BufferState:
         return True
 
     def new_values(self) -> Tensors:
-        """The values after a call of the buffers in `written`."""
+        """The values that the buffers in `written` have after a call."""
         return tuple(self.left[path] for path in self.written)
 
     def rewind(self, model: torch.nn.Module) -> None:
@@ -72,9 +72,8 @@ class BufferState:
             self.values = before
 
     def facts(self, outputs: int) -> list[dict[str, str | int]]:
-        """The state as builtins: for each buffer the index of its output, after the `outputs` of the user, or what is
-        added to it.
-        """
+        """The state as builtins, one entry for each buffer: its path, and either the index of the output with its new
+        value, which follows the user's `outputs` outputs, or the number that a call adds to it."""
         given: list[dict[str, str | int]] = [
             {"path": path, "output": outputs + number} for number, path in enumerate(self.written)
         ]
@@ -85,11 +84,11 @@ class BufferState:
 def repeated(
     model: torch.nn.Module, first: Tensors, run: Callable[[], Tensors]
 ) -> tuple[BufferState, Tensors, Tensors]:
-    """Calls forward again, after a call that gave `first`. Returns (the buffers that forward changes, and the outputs
-    of two calls, which should be equal).
+    """Calls forward again, after a call that returned `first`. Returns the state of the buffers that forward changes,
+    and the outputs of two calls, which should be equal.
 
     State that the first call creates, such as a cache, is ignored. If the second call changes buffers, a third begins
-    with the same values. Raises mutates_inputs for parameters, and for buffers that are replaced.
+    with the same values. Raises TaskError (mutates_inputs) if forward changes parameters or replaces buffers.
     """
     before, values = held_state(model), _copies(model, dict(model.named_buffers()))
     again = run()

@@ -1,4 +1,4 @@
-"""Chooses sizes that were not declared and that a candidate must fairly support."""
+"""Chooses sizes that were not declared, but that a candidate can fairly be expected to support."""
 
 from __future__ import annotations
 
@@ -27,11 +27,12 @@ def held_out_dims(
     make: Callable[[dict[str, int]], tuple[Args, Kwargs]],
     avoid: Collection[str] = (),
 ) -> list[dict[str, int]]:
-    """Free dimensions at 1, at an odd size and at 1.5 times the base, as far as module and graph agree there.
+    """Sizes of the free dimensions at which candidates are checked too: 1, an odd size and 1.5 times the base, as far
+    as module and graph agree there.
 
-    The module may refuse a size, and the graph (traced at the base sizes) may not hold for it: a branch on a size, a
-    batch that must be even. `make` returns inputs for dimensions, `call` outputs for inputs. Cases that `avoid` names
-    are left out. Raises BrokenDevice.
+    The module may refuse a size, and the graph (traced at the base sizes) may not be valid for it: a branch on a size,
+    a batch that must be even. `make` returns inputs for dimensions, `call` outputs for inputs. Cases that `avoid` names
+    are left out. Raises BrokenDevice if a call breaks the device.
     """
     found = []
     for dims in _proposals(traced):

@@ -1,7 +1,7 @@
-"""Has a GPU refuse what the CPU refuses: an index outside raises IndexError before the operator runs.
+"""Makes a GPU refuse what the CPU refuses: an index out of range raises IndexError before the operator runs.
 
-Without it the GPU's kernel ends with a device-side assert, which breaks the CUDA context of the whole process. Only
-operators of PyTorch are checked; those of other libraries may still end so.
+Without this the GPU's kernel ends with a device-side assert, which breaks the CUDA context of the whole process. Only
+operators of PyTorch are checked; those of other libraries may still break the context.
 """
 
 from __future__ import annotations
@@ -26,7 +26,8 @@ def may_refuse(program: torch.export.ExportedProgram | None) -> bool:
 
 
 def guarded(model: torch.nn.Module, tensors: Iterable[torch.Tensor]) -> contextlib.AbstractContextManager[object]:
-    """A context in which the operators of a call on a GPU are checked. On the CPU they check themselves."""
+    """A context in which the operators of a call on a GPU are checked. It does nothing on the CPU, whose operators
+    check their indices themselves."""
     on_gpu = any(tensor.is_cuda for tensor in (*tensors, *model.parameters(), *model.buffers()))
     return IndexGuard() if on_gpu else contextlib.nullcontext()  # type: ignore[no-untyped-call] # torch's constructor
 

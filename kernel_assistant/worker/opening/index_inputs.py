@@ -1,7 +1,8 @@
-"""Keeps integer inputs that index in range where the tensors that they index get another size.
+"""Keeps the values of integer inputs that are used as indices in range when the tensors that they index get other
+sizes.
 
-The graph says which inputs these are: the index of a gather or scatter is followed back, through operators that keep
-its values, to an input. What a module computes itself before it indexes is left as it is.
+The graph shows which inputs these are: the index of a gather or scatter is followed back, through operators that keep
+its values, to an input. An index that the module computes itself is left as it is.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ Indexed = Iterator[tuple[Any, Any]]
 
 
 def index_bounds(graph: Mapping[str, Any]) -> dict[str, list[Any]]:
-    """For each input that indexes, by name: the sizes (expressions) of what it indexes."""
+    """Name of each input that is used as an index → the sizes (expressions) of the dimensions that it indexes."""
     made = {node["name"]: node for node in graph["nodes"]}
     integers = {
         value["name"] for value in graph["inputs"] if value["spec"]["dtype"] in ("i64", "i32", "i16", "i8", "u8")
@@ -45,11 +46,12 @@ def in_range(
     dims: Mapping[str, int],
     base: Mapping[str, int],
 ) -> torch.Tensor:
-    """`resized`, made from `declared`, with indices that exist in all dimensions of `bounds` at the sizes `dims`; at
-    `base`, all do that are meant as indices (a loss may ignore -100).
+    """`resized`, which was made from `declared` for the sizes `dims`, with values that are valid indices in all
+    dimensions of `bounds`. `base` are the declared sizes, at which all values that are meant as indices are valid (a
+    loss may ignore -100).
 
-    Distinct indices stay distinct where there is room: a permutation stays one, and no two writes meet that did not
-    before. Sorted ones stay sorted, negative ones negative.
+    Distinct indices stay distinct if there is room: a permutation stays one, and two writes that went to different
+    elements still do. Sorted indices stay sorted, negative ones negative.
     """
     least, before = (min(evaluate_size(size, at) for size in bounds) for at in (dims, base))
     if least <= 0 or not resized.numel():
@@ -69,21 +71,21 @@ def _distinct(values: torch.Tensor) -> bool:
 
 
 def _ranks(values: torch.Tensor) -> torch.Tensor:
-    """The place of each value among all in ascending order, each place once."""
+    """The rank of each value among all in ascending order, counted from 0; each rank occurs once."""
     order = values.flatten().argsort(stable=True)
     places = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
     return places.to(values.dtype).view(values.shape)
 
 
 class _Shapes:
-    """Arguments and shapes of a graph's values."""
+    """The shapes of a graph's values."""
 
     def __init__(self, graph: Mapping[str, Any], made: Mapping[str, Any]) -> None:
         self._specs = {value["name"]: value["spec"] for value in graph["inputs"]}
         self._specs |= {name: node["spec"] for name, node in made.items()}
 
     def size(self, operand: Any, dim: Any) -> Any:
-        """Size of a dimension; 0, which no index can have, if that is unknown."""
+        """The size of dimension `dim` of `operand`; 0, in which no index is valid, if it is unknown."""
         if not isinstance(operand, str) or operand[1:] not in self._specs:
             return 0
         shape = self._specs[operand[1:]]["shape"]
@@ -96,7 +98,8 @@ def _argument(node: Mapping[str, Any], place: int, name: str) -> Any:
 
 
 def _along(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
-    """index_select, gather, scatter and their like: operand, dimension, index."""
+    """Yields the index of index_select, gather, scatter and similar operators, whose arguments are operand, dimension,
+    index; with the size that it indexes."""
     operand = _argument(node, 0, "self")
     yield _argument(node, 2, "index"), shapes.size(operand, _argument(node, 1, "dim"))
 
@@ -110,7 +113,8 @@ def _embedding(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
 
 
 def _tensors(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
-    """index and index_put: operand, one index or none for each dimension."""
+    """Yields the indices of index and index_put, which have one or None for each dimension of the operand; each with
+    the size that it indexes."""
     items = _argument(node, 1, "indices")
     for place, item in enumerate(items if isinstance(items, list | tuple) else ()):
         if item is not None:
@@ -118,7 +122,7 @@ def _tensors(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
 
 
 def _classes(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
-    """Losses whose target is a class."""
+    """Yields the target of a loss, whose values are classes, with the number of classes."""
     yield _argument(node, 1, "target"), shapes.size(_argument(node, 0, "self"), 1)
 
 
@@ -135,7 +139,7 @@ _RULES: dict[str, Callable[[Mapping[str, Any], _Shapes], Indexed]] = {
 
 
 def _root(operand: Any, made: Mapping[str, Any]) -> str:
-    """Name of the value from which `operand` is made without a change of values; "" for no tensor."""
+    """The name of the input from which `operand` is made by operators that keep its values; "" if there is none."""
     while isinstance(operand, str) and operand.startswith("%"):
         node = made.get(operand[1:])
         if node is None:

@@ -37,7 +37,8 @@ Call = tuple[Args, Kwargs]
 
 
 def check_machine(device: str) -> None:
-    """Raise torch_too_old or no_gpu. Makes the GPU the current one, for events and `.cuda()` without a device."""
+    """Raise TaskError (torch_too_old, no_gpu) if torch or the device does not serve. Makes the GPU the current one, for
+    events and `.cuda()` without a device."""
     major, minor = torch.__version__.split(".")[:2]
     if (int(major), int(minor)) < MINIMUM_TORCH:
         raise TaskError("torch_too_old", f"torch {torch.__version__}, 2.9 or newer is needed", "upgrade torch")
@@ -51,9 +52,8 @@ def check_machine(device: str) -> None:
 
 
 def free_dims(calls: Sequence[Call], task: dict[str, Any]) -> Free:
-    """Dimension 0 of each tensor, and those in which the workloads differ. Raises unsupported_input if they differ in
-    anything but sizes, because one graph has to represent all of them.
-    """
+    """The free dimensions of each tensor: dimension 0, and those in which the workloads differ. Raises TaskError
+    (unsupported_input) if they differ in anything but sizes, because one graph has to represent all of them."""
     free = [set(dims) for dims in default_free(*calls[0])]
     for entry, call in zip(task["workloads"][1:], calls[1:], strict=True):
         if _kinds(call) != _kinds(calls[0]):
@@ -69,7 +69,8 @@ def free_dims(calls: Sequence[Call], task: dict[str, Any]) -> Free:
 
 
 def first_export(model: torch.nn.Module, call: Call, free: Free) -> ExportedProgram | None:
-    """An export before the first run, None if that fails: `matching_trace` tries again and reports why."""
+    """The program exported before the first run; None if the export fails: `matching_trace` then tries again and
+    reports why. Raises GraphTooLarge."""
     tensors = [*model.parameters(), *model.buffers()]
     if any(is_lazy(tensor) for tensor in tensors):
         return None
@@ -89,9 +90,10 @@ def first_export(model: torch.nn.Module, call: Call, free: Free) -> ExportedProg
 def observe(
     model: torch.nn.Module, call: Call, program: ExportedProgram | None, task: dict[str, Any]
 ) -> tuple[tuple[torch.Tensor, ...], BufferState, dict[str, Any]]:
-    """Runs forward twice. Returns (outputs, the buffers that forward changes, facts).
+    """Runs forward at least twice. Returns the outputs, the state of the buffers that forward changes, and facts about
+    the calls.
 
-    Raises forward_failed, mutates_inputs, unsupported_output, nondeterministic.
+    Raises TaskError (forward_failed, out_of_memory, mutates_inputs, unsupported_output, nondeterministic).
     """
     name = type(model).__name__
     watch = checks.MutationCheck(tensors_of(call))
@@ -121,10 +123,11 @@ def matching_trace(
     path: str,
     effects: Sequence[str] = (),
 ) -> ExportedModule:
-    """A trace whose outputs fit those of the real run: of `program`, a new one, or one without free dimensions.
+    """A trace that changes the same buffers as `held`, and whose outputs have the dtypes and shapes of the real run's
+    `outputs`. It comes from `program`, else from a new export, else from one without free dimensions.
 
-    It changes the same buffers as `held`; `path` is the module's file, `effects` are what else a call does. Raises
-    TaskError, for example mutates_inputs if the module changes buffers and no trace fits.
+    `path` is the module's file, `effects` are the side effects of a call. Raises TaskError, for example of the kind
+    mutates_inputs if the module changes buffers and no trace fits.
     """
     if program is not None:
         with contextlib.suppress(Exception):
@@ -155,16 +158,14 @@ def matching_trace(
 def run_forward(
     model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str, guard: bool = False
 ) -> tuple[torch.Tensor, ...]:
-    """Calls forward once without gradients and returns its tensor outputs. Raises forward_failed, out_of_memory,
-    unsupported_output or BrokenDevice.
-    """
+    """Calls forward once without gradients and returns its tensor outputs. Raises TaskError (forward_failed,
+    out_of_memory, unsupported_output) or BrokenDevice."""
     return checks.tensor_outputs(run_module(model, args, kwargs, path, guard), type(model).__name__)
 
 
 def run_module(model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str, guard: bool = False) -> Any:
     """Calls forward once without gradients and returns its result. With `guard`, a GPU refuses indices that the CPU
-    would refuse. Raises forward_failed, out_of_memory or BrokenDevice.
-    """
+    would refuse. Raises TaskError (forward_failed, out_of_memory) or BrokenDevice."""
     name = type(model).__name__
     checking = guarded(model, tensors_of((args, kwargs))) if guard else contextlib.nullcontext()
     with user_code("forward_failed", f"{name}.forward", FORWARD_HINT, path), torch.no_grad():
@@ -177,7 +178,8 @@ def run_module(model: torch.nn.Module, args: Args, kwargs: Kwargs, path: str, gu
 
 
 def workload_dims(calls: Sequence[Call], traced: ExportedModule, task: dict[str, Any]) -> tuple[dict[str, int], ...]:
-    """The free dimensions of each workload. Raises unsupported_input if the graph does not hold for one."""
+    """The sizes of the free dimensions in each workload. Raises TaskError (unsupported_input) if the graph is not valid
+    for one of the workloads."""
     dims_of_calls = []
     for entry, call in zip(task["workloads"], calls, strict=True):
         try:
@@ -228,7 +230,8 @@ def _kinds(call: Call) -> tuple[Any, list[Any]]:
 
 
 def _fitting(traced: ExportedModule, outputs: Sequence[torch.Tensor], held: BufferState) -> ExportedModule | None:
-    """The trace with the strides of the real run; None if its results are others."""
+    """The trace with the strides of the real run; None if it changes other buffers or if its outputs have other dtypes,
+    other shapes, or strides that it cannot express."""
     dims = traced.graph["dims"]
     if not held.agrees(traced.written, traced.added):
         return None

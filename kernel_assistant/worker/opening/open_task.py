@@ -171,7 +171,8 @@ class OpenTask:
         return tuple(upcast(output) for output in self.call(args, kwargs))
 
     def exact(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
-        """As `call64`, but None if the module cannot run in float64 now; `reference_is_float64` does not change."""
+        """Like `call64`, but returns None if the module cannot run in float64 now; `reference_is_float64` does not
+        change."""
         if not self.reference_is_float64:
             return None
         try:
@@ -180,8 +181,8 @@ class OpenTask:
             return None
 
     def on_tensor_cores(self, args: Args, kwargs: Kwargs) -> tuple[torch.Tensor, ...] | None:
-        """As `call`, with convolutions as torch.compile computes them, and with numerics `paper` all products in TF32;
-        None if that is as in eager mode, or if the memory is missing."""
+        """Like `call`, but with convolutions as torch.compile computes them, and with numerics `paper` all products in
+        TF32. None if eager mode computes in the same way, or if the call fails, for example for lack of memory."""
         in_tf32 = self.task["numerics"] == "paper" and self.device.startswith("cuda")
         if not (in_tf32 or self.compiled_on_tensor_cores):
             return None
@@ -212,9 +213,9 @@ def open_task(
     """Open `task` (a KernelTask as builtins) on `device` ("cpu", "cuda:0"); `module` is its module if the file is
     imported already. `avoid` names inputs that broke the device of an earlier worker.
 
-    If one graph cannot represent all recorded calls, only the first, which took most time, is kept: nobody chose them
-    to belong together. Raises TaskError for whatever is wrong with the file, the class or its inputs, or with torch on
-    this machine.
+    If one graph cannot represent all recorded calls, only the first, which took most time, is kept: a scan recorded
+    them, nobody chose them as one set. Raises TaskError for whatever is wrong with the file, the class or its inputs,
+    or with torch on this machine.
     """
     try:
         return _open(task, device, module, avoid)
@@ -271,7 +272,7 @@ def _mixed(seed: int, index: int) -> int:
 
 
 def _is_constant(opened: OpenTask, call: tuple[Args, Kwargs], outputs: Sequence[torch.Tensor]) -> bool:
-    """True if other inputs of the same sizes give bit-equal outputs; False if the module does not accept other
+    """Whether other inputs of the same sizes give bit-equal outputs; False if the module does not accept other
     inputs."""
     name = inputs_name(0, "normal")
     if name in opened.avoid:

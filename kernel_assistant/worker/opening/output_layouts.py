@@ -1,6 +1,5 @@
-"""Results have the strides that the real run gave them, also where torch's tracing says other ones (a device's own
-layouts, as resizing has on CUDA): what reads a result next can see them.
-"""
+"""Gives the outputs of a graph the strides that the real run gave them, where torch's tracing says others (a device's
+own layouts, as resizing has on CUDA): code that reads an output can see its strides."""
 
 from __future__ import annotations
 
@@ -17,9 +16,8 @@ from ..symbols import evaluate_size
 
 
 def with_real_outputs(traced: ExportedModule, outputs: Sequence[torch.Tensor]) -> ExportedModule | None:
-    """The trace with the strides of `outputs`, which are the results of a run at the traced sizes, with the new values
-    of buffers behind them. None if these strides have gaps and the trace has free dimensions.
-    """
+    """The trace with the strides of `outputs`, the results of a run at the traced sizes, followed by the new values of
+    buffers. None if these strides have gaps and the trace has free dimensions."""
     dims, graph = traced.graph["dims"], traced.graph
     specs = list(traced.out_specs)
     for place, (spec, tensor) in enumerate(zip(traced.out_specs, outputs, strict=True)):

@@ -1,4 +1,4 @@
-"""Runs a module in float64, also where it names a lower dtype, to get (nearly) exact results."""
+"""Runs a module in float64, even where it names a lower dtype, to get (nearly) exact results."""
 
 from __future__ import annotations
 
@@ -52,7 +52,8 @@ def float64_copy(model: torch.nn.Module) -> torch.nn.Module:
 
 
 def upcast(tree: Any) -> Any:
-    """The pytree with every floating tensor in float64, with the same strides: a module may read memory as it lies."""
+    """The pytree with every floating tensor in float64, with the same strides, because a module may read memory by its
+    strides."""
     return pytree.tree_map(
         lambda leaf: _wide(leaf) if isinstance(leaf, torch.Tensor) and leaf.is_floating_point() else leaf, tree
     )

@@ -29,7 +29,8 @@ _listeners: list[dict[str, None]] = []
 
 @contextlib.contextmanager
 def watched(model: torch.nn.Module, effects: list[str]) -> Iterator[None]:
-    """Append to `effects` what the block does with `model`, each in the third person: "prints"."""
+    """Append to `effects` the side effects of the block, which calls `model`: words such as "prints", "writes FILE",
+    "changes self.count", in this order."""
     before, events = _state(model), dict[str, None]()
     _hook()
     _listeners.append(events)
@@ -44,7 +45,8 @@ def watched(model: torch.nn.Module, effects: list[str]) -> Iterator[None]:
 
 
 def _state(model: torch.nn.Module) -> dict[str, Any]:
-    """Globals of the class's file, and attributes of the modules except modules, parameters and buffers."""
+    """The marks (`_mark`), by name, of the globals of the class's file, and of the attributes of all modules except
+    submodules, parameters and buffers."""
     forward = inspect.unwrap(type(model).forward)
     state = {f"the global {name}": _mark(value) for name, value in getattr(forward, "__globals__", {}).items()}
     for path, module in model.named_modules():

@@ -24,7 +24,7 @@ REPEAT_TOLERANCE, ROUNDINGS = 1e-6, 8
 
 
 def check_signature(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-    """Raise forward_failed if the declared inputs do not fit `forward`."""
+    """Raise TaskError (forward_failed) if the declared inputs do not fit `forward`."""
     signature = inspect.signature(model.forward)
     try:
         signature.bind(*args, **kwargs)
@@ -37,7 +37,7 @@ def check_signature(model: torch.nn.Module, args: tuple[Any, ...], kwargs: dict[
 
 
 def tensor_outputs(result: Any, name: str) -> tuple[torch.Tensor, ...]:
-    """The tensors of a module's result in pytree order, without None. Raises unsupported_output."""
+    """The tensors of a module's result in pytree order; None is left out. Raises TaskError (unsupported_output)."""
     leaves = [leaf for leaf in pytree.tree_leaves(result) if leaf is not None]
     for leaf in leaves:
         if not isinstance(leaf, torch.Tensor):
@@ -57,7 +57,7 @@ def tensor_outputs(result: Any, name: str) -> tuple[torch.Tensor, ...]:
 
 
 class MutationCheck:
-    """Remembers tensors; `changed()` returns the positions of those that were written to since."""
+    """Remembers tensors; `changed()` returns the indices of those that were written to since then."""
 
     def __init__(self, tensors: Sequence[torch.Tensor]) -> None:
         self.tensors = list(tensors)
@@ -77,7 +77,7 @@ class MutationCheck:
 
 
 def check_inputs_unchanged(watch: MutationCheck, name: str) -> None:
-    """Raise mutates_inputs if the call wrote to an input."""
+    """Raise TaskError (mutates_inputs) if the call wrote to an input."""
     changed = watch.changed()
     if changed:
         raise TaskError(
@@ -88,7 +88,7 @@ def check_inputs_unchanged(watch: MutationCheck, name: str) -> None:
 
 
 def held_state(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
-    """Identity and version of every parameter and buffer."""
+    """The identity and the version of every parameter and buffer, by name."""
     named = [*model.named_parameters(), *model.named_buffers()]
     return {name: (id(tensor), tensor._version) for name, tensor in named}
 
@@ -96,7 +96,7 @@ def held_state(model: torch.nn.Module) -> dict[str, tuple[int, int]]:
 def check_state_unchanged(
     before: dict[str, tuple[int, int]], model: torch.nn.Module, allowed: Collection[str] = ()
 ) -> None:
-    """Raise mutates_inputs if a call changed a parameter or a buffer that is not in `allowed`."""
+    """Raise TaskError (mutates_inputs) if a call changed a parameter or a buffer that is not in `allowed`."""
     after = held_state(model)
     changed = [name for name in after if before.get(name) != after[name] and name not in allowed]
     if changed:
@@ -108,8 +108,8 @@ def check_state_unchanged(
 
 
 def check_held_by_module(foreign: Collection[str], name: str) -> None:
-    """Raises unsupported_input if the graph reads tensors, `foreign`, that are no parameters, buffers or attributes of
-    the module: kernels could not be given them, and so would never run."""
+    """Raises TaskError (unsupported_input) if the graph reads tensors, `foreign`, that are no parameters, buffers or
+    attributes of the module: kernels could not be given them, and so would never run."""
     if foreign:
         raise TaskError(
             "unsupported_input",
@@ -126,13 +126,15 @@ def _next_step(model: torch.nn.Module, name: str, identity: int | None) -> str:
 
 
 def kept_attribute(effects: Sequence[str]) -> str:
-    """The first attribute that a call changes, as `self.hidden`, of what `side_effects.watched` found; "" for none."""
+    """The first attribute of the module, such as `self.hidden`, that a call changes according to `effects` (found by
+    `side_effects.watched`); "" if there is none."""
     changed = (effect.removeprefix("changes ") for effect in effects)
     return next((name for name in changed if name.startswith("self.")), "")
 
 
 def keep_in_a_buffer(name: str) -> str:
-    """The next step for an attribute that forward changes: the new values of buffers are in the graph."""
+    """The advice to the user for an attribute that forward changes: to keep it in a buffer, whose new values are in the
+    graph."""
     owner, _, own = name.rpartition(".")
     return f'keep it in a buffer: {owner}.register_buffer("{own}", ...) in __init__, {name}.copy_(...) in forward'
 
@@ -144,8 +146,8 @@ def check_repeats(
     program: ExportedProgram | None,
     effects: Sequence[str] = (),
 ) -> bool:
-    """True if two runs gave equal bits, False if they differ by rounding and nothing is drawn at random; otherwise
-    raises nondeterministic."""
+    """Whether two runs gave equal bits. False if they differ by rounding only and nothing is drawn at random; raises
+    TaskError (nondeterministic) if they differ otherwise."""
     pairs = list(zip(first, second, strict=True)) if len(first) == len(second) else []
     if pairs and all(same(one, other) for one, other in pairs):
         return True
@@ -192,13 +194,13 @@ def _value_bytes(value: Any) -> int:
 
 
 def _size(size: Any) -> int:
-    """The value of a symbolic size without converting it, which would fix it in the program. 1 if it depends on
-    values."""
+    """The value of a size at export; 1 if it depends on values of tensors. A symbolic size is not converted, because
+    that would fix it in the program."""
     return size if isinstance(size, int) else int(getattr(getattr(size, "node", None), "hint", None) or 1)
 
 
 def _rounding(dtype: torch.dtype) -> float:
-    """What sums in another order may change, relative to the largest value."""
+    """The largest difference that summing in another order may make, relative to the largest value."""
     return ROUNDINGS * torch.finfo(dtype).eps if dtype.is_floating_point else 0.0
 
 

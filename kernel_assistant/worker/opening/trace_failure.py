@@ -24,8 +24,8 @@ _NO_FAKE = re.compile(r"no fake impl|register_fake|missing a? ?fake", re.IGNOREC
 
 def trace_failure(error: Exception, name: str, path: str, kept: str = "") -> TaskError:
     """The TaskError for an `error` from exporting the class `name` of the file `path`, whose calls change the attribute
-    `kept`. Code that depends on a tensor's
-    values is named with its line if known, because torch's own message only names symbols of its tracer."""
+    `kept` ("" for none). Code that depends on a tensor's values is named with its line if known, because torch's own
+    message only names symbols of its tracer."""
     if kept and _STATE.search(str(error)):
         message = f"{name}.forward changes {kept}, which is no buffer, so that its trace does not show it"
         return TaskError("mutates_inputs", message, checks.keep_in_a_buffer(kept), checks.traceback_text(error))
@@ -35,7 +35,7 @@ def trace_failure(error: Exception, name: str, path: str, kept: str = "") -> Tas
 
 
 def _explanation(error: Exception, path: str) -> tuple[str, str, str]:
-    """Kind, reason and next step of a TaskError."""
+    """Returns the kind, the reason and the next step for a TaskError."""
     if is_out_of_memory(error):
         return "out_of_memory", first_line(error), SMALLER
     if isinstance(error, InexpressibleError) and re.search(r"\bu\d+\b", str(error)):

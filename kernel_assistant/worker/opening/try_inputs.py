@@ -14,9 +14,10 @@ from . import task_checks as checks
 
 
 def try_inputs(tasks: list[dict[str, Any]], device: str) -> dict[str, Any]:
-    """`{"runs": index of the first task that runs or -1, "problem": error of the first task if none does}`.
+    """Returns `{"runs": index, "problem": text}`: the index of the first task that runs, or -1 with the error of the
+    first task if none does.
 
-    `tasks` (KernelTasks as builtins) differ in their declarations only.
+    `tasks` (KernelTasks as builtins) differ only in how they declare their inputs.
     """
     problem = ""
     for index, task in enumerate(tasks):

@@ -15,8 +15,8 @@ STARTED_FILE = "started.json"
 
 
 def begin(folder: str, *, outermost: bool = False) -> None:
-    """Write a file that shows that this process was reached, and wait for torch. If the folder cannot be written, do
-    nothing. With `outermost` only calls outside of all modules are timed."""
+    """Write a file that shows that this process was reached, and have the recorder installed when torch is imported. If
+    the folder cannot be written, do nothing. With `outermost` only calls outside of all modules are timed."""
     own = os.path.join(folder, str(os.getpid()))
     try:
         os.makedirs(own, mode=0o700)

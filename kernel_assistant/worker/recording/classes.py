@@ -1,4 +1,5 @@
-"""Counts and times of one module class, and of each of its configurations, while the program runs."""
+"""Counts the calls of one module class, and of each of its configurations, and sums their times while the program
+runs."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ MOST_CONFIGURATIONS = 16
 
 @dataclass
 class CallTimes:
-    """Number and seconds of the calls of one kind."""
+    """The number of certain calls, and the sum of their seconds."""
 
     calls: int = 0
     seconds: float = 0.0
@@ -44,8 +45,9 @@ class CallTimes:
 
 @dataclass
 class ClassTimes:
-    """Seconds of one class as docs/scan.md defines them; `unserved` is the part of `share` where applied kernels would
-    not run, by reason; `first` is the part of `inclusive` that the first call of each kind took."""
+    """Seconds of one class as docs/scan.md defines them. `unserved` maps a reason to the part of `share` in which
+    applied kernels would not run for it. `first` is the part of `inclusive` that the first call of each signature
+    took."""
 
     inclusive: float = 0.0
     first: float = 0.0
@@ -64,15 +66,16 @@ class ClassTimes:
             self.leave(reason, seconds)
 
     def leave(self, reason: str, seconds: float) -> None:
-        """Count seconds in which applied kernels would not run; "" is no reason."""
+        """Count seconds in which applied kernels would not run for this reason; does nothing if the reason is empty."""
         if reason:
             self.unserved[reason] = self.unserved.get(reason, 0.0) + seconds
 
 
 @dataclass
 class ObservedSignature:
-    """One kind of call of one configuration. `sample` is the number of its saved inputs, -1 without; `refused` means
-    that saving them failed; `objects` are arguments that no kernel accepts."""
+    """The calls of one configuration that `signature.py` does not distinguish. `sample` is the number of the file with
+    their saved inputs, -1 if there is none; `exact` says whether the file has the values, `refused` that saving failed;
+    `objects` are arguments that no kernel accepts."""
 
     number: int
     text: str
@@ -156,8 +159,8 @@ def describe(cls: type, number: int) -> ObservedClass:
 
 
 def configuration_key(module: torch.nn.Module) -> tuple[Key, int, str]:
-    """(key that is equal for equal instances, bytes of distinct parameters and buffers, device type). Called once for
-    each instance."""
+    """Returns a key that is equal for equal instances, the bytes of distinct parameters and buffers, and the device
+    type. Called once for each instance."""
     tensors = [*module.named_parameters(), *module.named_buffers()]
     dense = [tensor for _, tensor in tensors if tensor.layout is torch.strided and not _is_lazy(tensor)]
     shapes = tuple((name, _shape(tensor), tensor.dtype) for name, tensor in tensors)
@@ -183,7 +186,7 @@ def _source(cls: type) -> str:
 
 
 def _attributes(module: torch.nn.Module) -> Key:
-    """The attributes that are numbers, strings or tuples of them, at the first call of the instance."""
+    """The attributes that are numbers, strings or tuples of these, as they are at the first call of the instance."""
     plain = (bool, int, float, str, type(None), torch.dtype)
     attributes = {name: value if isinstance(value, tuple) else (value,) for name, value in vars(module).items()}
     return tuple(

@@ -16,7 +16,8 @@ Note = Callable[[float], None]
 
 
 class CallClock:
-    """`begin` goes before a call, `end` after it; `note` gets the seconds, on CUDA some time later."""
+    """Times calls: `begin` goes before a call, `end` after it. `end` passes the call's seconds to `note`, on CUDA some
+    time later."""
 
     def __init__(self) -> None:
         self.events_used = 0
@@ -41,7 +42,7 @@ class CallClock:
             self._read(wait_above=_MOST_WAITING)
 
     def mark(self, cuda: bool) -> Any:
-        """An event for `since`, None on the CPU. It is not used again."""
+        """Record an event for `since`; None on the CPU. Unlike events of calls, it is not reused."""
         if not cuda:
             return None
         event: Any = torch.cuda.Event(enable_timing=True)  # type: ignore[no-untyped-call]
@@ -49,8 +50,8 @@ class CallClock:
         return event
 
     def since(self, mark: Any) -> float:
-        """Seconds on the device from `mark` to the end of the newest call that was read; 0 where they cannot be
-        compared."""
+        """Seconds on the device from the event `mark` to the end of the newest call that was read; 0 if the two cannot
+        be compared."""
         newest = self._newest
         if mark is None or newest is None or mark.device != newest.device or not mark.query():
             return 0.0

@@ -47,7 +47,8 @@ class Constructors:
 
 
 def _arguments(module: Any, frame: types.FrameType | None) -> tuple[tuple[Any, ...], dict[str, Any]] | None:
-    """(args, kwargs) from the frame of the class's own `__init__`, before it has done more than call the parent's."""
+    """(args, kwargs) from the frame of the class's own `__init__`, which has only called its parent's so far; None if
+    the frame is not found or the arguments contain tensors or modules."""
     function = inspect.unwrap(type(module).__init__)
     wanted = getattr(function, "__code__", None)
     for _ in range(_MOST_FRAMES):
@@ -79,8 +80,8 @@ def _read(code: types.CodeType, values: dict[str, Any]) -> tuple[tuple[Any, ...]
 
 
 def _is_heavy(value: Any) -> bool:
-    """Whether a value is or contains tensors or modules, which storing it would keep alive; the module itself is saved
-    instead."""
+    """Whether a value is or contains tensors or modules. Storing it would keep them alive; instead the module under
+    construction is saved itself."""
     items = value if isinstance(value, (list, tuple)) else value.values() if isinstance(value, dict) else [value]
     return any(isinstance(item, (torch.Tensor, torch.nn.Module)) for item in items)
 

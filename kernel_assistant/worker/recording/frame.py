@@ -11,7 +11,8 @@ from .rounds import OutermostCalls
 
 
 class CallFrame:
-    """One running call. Times are by the CPU's clock."""
+    """One running call, inside the call `above`. `began` and `overhead` are by the CPU's clock; `begun` is what
+    `CallClock.begin` returned; `inside` says whether a call of the same class is around it."""
 
     __slots__ = (
         "above",

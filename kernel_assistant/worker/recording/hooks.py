@@ -87,7 +87,7 @@ def _hide_from_compiler() -> None:
 
 
 def _mark(code: types.CodeType) -> None:
-    """Mark `code` and the functions inside it to be skipped."""
+    """Have torch.compile skip `code` and the functions inside it."""
     _skip(code)
     for constant in code.co_consts:
         if isinstance(constant, types.CodeType):
@@ -95,8 +95,8 @@ def _mark(code: types.CodeType) -> None:
 
 
 def _skip(code: types.CodeType) -> None:
-    """Mark `code` as `torch._dynamo` marks its own helpers, without importing it; without this function torch evaluates
-    them."""
+    """Mark `code` to be skipped, as `torch._dynamo` marks its own helpers, without importing it. If torch has no
+    function for that, nothing is marked."""
     from torch._C._dynamo import eval_frame
 
     set_strategy = getattr(eval_frame, "set_code_exec_strategy", None)

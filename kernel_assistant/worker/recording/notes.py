@@ -1,4 +1,4 @@
-"""Where the seconds of a call go, once they are known; on CUDA that is some time after the call."""
+"""Adds the seconds of a call to the times of classes once they are known; on CUDA that is some time after the call."""
 
 from __future__ import annotations
 
@@ -9,7 +9,8 @@ from .frame import CallFrame
 
 
 def call_note(frame: CallFrame, lock: threading.RLock) -> Note:
-    """A function that counts the seconds of a call for its class, and takes them from the class around it."""
+    """A function that adds the seconds of a call to its class, and subtracts them from the own time of the class whose
+    call is around it."""
     cls, phase, above = frame.cls, frame.phase, frame.above
     times, target = cls.at(phase), frame.target.at(phase)
     parent = None if above is None else above.cls.at(above.phase)
@@ -40,8 +41,8 @@ def call_note(frame: CallFrame, lock: threading.RLock) -> Note:
 
 
 def gap_note(around: list[CallFrame], lock: threading.RLock) -> Note:
-    """A function that takes the seconds of a gap, in which inputs were kept, from the calls around it; the innermost is
-    first."""
+    """A function that subtracts the seconds of a gap, in which inputs were saved, from the calls in `around`, which
+    were running then; the innermost is first."""
     inner, outer = around[0], around[-1]
 
     def note(seconds: float) -> None:

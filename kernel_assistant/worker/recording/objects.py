@@ -16,7 +16,7 @@ MOST = 4
 
 
 def objects_of(module: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> tuple[str, ...]:
-    """`past_key_values is a DynamicCache` for each such argument, up to `MOST`."""
+    """A text such as `past_key_values is a DynamicCache` for each argument that no kernel accepts, up to `MOST`."""
     objects = dict.fromkeys(
         f"{name}{path} is a {kind}"
         for name, value in (*_positional(type(module), args), *kwargs.items())

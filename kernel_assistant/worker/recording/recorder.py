@@ -1,5 +1,5 @@
-"""Counts and times every call of a module, and writes the results. An error of its own never reaches the program: the
-recorder then stops and notes that in the recording."""
+"""Counts and times every call of a module, and writes the results. An error of the recorder never reaches the program:
+the recorder then stops and notes the error in the recording."""
 
 from __future__ import annotations
 
@@ -94,7 +94,7 @@ class Recorder:
             thread.busy = False
 
     def leave(self, frame: CallFrame, result: Any) -> None:
-        """End a call; `result` is None if it raised."""
+        """End a call; `result` is None if the call raised an error."""
         ended = now()
         thread = self._thread
         thread.top, thread.busy = frame.above, True
@@ -273,8 +273,8 @@ class Recorder:
             self._aside(begun, frame.above)
 
     def _aside(self, begun: Any, above: CallFrame | None) -> None:
-        """Subtract the time of keeping inputs from the calls around it. On the device's time line it is a gap in each
-        of them; the CPU's times are corrected by `CallFrame.overhead`."""
+        """Subtract the time of saving inputs from the calls around it. On the device's time line this time is a gap in
+        each of these calls; the CPU's times are corrected by `CallFrame.overhead`."""
         around: list[CallFrame] = []
         while above is not None:
             if above.begun is not None:

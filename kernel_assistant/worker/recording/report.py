@@ -20,8 +20,8 @@ FILE = "recording.json"
 
 
 def write(recorder: Recorder) -> None:
-    """Replace the file with the current state. Seconds of classes are those of the loop without its first round; those
-    of all calls where there is no loop."""
+    """Replace `recording.json` with the current state. Seconds of classes are those of the program's loop without its
+    first round, or those of all calls if there is no loop."""
     classes = [cls for cls in list(recorder.classes.values()) if cls.calls]
     rounds, loop = recorder.rounds, recorder.rounds.loop
     phase = loop.looped_from if loop else 0

@@ -1,7 +1,8 @@
 """Finds the loop of a program and the moment at which its second round begins.
 
-A program's phases begin with its first call of a module and with the second outermost call of each instance. Times are
-counted for each phase, so that the warm-up before a loop's second round can be left out once the loop is known.
+A phase of the program begins with its first call of a module, and with the second outermost call of each instance.
+Times are counted for each phase, so that the warm-up before a loop's second round can be left out once the loop is
+known.
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ MOST = 16
 
 @dataclass
 class OutermostCalls:
-    """The calls of one instance outside of all modules. `looped_from` is the phase of the second one, 0 without;
-    `second` and `last` are the moments at which that one and the last one came."""
+    """The calls of one instance outside of all modules. `looped_from` is the phase in which its second call came, 0 if
+    there was none; `second` and `last` are the moments of its second and its last call, by the CPU's clock."""
 
     name: str
     calls: int = 0
@@ -33,7 +34,8 @@ class OutermostCalls:
 
 @dataclass(frozen=True)
 class PhaseStart:
-    """A moment by the CPU's clock, the recorder's own seconds until then, and an event on CUDA."""
+    """The beginning of a phase: its moment by the CPU's clock, the seconds that the recorder itself took until then,
+    and an event (None on the CPU)."""
 
     moment: float
     overhead: float
@@ -41,7 +43,7 @@ class PhaseStart:
 
 
 class Rounds:
-    """`enter` goes before each outermost call, `leave` after each call."""
+    """Follows the phases of a program. `enter` goes before each outermost call, `leave` after each call."""
 
     def __init__(self, clock: CallClock) -> None:
         self.starts: list[PhaseStart] = []
@@ -57,8 +59,8 @@ class Rounds:
 
     @property
     def loop(self) -> OutermostCalls | None:
-        """The instance whose outermost calls took most time, if they are enough for a loop. A program that runs one
-        model behind another has none: its other loops would be left out as a warm-up."""
+        """The instance whose outermost calls took most time, if they are enough for a loop. A program that loops over
+        several models one after another has none: the earlier loops would be left out as a warm-up."""
         longest = max(self._instances, key=lambda one: one.seconds, default=None)
         if longest is None or longest.calls < LOOP:
             return None
@@ -85,8 +87,8 @@ class Rounds:
         self._last, self._overhead = moment, overhead
 
     def span(self, phase: int) -> float:
-        """Seconds from the beginning of a phase to the end of the last call, less the recorder's own. On CUDA the last
-        call ends when the device has finished it."""
+        """Seconds from the beginning of a phase to the end of the last call, less the recorder's own seconds. On CUDA
+        the last call ends when the device has finished it."""
         if phase >= len(self.starts):
             return 0.0
         start = self.starts[phase]

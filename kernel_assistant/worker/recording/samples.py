@@ -47,7 +47,8 @@ class Samples:
         call: tuple[tuple[Any, ...], dict[str, Any]],
         matters: bool,
     ) -> None:
-        """Save the arguments of a call before it runs: their values, or a description of them."""
+        """Save the arguments of a call before it runs. Tensors that are too large are saved as a description of their
+        values."""
         exact = signature.input_bytes <= (LARGE_CALL if matters else SMALL)
         if signature.refused or (signature.sample >= 0 and (signature.exact or not exact)):
             return
@@ -61,7 +62,8 @@ class Samples:
             signature.refused = True
 
     def keep_module(self, cls: ObservedClass, configuration: ObservedConfiguration, module: Any, matters: bool) -> None:
-        """Save the module, or its constructor arguments if it cannot be pickled or is too large so far."""
+        """Save the module, or its constructor arguments if it cannot be pickled or exceeds the limit that applies to
+        its class at present."""
         if configuration.kept == "module" or "module" in configuration.refused:
             return
         if configuration.bytes <= (LARGE_MODULE if matters else SMALL):
@@ -82,7 +84,7 @@ class Samples:
     def _keep(
         self, cls: ObservedClass, configuration: ObservedConfiguration, name: str, value: Any, *, exact: bool | None
     ) -> bool:
-        """Write one file; False, with a note, if the value cannot be saved."""
+        """Write one file and return whether that succeeded; if not, note the reason in the configuration."""
         folder = os.path.join(self._folder, folder_name(cls, configuration))
         try:
             if not os.path.isdir(folder):
@@ -207,7 +209,8 @@ def _pickling(exact: bool) -> Any:
 
 
 class _Limited(io.RawIOBase):
-    """A file that can be written up to a limit. torch wraps the error beyond that, so `exceeded` records it."""
+    """A file that can be written up to a limit. torch wraps the error that is raised beyond the limit, so `exceeded`
+    records that it was reached."""
 
     def __init__(self, file: IO[bytes], limit: int) -> None:
         self._file, self._limit = file, limit

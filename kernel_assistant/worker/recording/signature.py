@@ -24,8 +24,8 @@ _MOST_TEXT = 160
 
 
 class Reader:
-    """Walks the arguments or the result of one call. `bytes` sums the distinct tensors, `devices` are the device
-    types."""
+    """Walks the arguments or the result of one call. `bytes` is the size of all distinct tensors in them, `devices` are
+    the types of their devices, `gradient` says whether one of them requires a gradient."""
 
     __slots__ = ("bytes", "devices", "gradient", "tensors")
 
@@ -116,8 +116,9 @@ def _class_of(tensor: torch.Tensor) -> str:
 
 
 def _order(shape: tuple[int, ...], strides: tuple[int, ...]) -> Key:
-    """Dimensions from the outermost in memory to the innermost; the strides if there are gaps or overlaps. Strides of
-    dimensions of size 1 do not count."""
+    """A key for the memory order: the number of dimensions, and unless the tensor is contiguous the dimensions from the
+    outermost in memory to the innermost; the strides if there are gaps or overlaps. Dimensions of size 1 do not
+    count."""
     order = tuple(sorted(range(len(shape)), key=lambda dim: (shape[dim] == 1, -strides[dim], dim)))
     real = [dim for dim in order if shape[dim] != 1]
     dense = tuple(strides[dim] for dim in real) == _contiguous(tuple(shape[dim] for dim in real))

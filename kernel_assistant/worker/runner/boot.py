@@ -1,5 +1,5 @@
-"""Starts a runner: `PYTHON -I -S boot.py FD` inside the sandbox, FD being the socket to the judge. With a folder
-instead of FD it makes one call for a profiler."""
+"""Starts a runner inside the sandbox: `PYTHON -I -S boot.py FD`, where FD is the descriptor of the socket to the judge.
+With a folder instead of FD, runs one call of a plan for a profiler (`counted.py`)."""
 
 import importlib.util
 import os

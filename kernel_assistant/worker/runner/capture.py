@@ -1,7 +1,8 @@
-"""Calls as one CUDA graph, captured on a stream. Standard library only.
+"""Captures calls on a stream as one CUDA graph. Standard library only.
 
-In a graph the device starts each kernel behind the one before by itself. So its time is that of the kernels, also where
-the host takes longer to launch a kernel (2.9 µs on an H200) than the kernel runs. Names are those of cuda.h (CUDA 12).
+In a graph the device itself starts each kernel after the previous one. So the time of a graph is that of its kernels,
+even if the host takes longer to launch a kernel (2.9 µs on an H200) than the kernel runs. Names are those of cuda.h
+(CUDA 12).
 """
 
 from __future__ import annotations
@@ -20,8 +21,8 @@ _capturing = threading.Lock()
 
 
 class CapturedCalls:
-    """What `work(stream)` launches on the driver's own stream, as a graph. Raises CudaError if something in it cannot
-    be captured; the stream is usable afterwards."""
+    """A CUDA graph of the work that `work(stream)` launches on the driver's own stream. Raises CudaError if some of it
+    cannot be captured; the stream is usable afterwards."""
 
     def __init__(self, driver: Driver, work: Callable[[int], object]) -> None:
         self._driver, self._stream, self._executable = driver, driver.stream, c_void_p()
@@ -34,7 +35,7 @@ class CapturedCalls:
         driver.synchronize()
 
     def milliseconds(self, events: Events) -> float:
-        """Replays the calls and waits for them. Returns the device's time."""
+        """Replays the calls and waits for them. Returns their time on the device in milliseconds."""
         events.record(events.begin, self._stream)
         self._driver.check("cuGraphLaunch", self._executable, c_void_p(self._stream))
         events.record(events.end, self._stream)
@@ -47,7 +48,8 @@ class CapturedCalls:
 
 
 def captured(driver: Driver, work: Callable[[int], object]) -> CapturedCalls | None:
-    """The graph, None where the driver (before CUDA 12) or a library refuses."""
+    """The CUDA graph of the work that `work(stream)` launches; None if the driver (before CUDA 12) or a library
+    refuses."""
     try:
         return CapturedCalls(driver, work)
     except (AttributeError, CudaError):
@@ -55,8 +57,8 @@ def captured(driver: Driver, work: Callable[[int], object]) -> CapturedCalls | N
 
 
 def captured_graph(driver: Driver, work: Callable[[int], object]) -> c_void_p:
-    """The graph of what `work(stream)` launches on the driver's own stream, to be destroyed by the caller. Raises
-    CudaError."""
+    """The graph, not yet instantiated, of the work that `work(stream)` launches on the driver's own stream. The caller
+    destroys it. Raises CudaError."""
     graph, stream = c_void_p(), c_void_p(driver.stream)
     with _capturing:
         driver.check("cuStreamBeginCapture_v2", stream, c_int(RELAXED))
@@ -73,6 +75,7 @@ def captured_graph(driver: Driver, work: Callable[[int], object]) -> c_void_p:
 
 
 def capturing(driver: Driver, stream: int) -> bool:
-    """Whether this stream is being captured: a graph cannot be launched during a capture. True if that is unknown."""
+    """Whether this stream is being captured: a graph cannot be launched during a capture. True if the driver cannot
+    tell."""
     status = c_int()
     return bool(driver.lib.cuStreamIsCapturing(c_void_p(stream), byref(status)) or status.value)

@@ -1,5 +1,5 @@
-"""Picks the fastest of several algorithms for one operation by running them on its own memory. Standard library
-only."""
+"""Picks the fastest of several algorithms for one operation by running them on memory allocated for the trial. Standard
+library only."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ HOPELESS = 3.0
 class Algorithm(NamedTuple):
     """One algorithm: its name, the bytes of its workspace, and `attempt`, which runs it and returns a status (0: done).
 
-    `attempt(words, stream)`: `words` are the operands' addresses and, last, the workspace's. `reproducible`: whether it
-    gives the same bits each time.
+    `attempt(words, stream)`: `words` are the addresses of the operands and, last, of the workspace. `reproducible` says
+    whether the algorithm gives the same bits each time.
     """
 
     name: str
@@ -39,10 +39,11 @@ class Algorithm(NamedTuple):
 
 
 def choose(driver: Driver, events: Events, ways: Sequence[Algorithm], spans: Sequence[int]) -> Algorithm | None:
-    """The fastest of `ways` (the reproducible ones first, then likely best first) over operands of `spans` bytes; None
-    if the library refuses all of them.
+    """The fastest of `ways` for operands of `spans` bytes; None if the library refuses all of them. `ways` has
+    reproducible algorithms first, and among equals those that are likely faster.
 
-    If there is no memory to try them, it is the first one. Runs on the default stream and waits for it.
+    If there is no memory for the trial, returns the first algorithm. Raises CudaError. Waits until the device has
+    finished.
     """
     blocks: list[int] = []
     try:
@@ -71,10 +72,9 @@ def _fastest(driver: Driver, events: Events, ways: Sequence[Algorithm], words: W
 
 
 def _time(driver: Driver, events: Events, way: Algorithm, words: Words, most: float) -> float:
-    """Shortest milliseconds of a call; infinite if the library refuses. If the first call takes more than `most`, its
-    time is returned. Calls are timed in a CUDA graph where the library allows it: short ones would otherwise differ by
-    what the host did.
-    """
+    """The shortest time of a call in milliseconds; infinite if the library refuses the call. If the first call takes
+    more than `most` milliseconds, its time is returned. Calls are timed in a CUDA graph if the library can be captured:
+    otherwise the host's delays would make the time of short calls vary."""
     if way.attempt(words, 0):
         return math.inf
     driver.synchronize()

@@ -1,4 +1,4 @@
-"""Sizes and strides of a convolution as cuDNN wants them, checked. Standard library only."""
+"""The sizes and strides of a convolution in the form that cuDNN takes, and their checks. Standard library only."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class ConvolutionShape(NamedTuple):
 
 
 def read_shape(launch: BoundLibraryCall) -> ConvolutionShape:
-    """The shape of a launch. Raises LibraryError where sizes contradict each other or the buffers."""
+    """The convolution of a launch. Raises LibraryError if its sizes contradict each other or exceed its buffers."""
     settings, sizes = launch.settings, launch.sizes
     stride, padding, dilation = (_numbers(settings[key]) for key in ("stride", "padding", "dilation"))
     groups, rank = int(settings["groups"]), len(stride)
@@ -85,7 +85,7 @@ def read_shape(launch: BoundLibraryCall) -> ConvolutionShape:
 
 
 def strides(sizes: Sequence[int], channels_last: bool) -> tuple[int, ...]:
-    """Strides of a dense tensor N, C, spatial in either layout, in elements."""
+    """Strides, in elements, of a dense tensor with the sizes N, C, spatial; stored channels last or in this order."""
     order = [0, *range(2, len(sizes)), 1] if channels_last else list(range(len(sizes)))
     steps, step = [0] * len(sizes), 1
     for position in reversed(order):

@@ -1,7 +1,8 @@
-"""One call of a plan on made-up inputs, for a profiler to watch: `PYTHON -I -S boot.py FOLDER`. Standard library only.
+"""Runs one call of a plan on made-up inputs, which a profiler watches: `PYTHON -I -S boot.py FOLDER`. Standard library
+only.
 
-The folder holds `plan.json` (plan, dims, device) and `kernels.cubin`. Outputs are not compared: what a kernel moves,
-and how busy it keeps the device, hardly depends on the values.
+The folder holds `plan.json` (plan, dims, device) and `kernels.cubin`. Outputs are not compared: the bytes that a kernel
+moves, and how busy it keeps the device, hardly depend on the values.
 """
 
 from __future__ import annotations
@@ -19,7 +20,8 @@ _FLOATS = ("f64", "f32", "bf16", "f16")
 
 
 def main(folder: str) -> int:
-    """Run `prepare` if the plan has it, then the launches once. Raises CudaError and PlanError."""
+    """Run `prepare` if the plan has it, then the launches once; returns the exit status 0. Raises CudaError and
+    PlanError."""
     with open(os.path.join(folder, "plan.json"), encoding="utf-8") as file:
         wanted = json.load(file)
     plan, dims = wanted["plan"], wanted["dims"]

@@ -34,7 +34,7 @@ PIECE = 1024
 
 
 class HeuristicResult(ctypes.Structure):
-    """cublasLtMatmulHeuristicResult_t; the algorithm is eight opaque words."""
+    """The C structure cublasLtMatmulHeuristicResult_t; the algorithm is eight opaque words."""
 
     _fields_ = [
         ("algorithm", c_uint64 * 8),
@@ -82,7 +82,8 @@ class CublasLt:
         return (self.lib.cublasLtGetStatusName(status) or b"unknown").decode()
 
     def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool) -> list[Algorithm]:
-        """The algorithms that the heuristics name; a single one that does nothing if there is nothing to compute."""
+        """The algorithms that the library's heuristics suggest for a launch; if there is nothing to compute, a single
+        one that does nothing. Raises LibraryError if the sizes do not fit the buffers."""
         sizes = launch.sizes
         check_spans(launch)
         if 0 in (sizes["m"], sizes["n"], sizes["batch"]):
@@ -94,8 +95,9 @@ class CublasLt:
 
 
 def split_ways(library: CublasLt, launch: BoundLibraryCall) -> list[Algorithm]:
-    """Algorithms of a product of split operands: a_low·b + a·b_low, then a·b piece by piece along k. Raises
-    LibraryError for another dtype."""
+    """Algorithms for a float32 product in TF32, where each operand is split into a part with TF32's mantissa (`a`, `b`)
+    and the rest (`a_low`, `b_low`): a_low·b + a·b_low, then a·b in pieces along k. Raises LibraryError for another
+    dtype."""
     if launch.dtype != "f32":
         raise LibraryError(f"{launch.symbol}: only float32 is split")
     steps = list(_steps(library, launch))
@@ -110,8 +112,8 @@ def split_ways(library: CublasLt, launch: BoundLibraryCall) -> list[Algorithm]:
 
 
 class _Step(NamedTuple):
-    """One of the products whose sum is the result. `reads` are the launch's fields in the order of the operation's,
-    with bytes from their beginnings."""
+    """One of the products whose sum is the result. For each field of the operation, in its order, `reads` has the field
+    of the launch that is used for it, and an offset in bytes from the beginning of that buffer."""
 
     operation: Operation
     reads: list[tuple[str, int]]
@@ -141,7 +143,8 @@ def _steps(library: CublasLt, launch: BoundLibraryCall) -> Iterator[_Step]:
 
 
 def _in_order(fields: Sequence[str], steps: Sequence[_Step], parts: Sequence[Algorithm]) -> Callable[[Words, int], int]:
-    """Runs the parts one after another on a stream; their words are those of the launch, in their own order."""
+    """A function that runs the parts one after another on a stream. It takes the words of the launch, and passes to
+    each part the addresses that its step reads, followed by the workspace's."""
     workspace = len(fields)
     picked = [[(fields.index(field), offset) for field, offset in step.reads] for step in steps]
     kinds = [ctypes.c_uint64 * (len(read) + 1) for read in picked]
@@ -158,7 +161,7 @@ def _in_order(fields: Sequence[str], steps: Sequence[_Step], parts: Sequence[Alg
 
 
 class Operation:
-    """The descriptors of one product."""
+    """The cuBLASLt descriptors of one matrix product."""
 
     def __init__(
         self,
@@ -216,8 +219,8 @@ class Operation:
         return [] if status else [results[index] for index in range(count.value) if not results[index].state]
 
     def way(self, result: HeuristicResult) -> Algorithm:
-        """The call with one algorithm. The bias's address is part of the descriptor, so such calls run one at a
-        time."""
+        """The product by one algorithm of the heuristics. A bias's address is part of the descriptor, so calls with a
+        bias run one at a time."""
         algorithm = (c_uint64 * 8)(*result.algorithm)
         function, handle, size = self.library.lib.cublasLtMatmul, self.library.handle(), result.workspace
         fields = self.fields
@@ -254,7 +257,7 @@ class Operation:
         self.library.check("cublasLtMatmulDescSetAttribute", self.descriptor, attribute, byref(value), size)
 
     def _layout(self, dtype: int, rows: int, columns: int, step: int, batch: int, stride: int) -> c_void_p:
-        """A row-major matrix as the column-major one that has the same bytes."""
+        """The descriptor of a row-major matrix: to cuBLASLt it is the column-major matrix that has the same bytes."""
         layout = c_void_p()
         self.library.check("cublasLtMatrixLayoutCreate", byref(layout), dtype, columns, rows, step)
         for attribute, value in ((LAYOUT_BATCH_COUNT, c_int32(batch)), (LAYOUT_BATCH_OFFSET, c_int64(stride))):
@@ -264,7 +267,7 @@ class Operation:
 
 
 def check_spans(launch: BoundLibraryCall) -> None:
-    """Raise LibraryError if the sizes exceed a buffer or make no sense."""
+    """Raise LibraryError if the sizes of a launch exceed one of its buffers or make no sense."""
     sizes, settings = launch.sizes, launch.settings
     m, n, k, batch = (sizes[name] for name in ("m", "n", "k", "batch"))
     if min(m, n, batch) < 0 or k < 1 or max(m, n, k, batch) > INT_MAX:
@@ -290,7 +293,7 @@ def check_spans(launch: BoundLibraryCall) -> None:
 
 
 def load(path: str) -> ctypes.CDLL:
-    """The library with its signatures. Raises OSError."""
+    """Load the library and set the signatures of its functions. Raises OSError."""
     lib = ctypes.CDLL(path)
     for name, arguments in SIGNATURES.items():
         function = getattr(lib, name)

@@ -1,6 +1,6 @@
 """The few calls of the CUDA driver API that a runner needs, through ctypes. Standard library only.
 
-Names are the driver's. Raises CudaError with the driver's own name for the failure.
+The functions are named as in the driver. A failed call raises CudaError with the driver's own name for the failure.
 """
 
 from __future__ import annotations
@@ -17,7 +17,8 @@ NON_BLOCKING = 1
 
 
 class CudaError(RuntimeError):
-    """A driver call failed. `code` is the CUresult; most are sticky, the process must end."""
+    """A driver call failed. `code` is the CUresult. Most errors are sticky: the context stays unusable, and the process
+    must end."""
 
     def __init__(self, call: str, code: int, name: str) -> None:
         super().__init__(f"{call}: {name}")
@@ -47,13 +48,13 @@ class Driver:
         return self.new_stream()
 
     def new_stream(self) -> int:
-        """Another such stream, which nobody else uses."""
+        """A new stream that does not wait for the default stream. The caller ends it with `end_stream`."""
         stream = c_void_p()
         self.check("cuStreamCreate", byref(stream), c_uint(NON_BLOCKING))
         return stream.value or 0
 
     def end_stream(self, stream: int) -> None:
-        """Destroys a stream of `new_stream`, as soon as its work is done."""
+        """Destroys a stream that `new_stream` made, as soon as its work is done."""
         self.lib.cuStreamDestroy_v2(c_void_p(stream))
 
     def make_current(self) -> None:
@@ -102,9 +103,8 @@ class Driver:
         self.check("cuFuncSetAttribute", function, c_int(MAX_DYNAMIC_SHARED), c_int(size))
 
     def allow_large_clusters(self, function: c_void_p) -> None:
-        """Permit clusters of 16 blocks. Before compute capability 9.0, which has no clusters, the driver refuses
-        this.
-        """
+        """Permit clusters of 16 blocks. Devices before compute capability 9.0 have no clusters: there the driver
+        refuses, which is ignored."""
         self.lib.cuFuncSetAttribute(function, c_int(NON_PORTABLE_CLUSTER), c_int(1))
 
 

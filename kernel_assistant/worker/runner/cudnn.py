@@ -1,7 +1,9 @@
-"""Convolutions by cuDNN, through ctypes: the graph interface first, and here the older one. Standard library only.
+"""Convolutions by cuDNN, through ctypes: algorithms of the graph interface (`cudnn_graph.py`) and of the older
+interface, which this file calls. Standard library only.
 
-Numbers are those of cudnn_graph.h, cudnn_ops.h and cudnn_cnn.h (cuDNN 8 and 9). One spatial dimension is run as two.
-A transposed convolution is the gradient of a convolution for its data: `x` is cuDNN's dy, `out` its dx.
+Numbers are those of cudnn_graph.h, cudnn_ops.h and cudnn_cnn.h (cuDNN 8 and 9). A convolution over one spatial
+dimension is run as one over two. A transposed convolution is the gradient of a convolution for its data: `x` is cuDNN's
+dy, `out` its dx.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ Step = Callable[[Words], int]
 
 
 class AlgorithmPerformance(ctypes.Structure):
-    """cudnnConvolutionFwdAlgoPerf_t and cudnnConvolutionBwdDataAlgoPerf_t."""
+    """The C structures cudnnConvolutionFwdAlgoPerf_t and cudnnConvolutionBwdDataAlgoPerf_t."""
 
     _fields_ = [
         ("algorithm", c_int),
@@ -53,8 +55,9 @@ class CudnnConvolutions:
         return self.library.name_of(status)
 
     def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool) -> list[Algorithm]:
-        """Engines of the graph interface with a fused epilogue, then with separate calls for it, then older algorithms;
-        what is not reproducible behind all of these."""
+        """Algorithms for a launch: engines of the graph interface with a fused epilogue, such engines with separate
+        calls for the epilogue, then algorithms of the older interface. Irreproducible ones come last; with
+        `deterministic` they are left out, unless there are no others."""
         shape = read_shape(launch)
         if shape.is_empty:
             return [Algorithm("nothing", 0, lambda words, stream: 0)]
@@ -72,7 +75,7 @@ class CudnnConvolutions:
 
 
 class CudnnConvolution:
-    """The descriptors of one convolution and its calls of the older interface."""
+    """The cuDNN descriptors of one convolution, and its algorithms in the older interface."""
 
     def __init__(self, library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape, tf32: bool) -> None:
         self.library, self.fields, self.shape = library, launch.fields, shape
@@ -118,7 +121,8 @@ class CudnnConvolution:
         return algorithms
 
     def finished(self, way: Algorithm) -> Algorithm:
-        """An algorithm that only convolves, completed by separate calls for what is added and for ReLU."""
+        """The algorithm `way`, which only convolves, followed by separate calls that add z and the bias and apply ReLU,
+        as far as the launch has them."""
         steps = self._epilogue()
         if not steps:
             return way
@@ -196,8 +200,8 @@ class CudnnConvolution:
         return self.fields.index("x"), self.fields.index("w"), self.fields.index("out"), len(self.fields)
 
     def _algorithms(self) -> list[AlgorithmPerformance]:
-        """The algorithms that the heuristics name, best first: deterministic ones, or all if none is deterministic. The
-        graph interface has faster ones that are not."""
+        """The algorithms that the heuristics name, best first: deterministic ones, or all if none is deterministic.
+        Among algorithms that are not, the graph interface has faster ones."""
         results, count = (AlgorithmPerformance * ALGORITHMS)(), c_int()
         which = "BackwardData" if self.transposed else "Forward"
         query = f"cudnnGetConvolution{which}Algorithm_v7"

@@ -1,7 +1,8 @@
 """Convolutions by cuDNN's graph interface, through ctypes: the engines that PyTorch uses. Standard library only.
 
-cuDNN's heuristics get a small graph (a convolution, then what is added, then ReLU) and name configurations of engines,
-likely best first; each becomes an execution plan. Numbers are those of cudnn_graph.h (cuDNN 9, in 8 as well).
+cuDNN's heuristics get a small graph (a convolution, then the additions of z and bias, then ReLU) and name
+configurations of engines, likely best first; each becomes an execution plan. Numbers are those of cudnn_graph.h (the
+same in cuDNN 8 and 9).
 """
 
 from __future__ import annotations
@@ -40,8 +41,8 @@ LEAST_WORKSPACE = 512 << 20
 def graph_ways(
     library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape, tf32: bool, fused: bool, deterministic: bool
 ) -> list[Algorithm]:
-    """Algorithms for the convolution of a launch, with its epilogue if `fused`, likely best first, and none that is not
-    reproducible if `deterministic`; empty if cuDNN has none."""
+    """Algorithms for the convolution of a launch, likely best first: with its epilogue if `fused`, only reproducible
+    ones if `deterministic`. Empty if cuDNN has none."""
     try:
         return _Graph(library, launch, shape, tf32, fused).ways(deterministic)
     except LibraryError:
@@ -50,9 +51,8 @@ def graph_ways(
 
 
 def takes_tensor_cores(library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape) -> bool:
-    """Whether PyTorch would use tensor cores if TF32 is allowed, that is, whether the engine that it would pick
-    computes on them.
-    """
+    """Whether PyTorch would use tensor cores for the convolution if TF32 is allowed: whether the engine that it would
+    pick computes on them."""
     try:
         return _Graph(library, launch, shape, True, False).first_takes_tensor_cores()
     except LibraryError:
@@ -231,7 +231,8 @@ class _Graph:
         return made
 
     def _descriptors(self, of: c_void_p, name: int, kind: int) -> list[c_void_p]:
-        """An attribute that is a list of descriptors: one query gives their number, another one fills them in."""
+        """The descriptors in a list attribute `name` of the descriptor `of`: one query gives their number, another one
+        fills them in."""
         count = c_int64()
         self._check("cudnnBackendGetAttribute", of, name, DESCRIPTOR, 0, byref(count), None)
         array = (c_void_p * count.value)(*(self._create(kind).value for _ in range(count.value)))

@@ -74,7 +74,8 @@ class Cudnn:
 
 
 def load(paths: dict[str, str]) -> ctypes.CDLL:
-    """cuDNN with its signatures. Raises OSError. The libraries that it looks up by name are loaded before it."""
+    """Load cuDNN and set the signatures of its functions. cuDNN looks up other libraries by name, so these are loaded
+    before it. Raises OSError."""
     for needed in ("nvrtc", "cublaslt"):
         if needed in paths:
             ctypes.CDLL(paths[needed])

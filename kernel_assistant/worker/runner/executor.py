@@ -82,7 +82,7 @@ class CudaModule:
         return PreparedLaunch(launch.words, launch.slots, enter, kernel)
 
     def graph(self, kernels: Sequence[tuple[Kernel, Words]]) -> KernelGraph | None:
-        """One launch of all kernels, None if the driver cannot make one."""
+        """A CUDA graph that launches all these kernels; None if the driver cannot make one."""
         return graph_of(self.driver, kernels)
 
     def capturing(self, stream: int) -> bool:
@@ -112,8 +112,9 @@ _KINDS: dict[type, str] = {
 class BoundPlan:
     """A plan for known sizes. `names` is the order in which `run` takes pointers.
 
-    With library launches, WORKSPACE of `workspace_bytes` (perhaps 0) is the last name, and `algorithms` says which one
-    was chosen for each. Scratch buffers that a residual call creates have no bytes of their own.
+    With library launches, the last name is WORKSPACE, a buffer of `workspace_bytes` (perhaps 0), and `algorithms` maps
+    the symbol of each launch to the algorithm chosen for it. In `scratch_bytes`, a buffer that a residual call creates
+    has size 0.
     """
 
     def __init__(self, plan: dict[str, Any], dims: dict[str, int], module: CpuModule | CudaModule, which: str) -> None:
@@ -176,8 +177,8 @@ class BoundPlan:
     def run(self, pointers: Sequence[int], stream: int = 0, tensors: list[Any] | None = None) -> None:
         """Run one call. Re-entrant: no two callers use the same argument structs.
 
-        `tensors` are those of `tensors_of` by their index, if the caller has them. The list is changed: an output in
-        `returned` may be missing, and is set afterwards.
+        `tensors` has a tensor at the index of each buffer in `tensors_of`; if it is None, they are made from
+        `pointers`. The list is changed: an output in `returned` may be None before the call, and is set afterwards.
         """
         try:
             frame = self._frames.pop()
@@ -194,19 +195,22 @@ class BoundPlan:
 
     @property
     def wants_lasting_memory(self) -> bool:
-        """Whether calls through `held` are faster than `run`: library launches and residual calls can be part of a
-        CUDA graph. A result of a residual call that the module returns is elsewhere each time."""
+        """Whether calls through `held` are faster than `run`, because library launches and residual calls can be part
+        of a CUDA graph. Residual calls cannot if an output of the module is the result of one: its address differs at
+        each call."""
         some = LIBRARIES in self._kinds
         if self._calls:
             some = self._calls_stay and self._frozen_bytes + self._call_bytes <= MOST_KEPT
         return some and self._driver is not None and len(self._steps) >= FEWEST_LAUNCHES
 
     def held(self, patience: int) -> PlanGraph:
-        """The calls of one caller on one stream, whose scratch memory and workspace stay where they are."""
+        """The graphs for the calls of one caller on one stream, whose scratch memory and workspace keep their
+        addresses. `patience`: see PlanGraph."""
         return self._graph(self._capture_space(), self._outputs, patience)
 
     def _capture_space(self) -> Any:
-        """Where graphs that run one after another capture residual calls; None without such calls."""
+        """A new memory pool and stream for graphs that run one after another and capture residual calls; None if the
+        plan has no residual calls."""
         if not self._calls:
             return None
         from .pytorch.held import CaptureSpace
@@ -228,11 +232,12 @@ class BoundPlan:
     def freeze(
         self, pointers: Sequence[int], which: str = EVERY, first: int | None = None, stream: int = 0
     ) -> Callable[[int], None]:
-        """A function that runs the call with fixed pointers on a given stream: only the launches are left to do.
+        """A function that makes the call with these pointers on a given stream; everything except the launches is done
+        now.
 
-        It is prepared for `stream`; another one costs time at the first call. `which` selects one kind of launches,
-        `first` the first launches only. If residual calls are left out, their results come from one complete call that
-        is made now.
+        The call is prepared for `stream`; the first call on another stream takes longer. `which` selects one kind of
+        launches, and only the first `first` launches are made if that is not None. If residual calls are left out,
+        their results come from one complete call that is made now.
         """
         whole = first is None and all(which in (EVERY, kind) for kind in self._kinds)
         if whole and self.wants_lasting_memory:
@@ -272,7 +277,8 @@ class BoundPlan:
         return run
 
     def _changeable(self, pointers: Sequence[int], tensors: list[Any] | None) -> tuple[list[int], list[Any]]:
-        """Copies of pointers and tensors that residual calls may change."""
+        """Pointers and tensors for a call with residual calls, which change both: a copy of the pointers, and
+        `tensors`, or new tensors over the pointers if that is None."""
         if tensors is None:
             from .pytorch.residual import tensors_at
 
@@ -326,10 +332,10 @@ def bind(
 
 
 def provide_openmp() -> None:
-    """Make an OpenMP runtime visible to objects that were linked without one.
+    """Make an OpenMP runtime visible to objects that were linked without one. Raises PlanError if there is none.
 
-    A process with torch has loaded one already: using the same gives one thread pool and respects
-    `torch.set_num_threads`. Elsewhere the system's libgomp is loaded.
+    A process with torch has already loaded a runtime: using it too gives one thread pool and respects
+    `torch.set_num_threads`. In other processes the system's libgomp is loaded.
     """
     if _openmp:
         return
@@ -343,7 +349,8 @@ def provide_openmp() -> None:
 
 
 def start_threads() -> None:
-    """Starts the threads of the OpenMP runtime, if it is GNU's. Threads that come later are not the runtime's."""
+    """Starts the threads of the OpenMP runtime, if it is GNU's. Threads that appear in the process later are then not
+    threads of the runtime."""
     provide_openmp()
     parallel = getattr(_openmp[0], "GOMP_parallel", None)
     if parallel is not None:

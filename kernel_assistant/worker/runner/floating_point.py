@@ -1,4 +1,5 @@
-"""How a process rounds: a kernel on the CPU must leave it as it was, because applied kernels run in the user's process.
+"""Reads how a process rounds numbers. A kernel on the CPU must not change that, because applied kernels run in the
+user's process.
 
 Standard library only.
 """
@@ -13,11 +14,12 @@ ENVIRONMENT_BYTES, MXCSR, STATUS = 64, 28, 0x3F
 
 
 class LeftChangedError(RuntimeError):
-    """A kernel leaves its process in another state."""
+    """A kernel has changed how its process rounds: the rounding mode or flushing to zero."""
 
 
 def floating_point_control() -> tuple[int, int]:
-    """The rounding mode of this thread, and on x86-64 the control bits of MXCSR, such as flushing to zero."""
+    """Returns the rounding mode of this thread, and on x86-64 the control bits of MXCSR, such as flushing to zero (0 on
+    other processors)."""
     libm = ctypes.CDLL("libm.so.6")
     environment = (ctypes.c_uint8 * ENVIRONMENT_BYTES)()
     libm.fegetenv(environment)

@@ -1,7 +1,8 @@
-"""Launches of a plan as one CUDA graph, a chain of kernels and of what libraries launch. The arguments of its kernels
-can be set before each launch.
+"""Launches of a plan as one CUDA graph: a chain of kernels and of library calls. The arguments of its kernels can be
+set before each launch.
 
-Standard library only. When this pays, and what it costs: docs/launching.md. Structs are those of cuda.h (CUDA 12).
+Standard library only. docs/launching.md says when a graph pays and what it costs. Structs are those of cuda.h (CUDA
+12).
 """
 
 from __future__ import annotations
@@ -43,11 +44,11 @@ Link = tuple[Kernel, ctypes.Array[c_uint64]] | Callable[[int], object]
 
 
 class KernelGraph:
-    """A chain of launches. Kernels read argument structs at fixed addresses; what a function launches is captured once,
-    with the addresses of that moment. For one caller at a time.
+    """A CUDA graph of a chain of launches, for one caller at a time. Kernels read argument structs at fixed addresses.
+    Work that a function launches is captured once, with the addresses of that moment.
 
-    A launch that is running keeps the values it was given; two launches never overlap, even on different streams.
-    Raises CudaError if the driver refuses.
+    A running launch keeps the values that it was given. Two launches never overlap, even on different streams. Raises
+    CudaError if the driver refuses.
     """
 
     def __init__(self, driver: Driver, links: Sequence[Link]) -> None:
@@ -83,7 +84,8 @@ class KernelGraph:
         return node
 
     def update(self, number: int) -> None:
-        """Have a link, which is a kernel, read its struct again. Raises CudaError."""
+        """Set the arguments of the link `number`, which is a kernel, to the present content of its struct. Raises
+        CudaError."""
         status = self._set(*self._updates[number])
         if status:
             self._driver.fail("cuGraphExecKernelNodeSetParams", status)
@@ -93,7 +95,7 @@ class KernelGraph:
         return int(self._launch(self._executable, c_void_p(stream)))
 
     def launch(self, stream: int) -> int:
-        """Like `start`, after reading all structs."""
+        """Like `start`, after setting the arguments of all kernels to the present content of their structs."""
         set_parameters = self._set
         for update in self._all:
             status = set_parameters(*update)
@@ -110,12 +112,13 @@ class KernelGraph:
 
 
 def _after(before: c_void_p | None) -> tuple[object, c_size_t]:
-    """The dependencies of a node, and their number."""
+    """Returns the dependencies of a node, and their number."""
     return None if before is None else byref(before), c_size_t(0 if before is None else 1)
 
 
 def graph_of(driver: Driver, links: Sequence[Link]) -> KernelGraph | None:
-    """The graph of these launches, None if this driver (before CUDA 12) makes none; single launches do the same."""
+    """The graph of these launches; None if the driver (before CUDA 12) cannot make one, so that they are made one by
+    one."""
     try:
         return KernelGraph(driver, links)
     except (AttributeError, CudaError):

@@ -1,4 +1,4 @@
-"""The launches of a plan with prepared foreign calls: one call of the plan updates pointers and runs through a list.
+"""Prepares the launches of a plan as foreign calls: a call of the plan only updates pointers and runs through a list.
 
 Standard library only. Reasons and costs: docs/launching.md.
 """
@@ -20,9 +20,9 @@ Entry = tuple[Callable[..., Any], tuple[Any, ...]]
 class PreparedLaunch(NamedTuple):
     """One launch for known sizes.
 
-    `words` are the integers of its argument struct; `slots` says which of them are pointers, and to which buffer.
-    `enter` prepares the call over a struct on a stream, or returns None if there is nothing to launch. `kernel` is set
-    if the launch may be a node of a graph.
+    `words` are the integers of its argument struct; `slots` lists the pointers among them as (index in `words`, index
+    of a buffer). `enter` prepares the call with a struct on a stream, or returns None if there is nothing to launch.
+    `kernel` is set if the launch may be a node of a graph.
     """
 
     words: list[int]
@@ -56,7 +56,8 @@ class Config(ctypes.Structure):
 
 
 class LaunchFrame:
-    """Argument structs of launches and the calls over them, on one stream. For one caller at a time."""
+    """The argument structs of several launches, and the prepared calls with these structs on one stream. For one caller
+    at a time."""
 
     __slots__ = ("_graph", "_grapher", "entries", "ready", "slots", "steps", "stream", "words")
 
@@ -91,7 +92,7 @@ class LaunchFrame:
                 words[position] = pointers[index]
 
     def launch(self, fail: Callable[[int], None]) -> None:
-        """Make all calls in order, or launch their graph; `fail` raises for a status."""
+        """Make all calls in order, or launch their graph; `fail` raises an error for a status that is not 0."""
         if self._grapher is not None and not self._grapher.capturing(self.stream):
             # Created at first use: the stream may have been captured before.
             graph = self._graph or self._made(self._grapher)

@@ -1,5 +1,5 @@
-"""cuBLASLt and cuDNN of the process: their files, one handle of each, and one algorithm for each operation and its
-sizes.
+"""The libraries cuBLASLt and cuDNN in this process: finds their files, opens one handle of each, and chooses one
+algorithm for each operation and its sizes.
 
 Standard library only. See docs/libraries.md.
 """
@@ -33,7 +33,8 @@ class LibraryMissing(LibraryError):
 
 
 class ChosenAlgorithm(NamedTuple):
-    """The algorithm of a library launch: `run(words, stream)`, bytes of workspace, and its name."""
+    """The algorithm of a library launch: `run(words, stream)`, which raises CudaError, the bytes of its workspace, and
+    its name."""
 
     run: Run
     workspace: int
@@ -44,16 +45,16 @@ class Library(Protocol):
     """One opened library on one device."""
 
     def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool) -> list[Algorithm]:
-        """Algorithms for a launch, only reproducible ones if `deterministic` and there are some, else those first; then
-        likely best first. Raises LibraryError if the library cannot do it."""
+        """Algorithms for a launch: reproducible ones first, among equals the likely best first. With `deterministic`,
+        only reproducible ones if there are any. Raises LibraryError if the library cannot do the operation."""
 
     def name_of(self, status: int) -> str:
         """The library's own name for a status."""
 
 
 class Libraries:
-    """The libraries on one device, opened when a launch first needs them. The device's context is current. `flags` are
-    PyTorch's settings (`applied/precision.py`)."""
+    """The libraries on one device, opened when a launch first needs them. The device's context must be current. `flags`
+    are PyTorch's settings, as `applied/precision.py` reads them."""
 
     def __init__(self, driver: Driver, paths: dict[str, str], flags: dict[str, bool]) -> None:
         self.driver, self.paths, self.flags = driver, paths, flags
@@ -107,8 +108,8 @@ class Libraries:
 
 
 def find_libraries() -> dict[str, str]:
-    """Path by library: the file that this process has mapped (PyTorch's own), else the one in `nvidia/*/lib` on
-    sys.path."""
+    """The path of each library: the file that this process has mapped (PyTorch's own), else the one in `nvidia/*/lib`
+    on sys.path. Libraries that are not found are left out."""
     beside = [
         path for folder in sys.path for path in sorted(glob.glob(os.path.join(folder, "nvidia", "*", "lib", "*")))
     ]

@@ -70,7 +70,8 @@ class ImportedMemory:
 
 
 def set_access(driver: Driver, address: int, size: int, writable: bool) -> None:
-    """Give this device access to a mapped range: read and write, or read only if the driver supports it."""
+    """Give this device access to a mapped range: read and write if `writable`, otherwise read only, or read and write
+    if the driver does not support read only. Raises CudaError."""
     location = Location(DEVICE, driver.device.value)
     for flags in (READ_WRITE,) if writable else (READ_ONLY, READ_WRITE):
         description = _AccessDescription(location, flags)

@@ -39,8 +39,8 @@ class LibraryError(PlanError):
 
 
 def number_of(text: str) -> float | complex | None:
-    """The number that an operand of a graph represents if JSON lacks it: `inf`, `-inf`, `nan`, a complex one. None for
-    other operands: a size, a tensor, a word."""
+    """The number for an operand of a graph that JSON cannot write as a number: `inf`, `-inf`, `nan` or a complex
+    number. None for all other operands: a size, a tensor, a word."""
     if text in _NOT_FINITE:
         return _NOT_FINITE[text]
     return complex(text) if _COMPLEX.fullmatch(text) else None
@@ -92,7 +92,8 @@ def strides(spec: dict[str, Any], dims: dict[str, int]) -> tuple[int, ...]:
 
 
 def byte_size(spec: dict[str, Any], dims: dict[str, int]) -> int:
-    """Bytes from the first to the last element of a buffer, 0 if it has none."""
+    """Bytes from the first to the last element of a buffer, 0 if it has no elements. Raises PlanError for a negative
+    size."""
     sizes = shape(spec, dims)
     if any(size < 0 for size in sizes):
         raise PlanError(f"buffer {spec['name']} has a negative size {sizes}")
@@ -108,7 +109,8 @@ def buffers(plan: dict[str, Any]) -> list[dict[str, Any]]:
 
 
 class BoundLaunch:
-    """One launch for known sizes. `words` holds integers; `slots` says which are pointers, and to which buffer."""
+    """One launch for known sizes. `words` holds integers; `slots` lists the pointers among them as (index in `words`,
+    index of a buffer)."""
 
     __slots__ = ("block", "grid", "shared", "slots", "symbol", "words")
 
@@ -128,7 +130,8 @@ class BoundLaunch:
 
 
 class BoundLibraryCall:
-    """One library launch for known sizes. `slots` are the buffers in order; one word for the workspace follows.
+    """One library launch for known sizes. `slots` lists its buffers in order as (index in the argument words, index of
+    the buffer); the last word, behind them, is for the workspace.
 
     `spans` is the size of each buffer in elements.
     """
@@ -165,7 +168,8 @@ class BoundValue:
 
 
 class BoundResidualCall:
-    """One residual call for known sizes. `nodes` are nodes of the task's graph, unchanged."""
+    """One residual call for known sizes. `nodes` are nodes of the task's graph, unchanged; `reads` and `results` are
+    the values that they read from buffers and write to them."""
 
     __slots__ = ("dims", "nodes", "reads", "results", "symbol")
 
@@ -184,7 +188,8 @@ Bound = BoundLaunch | BoundLibraryCall | BoundResidualCall
 
 
 def bind_launches(plan: dict[str, Any], dims: dict[str, int], which: str = "launches") -> list[Bound]:
-    """The plan's launches (or "prepare") with all expressions evaluated for `dims`."""
+    """The plan's launches with all expressions evaluated for `dims`, or those of the plan's list `which`, such as
+    "prepare". Raises PlanError."""
     missing = [name for name in plan["dims"] if name not in dims]
     if missing:
         raise PlanError(f"sizes missing for {', '.join(missing)}")

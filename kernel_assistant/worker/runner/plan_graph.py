@@ -1,6 +1,6 @@
-"""A plan with library launches as CUDA graphs, for a caller whose scratch memory stays where it is.
+"""Runs a plan with library launches as CUDA graphs, for a caller whose scratch memory keeps its address.
 
-Standard library only. What this brings, and its rules: docs/launching.md.
+Standard library only. The gain and the rules: docs/launching.md.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ Piece = Callable[[int], int | None]
 
 
 class Calls(Protocol):
-    """The residual calls of a plan, whose steps are among its launches. They tell where a result is; while they are
-    `fixed`, results stay there."""
+    """The residual calls of a plan, which are steps among its launches. `ran` says whether each was made once. Through
+    `tell` they report the addresses of their results, which do not change while `fixed` is set."""
 
     fixed: bool
 
@@ -38,12 +38,13 @@ class Calls(Protocol):
 
 
 class PlanGraph:
-    """The launches of a plan, for one caller at a time. `fail` raises for a status.
+    """Makes the launches of a plan, by CUDA graphs where possible, for one caller at a time. `fail` raises for a
+    status.
 
-    A library launch is captured with its addresses. So it is part of a graph only if its buffers stay, and between two
-    graphs otherwise. Kernels may have other addresses at each call. `changing` are the buffers that are always
-    elsewhere; further ones are found by comparing the first `patience` calls, which are launched one by one. Residual
-    calls are treated like library launches, after they were made once.
+    A library launch is captured with its addresses. So it is part of a graph only if its buffers keep their addresses;
+    otherwise it is made between two graphs. Kernels may have other addresses at each call. `changing` are the indices
+    of buffers whose addresses differ at each call; more of them are found by comparing the first `patience` calls,
+    whose launches are made one by one. Residual calls are treated like library launches, once they have run.
     """
 
     def __init__(
@@ -86,8 +87,9 @@ class PlanGraph:
                 self._fail(status)
 
     def ready(self, pointers: Sequence[int], stream: int) -> list[Piece] | None:
-        """What a call with these addresses does on this stream, with graphs, which are made if it is time. None if its
-        launches are made one by one, as while somebody captures the stream."""
+        """The pieces (graphs and single launches) of a call with these addresses on this stream. None if its launches
+        have to be made one by one: in the first calls, if graphs cannot be made, and while the stream is being
+        captured."""
         if pointers != self._pointers:
             self._move(list(pointers))
         if self._frame.stream != stream:
@@ -127,12 +129,13 @@ class PlanGraph:
             self._calls.fixed = False
 
     def _publish(self, buffer: int, address: int) -> None:
-        """From now on, the result of a residual call is there."""
+        """Use `address` for the buffer with the result of a residual call from now on."""
         for position in self._positions.get(buffer, ()):
             self._frame.words[position] = address
 
     def _expect(self, moved: set[int]) -> None:
-        """Parameters move all at once and rarely, arguments of the module one by one and often."""
+        """Expect the buffers in `moved` to move again, if there are at most FEW of them. Arguments of the module move
+        one by one and often, parameters all at once and rarely."""
         if len(moved) <= FEW:
             self._changing |= moved
 
@@ -142,7 +145,8 @@ class PlanGraph:
         return self._pieces is not None
 
     def _graphs(self) -> list[Piece] | None:
-        """The pieces of a call, which are made if it is time; None without them."""
+        """The pieces of a call, made after `patience` calls and once all residual calls have run; None before, or if
+        they cannot be made."""
         if self._pieces is not None:
             return self._pieces
         if not self._able or self._patience or not (self._calls is None or self._calls.ran):
@@ -171,7 +175,8 @@ class PlanGraph:
         return [*pieces, *self._together(together)]
 
     def _together(self, numbers: list[int]) -> list[Piece]:
-        """One graph of these launches, or the launches alone if there are too few."""
+        """One graph of these launches as the only piece; if they are too few for a graph, each launch as a piece of its
+        own."""
         steps = self._frame.steps
         if len(numbers) < FEWEST_LAUNCHES:
             return [self._alone(number) for number in numbers]

@@ -161,9 +161,8 @@ class Runner:
         return {"device_ms": self.graphs[message["number"]].milliseconds(self.events)}
 
     def only(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
-        """From now on, run only one kind of launches, or only the first few; they read the values that earlier calls
-        have left in memory.
-        """
+        """From now on, run only one kind of launches, or only the first few. They read the values that earlier calls
+        have left in memory."""
         which, first = message["which"], message.get("first")
         self.calls = [
             plan.freeze(pointers, which, first, self.stream) for plan, pointers in self.bound[: message["count"]]
@@ -224,8 +223,8 @@ class Runner:
 
 
 def _import_torch(message: dict[str, Any], driver: Driver | None) -> None:
-    """Import torch of this interpreter, and what registers other operators, with the judge's settings. The runner
-    starts without site packages."""
+    """Import this interpreter's torch and the modules that register other operators, and apply the judge's PyTorch
+    settings. The runner starts without site packages, so they are added first."""
     import site
     import tempfile
 
@@ -242,7 +241,7 @@ def _import_torch(message: dict[str, Any], driver: Driver | None) -> None:
 
 
 def failure(error: Exception) -> dict[str, Any]:
-    """An answer that names the failure; `sticky` means that this process cannot continue."""
+    """The answer to the judge for an error. `sticky` means that this process cannot continue."""
     if isinstance(error, CudaError):
         kind = "out_of_memory" if error.code == OUT_OF_MEMORY else "crashed"
         return {"ok": False, "kind": kind, "message": str(error), "sticky": error.code != OUT_OF_MEMORY}
@@ -257,7 +256,7 @@ def failure(error: Exception) -> dict[str, Any]:
 
 
 def main(descriptor: int) -> int:
-    """Serve requests until the judge sends `exit` or closes the socket."""
+    """Serve requests until the judge sends `exit` or closes the socket; returns the exit status."""
     sock = socket.socket(fileno=descriptor)
     message, _ = wire.receive(sock)
     try:

@@ -1,2 +1,2 @@
-"""Episodes for training from the real environment: a lesson answers in place of a model, mistakes included. See
-docs/episodes.md."""
+"""Episodes for training in the real environment: the replies come from a lesson, mistakes included, not from a model.
+See docs/episodes.md."""

@@ -1,4 +1,4 @@
-"""LessonClient: stands in for a language model and sends a lesson's replies."""
+"""The client that stands in for a language model: it sends the replies of a lesson."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from kernel_assistant_training.tokenizer import load
 
 
 class LessonFailed(Exception):
-    """The observation contradicts the lesson. `refused`: a reply that should be right was judged wrong; otherwise a
-    fault had no effect."""
+    """An observation contradicts the lesson. `refused`: whether a reply that should be correct was judged wrong;
+    otherwise a fault had no effect."""
 
     def __init__(self, reply: PlannedReply, observation: str) -> None:
         super().__init__(observation)
@@ -25,7 +25,7 @@ class LessonFailed(Exception):
 
 
 class LessonClient:
-    """See `ModelClient`. `said` are the replies so far, in order."""
+    """A `ModelClient` that answers with the replies of a lesson. `said` are the replies so far, in order."""
 
     name, context_tokens = "lesson", CONTEXT_TOKENS
 
@@ -34,7 +34,8 @@ class LessonClient:
         self.said: list[PlannedReply] = []
 
     def complete(self, request: Request, cancelled: Callable[[], bool]) -> Message:
-        """The lesson's next reply. Raises LessonFailed, and Cancelled."""
+        """The lesson's next reply. Raises LessonFailed if the last observation contradicts the lesson, and
+        Cancelled."""
         if cancelled():
             raise Cancelled("cancelled")
         reply = self._next(request.messages[-1].content)

@@ -27,8 +27,8 @@ SLOWER = 1.03
 
 @dataclass(frozen=True)
 class PlayedLesson:
-    """A conversation that went as planned. `turns` are (reply, its evaluation or None), `best` is the fastest right
-    candidate."""
+    """A conversation that went as planned. `turns` are pairs of a reply and its evaluation, which is None if there is
+    none. `best` is the fastest correct candidate."""
 
     messages: tuple[Message, ...]
     turns: tuple[tuple[PlannedReply, Evaluation | None], ...]
@@ -37,7 +37,7 @@ class PlayedLesson:
 
     @property
     def best_ms(self) -> float:
-        """The time of the fastest right candidate; every lesson has one."""
+        """The time of the fastest correct candidate, in milliseconds; every lesson has one."""
         return min(ms for _, evaluation in self.turns if (ms := _ms(evaluation)) is not None)
 
     @property
@@ -57,7 +57,7 @@ class PlayedLesson:
         ]
 
     def seconds(self) -> dict[str, float]:
-        """Seconds of the evaluations by stage, without those that came from the cache."""
+        """Seconds of the evaluations by stage, without evaluations that came from the cache."""
         spent: dict[str, float] = {}
         for _, evaluation in self.turns:
             for stage, seconds in evaluation.seconds.items() if evaluation else ():
@@ -68,10 +68,10 @@ class PlayedLesson:
 def play(
     judged: EvaluationCache, lesson: Lesson, baseline: Baseline, folder: Path, seconds: float = 300.0
 ) -> PlayedLesson:
-    """Play a lesson to its `finish`. `baseline` is stated in the prompt, `folder` is an empty workspace.
+    """Play a lesson until its reply `finish`. `baseline` is stated in the prompt, `folder` is an empty workspace.
 
-    The lesson alone ends the conversation. Raises LessonFailed if an observation contradicts the lesson, and Stop,
-    Cancelled, WorkerError and DeviceError.
+    `seconds` limits the conversation. Raises Stop if it ends for another reason than the lesson's `finish`,
+    LessonFailed if an observation contradicts the lesson, and Cancelled, WorkerError and DeviceError.
     """
     client, environment = LessonClient(lesson), judged.environment
     world = ToolContext(
@@ -102,7 +102,8 @@ def play(
 
 
 def _played(client: LessonClient, policy: ModelPolicy, steps: list[Step], baseline: Baseline) -> PlayedLesson:
-    """Pairs replies with their evaluations: the observation after a reply names its candidate."""
+    """The played lesson, in which each reply is paired with its evaluation: the message after a reply names the reply's
+    candidate."""
     evaluations = {evaluation.candidate: evaluation for step in steps for evaluation in step.evaluations}
     messages = policy.transcript().messages
     indices = [index for index, message in enumerate(messages) if message.role == "assistant"]

@@ -1,4 +1,5 @@
-"""One process that plays several lessons for each task: one evaluation worker, two output files."""
+"""One process that plays several lessons for each task. It has one evaluation worker and writes two files: episodes and
+failures."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ from kernel_assistant_training.synth.narrow import Narrow
 
 @dataclass(frozen=True)
 class PendingLessons:
-    """Lessons for a task whose candidates are being built."""
+    """The lessons of a task. Their candidates are being built in the background."""
 
     subject: LessonTask
     task: Task
@@ -49,8 +50,8 @@ class PendingLessons:
 
 
 class LessonRunner(EvaluationWorkers):
-    """Plays the lessons of part `part` until `until`, a time of `time.monotonic`. With `builder_cores` compilers run on
-    those, and no other process measures on this process's cores."""
+    """Plays the lessons of part `part` of the tasks until `until`, a time of `time.monotonic`. If `builder_cores` is
+    given, compilers run on these cores, and no other process measures on this process's own cores."""
 
     def __init__(self, asked: EpisodesArguments, until: float, part: int, builder_cores: tuple[int, ...]) -> None:
         began = time.monotonic()
@@ -89,7 +90,7 @@ class LessonRunner(EvaluationWorkers):
         return time.monotonic() < self._until
 
     def _tasks(self) -> Iterator[PendingLessons]:
-        """Tasks with the lessons that were not played before."""
+        """Tasks with the lessons that no earlier run played."""
         asked = self._asked
         stream = subjects(
             asked.seed,
@@ -130,7 +131,8 @@ class LessonRunner(EvaluationWorkers):
         self.workers[0].require()
 
     def _teach(self, one: PendingLessons, environment: Environment, spent: dict[str, float]) -> None:
-        """Play all lessons of a task. `spent`, the seconds of opening it, counts in the first line that is stored."""
+        """Play all lessons of a task. `spent`, the seconds of opening the task, counts in the first episode that is
+        stored."""
         began, waited = time.perf_counter(), environment.waited
         nominal = self._asked.clock == "nominal"
         measured = nominal_baseline(environment.graph) if nominal else environment.baseline(compiled=False)
@@ -221,19 +223,19 @@ class LessonRunner(EvaluationWorkers):
 
 
 def _compile_estimate(baseline: Baseline, operators: int, random: Random) -> float:
-    """A plausible time of torch.compile: the eager time divided by a power of the number of operators, hardly ever
-    below the roofline."""
+    """A plausible time of torch.compile in milliseconds: the eager time divided by a power of the number of operators,
+    hardly ever below the roofline."""
     fused = baseline.eager_ms * random.uniform(0.8, 1.1) / math.pow(operators, random.uniform(0.4, 0.9))
     return max(fused, baseline.floor_ms * random.uniform(0.98, 1.2))
 
 
 def identity(key: str, replies: Iterable[str]) -> str:
-    """A hash of a conversation: of its task's key and its replies."""
+    """A hash of a conversation, computed from its task's key and its replies."""
     return hashlib.sha256("\0".join([key, *replies]).encode()).hexdigest()[:16]
 
 
 def progress(out: Path, target: str) -> tuple[set[str], int]:
-    """The identities of all stored episodes of all processes, and the number of the next task."""
+    """The identities of all episodes in the folder, and the number of the next task."""
     known, first = set(), 0
     for path in sorted(out.glob(f"episodes-{target}-*.jsonl")):
         for episode in read_lines(path, Episode):

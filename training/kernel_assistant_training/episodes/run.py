@@ -27,15 +27,15 @@ Part = tuple[EpisodesArguments, float, int, tuple[int, ...], tuple[int, ...]]
 
 
 def main(asked: EpisodesArguments) -> None:
-    """Prints the summary of the run."""
+    """Plays episodes and prints the summary of the run."""
     click.echo(json.dumps(run(asked), indent=2))
 
 
 def run(asked: EpisodesArguments) -> dict[str, Any]:
     """Play with all processes until the time is up. Returns the summary, which is also written to the folder.
 
-    With `cores`, each process measures on so many cores of its own, and all processes compile on the remaining cores.
-    The summary lists the exit codes of processes that failed; each is replaced by a new one.
+    With `cores`, each process measures on that many cores of its own, and all processes compile on the remaining cores.
+    The summary lists the exit codes of processes that failed.
     """
     asked.out.mkdir(parents=True, exist_ok=True)
     before = _count(asked)
@@ -63,7 +63,8 @@ def run(asked: EpisodesArguments) -> dict[str, Any]:
 
 
 def _parts(asked: EpisodesArguments, until: float) -> list[Part]:
-    """What each process plays. Raises UsageError if there are too few cores, or no such tasks."""
+    """The arguments of each process. Raises UsageError if there are too few cores, or no tasks with the wanted
+    operators."""
     Narrow.of(asked.only, asked.level)
     if not asked.cores:
         return [(asked, until, part, (), ()) for part in range(asked.processes)]
@@ -72,8 +73,8 @@ def _parts(asked: EpisodesArguments, until: float) -> list[Part]:
 
 
 def summarise(out: Path, target: str) -> dict[str, Any]:
-    """Statistics over all lines of a target: counts by behaviour, family, level and first observation; characters;
-    seconds by stage."""
+    """Statistics over all episodes and failures of a target: counts by behaviour, turn, family, level and first
+    observation; the number of characters; seconds by stage."""
     counts = {name: Counter[str]() for name in ("behaviours", "turns", "families", "first_observation")}
     levels, stages = Counter[int](), Counter[str]()
     keys, characters, count = set(), 0, 0
@@ -107,7 +108,7 @@ def _count(asked: EpisodesArguments) -> int:
 
 
 def _side_by_side(parts: list[Part]) -> list[int]:
-    """Run a process for each part. Returns the exit codes of those that failed.
+    """Run a process for each part. Returns the exit codes of processes that failed.
 
     A failed process is replaced and continues after its last task, which is lost. A process that failed within `LIVED`
     seconds is not replaced.
@@ -122,7 +123,7 @@ def _side_by_side(parts: list[Part]) -> list[int]:
 def _play(
     asked: EpisodesArguments, until: float, part: int, cores: tuple[int, ...], builder_cores: tuple[int, ...]
 ) -> None:
-    """Play in the current process, on `cores` if there are any."""
+    """Play the lessons of a part in the current process, on `cores` if there are any."""
     if cores:
         os.sched_setaffinity(0, cores)
     with LessonRunner(asked, until, part, builder_cores) as player:

@@ -1,4 +1,4 @@
-"""Tasks with answers: an endless stream that depends on the seed alone."""
+"""Tasks with correct answers: an endless stream that depends on the seed alone."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ MOST_ANSWERS = 4
 
 @dataclass(frozen=True)
 class LessonTask:
-    """Task `number` of its stream, from the training split, with right answers, the best guess first."""
+    """Task `number` of its stream, from the training split. `answers` are correct; the generator's first guess comes
+    first."""
 
     number: int
     level: int
@@ -35,7 +36,7 @@ class LessonTask:
     answers: tuple[Answer, ...]
 
     def candidates(self, lesson: Lesson, target: str) -> list[Candidate]:
-        """The candidates of a lesson's replies, without those whose plan cannot be read."""
+        """The candidates of a lesson's replies. A reply whose plan cannot be parsed has none."""
         candidates = []
         for reply in lesson.sayings:
             files = {candidate_file(target): reply.source.rstrip() + "\n"}
@@ -56,9 +57,11 @@ def subjects(
     narrow: Narrow | None = None,
     broken: Callable[[int, str, str], None] | None = None,
 ) -> Iterator[LessonTask]:
-    """Tasks from number `first` on. The stream is divided into `parts` without common keys; this is number `part`.
+    """Tasks from number `first` on. The stream is divided by the tasks' keys into `parts` parts; part number `part` is
+    returned.
 
-    If the generator fails at a task, `broken` is called with (number, key, error); without it the error is raised.
+    If the generator fails at a task, `broken` is called with (number, key, error); without `broken` the error is
+    raised.
     """
     levels, weights, kind = list(LEVELS), list(LEVELS.values()), narrow or Narrow()
     for number in count(first):

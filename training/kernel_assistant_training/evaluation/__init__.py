@@ -1,1 +1,1 @@
-"""Evaluating candidates for training: workers that open tasks, build ahead and judge."""
+"""Evaluating candidates for training: workers open tasks and evaluate candidates, which are built in advance."""

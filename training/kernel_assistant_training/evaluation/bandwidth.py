@@ -27,9 +27,9 @@ def folder_with_bandwidth(
     cancel: threading.Event,
     lock: DeviceLock | None = None,
 ) -> Path:
-    """The folder that has the device's bandwidths. They are measured if they are unknown, and written to `cache`. If
-    the machine is never quiet, the best of several measurements is written to `own` instead, so that other runs do not
-    use it. With `lock` one process measures and the others wait for it.
+    """The folder that has the device's bandwidths. Unknown bandwidths are measured and written to `cache`. If the
+    machine is never quiet, the best of several measurements is written to `own` instead, so that other runs do not use
+    it. With `lock` one process measures and the other processes wait for its result. Raises Cancelled.
     """
 
     def known() -> Path | None:

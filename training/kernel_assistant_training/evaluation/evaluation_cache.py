@@ -1,4 +1,4 @@
-"""Evaluations of one open task, shared by its conversations."""
+"""A cache of the evaluations of one open task, which the task's conversations share."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from kernel_assistant_training.nominal import nominal_times
 
 
 class EvaluationCache:
-    """Evaluates identical candidates once. An evaluation that is repeated from the cache has no `seconds`. On the
-    `clock` "nominal" times are those of `nominal.py`.
+    """Evaluates identical candidates once for each tier. An evaluation from the cache has no `seconds`. If `clock` is
+    "nominal", candidates are only verified and their times are the nominal times of `nominal.py`.
     """
 
     def __init__(self, environment: Environment, clock: str = "measured") -> None:

@@ -1,4 +1,4 @@
-"""Processes of one stage that evaluate side by side, each with an evaluation worker."""
+"""Runs several processes of one stage at the same time; each evaluates candidates with its own worker."""
 
 from __future__ import annotations
 
@@ -23,11 +23,12 @@ def side_by_side(
     seconds: float | None = None,
     again: Callable[[tuple[*Arguments], float], bool] = lambda part, lived: False,
 ) -> list[int]:
-    """Run `main` with the arguments of each part in a process of its own, until all have ended. Returns the exit codes
-    of those that failed.
+    """Run `main` with the arguments of each part in a process of its own, until all processes have ended. Returns the
+    exit codes of processes that failed.
 
     `report` is called when a process has ended, and every `seconds`. A failed process is started again if `again`,
-    called with its arguments and the seconds that it lived, returns True. The processes end with this one.
+    called with the process's arguments and the seconds that it lived, returns True. The processes end when this process
+    ends.
     """
     context, failed = get_context("spawn"), list[int]()
     running: dict[SpawnProcess, tuple[tuple[*Arguments], float]] = {}
@@ -57,8 +58,8 @@ def side_by_side(
 
 
 def own_cores(processes: int, each: int, cores: Sequence[int]) -> tuple[list[tuple[int, ...]], tuple[int, ...]]:
-    """The cores that each process measures on, `each` of them, and the rest, on which all processes compile. Raises
-    UsageError if none is left."""
+    """Returns two values: for each process the `each` cores on which it measures, and the remaining cores, on which all
+    processes compile. Raises UsageError if no core remains."""
     parts = [tuple(cores[number * each : (number + 1) * each]) for number in range(processes)]
     rest = tuple(cores[processes * each :])
     if not rest:

@@ -1,4 +1,4 @@
-"""Draws or makes the tasks to play: tasks of one split that are small enough to open quickly."""
+"""Makes the tasks that training evaluates: tasks of one split that are small enough to open quickly."""
 
 from __future__ import annotations
 
@@ -21,7 +21,8 @@ TRIES = 1500
 
 @dataclass(frozen=True)
 class Task:
-    """`key` is that of the canonical graph, `level` the number of steps."""
+    """A task with its graph. `key` is the key of the canonical graph, `level` the number of steps from which it was
+    made."""
 
     key: str
     level: int
@@ -31,7 +32,8 @@ class Task:
 
 
 def of_graph(graph: OpGraph, target: str, level: int = 1, *, text: str = "", name: str = "") -> Task:
-    """`text` is the module's, by default what `module_text` writes; `name` is its file's, by default the key."""
+    """A task made from a graph. `text` is the source of its module, by default what `module_text` writes. `name` is
+    part of the name of the module's file, by default the key."""
     task = canonical(graph)
     key = task.key()
     path, text = f"/nowhere/task_{name or key}.py", text or module_text(graph)
@@ -41,7 +43,7 @@ def of_graph(graph: OpGraph, target: str, level: int = 1, *, text: str = "", nam
 def synthesised(
     target: str, random: Random, level: Callable[[], int], wanted: str, seen: set[str], narrow: Narrow
 ) -> Task | None:
-    """Makes a task of split `wanted` with `level()` steps whose key is not in `seen`, and adds the key to `seen`.
+    """Makes a task of the split `wanted`, with `level()` steps, whose key is not in `seen`; adds the key to `seen`.
     Returns None if none of `TRIES` random graphs fits.
     """
     for _ in range(TRIES):

@@ -1,4 +1,4 @@
-"""One evaluation worker: a process that stays up, with at most one task open."""
+"""One evaluation worker: a process that stays alive and has at most one task open."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ UNTIMED = Baseline(eager_ms=0.0, compile_ms=None, floor_ms=0.0)
 
 
 class OtherGraphError(UsageError):
-    """The tracer found another graph than the one that the task was made from."""
+    """The graph that was traced from the module differs from the graph that the task was made from."""
 
 
 @dataclass(frozen=True)
@@ -56,14 +56,15 @@ class TaskOpened(Record, frozen=True, kw_only=True, tag=True):
 
 
 class CandidateJudged(Record, frozen=True, kw_only=True, tag=True):
-    """The evaluation of a job's next candidate; None if the judge was lost at it."""
+    """The evaluation of a job's next candidate; None if the worker's process was lost while it evaluated the
+    candidate."""
 
     evaluation: Evaluation | None
 
 
 class JobFailed(Record, frozen=True, kw_only=True, tag=True):
-    """The other candidates of a job are not evaluated: its task cannot be opened or, if `lost`, its worker cannot be
-    started again."""
+    """The remaining candidates of a job are not evaluated: the task cannot be opened or, if `lost`, the worker's
+    process cannot be started again."""
 
     why: str
     lost: bool
@@ -75,8 +76,9 @@ Answer = TaskOpened | CandidateJudged | JobFailed
 
 @dataclass(eq=False)
 class EvaluationJob:
-    """A task with candidates. When it is done, `found` has an entry for each, None if the judge was lost at it. Without
-    `opened` the task could not be opened; `why` has the reason."""
+    """A task with candidates to evaluate. When the job is done, `found` has an evaluation for each candidate, or None
+    if the worker was lost while it evaluated the candidate. `opened` is None if the task could not be opened; `why` has
+    the reason."""
 
     task: Task
     candidates: tuple[tuple[Candidate, Tier], ...]
@@ -95,24 +97,25 @@ class EvaluationJob:
 
     @property
     def left(self) -> int:
-        """The number of candidates without an entry."""
+        """The number of candidates that have no entry in `found`."""
         return len(self.candidates) - len(self.found)
 
     @property
     def rest(self) -> EvaluationJob:
-        """The same task with the candidates that have no entry."""
+        """A job with the same task and the candidates that have no entry in `found`."""
         return EvaluationJob(self.task, self.candidates[len(self.found) :])
 
     @property
     def tried(self) -> int:
-        """The number of candidates that were tried: all up to the last evaluation and, if the task could be opened, the
-        candidate after that.
+        """The number of candidates that were tried: all up to the last evaluation, and the candidate after it. 0 if the
+        task could not be opened.
         """
         answered = max((index + 1 for index, evaluation in enumerate(self.found) if evaluation is not None), default=0)
         return answered + 1 if self.opened else 0
 
     def add(self, answer: Answer) -> None:
-        """Raises InternalError for the evaluation of another candidate than the next one."""
+        """Adds a worker's answer to the job. Raises InternalError if the answer is an evaluation of another candidate
+        than the next one."""
         if isinstance(answer, TaskOpened):
             self.opened, self.why = self.opened or answer.opened, ""
         elif isinstance(answer, JobFailed):
@@ -127,13 +130,13 @@ class EvaluationJob:
             self.found.append(evaluation)
 
     def give_up(self) -> None:
-        """All candidates without an entry get None."""
+        """Sets the entries of all remaining candidates to None."""
         self.found += [None] * self.left
 
 
 def judged_with_room(judge: Callable[[], Evaluation], pause: Callable[[float], bool]) -> Evaluation:
-    """Call `judge` until it does not run out of memory, at most `TRIES` times. `pause` waits, and returns True to give
-    up."""
+    """Call `judge` until the candidate does not run out of memory, at most `TRIES` times; returns the last evaluation.
+    `pause` waits for the given seconds, and returns True if no further try is wanted."""
     evaluation = judge()
     for _ in range(TRIES - 1):
         if evaluation.outcome is not Outcome.out_of_memory or pause(PAUSE_SECONDS):
@@ -143,9 +146,9 @@ def judged_with_room(judge: Callable[[], Evaluation], pause: Callable[[float], b
 
 
 class EvaluationWorker:
-    """Used by one thread at a time. `lost` is the reason why no process can be started any more, else "". `cache` is
-    the folder with the device's bandwidths, `env` are variables of the process. If the highest tier is one without
-    timing, the baseline is not timed either: its times are 0."""
+    """A worker with its process. Used by one thread at a time. `lost` is the reason why no process can be started any
+    more, else "". `cache` is the folder with the device's bandwidths; `env` are environment variables of the process.
+    If `options.most` is the tier `verify`, which does not time, the baseline is not timed either: its times are 0."""
 
     def __init__(
         self,
@@ -164,8 +167,9 @@ class EvaluationWorker:
         self.has_open, self.lost = "", ""
 
     def open(self, task: Task) -> Environment:
-        """The environment of a task, opened if it is not open; it stays open until another task is. Raises UsageError
-        if it cannot be opened, OtherGraphError if its graph is not the expected one, WorkerError and DeviceError."""
+        """The environment of a task. It is opened if necessary, and stays open until another task is opened. Raises
+        UsageError if the task cannot be opened, OtherGraphError if its graph is not the expected one, WorkerError and
+        DeviceError."""
         task_hash = task.kernel_task.hash()
         if self._environment is not None and self.has_open == task_hash:
             return self._environment
@@ -193,8 +197,8 @@ class EvaluationWorker:
         return environment
 
     def judge(self, job: EvaluationJob) -> Iterator[Answer]:
-        """Evaluates all candidates of a job. If the process is lost while the task is opened, or the device lacks
-        memory, that is tried once more."""
+        """Evaluates all candidates of a job and yields the answers. If the process is lost or the device lacks memory
+        while a task is opened, the job is continued once more."""
         done, why = 0, ""
         for last in (False, True):
             try:
@@ -221,13 +225,13 @@ class EvaluationWorker:
         yield JobFailed(why=self.lost or why, lost=bool(self.lost))
 
     def do(self, job: EvaluationJob) -> None:
-        """Evaluate a job; afterwards every candidate has an entry, even if the process is lost."""
+        """Evaluate a job. Afterwards every candidate has an entry in `found`, even if the process is lost."""
         for answer in self.judge(job):
             job.add(answer)
         job.give_up()
 
     def renew(self) -> None:
-        """Start a new process with no task open, when the state of this one is unknown. If that fails, this worker is
+        """Replace the process, whose state is unknown, by a new one with no task open. If that fails, this worker is
         lost."""
         self.process.kill()
         self._close_task()
@@ -245,8 +249,9 @@ class EvaluationWorker:
         self.process.kill()
 
     def _judged(self, environment: Environment, candidate: Candidate, tier: Tier) -> Evaluation | None:
-        """The evaluation of the candidate; None if the process was lost. The environment restarts it and reports the
-        candidate as crashed, but candidates run in a process of their own and need not be the cause.
+        """The evaluation of the candidate; None if the worker's process was lost. The environment restarts a lost
+        process and reports the candidate as crashed, but candidates run in a process of their own and need not be the
+        cause.
         """
         before = self.process.process.pid
         try:
@@ -263,7 +268,7 @@ class EvaluationWorker:
         return environment, OpenedTask(environment.graph, environment.facts, baseline, environment.device)
 
     def _shut(self) -> None:
-        """Close the open task, if there is one; the process is restarted if it has ended."""
+        """Close the open task, if there is one. Restart the process if it has ended."""
         if self.has_open:
             self._close_task()
             if not self.process.alive:

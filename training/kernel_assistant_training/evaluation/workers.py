@@ -34,7 +34,7 @@ AHEAD = 4
 
 
 class CandidatesOfTask(Protocol):
-    """A task, and candidates that will be evaluated."""
+    """A task, and the candidates for it that will be evaluated."""
 
     @property
     def task(self) -> Task: ...
@@ -47,8 +47,9 @@ Pending = TypeVar("Pending", bound=CandidatesOfTask)
 
 
 class EvaluationWorkers:
-    """A context manager. Each worker has a process that keeps a task open. Timing takes turns on a device, block by
-    block on a GPU, so that several workers verify, open tasks and prepare meanwhile."""
+    """The evaluation workers of this process. A context manager. Each worker has a process that keeps a task open.
+    Workers of one device take turns at timing (on a GPU after each block of samples); meanwhile the others verify, open
+    tasks and prepare."""
 
     def __init__(self, options: WorkerOptions) -> None:
         self._options, self.cancel = options, threading.Event()
@@ -83,8 +84,9 @@ class EvaluationWorkers:
         self.close()
 
     def start(self) -> DeviceFacts:
-        """Wait for the first worker. Returns its device with the bandwidths from which evaluations compute the
-        roofline: the given ones, or else from the cache, or measured now. Raises MissingError."""
+        """Start the first worker's process and wait for it. Returns the device with the bandwidths from which
+        evaluations compute the roofline: `options.bandwidths` if given, else from the cache, else measured now. Raises
+        MissingError."""
         options, process, cache = self._options, self.workers[0].process, self.folder
         process.start(self.cancel)
         if options.bandwidths is not None:
@@ -99,8 +101,8 @@ class EvaluationWorkers:
         return self.device
 
     def ahead(self, stream: Iterable[Pending], goes_on: Callable[[], bool] = lambda: True) -> Iterator[Pending]:
-        """The items of a stream in order, while `goes_on` returns True. The candidates of the next `AHEAD` items are
-        being built meanwhile; those of an item are dropped when the next one is asked for."""
+        """The items of a stream in order, while `goes_on` returns True. Meanwhile the candidates of the next `AHEAD`
+        items are built. The builds of an item are dropped when the next item is requested."""
         waiting, rest = deque[Pending](), iter(stream)
         while goes_on():
             for one in islice(rest, AHEAD + 1 - len(waiting)):
@@ -112,7 +114,7 @@ class EvaluationWorkers:
             self.forget(waiting.popleft().candidates)
 
     def build(self, task: Task, candidates: Iterable[Candidate]) -> None:
-        """Build candidates in the background, without those that the screen refuses."""
+        """Build candidates in the background, except candidates that the screen refuses."""
         self._compiler.begin(candidates, lambda one: not screen(one, task.graph))
 
     def forget(self, candidates: Iterable[Candidate]) -> None:
@@ -145,5 +147,6 @@ def devices_of(target: str) -> list[DeviceFacts]:
 
 
 def _spare_cores(gpus: int) -> int:
-    """Cores without one for each GPU, where one worker measures at a time; builds have a low priority."""
+    """The number of cores for builds: all but one for each GPU, which the worker that measures there needs. Builds have
+    a low priority."""
     return max(1, len(os.sched_getaffinity(0)) - gpus)

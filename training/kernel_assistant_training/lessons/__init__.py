@@ -1,1 +1,1 @@
-"""Lessons: planned replies, right ones, slow ones and ones with a mistake. Pure."""
+"""Lessons: planned replies, which are correct, slow, or have a mistake. Without side effects."""

@@ -13,17 +13,18 @@ Replacement = str | Callable[[re.Match[str]], str]
 
 
 def in_code(pattern: str, replacement: Replacement) -> Edit:
-    """Replaces one match in a line of code; `replacement` as in `re.sub`."""
+    """An edit that replaces one random match of `pattern` in the lines of code; `replacement` is as in `re.sub`."""
     return _edit(pattern, replacement, _is_code)
 
 
 def in_head(pattern: str, replacement: Replacement) -> Edit:
-    """Replaces one match in a comment line; not in `// parts:` and `// schedule:`, which have no effect."""
+    """An edit that replaces one random match of `pattern` in the comment lines, except the lines `// parts:` and `//
+    schedule:`, which have no effect."""
     return _edit(pattern, replacement, lambda line: re.match(r"\s*//(?! schedule:| parts:)", line) is not None)
 
 
 def one_of(*edits: Edit) -> Edit:
-    """One of the edits that apply to the source, each with the same probability."""
+    """An edit that makes one of `edits`: one that applies to the source, each with the same probability."""
 
     def apply(source: str, random: Random) -> str | None:
         for edit in random.sample(edits, len(edits)):
@@ -36,7 +37,8 @@ def one_of(*edits: Edit) -> Edit:
 
 
 def swap(pattern: str, names: Sequence[str]) -> Edit:
-    """Replaces one occurrence of a name by another name from `names`; `{}` in `pattern` stands for the name."""
+    """An edit that replaces one occurrence of a name in `names` by another name in `names`. `{}` in `pattern` stands
+    for the name."""
     pairs = [(old, new) for old in names for new in names if old != new]
     return one_of(*(in_code(pattern.format(re.escape(old)), pattern_to(old, new)) for old, new in pairs))
 

@@ -1,7 +1,7 @@
-"""Typical mistakes of kernel authors, inserted into the source of a right answer. Pure.
+"""Typical mistakes of kernel authors, inserted into the source of a correct answer. Pure.
 
-The environment decides what a fault leads to: in some sources it has no effect. `faulty` picks a fault that applies to
-the source.
+`faulty` inserts a random mistake that can be made in the source. Only the environment decides which error the mistake
+leads to; in some sources it has no effect.
 """
 
 from __future__ import annotations
@@ -24,14 +24,14 @@ _NAMES = ("scale", "sum", "mean", "total", "value", "inv", "row", "tmp")
 
 @dataclass(frozen=True)
 class FaultySource:
-    """A source with a mistake, and the name of the mistake."""
+    """A source with a mistake; `fault` is the name of the mistake."""
 
     source: str
     fault: str
 
 
 def faulty(source: str, target: str, random: Random) -> FaultySource | None:
-    """`source` with one fault; None if none applies."""
+    """`source` with one random fault; None if no fault applies to the source."""
     kinds = sorted(KINDS, key=lambda kind: random.random() ** (1 / KINDS[kind]), reverse=True)
     for kind in kinds:
         table = {**FAULTS[kind], **(ON_CUDA.get(kind, {}) if target == "cuda" else {})}
@@ -54,8 +54,8 @@ def _undeclared(source: str, random: Random) -> str | None:
 
 
 def _other_syntax(source: str, random: Random) -> str | None:
-    """Uses the argument struct as on the other target. It is a value on CUDA and a pointer on the CPU: `a.` becomes
-    `a->`, or the other way round.
+    """Accesses the argument struct `a` with the syntax of the other target: `a.` (CUDA, where it is a value) becomes
+    `a->` (CPU, where it is a pointer), or the other way round.
     """
     dot = len(re.findall(r"\ba\.\w", source)) > 0
     old, new = (r"\ba\.(?=\w)", "a->") if dot else (r"\ba->(?=\w)", "a.")
@@ -85,7 +85,7 @@ def _lost_field(source: str, random: Random) -> str | None:
 
 
 def _lost_lines(pattern: str) -> Edit:
-    """Deletes one of the lines that match `pattern` at their start."""
+    """An edit that deletes one of the lines whose beginning matches `pattern`."""
 
     def apply(source: str, random: Random) -> str | None:
         lines = source.split("\n")
@@ -99,13 +99,13 @@ def _lost_lines(pattern: str) -> Edit:
 
 
 def _lost_step(source: str, random: Random) -> str | None:
-    """Deletes one of several launches."""
+    """Deletes one launch line, if the source has several."""
     launches = [line for line in source.split("\n") if line.startswith("// launch:")]
     return _lost_lines("// launch:")(source, random) if len(launches) > 1 else None
 
 
 def _exchanged(source: str, random: Random, of: tuple[str, ...] = ("x", "p", "b", "n")) -> str | None:
-    """Exchanges two operands of the same kind."""
+    """Exchanges two argument names of the same kind, wherever they are used. `of` are the prefixes of the kinds."""
     kinds = [kind for kind in of if len(set(re.findall(rf"\ba(?:\.|->)({kind}\d\w*)\b", source))) > 1]
     if not kinds:
         return None
@@ -115,7 +115,7 @@ def _exchanged(source: str, random: Random, of: tuple[str, ...] = ("x", "p", "b"
 
 
 def _neighbour(source: str, random: Random) -> str | None:
-    """Replaces a used value by another value of the same kernel."""
+    """Replaces one use of a value by another value that is defined before it in the same kernel."""
     lines = source.split("\n")
     kernel, uses = 0, []
     for number, line in enumerate(lines):
@@ -134,7 +134,7 @@ def _neighbour(source: str, random: Random) -> str | None:
 
 
 def _scratch_size(source: str, random: Random) -> str | None:
-    """Drops a size of a buffer between kernels, or replaces it by another size."""
+    """Drops one size of a scratch buffer, or replaces it by another size."""
     lines = source.split("\n")
     matches = [
         (number, match)

@@ -1,6 +1,6 @@
-"""The replies that are planned for one conversation, and which one follows an observation. Pure.
+"""The replies that are planned for one conversation, and which reply follows an observation. Pure.
 
-A lesson is a list of replies. Which one comes next depends on the observation alone, so that a model that reads the
+A lesson is a list of replies. Which reply comes next depends on the observation alone, so that a model that reads the
 conversation can make the same decision.
 """
 
@@ -30,7 +30,8 @@ _OK = re.compile(r"^ok (\S+) .*\bfloor (\S+)")
 
 
 class ReplyKind(str, Enum):
-    """The role of a reply. A `fault` must be judged wrong; everything else must be right."""
+    """The role of a reply. The candidate of a `fault` must be judged wrong; the candidates of all others must be
+    correct."""
 
     fault = "fault"
     slow = "slow"
@@ -41,8 +42,8 @@ class ReplyKind(str, Enum):
 
 @dataclass(frozen=True)
 class PlannedReply:
-    """One reply. `source` is the candidate's source; `fault` names its mistake, and such a reply is not
-    learned."""
+    """One reply. `source` is the candidate's source. `fault` names the mistake in it, or is ""; a reply with a mistake
+    is not in the loss."""
 
     kind: ReplyKind
     text: str
@@ -52,13 +53,13 @@ class PlannedReply:
 
 @dataclass(frozen=True)
 class Lesson:
-    """`sayings` are the planned replies without the final `finish`; `behaviours` name what the lesson shows."""
+    """The planned replies of a conversation, without the final `finish`. `behaviours` name what the lesson shows."""
 
     sayings: tuple[PlannedReply, ...]
 
     @property
     def sources(self) -> tuple[str, ...]:
-        """The source of each reply, in order."""
+        """The candidate's source of each reply, in order."""
         return tuple(one.source for one in self.sayings)
 
     @property
@@ -67,14 +68,15 @@ class Lesson:
 
     @property
     def behaviours(self) -> tuple[str, ...]:
-        """The names of what the lesson shows, in the order of its replies; ("first",) if the lesson has only one
-        source.
+        """The faults and kinds of the replies, in order, without plain answers; ("first",) if all replies are plain
+        answers.
         """
         named = [one.fault or one.kind.value for one in self.sayings if one.kind is not ReplyKind.answer]
         return tuple(named) or ("first",)
 
     def next(self, index: int, observation: str) -> PlannedReply | None:
-        """The reply after number `index`, given its `observation`; None if the observation contradicts the lesson."""
+        """The reply after reply number `index`, given its `observation`; None if the observation contradicts the
+        lesson."""
         reply = self.sayings[index]
         right = observation.startswith("ok ")
         if right == (reply.kind is ReplyKind.fault):
@@ -85,7 +87,8 @@ class Lesson:
 
 
 def lesson(sources: Sequence[str], target: str, random: Random, faults: float = FAULTS) -> Lesson:
-    """A lesson from right `sources`, the best guess first. Raises ValueError without sources."""
+    """A random lesson from correct `sources`, of which the first is expected to be the fastest. `faults` is the
+    probability of a mistake. Raises ValueError without sources."""
     if not sources:
         raise ValueError("a lesson needs an answer")
     others = list(sources[1:])
@@ -102,7 +105,7 @@ def lesson(sources: Sequence[str], target: str, random: Random, faults: float = 
 
 
 def lessons(sources: Sequence[str], target: str, random: Random, count: int, faults: float = FAULTS) -> list[Lesson]:
-    """At most `count` different lessons from the same right sources. Raises ValueError without sources."""
+    """At most `count` different lessons from the same correct sources. Raises ValueError without sources."""
     chosen: dict[tuple[str, ...], Lesson] = {}
     broken = 0
     for _ in range(6 * count):
@@ -118,7 +121,7 @@ def lessons(sources: Sequence[str], target: str, random: Random, count: int, fau
 
 
 def fence(source: str, target: str) -> str:
-    """The reply, a fenced code block, whose candidate is `source`."""
+    """A reply that proposes `source` as the candidate: a fenced code block."""
     return f"```{LANGUAGE[target]}\n{source.rstrip()}\n```"
 
 
@@ -128,12 +131,12 @@ def near_floor(observation: str) -> bool:
 
 
 def candidate_file(target: str) -> str:
-    """The name of the source file in the compact profile."""
+    """The name of a candidate's source file in the compact profile."""
     return "kernel" + UNITS[target][0]
 
 
 def _mistakes(source: str, target: str, random: Random, share: float) -> list[PlannedReply]:
-    """Up to two different faulty versions of a source, as replies."""
+    """Replies with up to two different faulty versions of a source. `share` is the probability of the first."""
     mistakes: list[PlannedReply] = []
     while len(mistakes) < 2 and random.random() < (SECOND_FAULT if mistakes else share):
         wrong = faulty(source, target, random)
@@ -144,7 +147,8 @@ def _mistakes(source: str, target: str, random: Random, share: float) -> list[Pl
 
 
 def _changed(kind: ReplyKind, after: str, target: str) -> PlannedReply:
-    """The reply with the source `after`: a `plan:` line with its schedule if the generator wrote it, else all of it."""
+    """A reply that changes the source to `after`: a `plan:` line with its schedule if the generator wrote the source,
+    else all of the source."""
     for line in after.split("\n", 2)[:2]:
         if line.startswith(SCHEDULE_MARK):
             return PlannedReply(kind, f"plan: {line.removeprefix(SCHEDULE_MARK)}", after)

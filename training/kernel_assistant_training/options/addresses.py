@@ -25,7 +25,7 @@ class HostAddress:
 
 
 def places(words: Sequence[str]) -> list[HostAddress]:
-    """The addresses of all `--pool` options together. Raises UsageError."""
+    """The addresses of hosts that all `--pool` options together name. Raises UsageError."""
     hosts = [_address_of(word) for word in words]
     for kind in ("local", "ray"):
         if len([one for one in hosts if one.kind == kind]) > 1:
@@ -34,7 +34,7 @@ def places(words: Sequence[str]) -> list[HostAddress]:
 
 
 def checked(word: str) -> str:
-    """The word unchanged if `places` accepts it. Raises UsageError."""
+    """Returns the word unchanged if it is a valid address. Raises UsageError if it is not."""
     places([word])
     return word
 
@@ -73,7 +73,7 @@ def _number(word: str, text: str) -> int:
 
 
 def _connected_by_ray(word: str, machine: str, options: str) -> UsageError:
-    """What to type instead of `ssh://`."""
+    """The error for an address `ssh://…`, which says how to connect the machine by Ray."""
     here, pool = socket.gethostname(), f"ray:auto?{options}" if options else "ray:auto"
     return UsageError(
         f"--pool {word}: other machines are connected by Ray",

@@ -1,4 +1,4 @@
-"""The checkpoints of a run, by the names that users give them."""
+"""Finds the checkpoints of a run by the names that users may give: a number, or one of WORDS."""
 
 from __future__ import annotations
 
@@ -13,14 +13,14 @@ WORDS = ("newest", "first", "all")
 
 
 def checkpoints(run: Path) -> dict[int, Path]:
-    """The folders of checkpoints by number of iteration, ascending."""
+    """The folders of a run's checkpoints by the number of their iteration, ascending."""
     matches = ((_CHECKPOINT.fullmatch(path.name), path) for path in run.glob("checkpoint-*"))
     return dict(sorted((int(match[1]), path) for match, path in matches if match))
 
 
 def chosen(run: Path, word: str) -> dict[int, Path]:
-    """The checkpoints that `word`, a number or one of WORDS, names. Raises UsageError, which lists the existing
-    checkpoints.
+    """The checkpoints that `word`, a number or one of WORDS, names. Raises UsageError if there are none; its message
+    lists the existing checkpoints.
     """
     there = checkpoints(run)
     if not there:
@@ -40,7 +40,7 @@ def chosen(run: Path, word: str) -> dict[int, Path]:
 
 
 def one(run: Path, word: str) -> Path:
-    """The checkpoint that `word` names. Raises UsageError if it names several, or none."""
+    """The checkpoint that `word` names. Raises UsageError if it names several checkpoints or none."""
     matching = chosen(run, word)
     if len(matching) > 1:
         raise UsageError(f"--checkpoint {word} is {len(matching)} checkpoints", "name one of them")

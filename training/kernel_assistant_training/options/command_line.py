@@ -1,7 +1,8 @@
-"""Makes a click command of a dataclass: each field made by `option` or `argument` is a parameter of the command.
+"""Makes a click command from a dataclass: each field that `option` or `argument` made is a parameter of the command.
 
-The field's type is the parameter's: int, float, str, bool, Path, a Literal of choices, one of these or None, or a tuple
-of them, whose option takes all words up to the next one (`--episodes a b`) and may be repeated.
+The type of the parameter is that of the field: int, float, str, bool, Path, a Literal of choices, one of these or None,
+or a tuple of them. The option for a tuple takes all words up to the next option (`--episodes a b`) and may be
+repeated.
 """
 
 from __future__ import annotations
@@ -33,20 +34,21 @@ def option(
     shown: str = "",
     type: Any = None,  # noqa: A002 - click's own name
 ) -> Any:
-    """A field that is an option, required without a `default`, which is shown as `shown` if that is given. `flag` is
-    the option's name if it is not the field's. An `empty` one may have no word behind it. `type` is click's, if the
-    field's type does not say it."""
+    """A field that is an option. Without a `default` the option is required. `shown` replaces the default in the help.
+    `flag` is the option's name if it differs from the field's name. If `empty`, no word need follow the option. `type`
+    is a click type, for fields whose own type does not suffice."""
     how = {"help": help, "flag": flag, "metavar": metavar, "empty": empty, "shown": shown}
     return field(default=default, kw_only=True, metadata={_MADE_BY: {**how, "type": type}})
 
 
 def argument(metavar: str) -> Any:
-    """A field that holds the words that belong to no option: one or more."""
+    """A field that holds the words which belong to no option; there must be one or more."""
     return field(kw_only=True, metadata={_MADE_BY: {"argument": metavar}})
 
 
 def command_of(options: type[T], name: str, run: Callable[[T], object]) -> click.Command:
-    """The command `name`, which passes its options to `run`. Its help is the docstring of the dataclass."""
+    """The click command `name`, which passes its parsed options to `run`. Its help is the docstring of the
+    dataclass."""
     hints = get_type_hints(options)
     made = [one for one in fields(options) if _MADE_BY in one.metadata]  # type: ignore[arg-type]
     return _StageCommand(
@@ -59,7 +61,7 @@ def command_of(options: type[T], name: str, run: Callable[[T], object]) -> click
 
 
 def parse(options: type[T], name: str, words: Sequence[str]) -> T:
-    """The options that the words say. Raises UsageError."""
+    """The options, parsed from the words of a command line. Raises UsageError."""
     command = command_of(options, name, lambda parsed: parsed)
     try:
         with command.make_context(name, list(words)) as context:
@@ -95,7 +97,7 @@ class _StageCommand(click.Command):
         return super().parse_args(ctx, list(self._one_by_one(args)))
 
     def _one_by_one(self, words: list[str]) -> Iterator[str]:
-        """`--name a b` as `--name a --name b`, which click reads."""
+        """Replaces `--name a b` by `--name a --name b`, the form that click parses. Raises click.BadOptionUsage."""
         several = {name: one for one in self.params if isinstance(one, _SeveralOption) for name in one.opts}
         open_option, empty = "", False
         for word in [*words, "--"]:

@@ -1,4 +1,5 @@
-"""The commands of `python -m kernel_assistant_training`: the options of each, and the module whose `main` gets them."""
+"""The commands of `python -m kernel_assistant_training`: for each the dataclass of its options, and the module whose
+`main` gets the options."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ COMMANDS: Mapping[str, TrainingStage] = {
 
 
 def command(name: str) -> click.Command:
-    """The command line of a stage; its help does not load torch."""
+    """The click command of a stage. Showing its help does not load torch."""
     stage = COMMANDS[name]
 
     def run(options: object) -> None:

@@ -20,8 +20,8 @@ MOST_SHOWN = 3
 
 @dataclass
 class BoardRow:
-    """`state` is a key of `_MARKS`; `seconds` have passed, `limit` is the most that the stage may take; `newest` are
-    the newest values of its metrics."""
+    """The row of one stage. `state` is a key of `_MARKS`; `seconds` is the time used so far and `limit` the most that
+    the stage may use; `newest` has the newest value of each metric."""
 
     name: str
     limit: float
@@ -38,7 +38,7 @@ class BoardRow:
 
 class Board:
     """Shows a table with a row for each stage on a terminal. Elsewhere it prints a line when a stage's state changes,
-    and one for a running stage every `LINE_EVERY_S` seconds."""
+    and a line for a running stage every `LINE_EVERY_S` seconds."""
 
     def __enter__(self) -> Self:
         from rich.live import Live

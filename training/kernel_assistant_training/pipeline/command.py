@@ -1,4 +1,4 @@
-"""`python -m kernel_assistant_training pipeline --recipe NAME --out RUN`: all stages of a recipe."""
+"""`python -m kernel_assistant_training pipeline --recipe NAME --out RUN`: runs all stages of a recipe."""
 
 from __future__ import annotations
 
@@ -58,8 +58,8 @@ def main(options: PipelineArguments) -> None:
 
 
 def _recipe(options: PipelineArguments) -> Recipe:
-    """The recipe with the options of the command line; those that are left out keep the values of the run. The path of
-    a base is absolute, so that the run can continue from another folder. Raises UsageError."""
+    """The recipe with the options of the command line. Options that are left out keep the values of the run, if it has
+    begun. The path of a base becomes absolute, so that the run can continue from another folder. Raises UsageError."""
     recipe = load(options.recipe)
     begun = options.out / RECIPE
     before = decode(begun.read_bytes(), Recipe) if begun.is_file() else recipe

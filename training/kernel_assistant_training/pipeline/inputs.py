@@ -1,4 +1,4 @@
-"""The command line of a stage: finds the model and the files of earlier stages from which it starts."""
+"""Builds the command line of a stage: finds the model and the files of earlier stages from which the stage starts."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ _FILES = {"episodes": "episodes-*.jsonl", "known": "evaluations.jsonl"}
 
 
 def check(recipe: Recipe) -> None:
-    """Raises UsageError if a stage does not accept its options, or needs something that neither the recipe nor an
-    earlier stage provides."""
+    """Raises UsageError if a stage does not accept its options, or if neither the recipe nor an earlier stage provides
+    an input that the stage needs."""
     for index, stage in enumerate(recipe.stage):
         kind = KINDS[stage.kind]
         for need in kind.needs:
@@ -52,7 +52,8 @@ def check(recipe: Recipe) -> None:
 
 
 def parsed_options(kind: str, given: Sequence[str], name: str) -> Any:
-    """The options of a stage from its command line. Raises UsageError, which begins with `name`."""
+    """The options of a stage, parsed from its command line `given`. Raises UsageError with a message that begins with
+    `name`."""
     try:
         return parse(KINDS[kind].options, f"kernel-assistant train {kind}", given)
     except UsageError as error:
@@ -60,8 +61,8 @@ def parsed_options(kind: str, given: Sequence[str], name: str) -> Any:
 
 
 def command(run: PipelineFolder, index: int, used: float, name: str) -> list[str]:
-    """The command line of a stage that has already run for `used` seconds. `name` is the exported model's. Raises
-    UsageError."""
+    """The command line of the stage number `index`, which has already run for `used` seconds. `name` is the name of the
+    exported model. Raises UsageError."""
     stage, gpus = run.recipe.stage[index], run.recipe.gpus
     kind = KINDS[stage.kind]
     options = given(run, index)
@@ -74,7 +75,7 @@ def command(run: PipelineFolder, index: int, used: float, name: str) -> list[str
 
 
 def given(run: PipelineFolder, index: int) -> dict[str, Any]:
-    """The options of a stage that the pipeline sets and the recipe does not. Raises UsageError."""
+    """The options of a stage that the pipeline sets because the recipe does not set them. Raises UsageError."""
     stage = run.recipe.stage[index]
     options: dict[str, Any] = {}
     for name in KINDS[stage.kind].takes:
@@ -91,8 +92,8 @@ def given(run: PipelineFolder, index: int) -> dict[str, Any]:
 
 
 def evaluated(run: PipelineFolder, index: int) -> list[Path | str]:
-    """The models that an eval stage evaluates, in order; of another stage, the one from which it starts, if there is
-    one. Raises UsageError."""
+    """The models that an eval stage evaluates, in order. For a stage of another kind: the model from which it starts,
+    if there is one. Raises UsageError."""
     stage = run.recipe.stage[index]
     if stage.choose and not stage.models:
         return [_best(run, index, stage.choose)]
@@ -101,7 +102,7 @@ def evaluated(run: PipelineFolder, index: int) -> list[Path | str]:
 
 
 def figures_of(run: PipelineFolder, index: int) -> dict[int, dict[str, Any]]:
-    """The results of an eval stage, by the index of the model in its list; {} for a stage of another kind."""
+    """The results of an eval stage, by the index of the evaluated model; {} for a stage of another kind."""
     is_eval = run.recipe.stage[index].kind == "eval"
     return {int(one["checkpoint"]): one for one in read_objects(run.folder(index) / EVALUATED) if is_eval}
 
@@ -121,7 +122,8 @@ def beginning(recipe: Recipe) -> Path | str | None:
 
 
 def _arguments(stage: RecipeStage, given: Mapping[str, Any], folders: Mapping[str, Path], used: float) -> list[str]:
-    """The words behind the command. `{name}` in the recipe's options is replaced by the folder of that name."""
+    """The arguments of the stage's command. `{name}` in the recipe's options is replaced by the folder of the stage
+    `name`."""
     kind = KINDS[stage.kind]
     options = {**given, **{name: _named(one, folders) for name, one in stage.options.items()}}
     if kind.timed == "each start":
@@ -139,7 +141,7 @@ def _named(value: Any, folders: Mapping[str, Path]) -> Any:
 
 
 def _is_left(recipe: Recipe, index: int, need: str) -> bool:
-    """Whether there is something to start from before the stage `index`."""
+    """Whether the recipe's base or a stage before number `index` provides the input `need`."""
     stage, before = recipe.stage[index], recipe.stage[:index]
     if need != "base":
         return any(one.kind in _LEFT_BY[need] for one in before)
@@ -148,14 +150,16 @@ def _is_left(recipe: Recipe, index: int, need: str) -> bool:
 
 
 def _model_of(run: PipelineFolder, index: int, name: str) -> Path | str | None:
-    """The model of the stage `name`, of the nearest stage before `index` that has one if it is "", else the base."""
+    """The model of the stage `name`. If `name` is "", the model of the nearest stage before `index` that has one. Else,
+    or if there is none, the recipe's base."""
     before = [] if name == START else [run.recipe.index(name)] if name else reversed(range(index))
     left = (run.path / done.model for number in before if (done := run.done(number)) is not None and done.model)
     return next(left, None) or beginning(run.recipe)
 
 
 def _best(run: PipelineFolder, index: int, figure: str) -> Path | str:
-    """The model with the largest `figure` among the models evaluated earlier; the latest if several are equal."""
+    """The model with the largest `figure` among the models evaluated before stage `index`; the latest if several are
+    equal. Raises UsageError if there is none."""
     results = [(number, which, one) for number in range(index) for which, one in figures_of(run, number).items()]
     judged = [(float(one[figure]), number, which) for number, which, one in results if figure in one]
     if not judged:
@@ -165,7 +169,8 @@ def _best(run: PipelineFolder, index: int, figure: str) -> Path | str:
 
 
 def _left(run: PipelineFolder, index: int, what: str) -> list[Path] | Path | None:
-    """The files of kind `what` from all earlier stages, or the folder of the nearest earlier stage that produces it."""
+    """The input `what` of stage `index`: the files from all earlier stages that provide it, or the folder of the
+    nearest one. Raises UsageError if there are no episodes."""
     folders = [run.folder(number) for number in range(index) if run.recipe.stage[number].kind in _LEFT_BY[what]]
     if what not in _FILES:
         # Synthesis that kept no task writes no shards.

@@ -1,4 +1,4 @@
-"""The kinds of stages: the command of each, what it starts from, and where it leaves its model."""
+"""The kinds of stages: for each kind its command, its inputs and where it leaves its model."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from kernel_assistant_training.options.commands import COMMANDS
 
 @dataclass(frozen=True)
 class StageKind:
-    """`command` follows `python -m`; `options` is the dataclass of its options. `takes` are the options that the
-    pipeline sets, `needs` those of them that it cannot start without, `arguments` those that are words without a name;
-    `words` are always passed. `model` matches a file of the models that a stage leaves in its folder, "" if it leaves
-    none. Metrics and control files are in the subfolder `watched`. `spreads` says that the stage can be launched on
-    several GPUs, `grows` that its output is usable even if the stage ends early. `timed` says whether its option
-    `seconds` covers all starts of the stage or each start alone (those get what is left of the limit).
+    """A kind of stage. `command` follows `python -m`; `options` is the dataclass of its options. `takes` are the
+    options that the pipeline sets; of these, `needs` are required, and `arguments` are passed as words without a name.
+    `words` are always passed. `model` is a pattern of a file in the folder of a model that the stage leaves, "" if it
+    leaves none. Metrics and control files are in the subfolder `watched`. `spreads`: whether the stage can be launched
+    on several GPUs. `grows`: whether its output is usable even if the stage ends early. `timed`: whether its option
+    `seconds` covers all starts of the stage together or each start alone, which then gets the rest of the limit.
     """
 
     command: tuple[str, ...]

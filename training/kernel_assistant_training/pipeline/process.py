@@ -1,4 +1,4 @@
-"""The process of one stage: it ends with the pipeline, can be asked to stop, and is killed if it does not."""
+"""The process of one stage. It ends when the pipeline ends, can be asked to stop, and is killed if it does not stop."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _PR_SET_PDEATHSIG = 1
 
 
 class StopCause(str, Enum):
-    """Why a stage ended: by itself, as `control` asked, at its limit, by a signal. A later cause replaces an earlier
-    one."""
+    """Why a stage ended: by itself, by a command of the user (`control`), at its time limit, or by a signal. If several
+    apply, the last in this order counts."""
 
     itself = "ended"
     asked = "stopped"
@@ -37,8 +37,8 @@ DEADLINES = {StopCause.limit: (30.0, 45.0), StopCause.interrupted: (0.0, 30.0)}
 
 
 def start(command: Sequence[str], log: Path, lock: int, environment: Mapping[str, str]) -> subprocess.Popen[bytes]:
-    """Start a command in a session of its own. Its output is appended to `log`, and it inherits the open file `lock`.
-    Raises StoreError."""
+    """Start a command in a session of its own; returns its process. The output is appended to `log`, and the process
+    inherits the open file `lock`. Raises StoreError."""
     parent = os.getpid()
     with boundary(StoreError, f"cannot start {command[0]} with its output in {log}"), log.open("ab") as output:
         return subprocess.Popen(
@@ -60,10 +60,10 @@ def wait(
     signals: Sequence[int],
     observe: Callable[[float, bool], bool],
 ) -> tuple[int, StopCause]:
-    """Wait until the process has ended; returns its exit code, as a shell reports it, and the cause. `stage` and `run`
-    are the folders with the status and control files of the stage and of the run, `signals` those that the pipeline
-    has received. `observe` gets the seconds since its last call and whether the stage is paused, and returns whether
-    the time limit is reached."""
+    """Wait until the process has ended. Returns its exit code, as a shell reports it, and why it ended. `stage` and
+    `run` are the folders with the status and control files of the stage and of the run; `signals` are the signals that
+    the pipeline has received. `observe` gets the seconds since its last call and whether the stage is paused, and
+    returns whether the time limit is reached."""
     observed, since, repeated = time.monotonic(), 0.0, 0.0
     cause, passed_on, terminated = StopCause.itself, TrainingCommand.go_on, False
     try:
@@ -109,7 +109,8 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _end_with(parent: int) -> None:
-    """Called in the child process: makes Linux send it SIGTERM when the pipeline's process ends for any reason."""
+    """Called in the child process: makes Linux send SIGTERM to the child when the pipeline's process ends for any
+    reason."""
     if sys.platform == "linux":
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, int(signal.SIGTERM))
         if os.getppid() != parent:

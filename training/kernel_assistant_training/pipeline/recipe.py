@@ -20,11 +20,12 @@ START = "start"
 
 
 class RecipeStage(Record, frozen=True, kw_only=True):
-    """`limit` is in seconds, over all starts. `kind` is the name unless it is given. `of` names the stage whose model
-    this one starts from, or is `start`; "" means the nearest earlier one. `models` names, in the same way, what an
-    `eval` stage evaluates instead. `choose` is a metric of earlier `eval` stages: the stage starts from the model for
-    which it is highest. An `optional` stage is skipped if it reaches its limit without a model. `options` are the
-    stage's own, with `_` for `-`."""
+    """One stage of a recipe. `limit` is in seconds, over all starts. `kind` is equal to `name` by default. `of` is the
+    name of an earlier stage, whose model this stage starts from, or `start` for the recipe's base; "" means the nearest
+    earlier model. `models` names, in the same way, the models that an `eval` stage evaluates. `choose` is a metric of
+    earlier `eval` stages: this stage starts from the model for which the metric is highest. An `optional` stage is
+    skipped if it reaches its limit without a model. `options` are the options of the stage's command, with `_` for
+    `-`."""
 
     name: str
     limit: Annotated[float, msgspec.Meta(gt=0)]
@@ -52,8 +53,9 @@ class RecipeStage(Record, frozen=True, kw_only=True):
 
 
 class Recipe(Record, frozen=True, kw_only=True):
-    """`base` is `scratch`, `shipped`, a folder, a GGUF file or OWNER/NAME. `gpus` is the number that PPO trains on,
-    `threads` that of each process of a stage; 0 leaves it to the libraries."""
+    """The stages of a run and their common settings. `base` is `scratch`, `shipped`, a folder, a GGUF file or
+    OWNER/NAME. `gpus` is the number of GPUs that PPO trains on, `threads` the number of threads of each process of a
+    stage (0: the libraries' default)."""
 
     target: Literal["cpu", "cuda"]
     stage: tuple[RecipeStage, ...]
@@ -73,7 +75,7 @@ class Recipe(Record, frozen=True, kw_only=True):
                     raise ValueError(f"stage {one.name}: {name!r} is no stage before it, and not `{START}`")
 
     def index(self, name: str) -> int:
-        """The index of a stage, from 0. Raises UsageError."""
+        """The index of a stage, from 0. Raises UsageError if the recipe has no such stage."""
         names = [one.name for one in self.stage]
         if name not in names:
             raise UsageError(
@@ -83,11 +85,12 @@ class Recipe(Record, frozen=True, kw_only=True):
 
     @property
     def limit(self) -> float:
-        """Seconds of all stages together."""
+        """The sum of the time limits of all stages, in seconds."""
         return sum(one.limit for one in self.stage)
 
     def settings(self) -> dict[str, str]:
-        """What a run must keep when it is started again, as text, without empty values: all but limits and `about`."""
+        """The settings that must be the same when a run is started again: all but limits and `about`, as text, without
+        empty values."""
         settings: dict[str, Any] = {name: getattr(self, name) for name in ("target", "base", "seed", "gpus", "threads")}
         settings["stages"] = ", ".join(one.name for one in self.stage)
         for one in self.stage:
@@ -97,7 +100,7 @@ class Recipe(Record, frozen=True, kw_only=True):
 
 
 def load(word: str) -> Recipe:
-    """A recipe of this package by its name, or one from a TOML file. Raises UsageError."""
+    """A recipe of this package by its name, or a recipe from a TOML file. Raises UsageError."""
     known = sorted(path.stem for path in RECIPES.glob("*.toml"))
     path = RECIPES / f"{word}.toml" if word in known else Path(word)
     if not path.is_file():

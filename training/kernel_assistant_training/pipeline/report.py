@@ -1,4 +1,4 @@
-"""`report.md` of a run: metrics of each stage at its start and its end, data, times and machine."""
+"""`report.md` of a run: each stage's metrics at its start and at its end, data, times and machine."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _SPEED = ("faster_eager_rate", "episode_turns", "episode_tokens", "generated_tok
 
 
 def write_report(run: PipelineFolder) -> Path:
-    """Write the report. Returns its path. Raises StoreError."""
+    """Write the report of a run. Returns the report's path. Raises StoreError."""
     parts = (
         _head(run),
         _table("Stages", ["stage", "state", ":time", ":limit", ":starts", "from", "left"], _stages(run)),
@@ -43,7 +43,7 @@ def write_report(run: PipelineFolder) -> Path:
 
 
 def _each(run: PipelineFolder, rows: Callable[[list[dict[str, Any]], Path], Iterable[Row]]) -> list[Row]:
-    """Rows of each stage's metrics, with its name before them."""
+    """The rows that `rows` makes from the metrics and the folder of each stage, with the stage's name as first cell."""
     return [
         (stage.name, *row)
         for index, stage in enumerate(run.recipe.stage)
@@ -84,7 +84,7 @@ def _stages(run: PipelineFolder) -> list[Row]:
 
 
 def _figures(metrics: list[dict[str, Any]], _: Path) -> Iterator[Row]:
-    """The first and the last value of each figure of a stage, and of each of its parts."""
+    """Rows with the first and the last value of each metric, for each part of a stage."""
     for part in dict.fromkeys(str(line["stage"]) for line in metrics):
         lines = [numbers(line) for line in metrics if str(line["stage"]) == part]
         for name in (*FIRST, *_SPEED):
@@ -94,7 +94,7 @@ def _figures(metrics: list[dict[str, Any]], _: Path) -> Iterator[Row]:
 
 
 def _data(metrics: list[dict[str, Any]], folder: Path) -> Iterator[Row]:
-    """The training data that a stage produced, and the reasons why some was left out."""
+    """A row with counts of the training data that a stage produced, and of data that was left out, by reason."""
     newest, sums = dict[str, float](), Counter[str]()
     for line in map(numbers, metrics):
         newest |= line
@@ -111,7 +111,7 @@ def _data(metrics: list[dict[str, Any]], folder: Path) -> Iterator[Row]:
 
 
 def _evaluations(run: PipelineFolder) -> str:
-    """Results on held-out tasks, a row for each model."""
+    """The section with the results on held-out tasks, a row for each model."""
     results = []
     for index in (index for index in range(len(run.recipe.stage)) if run.done(index)):
         for which, row in sorted(figures_of(run, index).items()):

@@ -27,13 +27,15 @@ PATIENCE_S = 60.0
 
 
 class PipelineFolder:
-    """A context manager that holds a lock: one pipeline at a time. Raises UsageError, StoreError."""
+    """The folder of a run. As a context manager it holds a lock, so that one pipeline at a time uses the folder. Raises
+    UsageError and StoreError."""
 
     def __init__(self, path: Path, recipe: Recipe) -> None:
         self.path, self.recipe = path.absolute(), recipe
 
     def __enter__(self) -> Self:
-        """Raises UsageError if another pipeline uses the folder, or it was made from another recipe."""
+        """Takes the lock and stores the recipe. Raises UsageError if another pipeline uses the folder, or if the folder
+        was made from another recipe."""
         with boundary(StoreError, f"{self.path / LOCK} could not be made"):
             self.path.mkdir(parents=True, exist_ok=True)
             self.lock = os.open(self.path / LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
@@ -60,22 +62,23 @@ class PipelineFolder:
         return stages.read_record(self.folder(index) / stages.PROGRESS, StageProgress)
 
     def done(self, index: int) -> StageDone | None:
-        """The result of a stage; None for one that is not finished."""
+        """The result of a stage; None for a stage that is not finished."""
         return stages.read_record(self.folder(index) / stages.DONE, StageDone)
 
     def keep(self, index: int, record: StageProgress | StageDone) -> None:
-        """Write a record atomically. Raises StoreError."""
+        """Write the progress or the result of a stage, atomically. Raises StoreError."""
         name = stages.DONE if isinstance(record, StageDone) else stages.PROGRESS
         replace_file(self.folder(index) / name, encode(record), durable=True)
 
     def output(self, index: int) -> list[str]:
-        """The lines that a stage's processes printed. The first of each start has its command, as JSON."""
+        """The lines that a stage's processes printed. Before the lines of each start there is a line with its command,
+        as JSON."""
         file = self.folder(index) / stages.LOG
         return file.read_text(encoding="utf-8", errors="replace").splitlines() if file.is_file() else []
 
     def set_aside(self, first: int) -> Path | None:
-        """Move the folders of stage `first` and all later ones to a new folder; returns it, or None if there is nothing
-        to move. Raises UsageError if an earlier stage is not done, StoreError."""
+        """Move the folders of stage number `first` and of all later stages into a new folder. Returns the new folder,
+        or None if there is nothing to move. Raises UsageError if an earlier stage is not done, and StoreError."""
         names = [one.name for one in self.recipe.stage]
         missing = [names[index] for index in range(first) if self.done(index) is None]
         if missing:

@@ -1,4 +1,4 @@
-"""Options of the command line as those of the parts that a stage consists of."""
+"""Converts the options of the command line to the options of the parts of a stage."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def play_of(arguments: PlayArguments) -> PlayOptions:
 
 
 def sources_of(arguments: SourceArguments) -> SourceOptions:
-    """Raises UsageError for an invalid weight."""
+    """The options of the task sources. Raises UsageError for an invalid weight."""
     narrow = Narrow.of(arguments.only, arguments.level)
     return SourceOptions(arguments.synthesis, tuple(_weighted(word) for word in arguments.shards), narrow)
 
@@ -83,7 +83,8 @@ def engine_of(arguments: EngineArguments) -> EngineOptions:
 
 
 def _weighted(word: str) -> tuple[Path, float]:
-    """The folder and weight of `DIR` or `DIR=WEIGHT`; a folder's name may contain =."""
+    """The folder and the weight (by default 1) of an argument `DIR` or `DIR=WEIGHT`. A folder's name may contain `=`.
+    Raises UsageError for an invalid weight."""
     folder, sign, weight = word.rpartition("=")
     if not sign or Path(word).is_dir():
         return Path(word), 1.0

@@ -21,8 +21,9 @@ from kernel_assistant_training.ppo.updates.update import Metrics, NotFiniteError
 
 @dataclass(frozen=True)
 class CriticOptions:
-    """`epochs` is the number of passes over the trajectories, of which the share `share` is held out. `lam` is the λ of
-    the GAE targets, as for the critic in PPO.
+    """`epochs` is the number of passes over the trajectories, `rate` the learning rate, `budget` the most tokens of a
+    batch. The fraction `share` of the tasks is held out. `gamma` and `lam` are γ and λ of the GAE targets, as for the
+    critic in PPO.
     """
 
     epochs: int = 10
@@ -48,10 +49,10 @@ def pretrain(
     *,
     first: int = 0,
 ) -> list[Metrics]:
-    """Train the head alone. Returns metrics before the first epoch and after each; `report` gets them and returns
-    whether to continue.
+    """Train the value head alone. Returns the metrics before the first epoch and after each epoch; `report` gets them
+    too, and returns whether to continue.
 
-    The first `first` of `options.epochs` were done before. Trajectories are held out by whole tasks, so that the head
+    `first` of the `options.epochs` epochs were done before. Trajectories are held out by whole tasks, so that the head
     has seen none of their prompts. Raises UsageError if there are too few tasks, and NotFiniteError.
     """
     aside, rest = apart(trajectories, options.share, options.seed)
@@ -71,7 +72,8 @@ def pretrain(
 
 
 def apart(trajectories: Sequence[Trajectory], share: float, seed: int) -> tuple[list[Trajectory], list[Trajectory]]:
-    """The trajectories of a random `share` of the tasks, and the others."""
+    """Two lists: the trajectories of a random fraction `share` of the tasks, and the trajectories of the other
+    tasks."""
     keys = sorted({one.key for one in trajectories})
     aside = set(Random(seed).sample(keys, round(share * len(keys))))
     return [one for one in trajectories if one.key in aside], [one for one in trajectories if one.key not in aside]

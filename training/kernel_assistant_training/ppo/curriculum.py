@@ -14,8 +14,9 @@ NEWEST = 2.0
 
 
 class CurriculumProgress(Record, frozen=True, kw_only=True):
-    """Tasks have at most `operators` operators; 0 means that there is no curriculum. Since the last decision,
-    `episodes` episodes had exactly `operators` operators, and `passed` of these had a right candidate.
+    """Tasks have at most `operators` operators; 0 means that there is no curriculum. `episodes` is the number of
+    episodes since the last decision whose task had exactly `operators` operators; in `passed` of them a candidate was
+    correct.
     """
 
     operators: int = 0
@@ -24,25 +25,28 @@ class CurriculumProgress(Record, frozen=True, kw_only=True):
 
     @property
     def pass_rate(self) -> float | None:
-        """The share of these episodes that passed; None before there are any."""
+        """The share of the counted episodes that passed; None if none was counted."""
         return self.passed / self.episodes if self.episodes else None
 
     def weights(self, numbers: Iterable[int]) -> dict[int, float]:
-        """The relative weight with which tasks of each of these numbers of operators are drawn."""
+        """For each of these numbers of operators, the relative weight with which its tasks are drawn. Larger numbers
+        than the curriculum allows are left out."""
         if not self.operators:
             return dict.fromkeys(numbers, 1.0)
         return {one: NEWEST if one == self.operators else 1.0 for one in numbers if one <= self.operators}
 
     def after(self, played: Iterable[tuple[int, bool]]) -> Self:
-        """The progress after these episodes: (operators, whether a candidate was right)."""
+        """The progress after the episodes `played`: pairs of the number of operators and whether a candidate was
+        correct."""
         newest = [passed for operators, passed in played if operators == self.operators]
         return type(self)(
             operators=self.operators, episodes=self.episodes + len(newest), passed=self.passed + sum(newest)
         )
 
     def looked_at(self, threshold: float, numbers: Sequence[int]) -> Self:
-        """The progress after a decision, which is made once `EPISODES` episodes were counted: it moves to the next of
-        `numbers` (ascending) if the pass rate is at least `threshold`. The counts begin anew in either case.
+        """The progress after a decision, which is made once `EPISODES` episodes were counted. If the pass rate is at
+        least `threshold`, `operators` becomes the next larger one of `numbers` (ascending). The counts begin anew in
+        either case.
         """
         if self.episodes < EPISODES:
             return self

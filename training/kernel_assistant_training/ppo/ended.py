@@ -1,4 +1,4 @@
-"""How an episode ended, in one word for the log. Pure."""
+"""Describes how an episode ended in one word, for the log. Pure."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ WORDS = ("right", *(word for word in dict.fromkeys(_OF_OUTCOME.values()) if word
 
 
 def ended(one: Trajectory) -> str:
-    """One of `WORDS`: "void" (the judge was lost, or other work disturbed every measurement); "right" (a right
-    candidate); "cut_off" (the last reply reached its limit, or the conversation the context's); the outcome of the last
-    candidate; "unread" (the last reply's call could not be parsed); "nothing" (no call, or finished without a
-    candidate)."""
+    """How an episode ended, as one of `WORDS`: "void" (the judge was lost, or other work disturbed every measurement);
+    "right" (a candidate was correct); "cut_off" (the last reply or the conversation reached its token limit); a word
+    for the outcome of the last candidate; "unread" (the last reply's call could not be parsed); "nothing" (no call, or
+    finished without a candidate)."""
     if one.void:
         return "void"
     if one.reward.correct:
@@ -39,6 +39,6 @@ def ended(one: Trajectory) -> str:
 
 
 def endings(trajectories: Iterable[Trajectory]) -> dict[str, int]:
-    """`ended_WORD` for each word; the counts add up to the number of episodes."""
+    """The number of episodes that ended with each word, under the name `ended_WORD`."""
     counted = Counter(map(ended, trajectories))
     return {f"ended_{word}": counted[word] for word in WORDS}

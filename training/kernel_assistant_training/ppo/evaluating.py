@@ -35,8 +35,9 @@ GREEDY, SAMPLED = 1, 2
 
 @dataclass(frozen=True)
 class EvaluateOptions:
-    """`models` by the number of their output lines. Each of `tasks` held-out tasks gets `attempts`: the first greedy,
-    the others sampled. Episodes, evaluations and logs go to `out`; evaluations in the files `known` are reused."""
+    """`models` maps numbers, which identify the results, to models' folders. On each of `tasks` held-out tasks a model
+    makes `attempts` attempts: the first is greedy, the others are sampled. Episodes, evaluations and logs go to `out`;
+    evaluations in the files `known` are reused."""
 
     models: Mapping[int, Path]
     out: Path
@@ -55,19 +56,19 @@ class EvaluateOptions:
     engine: EngineOptions = field(default_factory=EngineOptions)
 
     def kind(self) -> str:
-        """A hash of the settings that make episodes comparable; episodes with other settings are stored in another
-        folder.
+        """A hash of the settings that must be equal for episodes to be comparable. Episodes with other settings are
+        stored in another folder.
         """
         asked = {"play": asdict(self.play), "target": self.target, "seed": self.seed, "sources": self.sources.asked()}
         return hashlib.sha256(json.dumps(asked, sort_keys=True).encode()).hexdigest()[:8]
 
 
 class ModelScore(Record, frozen=True, kw_only=True):
-    """The result of a model on `tasks` of `asked_tasks` held-out tasks; the others could not be evaluated. Rates are
-    shares of tasks, and rewards are means. `pass_rate` and `reward` are of the greedy attempt; `best_…` and the rates
-    of being 5% faster are of the best of `attempts`, None if the reward does not measure `torch.compile`;
-    `sampled_pass_rate` is the share of sampled attempts that are right. Attempts during which the judge was lost do not
-    count; `void` is the number of these attempts.
+    """The result of a model on `tasks` of `asked_tasks` held-out tasks; the other tasks could not be evaluated. Rates
+    are shares of tasks, and rewards are means. `pass_rate` and `reward` are of the greedy attempt. `best_pass_rate`,
+    `best_reward` and the rates of being 5% faster are of the best of `attempts` attempts; `faster_compile_rate` is None
+    if the reward does not measure `torch.compile`. `sampled_pass_rate` is the share of sampled attempts that are
+    correct. `void` is the number of attempts during which the judge was lost; these do not count.
     """
 
     checkpoint: int
@@ -157,8 +158,8 @@ def _engine(options: EvaluateOptions, actor: Actor, model: Path, rows: int, spee
 
 
 def figures_of(first: Sequence[Trajectory], more: Sequence[Trajectory]) -> dict[str, Any]:
-    """The metrics of `ModelScore` from the greedy attempts and the others. A task counts if at least one attempt is not
-    void."""
+    """The metrics of `ModelScore`, from the greedy attempts `first` and the sampled attempts `more`. A task counts if
+    at least one attempt is not void."""
     played: dict[str, list[Trajectory]] = {}
     for one in (*first, *more):
         if not one.void:

@@ -1,4 +1,5 @@
-"""One episode for training: the agent's own policy, played in the rounds of a scheduler."""
+"""One episode for training: the agent's own policy is played, and a scheduler provides replies and evaluations in
+rounds."""
 
 from __future__ import annotations
 
@@ -42,9 +43,10 @@ from kernel_assistant_training.reply import CONTEXT, MOST_REPLY
 
 @dataclass(frozen=True)
 class PlayOptions:
-    """`turns` replies per episode, of at most `reply` tokens each, in a context of `context` tokens; `scheme` of the
-    reward. Temperature 1 samples the policy itself; 0 is for evaluations. On the `clock` "nominal" conversations
-    contain computed times (`nominal.py`); UsageError for a scheme that rewards speed."""
+    """Options of an episode. It has up to `turns` replies of at most `reply` tokens each, in a context of `context`
+    tokens. `scheme` is the reward scheme. Temperature 1 samples from the policy itself; 0 is for evaluations. On the
+    `clock` "nominal", conversations contain computed times (`nominal.py`); UsageError if the scheme rewards speed
+    then."""
 
     scheme: str = "milestone"
     turns: int = 1
@@ -64,8 +66,8 @@ class PlayOptions:
 
 
 class GrowingProfile(FullProfile):
-    """The full profile for training. Messages stay as they were sampled, and a reply's calls end with the first
-    evaluation: what follows it was written without knowing its result."""
+    """The full profile for training. Messages stay as they were sampled. Calls after a reply's first evaluation are
+    ignored, because they were written without knowing its result."""
 
     compacts = False
 
@@ -76,8 +78,8 @@ class GrowingProfile(FullProfile):
 
 
 class RoundClient:
-    """See `ModelClient`. Replies come from the rounds of a scheduler, seeded by episode and turn. `cut_off`: the last
-    reply reached its limit."""
+    """A `ModelClient` whose replies come from the rounds of a scheduler, with a seed for each episode and turn.
+    `cut_off`: whether the last reply reached its token limit."""
 
     name = "trained"
 
@@ -125,7 +127,7 @@ class IterationContext:
 
 
 def play(slot: ConversationSlot, task: Task, opened: OpenedTask, number: int, setting: IterationContext) -> Trajectory:
-    """Play episode `number` of a task to its end. Raises what the scheduler raises."""
+    """Play episode `number` of a task to its end; returns its trajectory. Raises the exceptions of the scheduler."""
     seed = f"{setting.run_seed} {setting.iteration} {task.key} {number}"
     client = RoundClient(slot, setting.speech, setting.options, seed)
     with tempfile.TemporaryDirectory(prefix="kernel-assistant-episode-") as folder:
@@ -163,7 +165,7 @@ class _Episode:
         self._void = False
 
     def _profile(self, workspace: Workspace) -> ToolProfile:
-        """The profile, after adding the files that it refers to."""
+        """The profile of the conversation. The files that its prompt refers to are added to the workspace first."""
         if self._setting.options.profile == "compact":
             return CompactProfile(workspace, self._opened.device.target, self._opened.graph)
         workspace.add_reference("module.py", self._task.kernel_task.content)
@@ -214,7 +216,7 @@ class _Episode:
             raise Stop(StopReason.tokens) from error
 
     def _judged(self, action: PolicyAction, turn: int) -> Iterator[tuple[Candidate, Evaluation]]:
-        """Evaluate the action's candidate. The evaluation pool looks up repeated candidates."""
+        """The action's candidate with its evaluation. The evaluation pool reuses evaluations of repeated candidates."""
         (candidate,) = action.candidates
         yield candidate, self._asked(candidate, action.tier)
 
@@ -233,8 +235,8 @@ class _Episode:
         )
 
     def _confirmed(self) -> Evaluation | None:
-        """The evaluation of the best candidate in the full tier, if it can earn a higher reward than its evaluation in
-        the quick tier.
+        """The evaluation of the best candidate in the full tier; None if it cannot raise the reward above that of the
+        quick tier.
         """
         best = EvaluatedCandidates(tuple(step for step in self._steps if not step.evaluations[0].residual)).finalists()[
             :1
@@ -248,9 +250,9 @@ class _Episode:
 
 
 def asked_for(transcript: Transcript) -> tuple[str, ...]:
-    """For each reply: "evaluate" (a candidate was evaluated), "finish", "idle" (no call), "schema" (a call, plan or
-    head of directives that could not be parsed, or another role's turn that the model wrote), or "tool" (another tool
-    of the full profile)."""
+    """A word for each reply: "evaluate" (a candidate was evaluated), "finish", "idle" (no call), "schema" (a call, plan
+    or head of directives that could not be parsed, or another role's turn that the model wrote), or "tool" (another
+    tool of the full profile)."""
     known = tuple(tool["function"]["name"] for tool in transcript.tools)
     kinds = []
     for index, message in enumerate(transcript.messages):
@@ -263,7 +265,8 @@ def asked_for(transcript: Transcript) -> tuple[str, ...]:
 
 
 def _asked_without_judge(message: Message, tools: Sequence[str]) -> str:
-    """The word of `asked_for` for a reply that led to no evaluation. Empty `tools` mean the compact profile."""
+    """The word of `asked_for` for a reply that led to no evaluation. If `tools` is empty, the profile is the compact
+    one."""
     calls = calls_of(message, tools) if tools else calls_of(message, ("evaluate", "finish"))[:1]
     unread = not tools and (code_of(message.content) is not None or plan_of(message.content) is not None)
     if unread or any(call.problem or call.name == "evaluate" for call in calls):

@@ -27,15 +27,16 @@ ITERATION = 1
 
 
 def episodes_of(options: CriticArguments | RftArguments) -> list[Trajectory]:
-    """The episodes in the folders `trajectories`; without any, those that the model plays with these options."""
+    """The episodes stored in the folders `trajectories`. Without such folders, the model plays episodes with these
+    options."""
     if options.trajectories:
         return [one for folder in options.trajectories for one in TrajectoryStore(folder).all()]
     return _played(options)
 
 
 def _played(options: CriticArguments | RftArguments) -> list[Trajectory]:
-    """Plays the episodes of the tasks, or of the `prompts` that other stages play. Episodes that are stored already are
-    not played again."""
+    """Plays the episodes: of `options.prompts` prompts, which other stages play too, or else of `options.tasks` tasks.
+    Episodes that are stored already are not played again."""
     there, play = MixedSource(options.target, sources_of(options)), play_of(options)
     chosen = (
         there.prompts(options.prompts, options.seed)

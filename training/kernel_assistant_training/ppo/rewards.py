@@ -1,7 +1,7 @@
 """The reward of an episode: pure functions of `Evaluation`s.
 
-The quick tier can earn 1 at most; `Reward` rejects a larger value that does not come from the full tier. The scheme
-"milestone" is the paper's (arXiv:2602.24286).
+An evaluation in the quick tier can earn 1 at most; `Reward` rejects a larger value that does not come from the full
+tier. The scheme "milestone" is that of arXiv:2602.24286, here called "the paper".
 """
 
 from __future__ import annotations
@@ -21,8 +21,8 @@ SLOWEST, FASTEST = 0.1, 10.0
 
 
 class Reward(Record, frozen=True, kw_only=True):
-    """`value` of a candidate under `scheme`, earned in `tier`. `correct` and the speed-ups are the evaluation's; 0
-    means not measured."""
+    """The reward `value` of a candidate under `scheme`, for an evaluation in `tier`. `correct` and the speed-ups are
+    those of the evaluation; a speed-up of 0 was not measured."""
 
     scheme: str
     value: float
@@ -44,8 +44,8 @@ class Reward(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class Weights:
-    """The weights of the scheme "weighted": the reward for correctness and for each doubling of speed, and the cost of
-    using all registers (255 per thread), all shared memory (227 KiB per block) and 16 KiB of code.
+    """The weights of the scheme "weighted": the reward for correctness, the reward for each doubling of speed, and the
+    costs of using all registers (255 per thread), all shared memory (227 KiB per block) and 16 KiB of code.
     """
 
     correctness: float = 1.0
@@ -63,8 +63,8 @@ Worth = Callable[[Evaluation, int], float]
 
 
 def milestone(evaluation: Evaluation, code_bytes: int) -> float:
-    """1 if correct; 2 if also 5% faster than eager PyTorch; 3 if also 5% faster than `torch.compile`. The interval must
-    lie above 1 as well: among many equal candidates, one always measures fast by chance."""
+    """1 if correct; 2 if also 5% faster than eager PyTorch; 3 if also 5% faster than `torch.compile`. The speed-up's
+    interval must also lie above 1: among many equally fast candidates, some measure 5% faster by chance."""
     timing = evaluation.timing
     if timing is None or not _faster(timing.speedup_vs_eager, timing.speedup_vs_eager_ci):
         return CORRECT
@@ -76,7 +76,8 @@ def _faster(speedup: float, interval: tuple[float, float] | None) -> bool:
 
 
 def ratio(evaluation: Evaluation, code_bytes: int) -> float:
-    """The speed-up over `torch.compile`, as in the paper's ablation; over eager if that is unknown."""
+    """The speed-up over `torch.compile`, as in the paper's ablation. If it is unknown: the speed-up over eager, else
+    1."""
     eager, compiled = speedups(evaluation.timing)
     return min(max(compiled or eager or CORRECT, SLOWEST), FASTEST)
 
@@ -87,8 +88,8 @@ def correctness(evaluation: Evaluation, code_bytes: int) -> float:
 
 @dataclass(frozen=True)
 class Weighted:
-    """Correctness plus the doublings of speed over the faster of eager and `torch.compile`, minus the cost of GPU
-    resources and code."""
+    """The scheme "weighted": the reward for correctness, plus that for the doublings of speed over the faster of eager
+    and `torch.compile`, minus the costs of GPU resources and code."""
 
     weights: Weights = Weights()
 
@@ -120,15 +121,15 @@ SCHEMES: Mapping[str, Worth] = {
 
 
 def speedups(timing: Timing | None) -> tuple[float, float]:
-    """The speed-ups over eager and over `torch.compile`; 0 if not measured."""
+    """The speed-ups over eager and over `torch.compile`; a speed-up of 0 was not measured."""
     if timing is None:
         return 0.0, 0.0
     return timing.speedup_vs_eager, timing.speedup_vs_compile or 0.0
 
 
 def reward(evaluation: Evaluation, scheme: str, code_bytes: int = 0) -> Reward:
-    """The reward of one evaluation. A candidate with residual calls earns as little as a wrong one, as in the paper.
-    Raises ValueError for an inconclusive evaluation: it has no reward, and its episode is void."""
+    """The reward of one evaluation. A candidate with residual calls gets the same reward as a wrong candidate, as in
+    the paper. Raises ValueError for an inconclusive evaluation: it has no reward, and its episode is void."""
     if evaluation.outcome is Outcome.inconclusive:
         raise ValueError("an inconclusive evaluation has no reward")
     right = (
@@ -150,7 +151,8 @@ def reward(evaluation: Evaluation, scheme: str, code_bytes: int = 0) -> Reward:
 
 
 def highest_tier(scheme: str, clock: str) -> Tier:
-    """The highest tier in which episodes are evaluated. With nominal times no timed tier is needed."""
+    """The highest tier in which a reward scheme needs evaluations. With the `clock` "nominal" no timed tier is
+    needed."""
     if needs_full(scheme):
         return Tier.full
     return Tier.verify if clock == "nominal" else Tier.quick
@@ -162,8 +164,8 @@ def needs_full(scheme: str) -> bool:
 
 
 def faster_than_compile(rewards: Sequence[Reward]) -> float | None:
-    """The share of rewards whose candidate is right and 5% faster than `torch.compile`; None if that was not
-    measured.
+    """The share of rewards whose candidate is correct and 5% faster than `torch.compile`; None if the scheme does not
+    measure that.
     """
     if not any(needs_full(one.scheme) for one in rewards):
         return None
@@ -174,8 +176,8 @@ def of_episode(
     judged: Sequence[tuple[Candidate, Evaluation]], scheme: str, confirmed: Evaluation | None = None
 ) -> Reward:
     """The highest reward among an episode's evaluations; −1 without a candidate. If the best candidate has an
-    evaluation in the full tier (`confirmed`), only that evaluation counts: a kernel that is right in quick and wrong in
-    full is wrong.
+    evaluation in the full tier (`confirmed`), only that evaluation counts: a kernel that is correct in the quick tier
+    and wrong in the full tier is wrong.
     """
     sizes = {one.hash(): sum(len(text.encode()) for text in one.sources.values()) for one, _ in judged}
     evaluations = [confirmed] if confirmed is not None else [evaluation for _, evaluation in judged]

@@ -1,4 +1,4 @@
-"""Plays episodes: from an actor and tasks to trajectories with rewards."""
+"""Plays episodes of tasks with an actor; returns trajectories with rewards."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from kernel_assistant_training.ppo.updates.update import Metrics
 @dataclass(frozen=True)
 class RolloutBatch:
     """`trajectories` in the order of tasks and episodes, including trajectories that were stored earlier; `figures` are
-    metrics of the playing.
+    metrics of generation and evaluation.
     """
 
     trajectories: list[Trajectory]
@@ -34,7 +34,7 @@ class RolloutBatch:
 
 
 class Rollouts:
-    """A pool, an engine and a chat format. Generation and evaluation alternate."""
+    """Plays episodes with an evaluation pool, an engine and a chat format. Generation and evaluation alternate."""
 
     def __init__(self, pool: EvaluationPool, engine: Engine, speech: ChatFormat, run_seed: int) -> None:
         self._pool, self._engine, self._speech, self._run_seed = pool, engine, speech, run_seed
@@ -90,13 +90,13 @@ class Rollouts:
 
 
 def builders() -> int:
-    """Number of concurrent compilers on this machine."""
+    """The number of compilers that run at once on this machine."""
     return max(1, len(os.sched_getaffinity(0)))
 
 
 def figures_of(trajectories: Sequence[Trajectory]) -> Metrics:
-    """Metrics of episodes: means, rates, and counts by ending. Rates are shares of episodes; a speed-up counts from 5%
-    on. `faster_compile_rate` is missing if the reward does not measure `torch.compile`."""
+    """Metrics of episodes: means, rates, and counts by ending. Rates are shares of episodes; an episode counts as
+    faster from a speed-up of 5% on. `faster_compile_rate` is missing if the reward does not measure `torch.compile`."""
     count = max(len(trajectories), 1)
     rewards = [one.reward.value for one in trajectories]
     mean = sum(rewards) / count

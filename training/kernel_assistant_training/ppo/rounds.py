@@ -1,8 +1,8 @@
-"""Many conversations in rounds: all conversations that wait for a reply get it together, then all candidates are
-evaluated together.
+"""Many conversations in rounds: all conversations that wait for a reply get their replies together, then all candidates
+are evaluated together.
 
-Each conversation is a thread that waits here. So the agent's own loop runs unchanged, the decoder has full batches, and
-generation and evaluation never overlap.
+Each conversation is a thread, which waits for the scheduler. So the agent's own loop runs unchanged, the decoder has
+full batches, and generation and evaluation never overlap.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ Judge = Callable[[Sequence[EvaluationRequest]], list[Evaluation | None]]
 
 @dataclass
 class RoundTimes:
-    """Seconds spent on generation and on evaluation, the number of rounds, and generated tokens."""
+    """The seconds spent on generation and on evaluation, the number of rounds, and the number of generated tokens."""
 
     generating: float = 0.0
     judging: float = 0.0
@@ -37,7 +37,7 @@ class RoundTimes:
 
 
 class RoundScheduler(Generic[T]):
-    """Runs conversations in rounds. An object is used for one call of `play`."""
+    """Runs conversations in rounds. Each scheduler is used for one call of `play`."""
 
     def __init__(self, answer: Answer, judge: Judge) -> None:
         self._answer, self._judge = answer, judge
@@ -48,8 +48,8 @@ class RoundScheduler(Generic[T]):
         self.spent = RoundTimes()
 
     def play(self, conversations: Sequence[Callable[[ConversationSlot], T]], ended: Callable[[int, T], None]) -> None:
-        """Run all conversations to their end; `ended` is called with the number and result of each, in the caller's
-        thread.
+        """Run all conversations to their end. `ended` is called with the number and the result of each conversation, in
+        the caller's thread.
 
         If a conversation raises an exception, the other conversations are ended and the exception is raised here.
         """
@@ -108,7 +108,8 @@ class RoundScheduler(Generic[T]):
         return len(self._prompts) + len(self._candidates) == self._live
 
     def _round(self) -> None:
-        """Runs one round. It generates replies if any conversation waits for one; otherwise it evaluates candidates."""
+        """Runs one round: generates all replies that conversations wait for, or, if there are none, evaluates all
+        candidates."""
         began = time.monotonic()
         self.spent.rounds += 1
         if self._prompts:
@@ -120,7 +121,7 @@ class RoundScheduler(Generic[T]):
             self.spent.judging += time.monotonic() - began
 
     def _fail(self, error: BaseException) -> None:
-        """End all conversations that wait, or will wait, with the error."""
+        """Raise the error in all conversations, in each as soon as it waits."""
         with self._changed:
             while self._live:
                 waiting: list[Future[Any]] = [one[2] for one in self._prompts] + [one[2] for one in self._candidates]
@@ -156,7 +157,7 @@ class ConversationSlot:
         return self._scheduler.reply(self._number, prompt)
 
     def evaluation(self, asked: EvaluationRequest) -> Evaluation | None:
-        """The evaluation of a candidate; None if the judge was lost at the candidate. Waits until all other
-        conversations wait, too.
+        """The evaluation of a candidate; None if the judge was lost or other work disturbed every measurement. Waits
+        until all other conversations wait, too.
         """
         return self._scheduler.evaluation(self._number, asked)

@@ -21,8 +21,8 @@ Weights = Mapping[int, float]
 
 @dataclass(frozen=True)
 class SourceOptions:
-    """`synthesis` is the weight of tasks that are made while training runs; `narrow` restricts these; `shards` are
-    folders with their weights. Weights are relative.
+    """`synthesis` is the weight of tasks that are made while training runs, and `narrow` restricts these tasks.
+    `shards` are folders with made tasks, each with its weight. Weights are relative.
     """
 
     synthesis: float = 1.0
@@ -30,7 +30,7 @@ class SourceOptions:
     narrow: Narrow = field(default_factory=Narrow)
 
     def asked(self) -> dict[str, Any]:
-        """The settings that a run must keep when it is started again. Folders may move, so their paths are not
+        """The settings that must be the same when a run is started again. Folders may move, so their paths are not
         included."""
         weights = [weight for _, weight in self.shards]
         return {
@@ -43,7 +43,7 @@ class SourceOptions:
 
 class TaskSource(Protocol):
     def levels(self, wanted: str) -> Sequence[int]:
-        """The numbers of operators of its tasks in split `wanted`, ascending."""
+        """The numbers of operators that the source's tasks in split `wanted` have, ascending."""
 
     def draw(self, random: Random, weights: Weights, wanted: str, seen: set[str]) -> Task | None:
         """A task of split `wanted` whose key is not in `seen`; None if no such task is left."""
@@ -66,8 +66,8 @@ class SynthesisSource:
 
 
 class ShardSource:
-    """Rows of the folder's Parquet files. `refused` counts invalid rows by reason; only these rows of a file are left
-    out. Raises UsageError if the folder has no shards for this target, MissingError.
+    """A source of the tasks in a folder's Parquet files. Invalid rows are left out; `refused` counts them by reason.
+    Raises UsageError if the folder has no shards for this target, MissingError without pyarrow.
     """
 
     def __init__(self, folder: Path, target: str) -> None:
@@ -103,8 +103,8 @@ class ShardSource:
         return None
 
     def _task(self, row: dict[str, Any]) -> Task | None:
-        """The row's task; None if it contradicts its own fields. The split is recomputed, so that no shard can bring in
-        held-out tasks."""
+        """The row's task; None if the task contradicts the row's key or split. The split is recomputed, so that no
+        shard can bring in held-out tasks."""
         try:
             graph = graph_of(row)
             task = of_graph(graph, self._target, row["operator_count"], text=row["text"])
@@ -119,8 +119,8 @@ class ShardSource:
 
 
 class MixedSource:
-    """A weighted mix of all configured sources. Raises UsageError if there is none, MissingError without pyarrow for
-    shards."""
+    """A weighted mix of all configured sources. Raises UsageError if no source is configured, and MissingError if there
+    are shards but no pyarrow."""
 
     def __init__(self, target: str, options: SourceOptions) -> None:
         weighted: list[tuple[TaskSource, float]] = [(SynthesisSource(target, options.narrow), options.synthesis)]
@@ -132,15 +132,15 @@ class MixedSource:
 
     @property
     def refused(self) -> int:
-        """Number of rows refused so far."""
+        """The number of rows refused so far."""
         return sum(shards.refused.total() for shards in self._shards)
 
     def levels(self, wanted: str = "train") -> list[int]:
         return sorted({level for source, _ in self._weighted for level in source.levels(wanted)})
 
     def prompts(self, count: int, seed: int) -> list[Task]:
-        """The same `count` tasks of the training split in every stage of a run. Raises UsageError if the sources have
-        no task to train on.
+        """`count` tasks of the training split, the same in every stage of a run with this seed. Raises UsageError if
+        the sources have no task to train on.
         """
         return self.tasks(count, Random(f"prompts {seed}"))
 

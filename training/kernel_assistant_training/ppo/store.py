@@ -1,4 +1,5 @@
-"""Trajectories on disk: a file of JSON lines for each iteration, appended to; each line is complete or absent."""
+"""Trajectories on disk: one file of JSON lines for each iteration. Lines are appended; each line is complete or
+absent."""
 
 from __future__ import annotations
 
@@ -15,8 +16,8 @@ _NUMBER = re.compile(r"trajectories-(\d{6})\.jsonl")
 
 
 class TrajectoryStore:
-    """One writer per folder. Lines survive if the process is killed; an incomplete line is dropped when its file is
-    opened again."""
+    """The trajectories in a folder, which has one writer. Complete lines survive if the process is killed; an
+    incomplete line is removed when its file is opened for writing again."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -34,8 +35,8 @@ class TrajectoryStore:
             self._lines.add(trajectory)
 
     def read(self, iteration: int) -> Iterator[Trajectory]:
-        """The trajectories of an iteration, none if it has no file. Their order is that of tasks and seeds, so that
-        learning does not depend on which thread ended first."""
+        """The trajectories of an iteration; none if it has no file. They are ordered by task and seed, so that learning
+        does not depend on which thread ended first."""
         path = self._folder / _NAME.format(iteration)
         if path.is_file():
             yield from sorted(read_lines(path, Trajectory), key=lambda one: (one.key, one.seed))

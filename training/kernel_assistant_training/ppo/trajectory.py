@@ -1,6 +1,6 @@
-"""A trajectory: the tokens of one episode, sampled and read, for training.
+"""A trajectory: the tokens of one episode, those that were sampled and those that the model read.
 
-The model's replies are kept as the sampled ids, everything else as the ids that the engine read (`chat_format.py`);
+The model's replies are kept as the sampled ids, all other text as the ids that the engine read (`chat_format.py`);
 nothing is tokenised again.
 """
 
@@ -17,8 +17,8 @@ from kernel_assistant_training.ppo.rewards import Reward
 
 @dataclass(frozen=True)
 class ReplySpans:
-    """`ids` of a whole conversation; each of `spans` is (begin, count) of one reply's tokens, in order, and `logprobs`
-    has a number for each of these tokens."""
+    """The tokens `ids` of a whole conversation. `spans` has (begin, count) of each reply's tokens, in order; `logprobs`
+    has the log-probability of each of these tokens."""
 
     ids: tuple[int, ...]
     spans: tuple[tuple[int, int], ...]
@@ -27,12 +27,13 @@ class ReplySpans:
 
 class Trajectory(Record, frozen=True, kw_only=True):
     """One episode. `ids` are little-endian int32; `spans` gives (begin, count) of each reply's tokens, which are the
-    actions. `logprobs` are the policy's log-probabilities of the actions before temperature, as float32. `key` is that
-    of the canonical graph, `seed` the episode's.
+    actions. `logprobs` are the policy's log-probabilities of the actions before temperature, as float32. `key` is the
+    key of the task's canonical graph, `seed` the number of the episode.
 
-    `calls` is, for each reply, "evaluate", "finish", "idle" (no call), "schema" (a call that could not be parsed) or
-    "tool". `candidates` are the hashes of the evaluated candidates, in order. `stop` is the stop reason; `void`: the
-    judge was lost, so the reward is meaningless; `cut_off`: the last reply reached its limit.
+    `calls` has a word for each reply: "evaluate", "finish", "idle" (no call), "schema" (a call that could not be
+    parsed) or "tool". `candidates` are the hashes of the evaluated candidates, in order, and `outcomes` their outcomes.
+    `stop` is the stop reason. `void`: whether the judge was lost or other work disturbed every measurement, so that the
+    reward is meaningless. `cut_off`: whether the last reply reached its token limit.
     """
 
     key: str
@@ -70,12 +71,12 @@ class Trajectory(Record, frozen=True, kw_only=True):
 
     @property
     def length(self) -> int:
-        """Number of tokens."""
+        """The number of tokens."""
         return len(self.ids) // 4
 
     @property
     def actions(self) -> int:
-        """Number of tokens that the model wrote."""
+        """The number of tokens that the model wrote."""
         return sum(count for _, count in self.spans)
 
     @property

@@ -1,1 +1,2 @@
-"""The stages of training that change or judge weights: a module for each command, and what only they need."""
+"""The stages of training that train, evaluate or export a model: a module for each command, and the modules that the
+stages share."""

@@ -1,8 +1,8 @@
 """Held-out evaluation: `python -m kernel_assistant_training eval --run RUN [--checkpoint N|newest|first|all]`.
 
-It evaluates the checkpoints of a PPO run with the options of that run or, with `--base FOLDER ... --out OUT`, the
-models in any folders. Each model gets a line in `evaluations_held_out.jsonl`; a line with the same options is not
-computed again.
+Evaluates the checkpoints of a PPO run with the options of that run or, with `--base FOLDER ... --out OUT`, the models
+in any folders. Each model gets a line in `evaluations_held_out.jsonl`; models that have a line with the same options
+are not evaluated again.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ FOLDER = "held_out"
 
 
 def main(options: EvalArguments) -> None:
-    """Runs the evaluation and prints a line for each model, the newest last."""
+    """Runs the evaluation and prints a line for each model, in the order of the checkpoints' numbers."""
     for one in run(options):
         sys.stdout.write(json.dumps(to_builtins(one)) + "\n")
 
 
 def run(arguments: EvalArguments, cache: Path | None = None) -> list[ModelScore]:
-    """The scores of all models that are asked for, earlier results included. Raises the project's errors."""
+    """The scores of all requested models, earlier results included. Raises the project's errors."""
     options = replace(options_of(arguments), cache=cache)
     file = (options.out.parent if arguments.run else options.out) / EVALUATED
     known = {(one.checkpoint, one.kind): one for one in (read_lines(file, ModelScore) if file.is_file() else ())}
@@ -59,8 +59,8 @@ def run(arguments: EvalArguments, cache: Path | None = None) -> list[ModelScore]
 
 
 def options_of(arguments: EvalArguments) -> EvaluateOptions:
-    """The options of an evaluation. Raises UsageError if it is not clear which models to evaluate, or where to
-    write.
+    """The options of an evaluation. Raises UsageError if it is not clear which models to evaluate or where to write the
+    results.
     """
     folder = arguments.out if arguments.run is None else arguments.run / FOLDER
     if folder is None or bool(arguments.run) == bool(arguments.base) or bool(arguments.base) != bool(arguments.out):
@@ -94,7 +94,7 @@ def options_of(arguments: EvalArguments) -> EvaluateOptions:
 
 
 def _asked(run: Path) -> dict[str, Any]:
-    """The options with which a run was started."""
+    """The options with which the run in a folder was started. Raises UsageError if the folder has no run."""
     try:
         options: dict[str, Any] = json.loads((run / "run.json").read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -107,7 +107,7 @@ def _same(one: ModelScore, options: EvaluateOptions) -> bool:
 
 
 def _figures(one: ModelScore) -> dict[str, float]:
-    """The fields of a score, by the names of metrics."""
+    """The fields of a score as metrics, by name."""
     fast = one.faster_compile_rate
     return {
         "checkpoint": one.checkpoint,

@@ -1,9 +1,9 @@
-"""Exports a model: `python -m kernel_assistant_training export FOLDER FILE` writes a folder as 8-bit GGUF and checks
-it.
+"""Exports a model: `python -m kernel_assistant_training export FOLDER FILE` writes the model in FOLDER as 8-bit GGUF
+and checks the file.
 
-The check reads the file again: the weights differ by no more than rounding to 8 bits, and texts give the same tokens.
-With `--form folder` it writes a Hugging Face folder instead, with adapters merged into their base. `export --run RUN
---checkpoint N OUT` writes both into OUT.
+The check reads the file again: the weights must differ by no more than rounding to 8 bits, and texts must give the same
+tokens. With `--form folder` a Hugging Face folder is written instead, with adapters merged into their base. `export
+--run RUN --checkpoint N OUT` writes both forms into OUT.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ _ERROR = 0.5 / 127 + 2**-10
 
 
 def export(folder: Path, file: Path, *, name: str = TRAINED_NAME, largest: int = LARGEST) -> dict[str, Any]:
-    """Writes and checks the file; returns its size, parameters and largest error. Raises UsageError for a model that is
-    too large, InternalError."""
+    """Writes and checks a GGUF file; returns its size in bytes, the number of parameters and the largest relative
+    error. Raises UsageError for a model with more than `largest` bytes, InternalError if the check fails."""
     to_gguf(folder, file, name=name)
     size = file.stat().st_size
     if size > largest:
@@ -52,8 +52,9 @@ def export(folder: Path, file: Path, *, name: str = TRAINED_NAME, largest: int =
 
 
 def as_folder(source: Path, target: Path) -> dict[str, Any]:
-    """Writes a folder that transformers and vLLM load: `source` with its adapters merged. It is written under another
-    name and renamed. Raises UsageError if `source` holds no model, StoreError for a full disk."""
+    """Writes a folder that transformers and vLLM load: the model in `source` with its adapters merged. Returns its
+    size, the number of parameters and whether adapters were merged. The folder is written under another name and then
+    renamed. Raises UsageError if `source` holds no model, StoreError for a full disk."""
     from transformers import AutoTokenizer
 
     from kernel_assistant_training.ppo.model import adapter

@@ -1,4 +1,4 @@
-"""Resumable fine-tuning with transformers' Trainer or TRL's, shared by `sft` and `rft`."""
+"""Fine-tuning that can be resumed, with the Trainer of transformers or of TRL; shared by `sft` and `rft`."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ FIGURES = "figures.json"
 
 
 def labels(tokens: Tokens) -> list[int]:
-    """A label for each token; the trainer shifts them."""
+    """A label for each token: the token itself if the loss includes it, else `IGNORED`. The trainer shifts the labels
+    by one."""
     return [number if mark else IGNORED for number, mark in zip(tokens.ids, tokens.learned, strict=True)]
 
 
 def trainer_of(options: TuningArguments) -> Any:
-    """The function that makes the trainer of the options. Raises MissingError if a package is not installed."""
+    """The function that makes the trainer which the options name. Raises MissingError if a package is not installed."""
     needed, make = TRAINERS[options.trainer]
     missing = [name for name in needed if importlib.util.find_spec(name) is None]
     if missing:
@@ -42,16 +43,17 @@ def trainer_of(options: TuningArguments) -> Any:
 
 
 def asked_of(options: TuningArguments, stage: str) -> dict[str, Any]:
-    """The options that a second start in the folder may not change: all that affect what is learned."""
+    """The options that must be the same when the stage is started again in its folder: all that affect what is
+    learned."""
     free = ("out", "trainer", "checkpoint_seconds", "workers", "pool", "rows")
     learned = {name: value for name, value in vars(options).items() if name not in free}
     return {**dict(json.loads(json.dumps(learned, default=str))), "stage": stage}
 
 
 def fit(options: TuningArguments, examples: list[Tokens], stage: str, watched: Path | None = None) -> dict[str, Any]:
-    """Trains `options.base` on these examples, from the last checkpoint if there is one, and writes the model to
-    `options.out`; returns the figures. `watched` is the folder for metrics and control files, if it is not
-    `options.out`. Raises UsageError for an invalid base, StoreError, InternalError.
+    """Trains `options.base` on the examples, from the last checkpoint if there is one, and writes the model to
+    `options.out`; returns metrics. `watched` is the folder for metrics and control files, by default `options.out`.
+    Raises UsageError for an invalid base, StoreError, InternalError.
     """
     from transformers import AutoTokenizer
 
@@ -92,7 +94,8 @@ def fit(options: TuningArguments, examples: list[Tokens], stage: str, watched: P
 
 
 class Clock:
-    """Measures the seconds of training: those of `earlier` starts, and those of this process without pauses."""
+    """Measures the seconds of training, without pauses: `earlier` seconds of earlier starts, plus the time of this
+    process."""
 
     def __init__(self, run: RunControl, earlier: float) -> None:
         self._run, self._earlier = run, earlier
@@ -108,7 +111,7 @@ class Clock:
 
 
 def check_finite(model: torch.nn.Module) -> None:
-    """Raises InternalError if a weight is not finite, because no checkpoint may have such a weight."""
+    """Raises InternalError if a weight is not finite, because no checkpoint may contain such a weight."""
     odd = [name for name, weight in model.named_parameters() if not bool(torch.isfinite(weight).all())]
     if odd:
         raise InternalError(
@@ -117,7 +120,7 @@ def check_finite(model: torch.nn.Module) -> None:
 
 
 def _watched(trainer: Any, run: RunControl, clock: Clock, every: float) -> None:
-    """Adds a callback that reports figures, obeys commands, and saves a checkpoint every `every` seconds."""
+    """Adds a callback that reports metrics, obeys commands, and saves a checkpoint every `every` seconds."""
     from transformers import TrainerCallback
 
     saved = time.monotonic()
@@ -147,8 +150,8 @@ def _watched(trainer: Any, run: RunControl, clock: Clock, every: float) -> None:
 
 
 def _by_the_clock(trainer: Any, seconds: float, clock: Clock) -> None:
-    """Ends training after `seconds`, when the learning rate has fallen linearly to zero: a borrowed GPU is there for a
-    limited time."""
+    """Ends training after `seconds`; the learning rate falls linearly to zero over this time. For borrowed GPUs, which
+    are available for a limited time."""
     from transformers import TrainerCallback
 
     def left(_step: int) -> float:
@@ -212,7 +215,7 @@ def _trl(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments
 
 
 def _transformers(model: Any, tokenizer: Any, rows: list[dict[str, list[int]]], arguments: dict[str, Any]) -> Any:
-    """The base class of TRL's trainer, which suffices because tokens and labels are given."""
+    """A trainer of the base class of TRL's trainer, which suffices because tokens and labels are given."""
     from transformers import DataCollatorForSeq2Seq, Trainer, TrainingArguments
 
     return Trainer(

@@ -1,6 +1,6 @@
 """PPO: `python -m kernel_assistant_training ppo_agent --base FOLDER --out RUN`; `ppo_single` has one reply an episode.
 
-FOLDER of `ppo_agent` is a checkpoint of the stage `critic`, so that the value head is trained before the first
+For `ppo_agent`, FOLDER is a checkpoint of the stage `critic`, so that the value head is trained before the first
 iteration.
 """
 

@@ -1,6 +1,6 @@
 """Stage 0: `python -m kernel_assistant_training pretrain --out FOLDER --seconds 480`.
 
-Trains on pairs of a task and an answer that were never run, until the time is over. Leaves in FOLDER: `model/` (and
+Trains on pairs of a task and an answer, which was never run, until the time is over. Leaves in FOLDER: `model/` (and
 `middle/`, from half of the time on), `metrics.jsonl`, `checkpoint.pt` (each minute, for `--resume`), `answers.jsonl`
 (greedy answers to held-out tasks).
 """
@@ -45,7 +45,7 @@ STAGE = "pretrain"
 
 @dataclass(frozen=True)
 class PretrainProgress:
-    """`seconds` of training, over all runs."""
+    """The progress of pre-training over all `runs`: steps, `seconds` of training, tokens."""
 
     step: int = 0
     seconds: float = 0.0
@@ -67,7 +67,7 @@ class Batch:
 
 
 def train(options: PretrainOptions) -> PretrainProgress:
-    """Runs the whole stage. Raises UsageError, InternalError."""
+    """Runs the whole stage; returns its progress. Raises UsageError, StoreError and InternalError."""
     began = time.monotonic()
     options.out.mkdir(parents=True, exist_ok=True)
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
@@ -155,20 +155,21 @@ def train(options: PretrainOptions) -> PretrainProgress:
 
 
 def done(options: PretrainOptions, progress: PretrainProgress) -> float:
-    """The share of the run that is over: the share of the time, or the share of the steps if these are limited and
-    their share is larger.
+    """The finished fraction of the run: the fraction of the time that has passed or, if steps are limited, the fraction
+    of the steps if that is larger.
     """
     return max(progress.seconds / options.seconds, progress.step / options.steps if options.steps else 0.0)
 
 
 def learning_rate(options: PretrainOptions, progress: PretrainProgress) -> float:
-    """Rises with the steps, then is constant, then falls to zero at the end of the run."""
+    """The learning rate of the next step. It rises during the warm-up steps, then is constant, then falls to zero at
+    the end of the run."""
     left = max(1 - done(options, progress), 0.0)
     return options.rate * min(1.0, (progress.step + 1) / options.warm_up, left / options.decay)
 
 
 def batch_of(rows: PackedRows, prompt_weight: float, device: torch.device) -> Batch:
-    """Turns packed rows into tensors. The token after the end of a row or of a conversation has weight 0."""
+    """Turns packed rows into tensors. The label at the last token of a row or of a conversation has weight 0."""
     ids, flags = sent(rows.ids.astype(np.int32), device).long(), sent(rows.flags, device)
     following = flags.roll(-1, 1)
     following[:, -1] = 0
@@ -185,8 +186,9 @@ def batch_of(rows: PackedRows, prompt_weight: float, device: torch.device) -> Ba
 
 
 def sent(part: NDArray[Any], device: torch.device) -> Tensor:
-    """A tensor on the device. The copy does not wait for the device, which still computes the previous step. It is made
-    with numpy: PyTorch's copies on the host would use all cores, and the processes that make conversations need these.
+    """A tensor on the device. The copy does not wait for the device, which still computes the previous step. The copy
+    to pinned memory is made with numpy: PyTorch's copies on the host would use all cores, and the processes that make
+    conversations need these.
     """
     tensor = torch.from_numpy(part)
     if device.type != "cuda":
@@ -200,8 +202,8 @@ def weighted_losses(
     hidden: Tensor, embedding: Tensor, labels: Tensor, weights: Tensor, learned: Tensor
 ) -> tuple[Tensor, Tensor]:
     """The loss, and a vector of five numbers for reports. For the assistant's tokens these are the sum of losses, the
-    number of tokens, and the number of correctly predicted tokens; for prompt tokens the weighted sum of losses, and
-    the sum of weights.
+    number of tokens, and the number of correctly predicted tokens. For prompt tokens they are the weighted sum of
+    losses, and the sum of weights.
     """
     logits = F.linear(hidden, embedding).float().flatten(0, 1)
     labels, weights, learned = labels.flatten(), weights.flatten(), learned.flatten()
@@ -214,7 +216,7 @@ def weighted_losses(
 
 
 class Meter:
-    """Means of the losses since the last reading. Only a reading waits for the device.
+    """Means of the losses and times since the last reading. Only a reading waits for the device.
 
     `host_taking_s` and `host_sending_s` are the seconds of a step in which the host copied rows out of the pool and
     made tensors of them; the rest of a step is launching and waiting.
@@ -233,7 +235,7 @@ class Meter:
 
     @contextmanager
     def host(self, part: str) -> Iterator[None]:
-        """Adds the time of the block to `part` of the host's time."""
+        """A context manager that adds the time of its block to the host's time for `part`."""
         began = time.perf_counter()
         yield
         self._host[part] += time.perf_counter() - began

@@ -19,8 +19,8 @@ from kernel_assistant_training.saving import first_line, flush, last_checkpoint,
 
 
 class Checkpoint:
-    """`file` is written whole or not at all, and never with values that are not finite. `due` is true when `every`
-    seconds have passed since the last one.
+    """The checkpoint `file` of pre-training. It is written completely or not at all, and never with values that are not
+    finite. `due`: whether `every` seconds have passed since it was last saved.
     """
 
     def __init__(self, file: Path, model: nn.Module, optimisers: Sequence[Optimizer], every: float) -> None:
@@ -32,8 +32,8 @@ class Checkpoint:
         return time.monotonic() - self._saved >= self._every
 
     def save(self, progress: dict[str, Any], norm: Tensor | None) -> None:
-        """Saves the state. `norm` is the gradient norm of the last step, if there was one. Raises InternalError if it
-        is not finite, and StoreError."""
+        """Saves the state. `norm` is the gradient norm of the last step, if there was a step. Raises InternalError if
+        the norm is not finite, and StoreError."""
         if norm is not None:
             self.check({"gradient_norm": norm.item()})
         fresh = self._file.with_suffix(".new")
@@ -48,14 +48,14 @@ class Checkpoint:
         self._saved = time.monotonic()
 
     def check(self, figures: dict[str, float]) -> None:
-        """Raises InternalError if a figure is not finite, because then the weights are not finite either."""
+        """Raises InternalError if a metric is not finite, because then the weights are not finite either."""
         odd = [name for name, figure in figures.items() if not math.isfinite(figure)]
         if odd:
             raise InternalError(f"{', '.join(odd)} not finite; {self.named()}", "go on from there with a lower --rate")
 
     def load(self, device: torch.device) -> dict[str, Any] | None:
-        """Loads model and optimisers; returns the progress, None if there is no file. Raises UsageError if the file is
-        another model's, or damaged."""
+        """Loads model and optimisers. Returns the progress, or None if there is no file. Raises UsageError if the file
+        belongs to another model or is damaged."""
         if not self._file.is_file():
             return None
         try:
@@ -70,5 +70,5 @@ class Checkpoint:
         return progress
 
     def named(self) -> str:
-        """Names the checkpoint to resume from, for messages."""
+        """A text that names the checkpoint to resume from, for messages."""
         return last_checkpoint(self._file if self._file.is_file() else None)

@@ -1,7 +1,7 @@
 """Rejection fine-tuning: `python -m kernel_assistant_training rft --base FOLDER --out RUN [--trajectories RUN ...]`.
 
-The model plays episodes, or earlier episodes are read. It is trained on those with a reward above 0, without loops and
-without calls that cannot be parsed, by the trainer of `sft` and on exactly the tokens that were sampled.
+The model plays episodes, or earlier episodes are read. It is trained on episodes with a reward above 0, without loops
+and without calls that cannot be parsed, by the trainer of `sft` and on exactly the tokens that were sampled.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def main(options: RftArguments) -> None:
 
 
 def train(options: RftArguments) -> dict[str, Any]:
-    """Writes the model to `out`/model, resuming if possible; returns the figures of selection and training. Raises
+    """Writes the model to `out`/model, resuming if possible; returns metrics of selection and training. Raises
     UsageError, MissingError, StoreError, InternalError."""
     trainer_of(options)
     claim_run(options.out, asked_of(options, STAGE))
@@ -38,8 +38,8 @@ def train(options: RftArguments) -> dict[str, Any]:
 
 
 def _tuned(options: RftArguments, chosen: SelectedTrajectories) -> dict[str, Any]:
-    """Trains in `model.partial`, which is renamed to `model` once training is complete, but not if somebody stopped
-    it."""
+    """Trains in `model.partial`; returns metrics. The folder is renamed to `model` once training is complete, but not
+    if training was stopped."""
     partial, model = options.out / "model.partial", options.out / "model"
     if model.is_dir():
         return dict(json.loads((model / FIGURES).read_text(encoding="utf-8")))
@@ -54,7 +54,7 @@ def _tuned(options: RftArguments, chosen: SelectedTrajectories) -> dict[str, Any
 
 
 def _chosen(options: RftArguments) -> SelectedTrajectories:
-    """Selects trajectories, and reports how many are kept and why others were left out."""
+    """Selects trajectories. Reports how many are kept, and how many are left out for which reason."""
     options.out.mkdir(parents=True, exist_ok=True)
     with RunControl(options.out, "trajectories", at_once=True) as control:
         trajectories = episodes_of(options)

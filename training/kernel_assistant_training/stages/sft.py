@@ -2,8 +2,8 @@
 
 Trains with TRL's `SFTTrainer` on real episodes, and on a share of pairs that were never run, so that first answers do
 not get worse. The trainer is given tokens and labels: its own `assistant_only_loss` takes every turn of the assistant
-or none, and turns with an injected fault (`"loss": false`) must not be learned. `--trainer transformers` does the same
-with the base class of TRL's trainer, for machines without datasets, pyarrow and pandas.
+or none, and turns with an injected fault (`"loss": false`) must not be in the loss. `--trainer transformers` does the
+same with the base class of TRL's trainer, for machines without datasets, pyarrow and pandas.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ _EARLIER = tuple(compact_system(target, earlier=True) for target in TARGETS)
 
 
 def episodes(files: Sequence[Path]) -> Iterator[tuple[list[Message], list[bool]]]:
-    """The messages of each episode, and which of them are learned. Raises UsageError, naming the line."""
+    """The messages of each episode, and for each message whether it is in the loss. Raises UsageError with the file and
+    line of an invalid episode."""
     for file in files:
         unpack = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(file.suffix, bytes)
         for number, line in enumerate(unpack(file.read_bytes()).splitlines(), 1):
@@ -67,7 +68,8 @@ def _message(document: dict[str, Any]) -> Message:
 def examples(
     files: Sequence[Path], sources: tuple[Source, ...], share: float, seed: int, processes: int = 1
 ) -> tuple[list[Tokens], dict[str, int]]:
-    """Tokens of episodes and pairs (`share` of all) in random order, and the number of examples of each kind."""
+    """Tokens of episodes and pairs (`share` of all) in random order, and counts: examples of each kind, examples left
+    out (longer than the context, or without a learned token), and tokens."""
     random = Random(seed)
     tokens = encoded(list(episodes(files)), processes)
     count = {"episodes": len(tokens)}
@@ -87,8 +89,8 @@ def examples(
 
 
 def train(options: SftArguments, sources: tuple[Source, ...]) -> dict[str, Any]:
-    """Writes the model, resuming if possible; returns the figures. Raises MissingError if a package is not installed,
-    and UsageError also if the folder belongs to another run."""
+    """Writes the model, resuming if possible; returns metrics. Raises MissingError if a package is not installed, and
+    UsageError, for instance if the folder belongs to another run."""
     trainer_of(options)
     claim_run(options.out, asked_of(options, STAGE))
     tokens, figures = examples(options.episodes, sources, options.pairs_share, options.seed, options.processes)

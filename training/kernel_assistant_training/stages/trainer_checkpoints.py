@@ -1,4 +1,5 @@
-"""Checkpoints that transformers' Trainer wrote: which are complete, and how long they were trained."""
+"""Checkpoints that transformers' Trainer wrote: which of them are complete, and after how many seconds of training they
+were written."""
 
 from __future__ import annotations
 
@@ -23,7 +24,7 @@ SECONDS = "trained_seconds"
 
 
 class TrainerCheckpoints:
-    """The checkpoints in a run's folder. Incomplete ones are removed."""
+    """The checkpoints in a run's folder. Incomplete checkpoints are removed."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -44,12 +45,13 @@ class TrainerCheckpoints:
             shutil.rmtree(path)
 
     def named(self) -> str:
-        """Names the checkpoint to resume from, for messages."""
+        """A text that names the checkpoint to resume from, for messages."""
         return last_checkpoint(self.latest())
 
     @contextmanager
     def naming(self) -> Iterator[None]:
-        """Adds the name of the last checkpoint to errors in the block; a full disk becomes StoreError."""
+        """A context manager that adds the name of the last checkpoint to InternalErrors of the block, and turns the
+        error of a full disk into StoreError."""
         with naming(self.named):
             try:
                 yield

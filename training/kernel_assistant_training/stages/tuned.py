@@ -1,4 +1,5 @@
-"""The model that fine-tuning trains: the project's own, or any of transformers, with adapters if it has some."""
+"""The model that fine-tuning trains: a model of the project's own family, or any model of transformers, with adapters
+if it has any."""
 
 from __future__ import annotations
 
@@ -21,17 +22,19 @@ from kernel_assistant_training.tokenizer import load
 
 
 class TunedModel(Protocol):
-    """`model` is what a trainer takes, `base` the folder that it was loaded from."""
+    """A model for fine-tuning. `model` is the object that a trainer takes, `base` the folder from which it was
+    loaded."""
 
     model: Any
     base: Path
 
     def save(self, folder: Path, model: Any) -> None:
-        """Saves the trained `model` (the trainer's) into an existing folder, replacing what was saved there before."""
+        """Saves `model`, as the trainer has trained it, into an existing folder; replaces a model that was saved there
+        before."""
 
 
 class BuiltInModel:
-    """A model of `pretrain`'s family: saved in parts with the committed vocabulary, as `save_folder` does."""
+    """A model of `pretrain`'s family. `save_folder` saves it in parts, with the committed vocabulary."""
 
     def __init__(self, base: Path, own: Llama) -> None:
         self.base, self._own = base, own
@@ -44,7 +47,8 @@ class BuiltInModel:
 
 
 class HuggingFaceModel:
-    """A model of any family, loaded and saved as in PPO: only the adapters if there are some, and the value head."""
+    """A model of any family, loaded and saved as in PPO. The value head is saved, and either all weights or, if there
+    are adapters, only the adapters."""
 
     def __init__(self, base: Path, lora: int) -> None:
         self.base = base
@@ -60,7 +64,8 @@ class HuggingFaceModel:
 
 
 def open_tuned(base: Path, lora: int = 0) -> TunedModel:
-    """Opens a folder, a hub name or a checkpoint; `lora` is the rank of new adapters. Raises UsageError."""
+    """Opens the model of a folder, a hub name or a checkpoint; `lora` is the rank of new adapters. Raises
+    UsageError."""
     base = folder_of(base)
     require_language(base)
     if lora or (base / ADAPTER).is_dir() or not _speaks_ours(base):
@@ -69,7 +74,7 @@ def open_tuned(base: Path, lora: int = 0) -> TunedModel:
 
 
 def _speaks_ours(base: Path) -> bool:
-    """Whether the folder holds a plain Llama with the committed vocabulary."""
+    """Whether the folder holds a Llama with tied embeddings and the committed vocabulary."""
     file = base / "tokenizer.json"
     try:
         plain = from_config(json.loads((base / "config.json").read_text(encoding="utf-8"))).tied

@@ -1,4 +1,4 @@
-"""Right answers for a task, without running anything: the generator's text under several schedules."""
+"""Correct answers for a task, without running anything: the generator's text for several schedules."""
 
 from __future__ import annotations
 
@@ -25,14 +25,15 @@ DEVICES = {
 
 @dataclass(frozen=True)
 class Answer:
-    """`source` is the text inside the code fence: parts, schedule, plan and kernels (`plan_text.py`)."""
+    """The generator's answer for one schedule. `source` is the text inside the code fence: parts, schedule, plan and
+    kernels (`plan_text.py`)."""
 
     schedule: Schedule
     source: str
 
 
 def answers(task: Canonical, target: str, random: Random, count: int) -> list[Answer]:
-    """At most `count` different answers: the generator's first guess, then schedules drawn at random; [] if the
+    """At most `count` different correct answers: the generator's first guess, then schedules drawn at random; [] if the
     generator cannot write the task. Takes about 20 ms, and 2 ms for each answer.
     """
     graph = named_graph(task)

@@ -1,4 +1,5 @@
-"""Invented baseline times for prompts of tasks that are not run: from bytes and bandwidth, with noise."""
+"""Invented baseline times for prompts of tasks that are not run. They are computed from bytes and bandwidth, with
+noise."""
 
 from __future__ import annotations
 
@@ -13,7 +14,8 @@ from kernel_assistant_training.synth.memory import spec_bytes, traffic
 
 @dataclass(frozen=True)
 class DeviceSpeed:
-    """Ranges (low, high) of the copy bandwidth in bytes a second and of the launch time of one operator in ms."""
+    """Architectures of one kind of machine, and ranges (low, high) of its copy bandwidth in bytes per second and of the
+    launch time of one operator in milliseconds."""
 
     archs: tuple[str, ...]
     bandwidth: tuple[float, float]
@@ -27,7 +29,8 @@ MACHINES = {
 
 
 def invented(graph: OpGraph, target: str, random: Random) -> tuple[str, Baseline]:
-    """A random architecture and baseline times. Half include a time of `torch.compile`, as real prompts do."""
+    """A random architecture, and invented baseline times. Half of the baselines include a time of `torch.compile`, as
+    real prompts do."""
     machine = MACHINES[target]
     bandwidth, launch = random.uniform(*machine.bandwidth), random.uniform(*machine.launch)
     specs = specs_of(graph)

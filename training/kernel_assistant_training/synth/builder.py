@@ -1,4 +1,5 @@
-"""A graph under construction: values with shapes and strides, and operators as the worker's exporter writes them."""
+"""A graph under construction: values with shapes and strides, and operators in the form that the worker's exporter
+writes."""
 
 from __future__ import annotations
 
@@ -24,8 +25,9 @@ SHUFFLED = 0.35
 
 @dataclass(frozen=True, slots=True)
 class Tensor:
-    """A value of the graph. `strides` is None if it is contiguous; `most` is a rough bound of its magnitude. `raw`
-    values have no rounding error (inputs), so discontinuous operators may read them."""
+    """A value of the graph. `strides` is None if the value is contiguous; `most` is a rough upper bound of its
+    magnitude. `positive`, `negative`: whether all elements are so. `raw`: whether the value has no rounding error (an
+    input), so that discontinuous operators may read it."""
 
     name: str
     dtype: str
@@ -51,15 +53,15 @@ class Tensor:
 
 
 class Unfit(Exception):
-    """The step cannot be applied to the current value."""
+    """A step cannot be applied to the current value, or the task cannot be finished."""
 
 
 @dataclass
 class Builder:
     """The inputs, operators and values so far.
 
-    `dtype` is that of the task's floating tensors, `extra` are inputs that later steps may read too, `results` are
-    values that are returned in any case.
+    `dtype` is the dtype of the task's floating tensors; `held` are parameters and buffers; `extra` are inputs that
+    later steps may read too; `results` are values that the task returns besides the last value.
     """
 
     random: Random
@@ -73,7 +75,7 @@ class Builder:
     _calls: dict[tuple[object, ...], Tensor] = field(default_factory=dict)
 
     def input(self, shape: Shape, dtype: str = "") -> Tensor:
-        """Add an input."""
+        """Add an input of the task; returns its value."""
         return self._given(self.inputs, "x", "input", shape, dtype)
 
     def param(self, shape: Shape, dtype: str = "") -> Tensor:
@@ -102,7 +104,8 @@ class Builder:
         positive: bool = False,
         more: dict[str, Operand] | None = None,
     ) -> Tensor:
-        """Add an operator. By default its result is contiguous, with shape and dtype of the first operand.
+        """Add an operator; returns its result. By default the result is contiguous and has the shape and dtype of the
+        first operand.
 
         Operands are tensors, numbers, None or lists of these; `more` has the keyword operands. Equal calls give the
         same value, as in an exported graph.
@@ -137,7 +140,8 @@ class Builder:
         positive: bool = False,
         more: dict[str, Operand] | None = None,
     ) -> Tensor:
-        """Adds an elementwise operator: shapes broadcast, dtypes are promoted, and strides follow the operands."""
+        """Adds an elementwise operator; returns its result. Shapes broadcast, dtypes are promoted, and strides follow
+        the operands."""
         operands = list(_tensors(args))
         shape, strides = elementwise_strides([(one.shape, one.strides) for one in operands])
         return self.add(
@@ -160,7 +164,7 @@ class Builder:
         return self.add(op, value, *args, shape=shape, strides=strides, most=value.most, positive=value.positive)
 
     def arange(self, start: int, end: int, dtype: str) -> Tensor:
-        """The whole numbers from `start` to `end`, `end` excluded."""
+        """The integers from `start` to `end`, `end` excluded, as a value of the graph."""
         call = ("arange", start, end, dtype)
         if call not in self._calls:
             value = Tensor(f"n{len(self.nodes)}", dtype, (end - start,), most=float(end), positive=start > 0)
@@ -176,11 +180,11 @@ class Builder:
         return value if value.strides is None else self.view("clone", value, shape=value.shape)
 
     def mark(self) -> tuple[int, ...]:
-        """The current state of the graph, for `back`."""
+        """The current size of the graph, to be passed to `back`."""
         return tuple(map(len, self._grown()))
 
     def back(self, mark: tuple[int, ...]) -> None:
-        """Remove everything that was added since `mark`."""
+        """Remove everything that was added since the call of `mark` that returned `mark`."""
         for grown, length in zip(self._grown(), mark, strict=True):
             if isinstance(grown, dict):
                 while len(grown) > length:
@@ -192,9 +196,9 @@ class Builder:
         return self.inputs, self.held, self.nodes, self.values, self.extra, self.results, self._calls
 
     def finish(self, outputs: list[Tensor], free: int) -> OpGraph:
-        """The graph with B = `free`. Parameters, buffers and operators are named in order of first use, unused ones are
-        left out; inputs keep their order or are shuffled. Raises Unfit if an input is unused, or an output is an input
-        or a constant."""
+        """The finished graph, in which the free dimension B has the size `free`. Parameters, buffers and operators are
+        named in order of first use, and unused ones are left out; inputs keep their order or are shuffled. Raises Unfit
+        if an input is unused, or if an output is an input or a constant."""
         live = self._live(outputs)
         if any(value.name not in live for value in self.inputs):
             raise Unfit
@@ -253,7 +257,8 @@ def spec_of(dtype: str, shape: Shape, strides: Strides) -> TensorSpec:
 
 
 def promoted(operands: list[Tensor]) -> str:
-    """The dtype of an elementwise result: the widest floating dtype, else the widest integer, else bool."""
+    """The dtype of an elementwise result: the floating dtype of the operands (f32 if they have several), else the
+    widest integer, else bool. Scalars count only if all operands are scalars."""
     dtypes = {one.dtype for one in operands if one.rank} or {one.dtype for one in operands}
     floats = dtypes & set(FLOATS)
     if floats:

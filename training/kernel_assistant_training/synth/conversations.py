@@ -1,4 +1,5 @@
-"""An endless stream of conversations, one question and one answer about a training task, in the compact profile."""
+"""An endless stream of conversations in the compact profile, each with one question and one answer about a training
+task."""
 
 from __future__ import annotations
 
@@ -42,7 +43,7 @@ SCHEDULES = 2
 
 @dataclass(frozen=True, slots=True)
 class Pair:
-    """A training task with the steps that made it, and an answer."""
+    """A training task with the steps that made it, and the source of an answer."""
 
     graph: OpGraph
     steps: tuple[Step, ...]
@@ -53,7 +54,8 @@ class Pair:
 def pairs(
     seed: int, target: str, narrow: Narrow | None = None, mistakes: FaultRates | None = None
 ) -> Iterator[list[Message]]:
-    """An endless stream of conversations: system, user and assistant message."""
+    """An endless stream of conversations: system, user and assistant message. With `mistakes`, some answers get a
+    fault."""
     random = Random(f"figures {seed} {target}")
     for pair in drawn(seed, target, Counter(), narrow):
         source = mistakes.put(pair.source, random) if mistakes else pair.source
@@ -62,8 +64,9 @@ def pairs(
 
 
 def drawn(seed: int, target: str, yields: Counter[str], narrow: Narrow | None = None) -> Iterator[Pair]:
-    """An endless stream of training tasks with answers, up to `SCHEDULES` of a task in a row. `yields` counts the drawn
-    tasks, and the reasons why some are left out. Tasks of a `narrow` synthesis may repeat without limit.
+    """An endless stream of training tasks with answers. A task occurs up to `SCHEDULES` times in a row, each time with
+    another answer. `yields` counts the drawn tasks and, by reason, the tasks that are left out. Tasks of a `narrow`
+    synthesis may repeat without limit.
     """
     random, seen = Random(f"pairs {seed} {target}"), Counter[str]()
     kind = narrow or Narrow()
@@ -96,13 +99,13 @@ def drawn(seed: int, target: str, yields: Counter[str], narrow: Narrow | None = 
 
 
 def level_weights(made: int) -> list[float]:
-    """Weights of the levels after a stream has given `made` pairs."""
+    """The weights of the levels (numbers of steps) after a stream has produced `made` pairs."""
     share = min(made / RAMP, 1.0)
     return [(1 - share) * easy + share * usual for easy, usual in zip(EASY, LEVELS, strict=True)]
 
 
 def prompt(task: Canonical, target: str, random: Random) -> list[Message]:
-    """The system and the user message for a task that is not run."""
+    """The system and the user message for a task that is not run; its times are invented."""
     return _prompt(task, task.concrete(), target, random)
 
 

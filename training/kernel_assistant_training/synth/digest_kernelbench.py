@@ -1,6 +1,6 @@
 """`python -m kernel_assistant_training.synth.digest_kernelbench FOLDER`: writes `kernelbench.json` anew.
 
-FOLDER is a checkout of KernelBench's problems (with level1, level2, level3 in it). The worker's exporter traces every
+FOLDER is a checkout of KernelBench's problems (it contains level1, level2, level3). The worker's exporter traces every
 problem on the meta device, so that nothing is computed or allocated; only digests are kept.
 """
 
@@ -50,11 +50,12 @@ def main(folder: Path, seconds: int, out: Path) -> None:
 
 
 class _Late(BaseException):
-    """The time is over. This class is no Exception, because the exporter catches those and tries again."""
+    """Tracing took too long. A BaseException, because the exporter catches every Exception and tries again."""
 
 
 def traces(text: str, name: str) -> Iterator[OpGraph]:
-    """The problem's graph in train mode, and also in eval mode if it may differ."""
+    """The graph of the problem in train mode, and also its graph in eval mode if the two may differ. `text` is the
+    problem's source, `name` the name of its file."""
     graph, changes = _traced(text, name, training=True)
     yield graph
     if changes:
@@ -62,7 +63,7 @@ def traces(text: str, name: str) -> Iterator[OpGraph]:
 
 
 def _traced(text: str, name: str, training: bool) -> tuple[OpGraph, bool]:
-    """The graph, and whether the model has modules that compute something else in eval mode."""
+    """Returns the graph, and whether the model has modules that compute something else in eval mode."""
     try:
         return _traced_on("meta", text, name, training)
     except RuntimeError as error:
@@ -99,7 +100,8 @@ def exporter() -> Any:
 
 @contextlib.contextmanager
 def _at_most(seconds: int) -> Iterator[None]:
-    """Raises _Late in this thread after `seconds`: tracing a loop over hundreds of time steps takes long."""
+    """A context manager that raises _Late in this thread after `seconds`: tracing a loop over hundreds of time steps
+    takes long."""
 
     def late(number: int, frame: object) -> None:
         raise _Late(f"longer than {seconds} s")

@@ -1,4 +1,5 @@
-"""Digests by which a graph is compared with KernelBench: of operators with shapes, and of sequences of operators."""
+"""Digests by which a graph is compared with KernelBench: digests of operators with shapes, and sequences of
+operators."""
 
 from __future__ import annotations
 
@@ -29,14 +30,15 @@ _SHAPED = ("layer_norm", "rms_norm")
 
 
 def combinations(graph: OpGraph) -> Iterator[str]:
-    """A digest for each operator: its name, operand shapes and attributes. Negative dimensions are made positive."""
+    """A digest for each operator, computed from its name, operand shapes and attributes. Negative dimensions are made
+    positive."""
     shapes = {name: spec.shape for name, spec in specs_of(graph).items()}
     for node in computing(graph):
         yield _digest(_combination(node, shapes))
 
 
 def sequence(graph: OpGraph) -> tuple[str, ...]:
-    """A digest for each operator in order: its name and attributes, without shapes."""
+    """A digest for each operator in order, computed from its name and attributes, without shapes."""
     ranks = {name: len(spec.shape) for name, spec in specs_of(graph).items()}
     return tuple(_token(_attributes(node, ranks)) for node in computing(graph))
 
@@ -46,12 +48,13 @@ def computing(graph: OpGraph) -> Iterator[Node]:
 
 
 def specs_of(graph: OpGraph) -> dict[str, TensorSpec]:
-    """Specs of all values by name."""
+    """The specs of all values, by name."""
     return {value.name: value.spec for value in graph.inputs} | {node.name: node.spec for node in graph.nodes}
 
 
 def likeness(left: Sequence[str], right: Sequence[str]) -> float:
-    """Twice the length of the longest common subsequence, divided by the sum of both lengths: 1 for equal sequences."""
+    """The similarity of two sequences: twice the length of the longest common subsequence, divided by the sum of both
+    lengths. 1 for equal sequences."""
     row = [0] * (len(right) + 1)
     for one in left:
         before = 0
@@ -62,7 +65,7 @@ def likeness(left: Sequence[str], right: Sequence[str]) -> float:
 
 @dataclass(frozen=True)
 class Benchmark:
-    """Digests of problems that no task may repeat."""
+    """The digests of a benchmark's problems, which no task may repeat."""
 
     combinations: frozenset[str]
     sequences: frozenset[tuple[str, ...]]
@@ -102,7 +105,8 @@ def read(text: str) -> Benchmark:
 
 
 def write(graphs: Iterable[OpGraph], about: dict[str, object]) -> str:
-    """The file's text. It is sorted, so that it does not show which digests belong to one problem."""
+    """The text of a benchmark's file, with the fields `about`. Digests are sorted, so that the file does not show which
+    digests belong to one problem."""
     every = list(graphs)
     sequences = {sequence(graph) for graph in every}
     content = {
@@ -115,7 +119,7 @@ def write(graphs: Iterable[OpGraph], about: dict[str, object]) -> str:
 
 @cache
 def kernelbench() -> Benchmark:
-    """Digests of KernelBench's levels 1 to 3."""
+    """The digests of KernelBench's levels 1 to 3."""
     return read(FILE.read_text(encoding="utf-8"))
 
 
@@ -160,7 +164,7 @@ def _literal(operand: Operand, rank: int) -> str:
 
 
 def _free(size: str) -> str:
-    """Replaces the names of free dimensions in a size by one common name."""
+    """The size, with an expression that contains a free dimension replaced by `B`."""
     return size if size.isdigit() else "B"
 
 

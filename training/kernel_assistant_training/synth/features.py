@@ -1,4 +1,5 @@
-"""Features of a graph's structure, apart from its operators: inputs, branches, broadcast operands, results."""
+"""Features of a graph's structure, such as inputs, branches, broadcast operands and results, rather than its
+operators."""
 
 from __future__ import annotations
 
@@ -37,7 +38,8 @@ def _sizes_differ(one: tuple[str, ...], other: tuple[str, ...]) -> bool:
 
 
 def _of_shapes(graph: OpGraph) -> Iterator[str]:
-    """Finds operands that are broadcast in inner dimensions: a size 1, not in dimension 0, meets another size."""
+    """The names of features about broadcasting in inner dimensions: a size 1, not in dimension 0, meets another
+    size."""
     specs = specs_of(graph)
     read = {name for node in graph.nodes for name in references(node)}
     for value in graph.inputs:
@@ -52,7 +54,8 @@ def _of_shapes(graph: OpGraph) -> Iterator[str]:
 
 
 def _of_flow(graph: OpGraph) -> Iterator[str]:
-    """Finds branches: inputs to which an operator is applied before they are combined with another input."""
+    """The names of features about the flow of values, such as branches: inputs to which an operator is applied before
+    they are combined with another input."""
     given = {value.name for value in graph.inputs if value.kind == "input"}
     origins: dict[str, frozenset[str]] = {name: frozenset((name,)) for name in given}
     own, readers = set[str](), dict[str, int]()

@@ -1,4 +1,4 @@
-"""Strides as torch computes them: of contiguous tensors, of views, of results of elementwise operators."""
+"""Strides as torch computes them: for contiguous tensors, for views, and for results of elementwise operators."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ def contiguous(shape: Shape) -> tuple[int, ...]:
 
 
 def is_contiguous(shape: Shape, strides: tuple[int, ...]) -> bool:
-    """As torch defines it: the stride of a dimension of size 1 does not matter."""
+    """Whether the strides are contiguous as torch defines it: the stride of a dimension of size 1 does not matter."""
     expected = 1
     for size, stride in zip(reversed(shape), reversed(strides), strict=True):
         if size != 1:
@@ -25,7 +25,7 @@ def is_contiguous(shape: Shape, strides: tuple[int, ...]) -> bool:
 
 
 def permuted(shape: Shape, strides: Strides, order: tuple[int, ...]) -> tuple[Shape, tuple[int, ...]]:
-    """Shape and strides with the dimensions in another order."""
+    """The shape and the strides with the dimensions in the order `order`."""
     steps = strides or contiguous(shape)
     return tuple(shape[dim] for dim in order), tuple(steps[dim] for dim in order)
 
@@ -44,10 +44,11 @@ def broadcast(shapes: list[Shape]) -> Shape:
 
 
 def elementwise_strides(operands: list[tuple[Shape, Strides]]) -> tuple[Shape, Strides]:
-    """Shape and strides (None: contiguous) of an elementwise operator's result.
+    """The shape and the strides (None: contiguous) of an elementwise operator's result.
 
-    As in torch's TensorIterator: if all operands have the same dense strides, the result has them too; otherwise
-    dimensions are sorted by the operands' strides, the first operand first, and packed in this order.
+    As in torch's TensorIterator: if all operands have the same shape and the same dense strides, the result has these
+    strides. Otherwise dimensions are sorted by the operands' strides, the first operand first, and packed in this
+    order.
     """
     shape = broadcast([one[0] for one in operands])
     if all(strides is None for _, strides in operands):

@@ -1,4 +1,4 @@
-"""The memory traffic of a task, and base sizes with which it suits a device."""
+"""The memory traffic of a task, and batch sizes with which the traffic suits a device."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ LARGEST = {target: 2 * most for target, (_, most) in WINDOW.items()}
 
 
 def elements(spec: TensorSpec, dims: dict[str, int]) -> int:
-    """The number of elements. Each size is a product, which is all that the sampler makes."""
+    """The number of elements of a tensor. Each size must be a product of numbers and free dimensions, as the sampler
+    makes them."""
     return math.prod(size_at(size, dims) for size in spec.shape)
 
 
@@ -27,19 +28,19 @@ def spec_bytes(spec: TensorSpec, dims: dict[str, int]) -> int:
 
 
 def traffic(graph: OpGraph) -> int:
-    """Bytes of inputs, parameters and outputs at the base sizes."""
+    """The bytes of inputs, parameters and outputs, for the sizes in `graph.dims`."""
     specs = [*(value.spec for value in graph.inputs), *map(graph.spec, graph.outputs)]
     return sum(spec_bytes(spec, graph.dims) for spec in specs)
 
 
 def largest(graph: OpGraph) -> int:
-    """Bytes of the largest value at the base sizes."""
+    """The bytes of the largest value, for the sizes in `graph.dims`."""
     return max(spec_bytes(spec, graph.dims) for spec in _specs(graph))
 
 
 def fitted(graph: OpGraph, target: str, random: Random) -> OpGraph | None:
-    """The graph with a value of B for which its memory traffic lies in the target's range and every value is smaller
-    than the limit. None if there is no such size.
+    """The graph with a value of B for which its memory traffic lies in the target's range and no value has more than
+    `LARGEST` bytes. None if there is no such B.
     """
     low, high = WINDOW[target]
     at = {size: traffic(msgspec.structs.replace(graph, dims={"B": size})) for size in (1, 2)}
@@ -57,8 +58,8 @@ def fitted(graph: OpGraph, target: str, random: Random) -> OpGraph | None:
 
 
 def _most_with_room(graph: OpGraph, room: int) -> int:
-    """The largest B for which every value has at most `room` bytes; 0 if there is none. Values grow linearly with B, or
-    not at all."""
+    """The largest B for which every value has at most `room` bytes; 0 if there is none. The size of a value grows
+    linearly with B, or does not depend on B."""
     batch = 1 << 62
     for spec in _specs(graph):
         first, second = (spec_bytes(spec, {"B": size}) for size in (1, 2))
@@ -74,7 +75,7 @@ def _specs(graph: OpGraph) -> list[TensorSpec]:
 
 
 def size_at(text: str, dims: dict[str, int]) -> int:
-    """The value of a product of numbers and free dimensions."""
+    """The value of a size such as `B*16`, a product of numbers and free dimensions."""
     if text.isdigit():
         return int(text)
     return math.prod(int(one) if one.isdigit() else dims[one] for one in text.split("*"))

@@ -1,4 +1,4 @@
-"""Writes a graph as a Python file with the module that computes it."""
+"""Writes a graph as a Python file whose module computes the graph."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _INDEXED: dict[str, tuple[int, int, int | str]] = {
 
 
 def module_text(graph: OpGraph) -> str:
-    """A file with `Model`, `get_inputs` and `get_init_inputs`; the worker traces it to `graph`.
+    """A Python file with `Model`, `get_inputs` and `get_init_inputs`. The worker traces `Model` to `graph`.
 
     Every operator is called as in the graph, through `torch.ops.aten`. Parameters are drawn around 1, indices below the
     size of the dimension that they index.
@@ -95,8 +95,8 @@ def _call(node: Node, names: dict[str, str], graph: OpGraph, first: str) -> str:
 
 
 def operand_text(names: Mapping[str, str], size: Callable[[str], str | None]) -> Callable[[Operand], str]:
-    """Returns a function that writes an operand. `names` has the source of each value; `size` turns a text that is a
-    size into source, or returns None for any other word."""
+    """Returns a function that gives the source of an operand. `names` has the source of each value. `size` gives the
+    source of a text that is a size, and returns None for any other text."""
 
     def written(operand: Operand) -> str:
         if isinstance(operand, list):
@@ -139,7 +139,7 @@ def _drawn(value: GraphInput, graph: OpGraph, limits: dict[str, int]) -> str:
 
 
 def limits(graph: OpGraph) -> dict[str, int]:
-    """The exclusive upper bound of the indices in each integer input."""
+    """For each value that is used as an index, by name, the exclusive upper bound of its elements."""
     bounds: dict[str, int] = {}
     for node in graph.nodes:
         positions = _INDEXED.get(node.op.partition(".")[0])

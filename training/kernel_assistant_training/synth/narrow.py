@@ -14,7 +14,7 @@ from kernel_assistant_training.synth.steps import STEPS, Step
 
 @dataclass(frozen=True)
 class Narrow:
-    """`only` names families and steps, all if it is empty; a task has at most `most` steps."""
+    """`only` names the families and steps that tasks may use, all if it is empty; a task has at most `most` steps."""
 
     only: frozenset[str] = frozenset()
     most: int = LEVELS[-1]
@@ -37,11 +37,11 @@ class Narrow:
         return self == Narrow()
 
     def sample(self, random: Random, level: int) -> OpGraph:
-        """A task of `level` steps, but at most `most`."""
+        """A task of `level` steps, or of `most` steps if `level` is larger."""
         return self.sampled(random, level)[0]
 
     def sampled(
         self, random: Random, level: int, more: float = MORE, favoured: frozenset[str] = frozenset()
     ) -> tuple[OpGraph, tuple[Step, ...]]:
-        """A task and the steps that made it; `more` and `favoured` are passed to the sampler."""
+        """A task, and the steps that made it; `more` and `favoured` are as for the sampler's `sampled`."""
         return sampled(random, min(level, self.most), more, self.only, favoured)

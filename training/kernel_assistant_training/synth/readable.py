@@ -1,5 +1,5 @@
-"""Writes a graph as a task that people could have written: `F.softmax(n0, -1)`, `n1 * self.p0`; and lists its
-operators."""
+"""Writes a graph as a task that people could have written, with calls such as `F.softmax(n0, -1)` and `n1 * self.p0`.
+Also lists the graph's operators."""
 
 from __future__ import annotations
 
@@ -15,12 +15,13 @@ BATCH = 16
 
 
 def operators(graph: OpGraph) -> tuple[str, ...]:
-    """The plain names of operators that compute something, in order of first use. Raises Unwritten."""
+    """The plain names of the graph's operators that compute something, in order of first use."""
     return tuple(dict.fromkeys(name for node in graph.nodes if (name := name_of(node))))
 
 
 def readable(graph: OpGraph) -> str:
-    """A file with the operators' names, BATCH, `Model`, `get_inputs` and `get_init_inputs`. Raises Unwritten."""
+    """The source of a task: a comment with the operators' names, BATCH, `Model`, `get_inputs` and `get_init_inputs`.
+    Raises Unwritten."""
     below = limits(graph)
     held = [value for value in graph.inputs if value.kind != "input"]
     given = [value for value in graph.inputs if value.kind == "input"]
@@ -65,7 +66,7 @@ def _made(value: GraphInput, below: dict[str, int]) -> str:
 
 
 def _drawn(value: GraphInput, below: dict[str, int]) -> str:
-    """The source that draws a value, as in `module_text`, but with BATCH for the batch size."""
+    """The source that draws a value, as in `module_text`, but with BATCH for the batch size. Raises Unwritten."""
     sizes = ["*".join("BATCH" if one == "B" else one for one in size.split("*")) for size in value.spec.shape]
     shape, dtype = ", ".join(sizes) or "()", TORCH[value.spec.dtype]
     tail = "" if dtype == "float32" else f", dtype=torch.{dtype}"

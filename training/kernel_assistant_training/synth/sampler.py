@@ -1,4 +1,4 @@
-"""Makes random tasks: an input, steps one after another, outputs, and a batch size."""
+"""Makes random tasks: draws an input, applies steps one after another, and chooses outputs and a batch size."""
 
 from __future__ import annotations
 
@@ -112,7 +112,7 @@ _ELEMENTS = (14.0, 26.0)
 
 
 def sample(random: Random, level: int) -> OpGraph:
-    """A task of `level` steps (1 to 5), with the names that the worker's exporter would give."""
+    """A random task of `level` steps (1 to 5). Its values have the names that the worker's exporter would give."""
     return sampled(random, level)[0]
 
 
@@ -123,8 +123,8 @@ def sampled(
     only: frozenset[str] = frozenset(),
     favoured: frozenset[str] = frozenset(),
 ) -> tuple[OpGraph, tuple[Step, ...]]:
-    """A task, and the steps that made it. `more` is the probability that it returns intermediate values; `only` names
-    the families and steps to use, all if it is empty. Families in `favoured` have `FAVOUR` times their weight."""
+    """A task, and the steps that made it. `more` is the probability that the task returns intermediate values. `only`
+    names the families and steps to use, all if it is empty. Families in `favoured` have `FAVOUR` times their weight."""
     while True:
         make = Builder(random, random.choices(("f32", "bf16", "f16"), (70, 20, 10))[0])
         try:
@@ -157,7 +157,7 @@ def _steps(
 
 
 def _drawn(make: Builder, x: Tensor, taken: tuple[Step, ...], only: frozenset[str], favoured: frozenset[str]) -> Step:
-    """A random step. In a task of a half type, a float32 value is often cast back."""
+    """A random step. In a task of a half-precision dtype, a float32 value is often cast back to this dtype."""
     if x.dtype == "f32" != make.dtype and taken[-1].family != "cast" and make.random.random() < BACK:
         return _RETURNED
     families, weights, steps = _choices(only, favoured)
@@ -170,7 +170,7 @@ def _drawn(make: Builder, x: Tensor, taken: tuple[Step, ...], only: frozenset[st
 def _choices(
     only: frozenset[str], favoured: frozenset[str]
 ) -> tuple[list[str], list[float], dict[str, tuple[list[Step], list[float]]]]:
-    """The families, their weights, and for each family its steps with their weights."""
+    """Returns the families, their weights, and for each family its steps with their weights."""
     fitting = {family: [one for one in STEPS[family] if not only or {family, one.name} & only] for family in FAMILIES}
     there = {family: (steps, [one.weight for one in steps]) for family, steps in fitting.items() if steps}
     weights = [FAMILIES[family] * (FAVOUR if family in favoured else 1) for family in there]
@@ -178,7 +178,8 @@ def _choices(
 
 
 def _fits(x: Tensor, last: bool) -> None:
-    """Raises Unfit for a value that is too large, and for a position or a total unless it is the last value."""
+    """Raises Unfit for a value that is too large. Also for integers (positions) and scalars (totals), unless `last`:
+    later steps cannot read them."""
     if math.prod(size for size in x.shape if size < FREE) > 4 * _MOST or x.most > 1e12:
         raise Unfit
     if not last and not (x.floating and x.rank):
@@ -199,7 +200,7 @@ _EMBEDDED = Step("gather", "embedding", 0.0, lambda make, x: x)
 
 
 def input_shape(random: Random) -> Shape:
-    """The shape of the first input: B and the sizes of one item, chosen from those that are common in users'
+    """The shape of the first input: B, and the sizes of one item of the batch. The sizes are common in users'
     modules.
     """
     while True:
@@ -233,7 +234,8 @@ def _width(random: Random) -> int:
 
 
 def _outputs(make: Builder, x: Tensor, more: float) -> list[Tensor]:
-    """The last value, values that must be returned, and sometimes one or two intermediate ones."""
+    """The outputs of the task: the last value, the values in `make.results`, and with probability `more` one or two
+    intermediate values."""
     outputs = [x, *(one for one in make.results if one.name != x.name)]
     if make.random.random() < more:
         others = [one for one in make.values if one.floating and one.strides is None and one not in outputs]
@@ -242,7 +244,7 @@ def _outputs(make: Builder, x: Tensor, more: float) -> list[Tensor]:
 
 
 def free_size(random: Random, shape: tuple[str, ...]) -> int:
-    """A value for B with which a tensor of `shape` has a number of elements that is common in practice."""
+    """A value for B with which a tensor of `shape` has a common number of elements."""
     item = math.prod(int(size) for size in shape if size.isdigit())
     wanted = 2.0 ** random.uniform(*_ELEMENTS) / item
     exact = max(2, min(int(wanted), 65536))

@@ -1,4 +1,4 @@
-"""Sizes while a graph is built: plain integers, in which a large prime number represents the free dimension B."""
+"""Sizes while a graph is built: plain integers. A large prime number represents the free dimension B."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ def literal(size: int) -> int | str:
 
 
 def rows_of(shape: Shape, dims: tuple[int, ...], keep: bool) -> Shape:
-    """The shape of a reduction over `dims` (not negative)."""
+    """The shape after a reduction over `dims`, which must not be negative. With `keep`, reduced dimensions have size
+    1."""
     if keep:
         return tuple(1 if dim in dims else size for dim, size in enumerate(shape))
     return tuple(size for dim, size in enumerate(shape) if dim not in dims)

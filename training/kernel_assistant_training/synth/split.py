@@ -1,4 +1,4 @@
-"""Which part of the data a task belongs to, as a function of the task alone."""
+"""Computes to which split of the data a task belongs, from the task alone."""
 
 from __future__ import annotations
 
@@ -37,12 +37,12 @@ PAIRS = frozenset(
 
 
 def split(task: Canonical) -> Split:
-    """The first part that applies, in the order excluded, held_families, held_pairs, held_out, train."""
+    """The split of a task: the first that applies of excluded, held_families, held_pairs, held_out, train."""
     return split_of(task.concrete(), task.key())
 
 
 def split_of(graph: OpGraph, key: str) -> Split:
-    """As `split`, for a graph with concrete sizes and its canonical key."""
+    """The split of a task, as `split` gives it, from its graph with concrete sizes and its canonical key."""
     if kernelbench().repeats(graph):
         return "excluded"
     names = {node.name: node.op.partition(".")[0] for node in graph.nodes}

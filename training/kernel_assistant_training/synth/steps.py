@@ -1,4 +1,4 @@
-"""The class of a step, and the table of all steps."""
+"""The class of the steps that random tasks are made of, and the table of all steps."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ Write = Callable[[Builder, Tensor], Tensor]
 
 @dataclass(frozen=True, slots=True)
 class Step:
-    """`weight` is relative to the other steps of its family."""
+    """A step of a random task: `write` adds the step's operators to a graph. `weight` is relative to the other steps of
+    the family."""
 
     family: str
     name: str
@@ -26,7 +27,8 @@ STEPS: dict[str, list[Step]] = {}
 
 
 def step(family: str, weight: float = 1.0, name: str = "") -> Callable[[Write], Write]:
-    """Register the decorated function as a step."""
+    """Returns a decorator that registers a function as a step. The step's name is `name`, or else the function's
+    name."""
 
     def register(write: Write) -> Write:
         STEPS.setdefault(family, []).append(Step(family, name or write.__name__.strip("_"), weight, write))
@@ -36,11 +38,11 @@ def step(family: str, weight: float = 1.0, name: str = "") -> Callable[[Write], 
 
 
 def need(condition: bool) -> None:
-    """Raises Unfit if the step's condition does not hold."""
+    """Raises Unfit if `condition`, which the step requires, is false."""
     if not condition:
         raise Unfit
 
 
 def plain(value: Tensor) -> None:
-    """Raises Unfit unless `value` is a contiguous floating tensor."""
+    """Raises Unfit unless `value` is a contiguous floating-point tensor."""
     need(value.strides is None and value.floating)

@@ -1,1 +1,2 @@
-"""Tasks from installed packages: crawled, composed, filtered by running them, labelled. See docs/tasks.md."""
+"""Makes tasks from installed packages: they are crawled or composed, filtered by running them, and labelled. See
+docs/tasks.md."""

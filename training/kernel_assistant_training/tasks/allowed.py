@@ -1,8 +1,8 @@
-"""Checks the text of a language model before it runs: it may compute with tensors, and nothing else.
+"""Checks a task's text that a language model wrote, before it runs: it may compute with tensors, and nothing else.
 
-Works on the syntax tree with lists of what is allowed. Attributes lead from a tensor or a module to the rest of Python,
-so their names are a closed set; the module's own attributes are allowed only after `self`, which only a method call
-binds.
+The check reads the syntax tree and has lists of what is allowed. Attributes lead from a tensor or a module to the rest
+of Python, so only a fixed set of attribute names is allowed; the module's own attributes are allowed only after `self`,
+a name that only a method may bind.
 """
 
 from __future__ import annotations
@@ -53,7 +53,8 @@ _NODES = (
 
 
 class NotAllowed(Exception):
-    """The text does something that is not allowed. `kind` says what, for counts; the message also has the name."""
+    """The text does something that is not allowed. `kind` is the kind of violation, for counts; the message also has
+    the name that is not allowed."""
 
     def __init__(self, kind: str, name: str = "") -> None:
         super().__init__(f"{kind} {name}".strip())
@@ -88,7 +89,7 @@ def check(text: str) -> None:
 
 
 def _own_names(tree: ast.Module) -> set[str]:
-    """Names of the module's own attributes, buffers and methods."""
+    """The names of the module's own attributes, buffers and methods."""
     stored = {node.attr for node in ast.walk(tree) if isinstance(node, ast.Attribute) and _of_self(node)}
     kinds = [node for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
     buffers = {
@@ -117,7 +118,8 @@ def _check_import(node: ast.Import | ast.ImportFrom) -> None:
 
 
 def _check_class(node: ast.ClassDef) -> None:
-    """The class derives from nn.Module and contains only methods: a class variable could hold a function."""
+    """Raises NotAllowed unless the class derives from nn.Module and contains only methods: a class variable could hold
+    a function."""
     bases = [ast.unparse(one) for one in node.bases]
     if bases not in (["nn.Module"], ["torch.nn.Module"]) or node.keywords or node.decorator_list:
         raise NotAllowed("has a class that is no plain nn.Module")
@@ -156,7 +158,8 @@ def _every(arguments: ast.arguments) -> Iterator[ast.arg]:
 
 
 def _check_bound(name: str) -> None:
-    """Checks a name that the text assigns: it is no builtin's name, is not `self`, and has no leading underscore."""
+    """Raises NotAllowed for a name that the text may not assign: a name of Python's builtins outside the allowed ones,
+    `self`, or a name with a leading underscore."""
     if name == "self" or name.startswith("_") or (hasattr(builtins, name) and name not in _BUILTINS):
         raise NotAllowed("binds", name)
 
@@ -188,7 +191,7 @@ def _check_attribute(node: ast.Attribute, own: set[str]) -> None:
 
 @cache
 def attributes() -> frozenset[str]:
-    """Names that are allowed as attributes of any object."""
+    """The names that are allowed as attributes of any object."""
     layers = {name for name, one in vars(nn).items() if inspect.isclass(one) and issubclass(one, nn.Module)}
     functions = {name for name, one in vars(nn.functional).items() if inspect.isroutine(one)}
     inside = {name for part in _PARTS[2:] for name in dir(getattr(torch, part))}

@@ -1,4 +1,5 @@
-"""`python -m kernel_assistant_training synth`: tasks from installed packages and a language model; docs/tasks.md."""
+"""`python -m kernel_assistant_training synth`: makes tasks from installed packages and with a language model;
+docs/tasks.md."""
 
 from __future__ import annotations
 
@@ -16,7 +17,7 @@ from kernel_assistant_training.tasks.stage import SynthesisOptions, SynthesisSet
 
 
 def main(asked: SynthArguments) -> None:
-    """Makes the tasks. Raises UsageError, MissingError."""
+    """Makes the tasks and prints the data card. Raises UsageError, MissingError."""
     if asked.answers and not (asked.endpoint or asked.model):
         raise UsageError("--answers without a model to ask", "name one: --endpoint URL, or --model NAME")
     settings = SynthesisSettings(
@@ -43,7 +44,8 @@ def main(asked: SynthArguments) -> None:
 
 
 def devices(target: str, workers: int) -> tuple[str, ...]:
-    """One device for each worker. Raises MissingError if there is no GPU, UsageError if there is no worker."""
+    """The device of each worker (cpu, cuda:0, …). Raises MissingError if there is no GPU, UsageError if there is no
+    worker."""
     if workers < 1:
         raise UsageError(f"{workers} workers", "use --workers 1 or more")
     if target == "cpu":

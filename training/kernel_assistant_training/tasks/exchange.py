@@ -1,8 +1,9 @@
-"""The messages that filter and probe exchange about one candidate. Whatever can be checked without running it is
-checked here.
+"""The messages about one candidate between the filter and the probe. The filter checks here all that can be checked
+without running the candidate.
 
-The probe's process runs the candidate, which could write messages itself. So each message must have the secret word of
-the request and come in its turn, and the filter computes everything else from the graph that the process sends.
+The probe's process runs the candidate, which could write messages itself. So each message must contain the secret word
+of the request and come at the right time, and the filter computes everything else from the graph that the process
+sends.
 """
 
 from __future__ import annotations
@@ -28,17 +29,18 @@ _SLOW_CALLS = 2
 
 
 class Pipe(Protocol):
-    """A line-based connection to a probe."""
+    """The interface of a connection to a probe; each message is a line of JSON."""
 
     def say(self, message: dict[str, Any]) -> None: ...
 
     def hear(self, until: float) -> dict[str, Any]:
-        """The next message. Raises TimeoutError, EOFError, and ValueError for a line that is not JSON."""
+        """The next message, if it arrives before `until` (of `time.monotonic`). Raises TimeoutError, EOFError if the
+        probe has ended, and ValueError for a line that is not JSON."""
 
 
 class Exchange:
-    """The exchange about one candidate. `timing` is a lock that is held while the probe measures times; `taken` says
-    whether a key is kept already.
+    """The messages about one candidate. `timing` is a lock that is held while the probe measures times; `taken` returns
+    whether a task with this key was kept already.
     """
 
     def __init__(
@@ -54,8 +56,8 @@ class Exchange:
         self._until = time.monotonic() + rules.seconds
 
     def run(self) -> dict[str, Any]:
-        """The fields of the FilterResult. Raises the errors of the pipe, and ValueError, KeyError or TypeError for a
-        message that the probe would not send.
+        """Exchanges the messages; returns the fields of the FilterResult. Raises the errors of the pipe, and
+        ValueError, KeyError or TypeError for a message that the probe would not send.
         """
         self._ask()
         message = self._heard("times", "reason")
@@ -96,15 +98,16 @@ class Exchange:
         return message
 
     def _refused(self, message: dict[str, Any]) -> dict[str, Any]:
-        """The fields for a candidate that was rejected before its graph was sent; it cannot have passed."""
+        """The fields for a candidate that was rejected before its graph was sent. Raises ValueError if the message says
+        `passed`."""
         reason = Reason(message["reason"])
         if reason is Reason.passed:
             raise ValueError("passed without a graph")
         return _ended(message)
 
     def _timed(self, message: dict[str, Any], seconds: float) -> dict[str, Any]:
-        """Checks that the time lies in the window and really passed; the text is the requested one with the new batch
-        size."""
+        """The fields after timing: the requested text with the new batch size, and the time. Raises ValueError unless
+        the time lies in the window and the elapsed `seconds` are long enough for it."""
         low, high = self._rules.window
         milliseconds, batch, text = float(message["timed"]), message["batch"], self._task.text
         if not (low <= milliseconds <= high and _SLOW_CALLS * milliseconds <= 1e3 * seconds):
@@ -130,7 +133,7 @@ class Exchange:
 
 
 def _ended(message: dict[str, Any]) -> dict[str, Any]:
-    """The fields of the probe's last message. Its seconds are stored but not trusted."""
+    """The fields of the probe's last message. Its seconds by stage are stored but not trusted."""
     spent = message.get("spent", {})
     return {
         "reason": Reason(message["reason"]),

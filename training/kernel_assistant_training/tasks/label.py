@@ -1,4 +1,4 @@
-"""`python -m kernel_assistant_training label`: judges the generator's candidates for tasks; docs/tasks.md."""
+"""`python -m kernel_assistant_training label`: evaluates the generator's candidates for tasks; docs/tasks.md."""
 
 from __future__ import annotations
 
@@ -28,12 +28,13 @@ STAGES = ("open_seconds", "build_seconds", "verify_seconds", "profile_seconds")
 
 
 def main(asked: LabelArguments) -> None:
-    """Prints the summary."""
+    """Evaluates the candidates and prints the summary."""
     click.echo(json.dumps(run(asked), indent=2))
 
 
 def run(asked: LabelArguments) -> dict[str, Any]:
-    """Runs all parts in parallel, then writes the shards; returns the summary."""
+    """Evaluates the candidates in all processes, then writes the shards; returns the summary. Raises UsageError without
+    tasks, InternalError if processes failed."""
     arrow()
     if not read_rows(asked.tasks or asked.out):
         raise UsageError(
@@ -64,7 +65,8 @@ def run(asked: LabelArguments) -> dict[str, Any]:
 
 
 def label_schema() -> Any:
-    """The columns of a row: times in milliseconds (null if unknown), noise relative, memory in bytes."""
+    """The columns of a row. Times `*_ms` are in milliseconds (null if unknown), `*_seconds` in seconds; noise is
+    relative; memory is in bytes."""
     pa = arrow()
     texts = ("task", "target", "device", "candidate", "schedule", "source", "outcome", "stage", "message", "launches")
     fields = {name: pa.string() for name in texts} | {
@@ -80,8 +82,8 @@ def _known(rows: list[dict[str, Any]], name: str) -> list[float]:
 
 
 def _play(asked: LabelArguments, control: RunControl, before: int) -> tuple[list[int], float]:
-    """Runs the parts until all have ended or somebody stops them. Returns the exit codes of those that failed, and the
-    rows per minute after the first new row."""
+    """Runs all processes until they have ended or a stop is requested. Returns the exit codes of processes that failed,
+    and the rows per minute after the first new row."""
     folder, began, reported, count = asked.out / "labels", time.monotonic(), before, LineCounter()
     first: tuple[float, int] | None = None
     latest = began
@@ -106,7 +108,7 @@ def _play(asked: LabelArguments, control: RunControl, before: int) -> tuple[list
 
 
 def _part(asked: LabelArguments, part: int) -> None:
-    """The main function of a part's process. It prints its errors itself."""
+    """The main function of the process number `part`. It prints its errors itself."""
     try:
         with Labeller(asked, part) as labeller:
             labeller.run()
@@ -116,7 +118,7 @@ def _part(asked: LabelArguments, part: int) -> None:
 
 
 class LineCounter:
-    """Counts the lines of files that are appended to; each byte is read once."""
+    """Counts the lines of files that grow; each byte is read once."""
 
     def __init__(self) -> None:
         self._read = Counter[Path]()

@@ -1,4 +1,4 @@
-"""Rows of labels: the results of a task's candidates, as lines of JSON."""
+"""Rows of labels: the results of the candidates of tasks, as JSON lines."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ _SPENT = {"compile": "build", "verify": "verify", "profile": "profile"}
 
 
 class Label(Record, frozen=True, kw_only=True):
-    """A candidate and its result. `outcome` is that of the evaluation, or one of: `lost` (the judge died),
-    `unsupported` (the generator has no candidate for the task), `unopened` (the task cannot be judged), `failed` (an
+    """A candidate and its result. `outcome` is the outcome of the evaluation, or one of: `lost` (the judge was lost),
+    `unsupported` (the generator has no candidate for the task), `unopened` (the task cannot be opened), `failed` (an
     unexpected error of the generator or the judge, see `message`). A task with a row without a candidate is not tried
     again.
 
-    `candidate_ms` is the median of `samples` blocks, whose relative spread is `noise`; `graph_ms` that in a CUDA graph.
-    Memory is in bytes; registers and static shared memory are the maximum over the kernels; `launches` has grid, block
-    and dynamic shared memory.
+    `candidate_ms` is the median of `samples` blocks, whose relative spread is `noise`; `graph_ms` is the time in a CUDA
+    graph. Memory is in bytes; registers and static shared memory are the maximum over the kernels; `launches` has grid,
+    block and dynamic shared memory.
 
-    Seconds are those that the judge waited: for the build, and for its turns on the device. `open_seconds`, for opening
-    the task and timing eager PyTorch, is set for its first candidate only.
+    `*_seconds` are the seconds that the judge waited for the build, and for verifying and profiling on the device.
+    `open_seconds`, for opening the task and timing eager PyTorch, is set for the task's first candidate only.
     """
 
     task: str
@@ -76,8 +76,8 @@ def read_labels(folder: Path) -> Iterator[Label]:
 
 
 def rows_of(folder: Path) -> tuple[Counter[str], set[str]]:
-    """The number of candidates with a row for each task, and the tasks with a row without a candidate. Reads the rows
-    of all parts, because another number of parts distributes the tasks differently."""
+    """For each task the number of candidates that have a row, and the tasks that have a row without a candidate. Reads
+    the rows of all processes, because another number of processes distributes the tasks differently."""
     done, without = Counter[str](), set[str]()
     for path in sorted(folder.glob("labels-*.jsonl")):
         for one in read_lines(path, LabelKey):

@@ -1,4 +1,5 @@
-"""A process that judges the generator's candidates for tasks: a warm worker, and builders that compile ahead of it."""
+"""Evaluates the generator's candidates for tasks in one process: with a warm worker, and builders that compile
+candidates before the worker needs them."""
 
 from __future__ import annotations
 
@@ -36,7 +37,7 @@ _SCARCE = frozenset({errno.ENOSPC, errno.EDQUOT, errno.EMFILE, errno.ENFILE, err
 
 @dataclass(frozen=True)
 class PendingTask:
-    """A task whose candidates, from number `first` on, are being built."""
+    """A task whose candidates, from number `first` on, are being built in the background."""
 
     task: Task
     first: int
@@ -44,7 +45,7 @@ class PendingTask:
 
 
 class Labeller(EvaluationWorkers):
-    """Judges part `part` of the tasks, with one worker."""
+    """Evaluates the tasks of part `part` with one worker; the tasks are divided among the processes by their keys."""
 
     def __init__(self, asked: LabelArguments, part: int) -> None:
         self._asked, self._part, self._ready, self._failed = asked, part, False, 0
@@ -69,20 +70,21 @@ class Labeller(EvaluationWorkers):
         self._lines.close()
 
     def run(self) -> None:
-        """Judges all tasks of this part, until the time is over or a stop is requested. Raises MissingError if no
+        """Evaluates all tasks of this part, until the time is over or a stop is requested. Raises MissingError if no
         worker can be started."""
         until = time.monotonic() + self._asked.seconds
         for one in self.ahead(self._tasks(), lambda: self._goes_on(until)):
             self._judge(one)
 
     def _goes_on(self, until: float) -> bool:
-        """Whether to continue: waits during a pause, False after `until` or if a stop is requested."""
+        """Whether to continue: False after the time `until` (of `time.monotonic`) or if a stop is requested. Waits
+        during a pause."""
         while (command := wish_of(self._folder)) is TrainingCommand.pause:
             time.sleep(LOOK_SECONDS)
         return command is not TrainingCommand.stop and time.monotonic() < until
 
     def _tasks(self) -> Iterator[PendingTask]:
-        """The tasks of the training split in this part, with those candidates that have no row."""
+        """The tasks of the training split in this part, each with its candidates that have no row yet."""
         asked = self._asked
         for row in read_rows(asked.tasks or asked.out)[: asked.tasks_most]:
             if row["split"] != "train" or int(row["key"][:8], 16) % asked.processes != self._part:
@@ -155,7 +157,7 @@ class Labeller(EvaluationWorkers):
 
 def candidates(graph: OpGraph, device: DeviceFacts) -> Iterator[Candidate]:
     """The generator's candidates: its initial schedules, then their neighbours, then the neighbours of these and so on.
-    Candidates with equal text are given once. Raises Unsupported.
+    Candidates with equal text occur once. Raises Unsupported.
     """
     schedules = dict.fromkeys(initial(graph, device.target, device))
     texts = set[str]()
@@ -174,7 +176,8 @@ def candidates(graph: OpGraph, device: DeviceFacts) -> Iterator[Candidate]:
 
 
 def of_machine(error: Exception) -> bool:
-    """Whether the next task would fail in the same way. A UsageError concerns the task."""
+    """Whether an error concerns the machine, so that the next task would fail in the same way. A UsageError concerns
+    the task."""
     if isinstance(error, KernelAssistantError):
         return not isinstance(error, UsageError)
     return isinstance(error, MemoryError) or (isinstance(error, OSError) and error.errno in _SCARCE)

@@ -1,4 +1,4 @@
-"""The first value of a task: layout, sizes, dtype, and how it is drawn."""
+"""Draws the first input of a task: rank, sizes, dtype, and the expression that draws its elements."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ START_BATCH = 8
 
 
 def value(random: Random, target: str, rank: int = 0) -> Value:
-    """A random value; of rank `rank` unless that is 0."""
+    """A random first input, of rank `rank`; of any rank if that is 0."""
     drawn = rank or random.choices(list(_RANKS), list(_RANKS.values()))[0]
     sizes = tuple(random.choice(choices) for choices in _SIZES[drawn])
     dtype = random.choices(list(_DTYPES), list(_DTYPES.values()))[0] if target == "cuda" else "float32"

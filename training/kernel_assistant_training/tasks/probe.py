@@ -1,10 +1,11 @@
-"""The process that runs candidates, started by filter.py in a sandbox; it reads and writes lines of JSON.
+"""The process that runs candidates. filter.py starts it in a sandbox; it reads and writes JSON lines.
 
-A candidate comes as {text, operators, number, low, high, most_bytes, compile, word}. Before the probe times something
-it sends {"times"} and waits for {"go"}, because others may be timing on the device; {"timed", "batch"} ends that. It
-sends the graph as {"graph", "unused"}; if the filter answers {"go": false}, the exchange is over. The last message is
-{"reason", "spent", …}, which may come at any point; `spent` has the seconds of each stage, and the seconds that
-cleaning up after the previous candidate took. All messages have the word.
+A candidate arrives as {text, operators, number, low, high, most_bytes, compile, word}. Before the probe measures times
+it sends {"times"} and waits for {"go"}, because other probes may be measuring on the device; it sends {"timed",
+"batch"} when the measurement has ended. It sends the graph as {"graph", "unused"}; if the filter answers {"go": false},
+the exchange is over. The last message is {"reason", "spent", …}, which may come at any point; `spent` has the seconds
+of each stage, and the seconds that cleaning up after the previous candidate took. All messages contain the candidate's
+`word`.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ Ask = Callable[[dict[str, Any]], bool]
 
 
 class ProbeTimes(dict[str, float]):
-    """Seconds by stage."""
+    """The seconds of each stage of judging a candidate."""
 
     @contextlib.contextmanager
     def on(self, stage: str) -> Iterator[None]:
@@ -46,7 +47,8 @@ class ProbeTimes(dict[str, float]):
 
 
 def judge(asked: dict[str, Any], device: str, ask: Ask, spent: ProbeTimes) -> dict[str, Any] | None:
-    """The last message about a candidate; None if the filter needs none."""
+    """Judges the candidate in `asked`. Returns the last message about it; None if the filter has ended the exchange.
+    `ask` sends a message and returns the filter's answer; `spent` gets the seconds of each stage."""
     try:
         return _judged(asked, device, ask, spent)
     except Rejected as rejected:
@@ -83,7 +85,7 @@ def _judged(asked: dict[str, Any], device: str, ask: Ask, spent: ProbeTimes) -> 
 
 
 def _check_compiled(running: Running, inputs: list[Any], want: list[torch.Tensor], backend: str) -> None:
-    """Raises Rejected unless the module runs under torch.compile with the results of eager mode."""
+    """Raises Rejected unless the module runs under torch.compile and gives the results of eager mode (`want`)."""
     try:
         with torch.no_grad():
             got = torch.compile(running.model, backend=backend, dynamic=False)(*inputs)
@@ -97,7 +99,7 @@ def _check_compiled(running: Running, inputs: list[Any], want: list[torch.Tensor
 
 
 def _import_tracers() -> None:
-    """Import what torch loads when it traces and compiles for the first time."""
+    """Import the modules that torch loads when it traces and compiles for the first time."""
     model, inputs = torch.nn.Softplus(), (torch.ones(2, 3),)
     exporter()(model, inputs, {})
     torch.compile(model, backend="aot_eager", dynamic=False)(*inputs)
@@ -105,7 +107,7 @@ def _import_tracers() -> None:
 
 
 def serve(device: str, answers: IO[str]) -> None:
-    """Judge candidates until the input ends."""
+    """Judge candidates until the input ends; messages are written to `answers`."""
     _import_tracers()
     # Torch's own objects are never garbage: scanning them after each candidate took half of the time.
     gc.collect()
@@ -138,8 +140,8 @@ def serve(device: str, answers: IO[str]) -> None:
 
 
 def main() -> None:
-    """`probe DEVICE THREADS BYTES SHARE`: judges candidates on DEVICE with at most BYTES of GPU memory (0: no limit),
-    and at most the share SHARE of it.
+    """`probe DEVICE THREADS BYTES SHARE`: judges candidates on DEVICE with THREADS CPU threads. It uses at most BYTES
+    of the GPU's memory (0: no limit), and at most the fraction SHARE of it.
     """
     # As in worker/boot.py.
     gc.set_threshold(100_000)

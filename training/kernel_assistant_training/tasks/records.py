@@ -1,4 +1,4 @@
-"""The records that crawl, filter and shards exchange."""
+"""The records that crawling, the filter and the shards exchange."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ BATCH_LINE = r"^BATCH = (\d+)$"
 
 
 class Reason(str, Enum):
-    """Why a candidate was left out, in the order of the checks; docs/tasks.md says what each means."""
+    """Why a candidate was left out, in the order of the checks; docs/tasks.md explains each value."""
 
     broken = "broken"
     crashed = "crashed"
@@ -41,9 +41,9 @@ class Reason(str, Enum):
 
 @dataclass(frozen=True)
 class Rules:
-    """The filter's limits: `window` in milliseconds, `seconds` for a candidate, `most_bytes` of its inputs, `memory` in
-    bytes of the process (CPU) or on the GPU, of which it may not take more than `share`. `compile` is a backend of
-    torch.compile."""
+    """The filter's limits: `window` is the range of accepted times in milliseconds; `seconds` the time limit for
+    judging a candidate; `most_bytes` the largest size of its inputs; `memory` the bytes that the process (CPU) or its
+    GPU memory may have; `share` the largest fraction of the GPU's memory. `compile` is a backend of torch.compile."""
 
     device: str
     window: tuple[float, float]
@@ -56,8 +56,8 @@ class Rules:
 
 
 class TaskText(Record, frozen=True, kw_only=True):
-    """Candidate number `number` of its stream. `operators` are the names that it declares; `attribution` has a line for
-    the origin of each (name, package, version, licence)."""
+    """Candidate number `number` of the stream. `operators` are the names that the text declares; `attribution` has a
+    line with name, package, version and licence for each operator."""
 
     number: int
     source: Source
@@ -67,9 +67,9 @@ class TaskText(Record, frozen=True, kw_only=True):
 
 
 class FilterResult(Record, frozen=True, kw_only=True):
-    """The filter's result for a candidate. The fields from `key` on are set only if the candidate got to this check.
-    `text` has the fitted batch size and `eager_ms` is eager PyTorch's time with it; `seconds` is how long judging took,
-    and `spent` how long each of its stages took, as the probe reports it.
+    """The filter's result for a candidate. `key`, `split`, `graph` and `eager_ms` are set only if the candidate reached
+    the checks that determine them. `text` has the fitted batch size and `eager_ms` is eager PyTorch's time with it.
+    `seconds` is how long judging took, and `spent` how long each stage of judging took, as the probe reports it.
     """
 
     number: int

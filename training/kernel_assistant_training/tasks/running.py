@@ -1,4 +1,4 @@
-"""A candidate while it is judged: the module, its inputs, its outputs and its time in eager PyTorch."""
+"""A candidate while the probe judges it: the module, its inputs, its outputs and its time in eager PyTorch."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ SPAN = 12.0
 
 
 class Rejected(Exception):
-    """The candidate is rejected, for `reason`."""
+    """The candidate is left out, for `reason`."""
 
     def __init__(self, reason: Reason, message: str = "") -> None:
         super().__init__(message)
@@ -31,7 +31,7 @@ class Rejected(Exception):
 
 
 class Running:
-    """The module of a text, built on a device. Raises Rejected (broken, memory) if that fails."""
+    """The module of a text, built on a device. Raises Rejected with the reason broken or memory if building fails."""
 
     def __init__(self, text: str, device: str) -> None:
         self.text, self.device = text, device
@@ -51,13 +51,14 @@ class Running:
             return list(self._get_inputs())
 
     def outputs(self, inputs: list[Any], seed: int = 0) -> list[torch.Tensor]:
-        """The output tensors as a flat list. `seed` is for random operators inside the module."""
+        """The output tensors as a flat list. `seed` seeds random operators inside the module. Raises Rejected."""
         torch.manual_seed(seed)
         with guarded(), torch.no_grad():
             return [leaf for leaf in tree_leaves(self.model(*inputs)) if isinstance(leaf, torch.Tensor)]
 
     def fit(self, low: float, high: float, most_bytes: int, random: Random) -> float:
-        """Changes the batch size until a call takes `low` to `high` milliseconds; returns the time. Raises Rejected."""
+        """Changes the batch size until a call takes `low` to `high` milliseconds; returns the time in milliseconds. New
+        batch sizes are limited so that the inputs have at most `most_bytes`. Raises Rejected."""
         target = math.exp(random.uniform(math.log(1.6 * low), math.log(min(0.7 * high, SPAN * low))))
         milliseconds = 0.0
         for _ in range(FITS):
@@ -78,8 +79,8 @@ class Running:
         raise Rejected(Reason.too_fast if milliseconds < low else Reason.too_slow, f"{milliseconds:.3g} ms")
 
     def milliseconds(self, inputs: list[Any], low: float, high: float) -> float:
-        """The median time of a few calls; only one call is measured if its time is far outside of the range from `low`
-        to `high`, because other probes wait.
+        """The median time of a few calls, in milliseconds. If the first measured call is far outside of the range from
+        `low` to `high`, its time is returned at once, because other probes wait.
         """
         times: list[float] = []
         with guarded(), torch.no_grad():
@@ -99,7 +100,8 @@ class Running:
 
 
 class guarded:  # noqa: N801 - used as a with statement, as contextlib's are
-    """Turns exceptions of user code into Rejected: memory or broken."""
+    """A context manager that turns exceptions of the candidate's code into Rejected, with the reason memory or
+    broken."""
 
     def __enter__(self) -> None:
         self._warnings = warnings.catch_warnings()

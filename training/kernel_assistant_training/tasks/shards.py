@@ -1,4 +1,4 @@
-"""Results of the filter as Parquet shards with a data card."""
+"""Writes results of the filter as Parquet shards with a data card, and reads shards."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _NO_PYARROW = "pip install 'kernel-assistant[train]'"
 
 
 def arrow() -> Any:
-    """Imports pyarrow with its Parquet part. Raises MissingError."""
+    """The module pyarrow with its Parquet part, imported now. Raises MissingError if it is not installed."""
     try:
         import pyarrow.parquet
     except ImportError as error:
@@ -30,8 +30,8 @@ def arrow() -> Any:
 
 
 def task_schema() -> Any:
-    """The columns of a task. `operators` are the declared ones, `graph` is the OpGraph as JSON, `eager_ms` is the time
-    of a call."""
+    """The columns of a task. `operators` are the declared operators, `graph` is the OpGraph as JSON, `eager_ms` is the
+    time of a call in milliseconds."""
     pa = arrow()
     words = pa.list_(pa.string())
     return pa.schema(
@@ -53,7 +53,7 @@ def task_schema() -> Any:
 
 
 def write_tasks(out: Path, verdicts: Iterable[FilterResult], target: str, seed: int) -> list[Path]:
-    """Writes the tasks that passed as shards, ordered by number; each key once."""
+    """Writes the tasks that passed as shards, ordered by number; each key once. Returns the files."""
     import msgspec
 
     rows: dict[str, dict[str, Any]] = {}
@@ -68,8 +68,8 @@ def write_tasks(out: Path, verdicts: Iterable[FilterResult], target: str, seed: 
 
 
 def write_shards(out: Path, name: str, rows: Sequence[dict[str, Any]], schema: Any) -> list[Path]:
-    """Writes `NAME-00000.parquet`, …, each under a temporary name first. Removes further shards of an earlier, longer
-    set.
+    """Writes the rows to `NAME-00000.parquet`, …, each under a temporary name first; returns the files. Removes further
+    shards of an earlier, longer set. Raises StoreError.
     """
     pa, paths = arrow(), list[Path]()
     with boundary(StoreError, f"{out}: shards could not be written"):
@@ -87,7 +87,7 @@ def write_shards(out: Path, name: str, rows: Sequence[dict[str, Any]], schema: A
 
 
 def read_rows(folder: Path, name: str = "tasks") -> list[dict[str, Any]]:
-    """The rows of all shards, in order."""
+    """The rows of all shards NAME-*.parquet of a folder, in order."""
     pa = arrow()
     rows: list[dict[str, Any]] = []
     for path in sorted(folder.glob(f"{name}-*.parquet")):
@@ -102,9 +102,9 @@ def graph_of(row: dict[str, Any]) -> OpGraph:
 
 
 def card(verdicts: Sequence[FilterResult], about: dict[str, object], missing: dict[str, Counter[str]]) -> str:
-    """The data card: how many tasks come from each source, why the others were left out, and the versions used.
+    """The data card: how many tasks come from each source, why other candidates were left out, and the versions used.
 
-    `missing` counts operators and answers that gave no text, by heading and reason.
+    `missing` has, for each heading of a table, the number of operators or answers without a text by reason.
     """
     sources = sorted({one.source for one in verdicts})
     tried, passed = Counter(one.source for one in verdicts), [one for one in verdicts if one.reason is Reason.passed]
@@ -145,7 +145,7 @@ def card(verdicts: Sequence[FilterResult], about: dict[str, object], missing: di
 
 
 def versions() -> dict[str, str]:
-    """Versions of the packages that made the tasks."""
+    """The versions of Python and of the packages that made the tasks."""
     installed = {"python": platform.python_version()}
     for package in ("torch", "transformers", "pyarrow", "kernel-assistant"):
         try:

@@ -1,4 +1,5 @@
-"""The stage `synth`: sends candidates through the filter until there are enough tasks, then writes shards and card."""
+"""The stage `synth`: sends candidates through the filter until there are enough tasks, then writes shards and data
+card."""
 
 from __future__ import annotations
 
@@ -32,8 +33,8 @@ SERVED = 8
 
 @dataclass(frozen=True)
 class SynthesisSettings:
-    """The settings that may not change within a folder: `blocks` classes of transformers (-1: all), `variants` texts of
-    each crawled operator, `answers` of a language model."""
+    """The settings that may not change within a folder: among them the number of `blocks` of transformers (-1: all), of
+    `variants` (texts of each crawled operator), and of `answers` of a language model."""
 
     target: str
     recipe: str
@@ -46,7 +47,8 @@ class SynthesisSettings:
 
 @dataclass(frozen=True)
 class SynthesisOptions:
-    """Stops after `count` tasks or `most` candidates; `devices` has one entry (cpu, cuda:0, …) for each worker."""
+    """Options of one run. It ends after `count` tasks, `most` candidates, or at the time `until` of `time.monotonic`.
+    `devices` has one entry (cpu, cuda:0, …) for each worker."""
 
     out: Path
     asked: SynthesisSettings
@@ -58,7 +60,7 @@ class SynthesisOptions:
 
 
 class SynthesisRun:
-    """One run of the stage. `composer` is needed if `asked.answers` is not 0."""
+    """One run of the stage. `composer`, which asks a model, is required if `asked.answers` is not 0."""
 
     def __init__(self, options: SynthesisOptions, control: RunControl, composer: Composer | None) -> None:
         self._options, self._control, self._composer = options, control, composer
@@ -80,7 +82,7 @@ class SynthesisRun:
         self._began, self._before = time.monotonic(), len(self.verdicts)
 
     def run(self) -> None:
-        """Runs until there are enough tasks, somebody stops it, or no probe can be started."""
+        """Runs until there are enough tasks or a stop is requested. Raises DeviceError if no probe can be started."""
         with ThreadPoolExecutor(len(self._options.devices), "probe") as pool:
             ends = [pool.submit(self._work, number) for number in range(len(self._options.devices))]
             for end in ends:
@@ -105,7 +107,8 @@ class SynthesisRun:
                 self.unbuilt[one.reason] += 1
 
     def _asked(self, operators: list[Operator], done: set[int]) -> Iterator[TaskText]:
-        """The model's answers; those of an earlier run are read from the file."""
+        """The model's answers whose numbers are not in `done`. Answers that an earlier run received are read from its
+        file."""
         known = list(read_lines(self._options.out / ANSWERS, TaskText))
         yield from (one for one in known if one.number not in done)
         assert self._composer is not None
@@ -123,7 +126,7 @@ class SynthesisRun:
             yield one
 
     def _next(self) -> TaskText | None:
-        """The next candidate, None at the end. During a pause all workers wait here."""
+        """The next candidate; None at the end of the run. During a pause all workers wait here."""
         options = self._options
         with self._lock:
             over = self._failed or len(self._keys) >= options.count or time.monotonic() >= options.until
@@ -177,7 +180,7 @@ class SynthesisRun:
 
 
 def synthesise(options: SynthesisOptions, composer: Composer | None = None) -> str:
-    """Runs the stage; returns the data card. Raises UsageError for a folder with other settings, MissingError,
+    """Runs the stage; returns the data card. Raises UsageError for a folder with other settings, MissingError and
     DeviceError."""
     arrow()
     claim_run(options.out, {"stage": "synth", **asdict(options.asked)})

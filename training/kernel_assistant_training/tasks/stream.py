@@ -1,5 +1,5 @@
-"""All candidates of a run in order: crawled, composed by a model, composed of operators. Each candidate has a number of
-its own.
+"""All candidates of a run in order: crawled, composed by a model, composed of operators. Each candidate has a unique
+number.
 """
 
 from __future__ import annotations
@@ -19,7 +19,8 @@ COMPOSED, ASKED = 1 << 24, 1 << 25
 
 @dataclass(frozen=True)
 class StreamSource:
-    """Determines all texts. `blocks` classes of transformers (-1: all), `variants` texts of each crawled operator."""
+    """The settings that determine all texts of a stream: among them the number of `blocks` of transformers (-1: all)
+    and of `variants` (texts of each crawled operator)."""
 
     seed: int
     target: str
@@ -28,7 +29,7 @@ class StreamSource:
 
 
 class Texts:
-    """The text for each number of a stream."""
+    """Writes the text for each number of a stream."""
 
     def __init__(self, source: StreamSource) -> None:
         self._source = source
@@ -37,13 +38,14 @@ class Texts:
 
     def numbers(self, done: Collection[int] = ()) -> Iterator[int]:
         """The numbers of candidates, without end: each operator once, then again for each further variant, then
-        compositions. Skips the numbers in `done`.
+        compositions. Numbers in `done` are left out.
         """
         every = chain(range(len(self.operators) * self._source.variants), count(COMPOSED))
         return (number for number in every if number not in done)
 
     def of(self, number: int) -> TaskText | Unbuilt | None:
-        """The text with this number; None if no operator fitted."""
+        """The text with this number. If there is none: an Unbuilt with the reason for a crawled operator, None for a
+        composition."""
         source = self._source
         if number >= COMPOSED:
             return composed(self._chainable, number, source.seed, source.target)

@@ -1,4 +1,4 @@
-"""Which operators and modules a result was computed from, by the names that a task declares."""
+"""Finds out from which operators and modules a result was computed, by the names that a task declares."""
 
 from __future__ import annotations
 
@@ -15,16 +15,16 @@ _SAME = {"truediv": "div", "rtruediv": "div", "radd": "add", "rsub": "sub", "rmu
 
 
 def plain(name: str) -> str:
-    """The plain name of an operator, without its module and way of writing it: `torch.nn.functional.log_softmax`,
-    `Tensor.log_softmax` and `LogSoftmax` have the same plain name, and so do `x / 2`, `2 / x` and `torch.div`.
+    """The plain name of an operator: its name without module path and spelling. `torch.nn.functional.log_softmax`,
+    `Tensor.log_softmax` and `LogSoftmax` have the same plain name, and so have `x / 2`, `2 / x` and `torch.div`.
     """
     base = name.rpartition(".")[2].replace("_", "").lower()
     return _SAME.get(base, base)
 
 
 def used(model: nn.Module, inputs: Iterable[Any]) -> frozenset[str]:
-    """Plain names of functions and classes that an output of `model` depends on. Unused results do not count, and what
-    a torch function calls inside is part of that function."""
+    """The plain names of functions and classes on which an output of `model` depends. Unused results do not count. A
+    torch function counts as one function, whatever it calls itself."""
     seen = _Seen()
     hooks = [part.register_forward_hook(seen.module) for part in model.modules()]
     try:
@@ -51,7 +51,7 @@ class _Seen(TorchFunctionMode):
         return result
 
     def module(self, module: nn.Module, inputs: Any, output: Any) -> None:
-        """A forward hook that records the module's name for its output."""
+        """A forward hook that adds the module's name, and the names behind its inputs, to its output."""
         self._mark(output, self.of(output) | self.of(inputs) | {plain(type(module).__name__)})
 
     def of(self, values: Any) -> frozenset[str]:

@@ -1,5 +1,5 @@
-"""Checks that outputs are tensors, finite, repeatable, not constant, dependent on the inputs, and not an input
-itself.
+"""Checks of a candidate's outputs: they must be tensors, finite, repeatable, not constant, dependent on the inputs, and
+no copy of an input.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ def check_finite(outputs: list[torch.Tensor]) -> None:
 
 
 def alike(some: list[torch.Tensor], others: list[Any], share: float) -> bool:
-    """Whether all outputs differ by at most the share `share` of their largest magnitude; integers must be equal."""
+    """Whether all outputs differ by at most the fraction `share` of their largest magnitude. Integers must be equal."""
     if len(some) != len(others) or any(a.shape != b.shape for a, b in zip(some, others, strict=True)):
         return False
     return all(_near(a, b, share) for a, b in zip(some, others, strict=True))
@@ -63,7 +63,7 @@ def _near(one: torch.Tensor, other: torch.Tensor, share: float) -> bool:
 
 
 def _flat(one: torch.Tensor) -> bool:
-    """Whether all elements are equal. A tensor with a single number does not count."""
+    """Whether all elements are practically equal. A tensor with a single element counts as not flat."""
     if one.numel() <= 1:
         return one.numel() == 0
     if one.is_complex():

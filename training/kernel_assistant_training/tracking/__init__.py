@@ -1,4 +1,4 @@
-"""A run's figures: as TensorBoard events, and read from their files."""
+"""A run's metrics: written as TensorBoard events, and read from the run's files."""
 
 #: The file to which `train eval` appends; `checkpoint` is the number of each line's model.
 EVALUATED = "evaluations_held_out.jsonl"

@@ -1,4 +1,4 @@
-"""A stage's figures as TensorBoard events, written with that package's own writer: docs/training_metrics.md."""
+"""A stage's metrics as TensorBoard events, written with tensorboard's own writer: docs/training_metrics.md."""
 
 from __future__ import annotations
 
@@ -30,14 +30,15 @@ QUESTIONS = {
 
 
 def tag(figure: str) -> str:
-    """The name of a figure in TensorBoard, QUESTION/FIGURE; what is measured on held-out tasks is beside the rest."""
+    """The name of a metric in TensorBoard, QUESTION/METRIC. A metric on held-out tasks belongs to the same question as
+    the metric on training tasks."""
     name = figure.removeprefix("held_out_")
     return next((one for one, names in QUESTIONS.items() if re.fullmatch(names, name)), "other") + f"/{figure}"
 
 
 def wanted() -> bool:
-    """Whether figures are written as events. Raises MissingError if they are required but tensorboard is missing,
-    UsageError."""
+    """Whether metrics are written as events. Raises MissingError if events are required but tensorboard is not
+    installed, UsageError for an invalid setting."""
     setting = os.environ.get(SETTING, "")
     if setting not in ("", "0", "1"):
         raise UsageError(f"{SETTING} is {setting!r}", "use 0 or 1, or leave it out")
@@ -48,15 +49,15 @@ def wanted() -> bool:
 
 
 class Events:
-    """The events of one stage of a run, from its first figures on."""
+    """Writes the TensorBoard events of one stage of a run. The file is created with the first metrics."""
 
     def __init__(self, run: Path, stage: str) -> None:
         self._folder = run / FOLDER / stage
         self._writer: Any = None
 
     def add(self, step: int, time: float, figures: Mapping[str, float]) -> None:
-        """Writes the figures and flushes them to disk. Readers drop what an earlier process wrote from `step` on.
-        `time` is in seconds since the epoch. Raises StoreError."""
+        """Writes the metrics of a step and flushes them to disk. `time` is in seconds since the epoch. Readers ignore
+        events that an earlier process wrote for this step or later steps. Raises StoreError."""
         from tensorboard.compat.proto.event_pb2 import Event, SessionLog
         from tensorboard.compat.proto.summary_pb2 import Summary
         from tensorboard.summary.writer.event_file_writer import EventFileWriter

@@ -1,4 +1,5 @@
-"""First on `PYTHONPATH` of a scanned program: begins the recording, then runs the sitecustomize that it hides.
+"""First on `PYTHONPATH` of a scanned program: begins the recording, then runs the program's own sitecustomize, which
+this file hides.
 
 Python imports this file before the program; it restores path and environment for the program.
 """

@@ -1,4 +1,4 @@
-"""Scratch memory that plans on one stream of one thread share, and that stays where it is between calls."""
+"""Scratch memory that plans on one stream of one thread share, and that keeps its address between calls."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ _arenas = _Arenas()
 
 
 def arena(device: torch.device, stream: int, size: int) -> torch.Tensor:
-    """At least `size` bytes, the same memory for all callers on this stream and thread until one needs more. What
-    they launch there runs in order, so they never use it at the same time."""
+    """At least `size` bytes of memory, the same for all callers on this stream and thread until one needs more. Their
+    launches run in order on the stream, so no two of them use the memory at the same time."""
     of, key = _arenas.of, (device, stream)
     if key not in of or of[key].numel() < size:
         # Before the larger one is there, which may have its place.
@@ -33,7 +33,8 @@ def arena(device: torch.device, stream: int, size: int) -> torch.Tensor:
 
 
 def keep(of: dict[K, V], key: K, value: V) -> None:
-    """Keep what belongs to a stream; of more than MOST_STREAMS streams, drop the one that was first used."""
+    """Store `value` for the stream `key`. If this adds a stream beyond MOST_STREAMS, remove the entry that was added
+    first."""
     while len(of) >= MOST_STREAMS and key not in of:
         del of[next(iter(of))]
     of[key] = value

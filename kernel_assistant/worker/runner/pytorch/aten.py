@@ -39,7 +39,8 @@ class _Value:
 
 
 class Operator:
-    """Calls one node on the values computed before it. Raises PlanError if this PyTorch has no such operator."""
+    """Calls PyTorch's operator of one node on values that were computed before. Raises PlanError if this PyTorch has no
+    such operator."""
 
     def __init__(self, node: dict[str, Any], dims: dict[str, int], device: str) -> None:
         self.name: str = node["name"]
@@ -85,7 +86,8 @@ class Operator:
         values[self.name] = self._function(*arguments, **keywords)
 
     def write(self, values: Values, out: torch.Tensor) -> bool:
-        """Like the call, but writes to `out`. Returns False, and does nothing, if the operator would only copy."""
+        """Like the call, but writes the result directly to `out`. Returns whether the operator can do so at no cost; if
+        not, nothing is computed."""
         arguments = [_given(item, values) for item in self._arguments]
         if self._writer is None or not out.is_contiguous() or arguments[0].dim() not in self._ranks:
             return False
@@ -95,9 +97,9 @@ class Operator:
 
 
 def in_place(nodes: list[dict[str, Any]]) -> dict[str, Any]:
-    """The last of the nodes of a call, in the form that changes its first operand, if that is a constant made by these
-    nodes for this one: the module, whose graph shows no changes, made no copy either.
-    """
+    """The last node of a call. If its first operand is a constant that the other nodes create for it alone, the node is
+    returned as the in-place operator: the copy is not needed, and the module, whose graph shows no in-place operators,
+    made none either."""
     last = nodes[-1]
     name, dot, overload = last["op"].partition(".")
     first = str(last["args"][0])[1:] if last["args"] else ""
@@ -139,7 +141,7 @@ def _given(item: Any, values: Values) -> Any:
 
 
 def _converted(item: Any, kind: str, dims: dict[str, int], op: str) -> Any:
-    """An operand of the graph's text, converted to a schema argument of type `kind`."""
+    """An operand in the form that a graph has it, converted to a schema argument of the type `kind`."""
     if isinstance(item, list):
         inside = kind.removeprefix("Optional[").partition("[")[2].rstrip("]")
         return [_converted(one, inside, dims, op) for one in item]

@@ -1,4 +1,4 @@
-"""Residual calls of one caller whose memory stays where it is, so that CUDA graphs can contain them: docs/launching.md.
+"""Residual calls on memory that keeps its addresses, so that CUDA graphs can contain the calls: docs/launching.md.
 
 Needs torch.
 """
@@ -18,14 +18,15 @@ from .residual import PyTorchCall, tensors_at
 
 
 def can_be_held(calls: Sequence[Any]) -> bool:
-    """Whether CUDA graphs may contain these calls: operators of PyTorch itself, and this PyTorch keeps what they
-    allocate apart from all other memory."""
+    """Whether CUDA graphs may contain these calls: they are operators of PyTorch itself, and this PyTorch can keep the
+    memory that they allocate apart from all other memory."""
     return all(call.is_pytorchs for call in calls) and _has_pools()
 
 
 @lru_cache(maxsize=1)
 def _has_pools() -> bool:
-    """PyTorch from 2.5 on, unless its allocator has been replaced or keeps no memory."""
+    """Whether PyTorch has private memory pools (`torch.cuda.MemPool`, from 2.5 on) and can use them: its own caching
+    allocator must be in place and switched on."""
     if os.environ.get("PYTORCH_NO_CUDA_MEMORY_CACHING") or not hasattr(torch.cuda, "use_mem_pool"):
         return False
     try:
@@ -36,9 +37,10 @@ def _has_pools() -> bool:
 
 
 class CaptureSpace:
-    """Where captured calls of one plan allocate and run, made at first use: memory that nobody else uses, since graphs
-    use it again, and a stream of their own, because workspaces of PyTorch's libraries belong to a stream: graphs on two
-    streams do not share one. Graphs that have the same space run one after another."""
+    """A memory pool and a stream for the captured calls of one plan, both made at first use. Nobody else may use the
+    memory, since graphs write to it again at each launch. The stream is separate because workspaces of PyTorch's
+    libraries belong to a stream, and graphs on two streams must not share one. Graphs with the same space run one after
+    another."""
 
     def __init__(self, new_stream: Callable[[], int], end_stream: Callable[[int], None]) -> None:
         self._new_stream, self._end_stream = new_stream, end_stream
@@ -54,11 +56,11 @@ class CaptureSpace:
 
 
 class HeldCalls:
-    """The calls of a plan of `count` buffers. `sizes` has spec and sizes of the buffers that they read and that have
-    memory of their own.
+    """The residual calls of a plan with `count` buffers. `sizes` maps the indices of the buffers that the calls read,
+    and that have memory of their own, to spec and sizes.
 
-    Results stay where they were made last, and while they are `fixed`, where they were made before, since graphs know
-    their addresses. Captured calls run in `space`.
+    Each result is kept until its call runs again. While `fixed` is set, a new result is copied to the memory of the old
+    one, since graphs contain that address. Captured calls run in `space`.
     """
 
     def __init__(
@@ -77,13 +79,14 @@ class HeldCalls:
         self._publish: Any = None
 
     def tell(self, publish: Callable[[int, int], None]) -> None:
-        """Have the method `publish` called with a buffer and its address wherever a result is elsewhere."""
+        """From now on, call the method `publish(buffer, address)` whenever a result gets another address."""
         # The graph that has the method has these calls, too.
         self._publish = weakref.WeakMethod(publish)
 
     @property
     def ran(self) -> bool:
-        """Whether all calls were made once: what PyTorch loads or chooses at first use cannot be captured."""
+        """Whether all calls were made once. Before that they cannot be captured, because PyTorch loads and chooses
+        kernels at first use."""
         return all(self._made)
 
     def steps(self) -> list[PreparedLaunch]:
@@ -141,7 +144,8 @@ class HeldCalls:
             publish(buffer, result.data_ptr())
 
     def _operands(self, number: int, words: Words) -> list[torch.Tensor]:
-        """Tensors over the operands, made together: cuDNN wants the weights of an LSTM in one piece."""
+        """The operands of a call as tensors over their addresses, made together, because cuDNN wants the weights of an
+        LSTM in one piece."""
         read = self._read[number]
         addresses = tuple(words[: len(read)])
         if self._known[number][0] != addresses or not self._known[number][1]:

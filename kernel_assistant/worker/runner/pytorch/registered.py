@@ -18,7 +18,7 @@ Sources = dict[str, tuple[str, str]]
 
 
 class SentModules(MetaPathFinder, InspectLoader):
-    """Finds modules whose text the judge has sent, since the sandbox does not show the user's folders."""
+    """Imports modules from the text that the judge has sent, since the sandbox does not show the user's folders."""
 
     def __init__(self, sources: Sources) -> None:
         self._sources = sources
@@ -46,8 +46,8 @@ class SentModules(MetaPathFinder, InspectLoader):
 
 
 def import_registering(libraries: dict[str, Any]) -> None:
-    """Import what registers the operators (`registering.py` of the worker). Raises PlanError with the name of an
-    operator whose library cannot be imported here."""
+    """Import the modules that register the plan's operators; `libraries` is what `registering` of the worker returned.
+    Raises PlanError with the name of an operator whose module cannot be imported here."""
     sys.meta_path.insert(0, SentModules({name: tuple(item) for name, item in libraries["sources"].items()}))
     for operator, module in libraries["imports"].items():
         try:

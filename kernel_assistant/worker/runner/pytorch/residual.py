@@ -1,5 +1,5 @@
-"""Residual calls of a plan: PyTorch's own operators over its buffers. Imported only for plans that have some; needs
-torch.
+"""Residual calls of a plan: PyTorch's own operators on the plan's buffers. Imported only for plans that have residual
+calls; needs torch.
 
 See docs/residual.md. A result stays where PyTorch allocated it, and later launches get its address.
 """
@@ -24,8 +24,8 @@ Tensors = list[Any]
 
 
 class PyTorchCall:
-    """A bound call. `given` are buffers without memory of their own: the call's result becomes the buffer, as it does
-    for an output that has no tensor yet."""
+    """A residual call for known sizes. `given` are buffers without memory of their own: the call's result becomes the
+    buffer, as it does for an output that has no tensor yet."""
 
     def __init__(self, launch: BoundResidualCall, device: str, given: frozenset[int]) -> None:
         self.symbol, self.reads, self.results = launch.symbol, launch.reads, launch.results
@@ -66,7 +66,7 @@ Held = tuple[int, dict[str, Any], tuple[Sequence[int], Sequence[int], int]]
 
 
 def tensors_at(held: Sequence[Held], device: str) -> list[torch.Tensor]:
-    """Tensors over existing memory. The storage of one reaches to the end of those that lie right behind it: cuDNN
+    """Tensors over existing memory. If other tensors follow one without a gap, its storage includes them, because cuDNN
     takes the weights of an LSTM as one piece."""
     reach: dict[int, int] = {}
     for address, _, (_, _, size) in sorted(held, key=lambda one: one[0], reverse=True):

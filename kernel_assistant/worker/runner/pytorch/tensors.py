@@ -1,4 +1,5 @@
-"""torch dtypes by their names in plans, and existing memory as a tensor. Needs torch; travels with applied packages."""
+"""Maps the dtype names of plans to torch dtypes, and existing memory to tensors. Needs torch; travels with applied
+packages."""
 
 from __future__ import annotations
 

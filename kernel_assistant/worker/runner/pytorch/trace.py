@@ -1,4 +1,5 @@
-"""Names PyTorch operators that run while kernels of a candidate do, which have no reason to call them. Needs torch."""
+"""Names the PyTorch operators that are called while kernels of a candidate run; kernels have no reason to call any.
+Needs torch."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ class DispatchedOperators(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 
 def operators_during(call: Callable[[], object]) -> list[str]:
-    """Run `call` and return the names of the operators that it reaches."""
+    """Run `call` and return the names of the operators that reach the dispatcher during it. Raises RuntimeError if the
+    dispatcher cannot be watched here."""
     with DispatchedOperators() as seen:
         # Proves that the mode sees operators.
         torch.empty(0)

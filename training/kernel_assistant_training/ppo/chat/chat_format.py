@@ -1,4 +1,4 @@
-"""How a conversation becomes tokens: with the product's own vocabulary and template, or with the model's.
+"""How a conversation becomes tokens: with the product's own vocabulary and template, or with those of the model.
 
 A conversation only grows. The first prompt is tokenised once; after each sampled reply, only the text up to the next
 reply is added. Nothing is tokenised twice, and training sees exactly the tokens that were sampled.
@@ -28,21 +28,21 @@ from kernel_assistant_training.tokenizer import id_of, load
 
 
 class ChatFormat(Protocol):
-    """`ends` are the tokens that end a reply, the usual one first."""
+    """Turns the messages of a conversation into tokens. `ends` are the tokens that end a reply, the usual one first."""
 
     ends: tuple[int, ...]
 
     def begin(self, messages: Sequence[Message], tools: Tools) -> list[int]:
-        """The prompt of the first reply."""
+        """The tokens of the prompt for the first reply."""
 
     def after(self, reply: Sequence[int], messages: Sequence[Message]) -> list[int]:
-        """The tokens between a reply and the next one, which answers `messages`."""
+        """The tokens between a reply and the next reply; `messages` are the messages between the two."""
 
     def text(self, ids: Sequence[int]) -> str: ...
 
 
 class BuiltInChatFormat:
-    """The product's vocabulary and template. Text is never encoded as control tokens."""
+    """The chat format with the product's vocabulary and template. Text is never encoded as control tokens."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -68,7 +68,7 @@ class BuiltInChatFormat:
 
 
 def speech_of(folder: Path) -> ChatFormat:
-    """The chat format of a model's folder. Raises UsageError if it has no vocabulary."""
+    """The chat format for the model in a folder. Raises UsageError if the folder has no vocabulary."""
     template = folder / "chat_template.jinja"
     known = template.read_text(encoding="utf-8") if template.is_file() else ""
     if known in (TRAINING_TEMPLATE, CHAT_TEMPLATE):
@@ -79,7 +79,7 @@ def speech_of(folder: Path) -> ChatFormat:
 
 
 class TokenizedConversation:
-    """The tokens of one conversation, as the engine reads them."""
+    """The tokens of one conversation, as the engine gets them."""
 
     def __init__(self, speech: ChatFormat) -> None:
         self._speech = speech
@@ -90,7 +90,7 @@ class TokenizedConversation:
 
     def prompt(self, messages: Sequence[Message], tools: Tools) -> list[int]:
         """The prompt for the next reply. `messages` must begin with the messages of the previous prompt and its reply,
-        followed by new messages; otherwise it raises UsageError.
+        followed by new messages. Raises UsageError if they do not.
         """
         if not self._spans:
             self._ids = self._speech.begin(messages, tools)
@@ -103,19 +103,21 @@ class TokenizedConversation:
         return list(self._ids)
 
     def add(self, ids: Sequence[int], logprobs: Sequence[float]) -> None:
-        """Append the reply to the newest prompt."""
+        """Append a sampled reply to the newest prompt."""
         self._spans.append((len(self._ids), len(ids)))
         self._ids += ids
         self._logprobs += logprobs
 
     def said(self) -> ReplySpans:
-        """All tokens up to the end of the last reply; the model never read what follows."""
+        """All tokens up to the end of the last reply, with the replies' positions and log-probabilities. Later tokens
+        are left out, because the model never read them."""
         end = sum(self._spans[-1]) if self._spans else len(self._ids)
         return ReplySpans(tuple(self._ids[:end]), tuple(self._spans), tuple(self._logprobs))
 
 
 def _same(before: Sequence[Message], now: Sequence[Message]) -> bool:
-    """Whether messages are equal; the assistant's are not compared, since their tokens are known."""
+    """Whether `now` begins with the messages `before`. The assistant's messages are not compared, since their tokens
+    are known."""
     return all(
         one == other for one, other in zip(before, now, strict=False) if "assistant" not in (one.role, other.role)
     )

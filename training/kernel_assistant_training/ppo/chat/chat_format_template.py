@@ -1,4 +1,4 @@
-"""A chat format that uses the model's own chat template, whatever it is.
+"""A chat format that uses the model's own chat template.
 
 The template is rendered with placeholders in place of the messages, never with a whole conversation: many templates
 change old turns, and all turn a control token inside a text into a real one. The text between placeholders belongs to
@@ -26,7 +26,7 @@ _PLACEHOLDERS = re.compile(r"SAID_HERE_(\d+)_")
 
 
 class TemplateChatFormat:
-    """See `ChatFormat`. Raises UsageError for a template that repeats or omits messages."""
+    """A `ChatFormat` from the model's template. Raises UsageError for a template that repeats or omits messages."""
 
     def __init__(self, tokenizer: Any, ends: Sequence[int]) -> None:
         self._tokenizer = tokenizer
@@ -56,9 +56,9 @@ class TemplateChatFormat:
         return cls(tokenizer, [one for one in ends if one is not None])
 
     def begin(self, messages: Sequence[Message], tools: Tools) -> list[int]:
-        """The tokens of the first prompt. Tools are passed to a template that writes calls in the form that
-        `agent/calls.py` reads; otherwise the system message describes them. Without a system role, everything goes into
-        the first user message.
+        """The tokens of the first prompt. Tools are passed to the template if it writes calls in the form that
+        `agent/calls.py` reads; otherwise the system message describes the tools. If the template has no system role,
+        all messages are joined into one user message.
         """
         if tools:
             native = self._rendered(_roles(messages), tools=tools)
@@ -75,8 +75,8 @@ class TemplateChatFormat:
         return self._assembled(alone, [together])
 
     def after(self, reply: Sequence[int], messages: Sequence[Message]) -> list[int]:
-        """The tokens between a reply and the next one. Observations have the tool role if the template has one, else
-        they are one user message.
+        """The tokens between a reply and the next reply. Observations have the tool role if the template has one, else
+        they are joined into one user message.
         """
         try:
             ids = self._assembled(self._behind(_roles(messages)), [one.content for one in messages])
@@ -88,13 +88,13 @@ class TemplateChatFormat:
         return str(self._plain.decode(list(ids), skip_special_tokens=False))
 
     def tokens(self, text: str, *, plain: bool) -> list[int]:
-        """The tokens of a text; with `plain`, none of them is a control token."""
+        """The tokens of a text. With `plain`, text that looks like a control token is not encoded as one."""
         ids: list[int] = (self._plain if plain else self._marks).encode(text, add_special_tokens=False).ids
         return ids
 
     def _behind(self, roles: Sequence[str], *, answer: bool = True) -> str:
-        """The rendered text after a reply, when messages with these `roles` answer the reply. Raises UsageError if the
-        template refuses them.
+        """The rendered text after a reply that is followed by messages with these `roles`. Raises UsageError if the
+        template refuses the roles.
         """
         rendered = self._rendered(["user", "assistant", *roles], answer=answer)
         if rendered is None:
@@ -104,8 +104,8 @@ class TemplateChatFormat:
         return _PLACEHOLDERS.sub(lambda match: _PLACEHOLDER.format(int(match[1]) - 2), behind)
 
     def _rendered(self, roles: Sequence[str], *, tools: Tools = (), answer: bool = True) -> str | None:
-        """The template with a placeholder for each message. None if the template refuses the roles, or a placeholder
-        does not appear exactly once."""
+        """The text that the template gives for messages with these `roles`, with a placeholder for each message. None
+        if the template refuses the roles, or if a placeholder does not appear exactly once."""
         messages = [{"role": role, "content": _PLACEHOLDER.format(index)} for index, role in enumerate(roles)]
         for message in messages:
             if message["role"] == "tool":
@@ -136,7 +136,8 @@ def _roles(messages: Sequence[Message]) -> list[str]:
 
 
 def _with_tools(messages: Sequence[Message], tools: Tools) -> list[Message]:
-    """Messages whose system message, added if missing, describes the tools as the product's own template does."""
+    """The messages with a description of the tools, as the product's own template writes it, in the system message; a
+    missing system message is added."""
     first = messages[0] if messages and messages[0].role == "system" else Message(role="system", content="")
     described = render([first], tools=tools, answer=False).removeprefix(f"{TURN_START}system\n")
     content = described.removesuffix(f"{TURN_END}\n").strip()
@@ -148,7 +149,8 @@ def _placeholder_end(text: str, index: int) -> int:
 
 
 def _stretches(rendered: str) -> Iterator[tuple[str, int | None]]:
-    """The pieces of text that belong to the template, each with the index of the message that follows."""
+    """The parts of the rendered text that belong to the template, each with the index of the message that follows (None
+    after the last message)."""
     begin = 0
     for match in _PLACEHOLDERS.finditer(rendered):
         yield rendered[begin : match.start()], int(match[1])

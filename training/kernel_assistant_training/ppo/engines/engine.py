@@ -1,5 +1,5 @@
-"""Engines that generate replies: the decoding loop on the actor's weights, transformers for models that it cannot run,
-or vLLM."""
+"""Engines that generate replies: the decoding loop with a copy of the actor's weights; transformers, for models that
+the decoding loop cannot run; or vLLM."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ class Engine(Protocol):
 
 
 class DecoderEngine:
-    """The decoding loop (`decode.py`) for Llama models with tied embeddings; weights are copied in memory."""
+    """The decoding loop (`decode.py`) for Llama models with tied embeddings. The actor's weights are copied in
+    memory."""
 
     def __init__(self, actor: Actor, end: int, *, rows: int, context: int) -> None:
         self._llama = Llama(from_config(_config(actor))).to(actor.device)
@@ -62,8 +63,8 @@ class DecoderEngine:
 
 
 class DistributedEngine:
-    """Several processes, each with its own weights and engine: prompts are distributed, and replies come back in
-    order."""
+    """An engine over several processes, each with its own weights and engine. Prompts are distributed among the
+    processes; replies are returned in the order of the prompts."""
 
     def __init__(self, engine: Engine, actor: Actor, together: ProcessGroup) -> None:
         self._engine, self._actor, self._together = engine, actor, together
@@ -77,7 +78,7 @@ class DistributedEngine:
         return self.share(asked)
 
     def share(self, asked: Sequence[GenerationRequest]) -> list[Reply]:
-        """Decode this process's share and gather all replies; every process calls it."""
+        """Decode this process's share of the prompts and gather all replies. Every process must call it."""
         count = self._together.count
         replies = self._together.every(self._engine.decode(asked[self._together.rank :: count]))
         return [replies[number % count][number // count] for number in range(len(asked))]
@@ -104,8 +105,9 @@ def engine(
     serving: Path | None = None,
     together: ProcessGroup | None = None,
 ) -> Engine:
-    """The decoding loop if it can run the model, unless `options` name another engine. vLLM needs the model's `folder`
-    with the vocabulary, and the folder `serving` for weights. Raises UsageError if the engine cannot run the model."""
+    """The engine that `options` name; by default the decoding loop if it can run the model, else transformers. vLLM
+    needs the model's `folder` with the vocabulary, and writes weights below the folder `serving`. Raises UsageError if
+    the engine cannot run the model."""
     options, together = options or EngineOptions(), together or ProcessGroup()
     if options.kind == "vllm":
         from kernel_assistant_training.ppo.engines.engine_vllm import VllmEngine

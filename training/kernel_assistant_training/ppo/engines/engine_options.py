@@ -1,4 +1,4 @@
-"""The choice of the engine that generates replies, and its options."""
+"""Which engine generates replies, and the engine's options."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EngineOptions:
-    """`arguments` are passed to vLLM's server; `share` is the share of GPU memory that it uses while it generates."""
+    """`kind` names the engine. `arguments` are passed to vLLM's server; `share` is the fraction of GPU memory that the
+    server uses while it generates."""
 
     kind: str = "auto"
     arguments: tuple[str, ...] = ()

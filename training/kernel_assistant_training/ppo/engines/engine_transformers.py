@@ -1,4 +1,4 @@
-"""Replies of any causal language model, token by token with the model's own cache."""
+"""An engine for any causal language model: generates replies token by token with the model's own cache."""
 
 from __future__ import annotations
 
@@ -45,14 +45,15 @@ class TransformersEngine:
         """Does nothing: there is nothing to release."""
 
     def decode(self, asked: Sequence[GenerationRequest]) -> list[Reply]:
-        """Replies in the order of the prompts."""
+        """The replies to the prompts, in the same order."""
         replies: dict[int, Reply] = {}
         for some in self._batches(asked):
             replies |= zip(some, self._together([asked[number] for number in some]), strict=True)
         return [replies[number] for number in range(len(asked))]
 
     def _batches(self, asked: Sequence[GenerationRequest]) -> Iterator[list[int]]:
-        """Indices of prompts that are decoded together; similar lengths, so that there is little padding."""
+        """Lists of indices of prompts that are decoded together. Their lengths are similar, so that there is little
+        padding."""
         room, batch = self._room(), list[int]()
         for number in sorted(range(len(asked)), key=lambda each: -len(asked[each].prompt)):
             some = [*batch, number]
@@ -99,8 +100,8 @@ class TransformersEngine:
         return [Reply(written, sampled, written[-1] in self._ends, []) for written, sampled in replies]
 
     def _begun(self, prompts: Sequence[Tensor]) -> tuple[Tensor, Any, Tensor | None]:
-        """Logits (B, V) after prompts of (1, T) each, their joined cache, and its attention mask (B, longest), None if
-        nothing is padded."""
+        """Reads the prompts, of shape (1, T) each. Returns the logits (B, V) after the prompts, their joined cache, and
+        its attention mask (B, longest), which is None if nothing is padded."""
         if not self._joins:
             return *self._read(torch.cat(list(prompts)), None), None
         longest = max(prompt.shape[1] for prompt in prompts)
@@ -113,7 +114,8 @@ class TransformersEngine:
         return torch.cat(logits), _joined(caches, longest), torch.cat(masks)
 
     def _read(self, ids: Tensor, cache: Any, mask: Tensor | None = None) -> tuple[Tensor, Any]:
-        """Logits (B, V) after the last of the new tokens `ids` (B, T); `mask` covers all tokens so far."""
+        """Runs the model on the new tokens `ids` (B, T). Returns the logits (B, V) after the last of them, and the
+        cache. `mask` covers all tokens so far."""
         model: Any = self._actor.model
         more: dict[str, Any] = dict(self._last)
         if mask is not None:
@@ -132,7 +134,8 @@ def _chosen(logprobs: Tensor, one: GenerationRequest, draw: torch.Generator) -> 
 
 
 def _joined(caches: Sequence[DynamicCache], longest: int) -> DynamicCache:
-    """One cache of all rows, padded in front. The given caches are emptied layer by layer."""
+    """One cache with the rows of all given caches, padded in front to `longest` tokens. The given caches are emptied
+    layer by layer."""
     from transformers import DynamicCache
 
     joined = DynamicCache()

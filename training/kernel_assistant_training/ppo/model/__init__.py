@@ -1,1 +1,1 @@
-"""The model that PPO trains: actor and critic, adapters, parts on several devices."""
+"""The model that PPO trains: actor and critic, LoRA adapters, and sharding over several devices."""

@@ -39,7 +39,7 @@ WHOLE = "whole"
 
 
 class ValueHead(nn.Module):
-    """States (…, width) → values (…). Initialised to return 0 for every state."""
+    """Maps hidden states (…, width) to values (…). A new head returns 0 for every state."""
 
     def __init__(self, width: int) -> None:
         super().__init__()
@@ -54,8 +54,8 @@ class ValueHead(nn.Module):
 
 @dataclass(frozen=True)
 class ActorOutput:
-    """Log-probability, value and entropy of each action, (B, T) each, float32, 0 at observations. Gradients of `values`
-    reach the head alone; gradients of the other two reach the language model.
+    """Log-probability, value and entropy of each action, (B, T) each, in float32; 0 at tokens that are not actions.
+    Gradients of `values` reach the value head alone; gradients of the other two reach the language model.
     """
 
     logprobs: Tensor
@@ -64,8 +64,8 @@ class ActorOutput:
 
 
 class Actor(nn.Module):
-    """`model` is any causal language model with an output embedding. `autocast` computes in bfloat16. With `adapters`,
-    only those and the head are trained."""
+    """`model` is any causal language model with an output embedding, `head` the value head. With `autocast`, the model
+    computes in bfloat16. With `adapters`, only the adapters and the head are trained."""
 
     def __init__(
         self, model: PreTrainedModel, head: ValueHead, *, autocast: bool = False, adapters: Adapters | None = None
@@ -77,8 +77,9 @@ class Actor(nn.Module):
 
     @classmethod
     def load(cls, folder: Path, device: torch.device, options: PolicyModelOptions | None = None) -> Self:
-        """Load from a Hugging Face folder, a hub name or a checkpoint. A missing head or missing adapters are
-        initialised, identically in each process. Raises UsageError."""
+        """Load an actor from a Hugging Face folder, a hub name or a checkpoint. A missing head or missing adapters are
+        initialised, identically in each process. Raises UsageError, and MissingError if the model needs PEFT and it is
+        not installed."""
         options = options or PolicyModelOptions()
         folder = folder_of(folder)
         with torch.random.fork_rng(devices=[]):
@@ -110,7 +111,7 @@ class Actor(nn.Module):
 
     @contextmanager
     def generating(self) -> Iterator[Any]:
-        """The language model in evaluation mode, without gradients, for generation."""
+        """A context with the language model in evaluation mode, without gradients, for generation."""
         training = self.model.training
         model: Any = self.model
         model.eval()
@@ -124,10 +125,10 @@ class Actor(nn.Module):
         return torch.autocast(self.device.type, torch.bfloat16, enabled=self.autocast)
 
     def forward(self, ids: Tensor, actions: Tensor, *, trunk: bool = True) -> ActorOutput:
-        """Log-probability, value and entropy of each action, from the state before it; `ids` and `actions` are (B, T).
-        Without `trunk` the language model gets no gradients.
+        """Log-probability, value and entropy of each action (sampled token), computed from the hidden state before it.
+        `ids` and `actions` (True at actions) are (B, T). Without `trunk` the language model gets no gradients.
 
-        Rows are padded at the end and hold no actions there; attention is causal, so no mask is needed.
+        Rows are padded at the end, without actions there; attention is causal, so no mask is needed.
         """
         with self._precision(), torch.set_grad_enabled(trunk and torch.is_grad_enabled()):
             states = self._states(ids)[:, :-1][actions[:, 1:]]
@@ -137,8 +138,8 @@ class Actor(nn.Module):
         return ActorOutput(*(_placed(figures.float(), actions) for figures in (logprobs, values, spread)))
 
     def reference(self, folder: Path) -> Callable[[Tensor, Tensor], ActorOutput]:
-        """The policy of `folder`, with which the stage began, as the reference of the KL term; without gradients. With
-        adapters it shares the base."""
+        """A function that computes the outputs of the policy in `folder`, with which the stage began; the KL term
+        compares the actor with it. Without gradients. With adapters, the reference shares the actor's base."""
         adapters = self.adapters
         if adapters is None:
             return Actor.load(folder, self.device)
@@ -153,7 +154,7 @@ class Actor(nn.Module):
         return judge
 
     def _states(self, ids: Tensor) -> Tensor:
-        """(B, T, width): hidden states after the last norm."""
+        """The hidden states after the last norm, (B, T, width)."""
         model: Any = self.model
         return model.get_decoder()(input_ids=ids, use_cache=False).last_hidden_state  # type: ignore[no-any-return]
 
@@ -173,7 +174,7 @@ class Actor(nn.Module):
 
     @torch.no_grad()
     def _check(self) -> None:
-        """Raises UsageError if the model's own forward pass computes other logits than `logits_of`."""
+        """Raises UsageError if the logits of the model's own forward pass differ from those of `logits_of`."""
         ids = torch.arange(2, 18, device=self.device)[None] % self.model.config.get_text_config().vocab_size
         with self.generating() as model:
             expected = model(ids, use_cache=False).logits[0, :-1].float().log_softmax(-1)
@@ -184,15 +185,16 @@ class Actor(nn.Module):
             raise UsageError(f"{family} makes its logits in a way of its own", "train a model of another family")
 
     def whole(self) -> tuple[dict[str, Tensor], dict[str, Tensor]]:
-        """All weights of model and head in bfloat16 on the CPU. If the model is sharded, all processes must call
-        this."""
+        """All weights of the model, and all of the head, in bfloat16 on the CPU. If the model is sharded, all processes
+        must call this."""
         # A tied output embedding is the same tensor as the input embedding, and is saved once.
         known, every = dict(self.model.named_parameters()), dict(self.model.named_parameters(remove_duplicate=False))
         weights = {name: one for name, one in self.model.state_dict().items() if name in known or name not in every}
         return _half(weights), _half(self.head.state_dict())
 
     def save_weights(self, folder: Path) -> dict[str, Tensor]:
-        """Save all weights of the model into an existing folder; returns the head's."""
+        """Save all weights of the model into an existing folder. Returns the weights of the head, which are not
+        saved."""
         if self.sharded:
             self.together.tell(WHOLE)
         weights, head = self.whole()
@@ -202,7 +204,7 @@ class Actor(nn.Module):
 
     def save(self, folder: Path) -> None:
         """Save into an existing folder, in bfloat16; the caller copies vocabulary and configuration. With adapters,
-        save those in float32 instead of the model."""
+        save the adapters in float32 instead of the model."""
         if self.adapters is None:
             head = self.save_weights(folder)
         else:
@@ -224,7 +226,7 @@ def full(weight: Tensor) -> Tensor:
 
 
 def has_adapter(folder: Path) -> bool:
-    """Whether a checkpoint has adapters, which need PEFT."""
+    """Whether the checkpoint in `folder` has adapters, which need PEFT."""
     return (folder / ADAPTER / "base.json").is_file()
 
 
@@ -250,5 +252,5 @@ def _width(model: PreTrainedModel) -> int:
 
 
 def _placed(values: Tensor, actions: Tensor) -> Tensor:
-    """Values of the actions (N,), in order → (B, T), 0 elsewhere."""
+    """A tensor (B, T) with the values of the actions (N,), in order, where `actions` is True, and 0 elsewhere."""
     return torch.zeros(actions.shape, device=values.device).masked_scatter(actions, values)

@@ -26,14 +26,15 @@ _SAMPLE, _SAMPLES = 1 << 16, 64
 
 
 class BaseNamed(Record, frozen=True, kw_only=True):
-    """The path of a base, and its `digest`."""
+    """The path of the base model's folder, and its `digest`."""
 
     path: str
     digest: str
 
 
 def base_of(folder: Path) -> Path:
-    """The base folder that a checkpoint names. Raises UsageError if it is missing or has changed."""
+    """The folder of the base model that a checkpoint with adapters names. Raises UsageError if the folder is missing or
+    has changed."""
     named = msgspec.json.decode((folder / ADAPTER / _BASE).read_bytes(), type=BaseNamed)
     base = Path(named.path)
     if not base.is_dir():
@@ -44,8 +45,8 @@ def base_of(folder: Path) -> Path:
 
 
 def digest(folder: Path) -> str:
-    """A hash of the configuration, and of names, sizes and samples of the files of weights: a tenth of a second for 14
-    GB. It tells bases apart, but gives no protection against forgery."""
+    """A hash of the configuration and of the weight files' names, sizes and samples; it takes a tenth of a second for
+    14 GB. It tells base models apart, but gives no protection against forgery."""
     hasher = hashlib.sha256((folder / "config.json").read_bytes())
     for file in sorted([*folder.glob("*.safetensors"), *folder.glob("*.bin")]):
         size = file.stat().st_size
@@ -58,7 +59,8 @@ def digest(folder: Path) -> str:
 
 
 class Adapters:
-    """Adapters on all linear layers but the output embedding, in float32; `model` is changed in place."""
+    """LoRA adapters on all linear layers but the output embedding, in float32. They are inserted into the given
+    model."""
 
     def __init__(self, peft: PeftModel, base: BaseNamed) -> None:
         self.peft, self._base = peft, base
@@ -71,14 +73,14 @@ class Adapters:
 
     @classmethod
     def new(cls, model: PreTrainedModel, base: Path, rank: int) -> Self:
-        """New adapters, which do not change the output yet. α is twice the rank."""
+        """New adapters of this rank, which do not change the model's output yet. α is twice the rank."""
         config = LoraConfig(r=rank, lora_alpha=2 * rank, lora_dropout=0.0, target_modules="all-linear")
         named = BaseNamed(path=str(base.resolve()), digest=digest(base))
         return cls(_with(model, config), named)
 
     @classmethod
     def load(cls, model: PreTrainedModel, folder: Path) -> Self:
-        """The adapters of a checkpoint, on its base."""
+        """The adapters of the checkpoint in `folder`, inserted into its base `model`."""
         named = msgspec.json.decode((folder / ADAPTER / _BASE).read_bytes(), type=BaseNamed)
         adapters = cls(_with(model, _config(folder)), named)
         adapters._take(folder, _NOW)
@@ -94,7 +96,8 @@ class Adapters:
         return int(config.r)
 
     def keep_first(self, folder: Path) -> None:
-        """Keep the adapters of this checkpoint for `as_first`. If they change nothing, `as_first` uses the base."""
+        """Keep the adapters of the checkpoint in `folder` for `as_first`. If they change nothing, `as_first` uses the
+        base."""
         weights = _weights(folder)
         if any(bool(weight.any()) for name, weight in weights.items() if ".lora_B." in name):
             self.peft.add_adapter(_FIRST, _config(folder))
@@ -104,7 +107,7 @@ class Adapters:
 
     @contextmanager
     def as_first(self) -> Iterator[None]:
-        """Inside the context, the model is the one that the stage began with. For use without gradients."""
+        """A context in which the model is the one with which the stage began. For use without gradients."""
         if not self._first:
             with self.peft.disable_adapter():
                 yield
@@ -116,7 +119,7 @@ class Adapters:
             self.peft.set_adapter(_NOW)
 
     def save(self, folder: Path) -> None:
-        """Save into a subfolder of an existing folder."""
+        """Save the adapters into a new subfolder of an existing folder."""
         target = folder / ADAPTER
         target.mkdir()
         known: Mapping[str, Any] = get_peft_model_state_dict(self.peft, adapter_name=_NOW, save_embedding_layers=False)

@@ -1,4 +1,4 @@
-"""Loads the model that a stage begins with: any causal language model of transformers, set up for PPO."""
+"""Loads the model with which a stage begins: any causal language model of transformers, set up for PPO."""
 
 from __future__ import annotations
 
@@ -22,8 +22,9 @@ LARGE = 1_000_000_000
 
 @dataclass(frozen=True)
 class PolicyModelOptions:
-    """`lora` is the rank of adapters, and 0 trains all weights; if the folder has adapters, these are trained further.
-    `checkpointing`: keep only the inputs of layers for the backward pass; None does so for large models alone.
+    """`lora` is the rank of new adapters; 0 trains all weights. If the model's folder has adapters already, these are
+    trained further. `checkpointing`: whether only the inputs of layers are kept for the backward pass; by default
+    (None) it is used for large models only.
     """
 
     lora: int = 0
@@ -31,7 +32,7 @@ class PolicyModelOptions:
 
 
 def folder_of(base: Path) -> Path:
-    """A folder unchanged; a hub name is downloaded first. Raises UsageError."""
+    """The folder of a model. A hub name OWNER/NAME is downloaded first. Raises UsageError."""
     if base.is_dir():
         return base
     if base.is_absolute() or str(base).startswith(".") or len(base.parts) != 2:
@@ -48,7 +49,7 @@ def folder_of(base: Path) -> Path:
 
 
 def load_base(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
-    """The model on the CPU, without dropout. Raises UsageError."""
+    """The model in a folder, on the CPU and without dropout. Raises UsageError."""
     # Imported late: it takes longer than parsing a stage's options.
     from transformers import AutoConfig, AutoModelForCausalLM
     from transformers.utils import logging
@@ -70,7 +71,7 @@ def load_base(folder: Path, dtype: torch.dtype) -> PreTrainedModel:
 
 
 def without_dropout(config: PreTrainedConfig) -> PreTrainedConfig:
-    """The configuration with dropout set to 0: PPO compares two passes over the same tokens."""
+    """The configuration with dropout set to 0, because PPO compares two passes over the same tokens."""
     for part in {id(one): one for one in (config, config.get_text_config())}.values():
         for name, value in list(vars(part).items()):
             if name.endswith(("dropout", "pdrop", "dropout_prob")) and isinstance(value, float):
@@ -79,8 +80,8 @@ def without_dropout(config: PreTrainedConfig) -> PreTrainedConfig:
 
 
 def logits_of(model: PreTrainedModel, states: torch.Tensor) -> torch.Tensor:
-    """States (…, width) after the last norm → logits (…, vocabulary) in float32, computed as the model's own forward
-    pass does."""
+    """The logits (…, vocabulary) in float32 for states (…, width) after the last norm, computed as the model's own
+    forward pass does."""
     config: Any = model.config.get_text_config()
     whole: Any = model
     logits: torch.Tensor = whole.get_output_embeddings()(states).float()

@@ -21,7 +21,8 @@ BEGIN = "begin"
 
 @dataclass(frozen=True)
 class PolicyModelSettings:
-    """`rows` conversations of `context` tokens are decoded together; `out` is the run's folder."""
+    """`rows` conversations of at most `context` tokens are decoded together; `out` is the run's folder. `shard`:
+    whether the weights are divided among the processes."""
 
     out: Path
     rows: int
@@ -34,7 +35,8 @@ class PolicyModelSettings:
 
 @dataclass(frozen=True)
 class PolicyModel:
-    """`replies` is None if another process runs the engine's server."""
+    """The actor, learner, chat format and engine of a stage. `replies` is None if another process runs the engine's
+    server."""
 
     actor: Actor
     learner: Learner
@@ -45,7 +47,8 @@ class PolicyModel:
     def make(
         cls, options: PolicyModelSettings, newest: Path, first: Path, kl: KlControl, together: ProcessGroup
     ) -> PolicyModel:
-        """The policy of the folder `newest`, with a KL reference from `first`. Raises UsageError, MissingError."""
+        """Builds the policy from the folder `newest`, with the model in `first` as KL reference. Raises UsageError and
+        MissingError."""
         newest = folder_of(newest)
         actor = Actor.load(newest, together.device, options.model)
         reference = actor.reference(folder_of(first)) if kl.coefficient else None
@@ -67,7 +70,7 @@ class PolicyModel:
         return cls(actor, learner, speech, replies)
 
     def doing(self) -> dict[str, Callable[..., object]]:
-        """The functions that the first process can call in the others, by command."""
+        """The functions that the first process can call in the other processes, by command."""
         commands: dict[str, Callable[..., object]] = {UPDATE: self.learner.step_together, WHOLE: self.actor.whole}
         if isinstance(self.replies, DistributedEngine):
             commands |= {DECODE: self.replies.share, LOAD: self.replies.load_own}
@@ -75,7 +78,7 @@ class PolicyModel:
 
 
 def follow(options: PolicyModelSettings, together: ProcessGroup) -> None:
-    """The main loop of every process but the first."""
+    """The main loop of every process but the first: runs the commands that the first process sends."""
     doing: dict[str, Callable[..., object]] = {}
 
     def begin(newest: Path, first: Path, kl: KlControl) -> None:
@@ -86,8 +89,9 @@ def follow(options: PolicyModelSettings, together: ProcessGroup) -> None:
 
 
 def shard(actor: Actor, together: ProcessGroup) -> None:
-    """Divides parameters, gradients and moments of each layer among the processes (FSDP2), in place and before an
-    optimiser is created. Afterwards all processes must call the actor equally often. Raises UsageError.
+    """Divides parameters, gradients and optimiser moments of each layer among the processes (FSDP2). Changes the actor
+    in place; call it before an optimiser is created. Afterwards all processes must call the actor equally often. Raises
+    UsageError.
     """
     from torch.distributed.fsdp import fully_shard
 

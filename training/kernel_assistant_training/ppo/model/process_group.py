@@ -1,7 +1,8 @@
-"""The processes of a run: one, or those of `accelerate launch`, where the first controls the others.
+"""The processes of a run: a single process, or the processes of `accelerate launch`, of which the first controls the
+others.
 
-Control messages use gloo, where waiting is free: the others wait for minutes, and waiting in an NCCL kernel would keep
-their GPUs busy during measurements.
+Control messages use gloo, where waiting takes no resources: the other processes wait for minutes, and waiting in an
+NCCL kernel would keep their GPUs busy during measurements.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ _END = "end"
 
 
 class ProcessGroup:
-    """A single process, unless `begin` detects that this process was launched with others."""
+    """The processes of a run, as seen by one of them: `rank` is its number, `count` the number of processes. A single
+    process, unless `begin` detects that it was launched with others."""
 
     def __init__(self, rank: int = 0, count: int = 1, device: torch.device | None = None) -> None:
         self.rank, self.count = rank, count
@@ -35,7 +37,8 @@ class ProcessGroup:
 
     @classmethod
     def begin(cls) -> ProcessGroup:
-        """Raises MissingError without accelerate."""
+        """The group to which this process belongs. Raises MissingError if there are several processes and accelerate is
+        not installed."""
         if int(os.environ.get("WORLD_SIZE", "1")) < 2:
             return cls()
         try:
@@ -57,8 +60,8 @@ class ProcessGroup:
             self.share((what, arguments))
 
     def follow(self, doing: Mapping[str, Callable[..., object]]) -> None:
-        """In the other processes: runs the commands that the first process sends, until it ends. Raises InternalError
-        if the first process is gone.
+        """In the other processes: runs the commands that the first process sends, until it sends the end. `doing` has
+        the function for each command. Raises InternalError if the first process is gone.
         """
         while True:
             try:
@@ -71,19 +74,19 @@ class ProcessGroup:
             doing[what](*arguments)
 
     def end(self) -> None:
-        """Let the other processes end."""
+        """Make the other processes leave `follow`."""
         self.tell(_END)
 
     def close(self) -> None:
-        """Leave the group, after waiting for all processes: if a gloo thread still talks to a process that is gone, or
-        a group outlives the others, this process dies with "terminate called without an active exception"."""
+        """Leave the group, after waiting for all processes. If a gloo thread still talks to a process that has ended,
+        or a group outlives the others, this process would die with "terminate called without an active exception"."""
         if self.count > 1:
             dist.barrier(group=self._control)
             self._control = None
             dist.destroy_process_group()
 
     def share(self, value: T) -> T:
-        """Send the first process's value to all processes, and returns it in each of them."""
+        """Send the first process's value to all processes. Returns it in each of them."""
         if self.count == 1:
             return value
         held = [value]
@@ -91,7 +94,7 @@ class ProcessGroup:
         return held[0]
 
     def every(self, value: T) -> list[T]:
-        """The values of all processes, by rank."""
+        """The values that all processes passed, by rank."""
         if self.count == 1:
             return [value]
         held: list[Any] = [None] * self.count
@@ -99,13 +102,13 @@ class ProcessGroup:
         return held
 
     def summed(self, numbers: Mapping[str, float]) -> dict[str, float]:
-        """The sum over all processes for each name; a missing name counts as 0."""
+        """For each name the sum of its numbers over all processes; a missing name counts as 0."""
         everybody = self.every(dict(numbers))
         names = dict.fromkeys(name for one in everybody for name in one)
         return {name: sum(one.get(name, 0.0) for one in everybody) for name in names}
 
     def add_gradients(self, parameters: Sequence[Tensor]) -> None:
-        """Replace gradients by their sum over all processes; a missing one counts as 0."""
+        """Replace each gradient by its sum over all processes; a missing gradient counts as 0."""
         if self.count == 1:
             return
         for one in parameters:

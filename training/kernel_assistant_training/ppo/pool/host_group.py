@@ -1,4 +1,4 @@
-"""The evaluation hosts of a pool and their one queue of jobs."""
+"""The evaluation hosts of a pool, and their common queue of jobs."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ MOST_LOSSES = 2
 
 @dataclass(eq=False)
 class WorkerSlot:
-    """A worker of a host, by its number there. `open` is the hash of the task that it has open, `job` what it is at;
-    `judging` means that the job's task is open."""
+    """Worker `number` of a host. `open` is the hash of the task that the worker has open, `job` the job that it
+    evaluates; `judging`: whether the job's task is open."""
 
     host: EvaluationHost
     number: int
@@ -37,10 +37,12 @@ class WorkerSlot:
 
 
 class HostGroup:
-    """Used by one thread; each worker has another one, in which it does one job after another. Raises the error of a
-    host that cannot join, and UsageError if two hosts are of different kinds.
+    """Distributes jobs to the workers of all hosts. Used by one thread; each worker has a thread of its own, which
+    handles one job after another. Raises the error of a host that cannot join, and UsageError if two hosts are of
+    different kinds.
 
-    A round without any host waits `patience_seconds` for one to come back. `tell` gets lines for the user.
+    If all hosts are lost during a round, it waits `patience_seconds` for a host to come back. `tell` gets lines for the
+    user.
     """
 
     def __init__(
@@ -78,7 +80,7 @@ class HostGroup:
 
     @property
     def hosts(self) -> set[EvaluationHost]:
-        """Those with workers."""
+        """The hosts that have workers."""
         return {slot.host for slot in self._slots}
 
     @property
@@ -86,8 +88,8 @@ class HostGroup:
         return len(self._slots)
 
     def run(self, jobs: Sequence[EvaluationJob], judged: Callable[[EvaluationJob, int], None]) -> None:
-        """Run all jobs to their end; `judged` is called with a job and the index of each new entry. Raises DeviceError
-        if no worker is left."""
+        """Run all jobs to their end. `judged` is called with a job and the index of each new entry in its `found`.
+        Raises DeviceError if no worker is left."""
         alone_since = None
         with self._changed:
             self._losses.clear()
@@ -141,8 +143,9 @@ class HostGroup:
             threading.Thread(target=self._work, args=(slot,), name="evaluation", daemon=True).start()
 
     def _distribute(self) -> None:
-        """Give waiting jobs to idle workers: first those whose task the worker has open, then those whose task nobody
-        has open, because opening one takes longer than evaluating a candidate. Hosts begin to build the next ones."""
+        """Give waiting jobs to idle workers. Jobs whose task the worker has open come first, then jobs whose task no
+        worker has open, because opening a task takes longer than evaluating a candidate. Hosts begin to build
+        candidates of later jobs."""
         opened = {slot.open for slot in self._slots}
         preferences: tuple[Callable[[WorkerSlot, EvaluationJob], bool], ...] = (
             lambda slot, job: job.task_hash == slot.open,
@@ -171,7 +174,7 @@ class HostGroup:
         self._changed.notify_all()
 
     def _work(self, slot: WorkerSlot) -> None:
-        """Has a worker evaluate one job after another until it is lost or the group closes."""
+        """Makes a worker evaluate one job after another until the worker is lost or the group closes."""
         try:
             while (job := self._next(slot)) is not None:
                 for answer in slot.host.judge(slot.number, job.rest):
@@ -191,13 +194,13 @@ class HostGroup:
             self._lose(slot, InternalError(f"internal {type(error).__name__}: {error}"))
 
     def _next(self, slot: WorkerSlot) -> EvaluationJob | None:
-        """Waits for the next job of a worker; None if it is lost."""
+        """Waits for the next job of a worker. Returns None if the worker is lost."""
         with self._changed:
             self._changed.wait_for(lambda: slot.job is not None or slot not in self._slots)
             return slot.job if slot in self._slots else None
 
     def _add(self, slot: WorkerSlot, job: EvaluationJob, answer: Answer) -> None:
-        """Adds an answer to the job of a worker. Raises WorkerError if it says that the worker is lost."""
+        """Adds an answer to the job of a worker. Raises WorkerError if the answer says that the worker is lost."""
         job.add(answer)
         if isinstance(answer, TaskOpened):
             slot.judging = True
@@ -210,8 +213,8 @@ class HostGroup:
             job.give_up()
 
     def _lose(self, slot: WorkerSlot, error: KernelAssistantError) -> None:
-        """Remove a worker after a WorkerError, else all of its host: the candidates under evaluation are void, all
-        others wait again. A host without workers is started again."""
+        """Remove a worker after a WorkerError; after another error, remove all workers of its host. The candidates
+        under evaluation are void; all other candidates wait again. A host without workers is restarted."""
         host, why = slot.host, error.cause.removeprefix(f"{slot.host.name}: ")
         with self._changed:
             if slot not in self._slots:
@@ -236,7 +239,8 @@ class HostGroup:
         threading.Thread(target=self._restart, args=(host,), daemon=True).start()
 
     def _put_back(self, slot: WorkerSlot, why: str) -> tuple[int, bool]:
-        """The job of a lost worker waits again. Returns the number of void candidates, and whether it does."""
+        """Makes the job of a lost worker wait again, unless it was lost too often. Returns the number of void
+        candidates, and whether the job waits again."""
         job, slot.job = slot.job, None
         if job is None:
             return 0, False

@@ -1,4 +1,4 @@
-"""Evaluation hosts as the trainer sees them, and the records that it exchanges with them."""
+"""The interface of evaluation hosts, and the records that the trainer exchanges with them."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernel_assistant_training.evaluation.worker import Answer, EvaluationJob
 
 
 class HostReady(Record, frozen=True, kw_only=True):
-    """The host is ready. `device` is its first one, with bandwidths; `toolkit` is the compiler's version line; `gpus`
+    """A host is ready. `device` is its first device, with bandwidths; `toolkit` is the compiler's version line; `gpus`
     are the driver's identifiers of the GPUs in use."""
 
     workers: int
@@ -24,35 +24,37 @@ class HostReady(Record, frozen=True, kw_only=True):
 
 
 def with_bandwidths(options: WorkerOptions, host: HostReady) -> WorkerOptions:
-    """The options with the bandwidths that a host has measured."""
+    """The options with `bandwidths` set to those that the host has measured."""
     return replace(options, bandwidths=(host.device.copy_bandwidth, host.device.read_bandwidth))
 
 
 class HostAnswer(Record, frozen=True, kw_only=True):
-    """A host is `ready`, or cannot set itself up because of an `error`, which is in the form of `session.wire`."""
+    """A host is `ready`, or could not start because of an `error`, which has the form that `session.wire` uses."""
 
     ready: HostReady | None = None
     error: dict[str, str] = {}
 
 
 class EvaluationHost(Protocol):
-    """A host with workers. Its methods may be called from several threads. `hint` is where to look after a loss."""
+    """A host with evaluation workers. Its methods may be called from several threads. `hint` says where to look after a
+    loss."""
 
     name: str
     hint: str
     greeting: HostReady
 
     def begin(self, job: EvaluationJob) -> None:
-        """Begin to build the candidates of a job, which one of its workers gets now or later."""
+        """Begin to build the candidates of a job, which one of the host's workers gets now or later."""
 
     def judge(self, number: int, job: EvaluationJob) -> Iterator[Answer]:
         """The answers of worker `number` to a job. Raises HostError if the host is lost."""
 
     def restart(self) -> None:
-        """Waits until the host has new workers and greeting. Raises the project's errors if it does not come back."""
+        """Waits until the host has new workers and a new `greeting`. Raises the project's errors if it does not come
+        back."""
 
     def close(self) -> None:
-        """Ends its workers."""
+        """Ends the host's workers."""
 
 
 #: Waits until a host is ready. Raises the project's errors.

@@ -1,4 +1,4 @@
-"""Defines which evaluations compare: by the same judge, on one kind of device, with this version of the package."""
+"""Defines which evaluations can be compared: those of the same version of the judge on the same kind of device."""
 
 from __future__ import annotations
 
@@ -20,20 +20,21 @@ _CORE = Path(kernel_assistant.__path__[0])
 
 @cache
 def judge_version() -> str:
-    """A digest of the files that take part in evaluations; with an editable checkout it changes with each edit."""
+    """A digest of the package's files that take part in evaluations. In an editable checkout it changes with each
+    edit."""
     return _digest(path for part in JUDGING for path in (_CORE / part).rglob("*") if "__pycache__" not in path.parts)
 
 
 @cache
 def own_version() -> dict[str, str]:
-    """The version of the package, with a digest of those files that evaluations use. Other files may differ on a host
-    that comes back."""
+    """The version of the package, and a digest of the files that evaluations use. Other files may differ on a host that
+    comes back."""
     own = [*Path(__file__).parent.glob("*.py"), *Path(evaluation.__path__[0]).glob("*.py")]
     return {"version": kernel_assistant.__version__, "digest": f"{judge_version()[:8]}{_digest(own)[:8]}"}
 
 
 def _digest(paths: Iterable[Path]) -> str:
-    """A digest of names and contents of files; folders are left out."""
+    """A digest of the names and contents of files; folders are ignored."""
     digest = hashlib.sha256()
     for path in sorted(paths):
         if path.is_file():
@@ -43,7 +44,7 @@ def _digest(paths: Iterable[Path]) -> str:
 
 
 def hold_to_version(name: str, theirs: dict[str, str]) -> None:
-    """Raises UsageError if the package on `name` is not this one."""
+    """Raises UsageError if the host `name` has another version of the package (`theirs`) than this process."""
     ours = own_version()
     if theirs == ours:
         return
@@ -62,8 +63,8 @@ def device_kind(device: DeviceFacts) -> str:
 
 
 def _traits(greeting: HostReady) -> dict[str, str]:
-    """The properties of a host on which times depend. Of the driver's version only the branch counts: fixes within a
-    branch rarely change times.
+    """The properties of a host on which times depend. Only the branch of the driver's version is included: fixes within
+    a branch rarely change times.
     """
     device = greeting.device
     return {
@@ -77,7 +78,7 @@ def _traits(greeting: HostReady) -> dict[str, str]:
 
 
 def hold_together(first: str, before: HostReady, name: str, greeting: HostReady) -> None:
-    """Raises UsageError if `name` is of another kind than `first`."""
+    """Raises UsageError if the host `name` is of another kind than the host `first`."""
     ours, theirs = _traits(before), _traits(greeting)
     other = [trait for trait in ours if ours[trait] != theirs.get(trait)]
     if other:
@@ -89,7 +90,7 @@ def hold_together(first: str, before: HostReady, name: str, greeting: HostReady)
 
 
 def hold_apart(first: str, before: HostReady, name: str, greeting: HostReady) -> None:
-    """Raises UsageError if both hosts have the same GPU, even under different host names."""
+    """Raises UsageError if the hosts `first` and `name` have the same GPU, even under different host names."""
     shared = set(before.gpus) & set(greeting.gpus)
     if shared:
         raise UsageError(

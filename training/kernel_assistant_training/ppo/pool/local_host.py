@@ -1,4 +1,4 @@
-"""This machine as an evaluation host. In a cluster each actor has one."""
+"""This machine as an evaluation host. In a cluster each Ray actor has a `LocalHost`."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernel_assistant_training.ppo.pool.hosts import HostReady
 
 
 class LocalHost(EvaluationWorkers):
-    """See `EvaluationHost`."""
+    """An `EvaluationHost` with workers on this machine."""
 
     name, hint = "this machine", "see worker-00.log in the run's folder"
 
@@ -34,7 +34,8 @@ class LocalHost(EvaluationWorkers):
         self.build(job.task, (candidate for candidate, _ in job.candidates))
 
     def judge(self, number: int, job: EvaluationJob) -> Iterator[Answer]:
-        """See `EvaluationHost`. After an unexpected error the worker is lost, because its state is unknown."""
+        """The answers of worker `number` to a job. After an unexpected error the worker is lost, because its state is
+        unknown."""
         worker = self.workers[number]
         try:
             yield from worker.judge(job)
@@ -46,7 +47,7 @@ class LocalHost(EvaluationWorkers):
             self.forget(candidate for candidate, _ in job.candidates)
 
     def restart(self) -> None:
-        """Raises MissingError: what prevents a new process here does not go away."""
+        """Raises MissingError: on the same machine, a worker that could not be started will not start later either."""
         raise MissingError(f"{self.name} has no worker left", self.hint)
 
     def _greeted(self, target: str) -> HostReady:
@@ -61,7 +62,7 @@ class LocalHost(EvaluationWorkers):
 
 
 def _hold_alike(devices: list[DeviceFacts]) -> None:
-    """Raises UsageError for several kinds of GPU."""
+    """Raises UsageError if the machine has several kinds of GPU."""
     names = sorted({device.name for device in devices})
     if len(names) > 1:
         raise UsageError(

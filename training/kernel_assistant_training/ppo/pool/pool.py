@@ -1,5 +1,5 @@
-"""The evaluation pool: workers here and on other hosts that evaluate candidates for training, each identical one
-once."""
+"""The evaluation pool: workers on this machine and on other hosts evaluate candidates for training. Identical
+candidates are evaluated once."""
 
 from __future__ import annotations
 
@@ -33,10 +33,11 @@ LOSSES = 2
 
 @dataclass(frozen=True)
 class PoolOptions:
-    """`out` gets evaluations.jsonl and logs, `cache` has the device's bandwidths. `most` is the highest tier that is
-    needed and `throughput` leaves out what only people read (`Environment`); `builders` compilers run at once. `pool`
-    are addresses as on the command line; without any, `workers` run on this machine. A round without any host waits
-    `patience_seconds` for one to come back. Evaluations in the files `known`, of earlier runs, are reused."""
+    """`out` gets evaluations.jsonl and logs; `cache` is the folder with the device's bandwidths. `most` is the highest
+    tier that is needed; `throughput` leaves out what only people read (`Environment`); `builders` compilers run at
+    once. `pool` has addresses of hosts as on the command line; without any, `workers` workers run on this machine. If
+    all hosts are lost during a round, it waits `patience_seconds` for a host to come back. Evaluations in the files
+    `known`, of earlier runs, are reused."""
 
     target: str
     out: Path
@@ -55,7 +56,7 @@ class PoolOptions:
 
 @dataclass(frozen=True)
 class EvaluationRequest:
-    """A task's candidate that is to be evaluated."""
+    """A candidate of a task, and the tier in which it is to be evaluated."""
 
     task: Task
     candidate: Candidate
@@ -63,8 +64,8 @@ class EvaluationRequest:
 
     @property
     def key(self) -> tuple[str, str, str]:
-        """The key under which the evaluation is stored. It contains the hash of the task, not that of its canonical
-        graph: the graph is the same for all sizes, times are not.
+        """The key under which the evaluation is stored. It contains the hash of the task, not the key of the canonical
+        graph: tasks of different sizes have the same canonical graph, but different times.
         """
         return self.task.kernel_task.hash(), self.candidate.hash(), self.tier.value
 
@@ -80,7 +81,8 @@ class StoredEvaluation(Record, frozen=True, kw_only=True):
 
 
 class EvaluationPool:
-    """A context manager; used by one thread."""
+    """Evaluates candidates on all hosts of the pool, and stores and reuses evaluations. A context manager; used by one
+    thread."""
 
     def __init__(self, options: PoolOptions) -> None:
         self.sandbox, self._tell = choose(options.sandbox), options.tell
@@ -125,8 +127,8 @@ class EvaluationPool:
         return [worker for host in self._host_group.hosts if isinstance(host, LocalHost) for worker in host.workers]
 
     def open(self, tasks: Collection[Task]) -> dict[str, OpenedTask]:
-        """Graph, facts and eager baseline of each task, by key, from its first opening. Tasks that cannot be evaluated
-        are left out and reported."""
+        """Graph, facts and eager baseline of each task, by the task's key, as they were when it was opened for the
+        first time. Tasks that cannot be opened are left out and reported."""
         hashes = {task.kernel_task.hash(): task for task in tasks}
         jobs = [EvaluationJob(task, ()) for known, task in hashes.items() if known not in self._opened]
         self._host_group.run(jobs, self._keep)
@@ -138,9 +140,9 @@ class EvaluationPool:
         return {task.key: self._opened[known] for known, task in hashes.items() if known in self._opened}
 
     def judge(self, asked: Sequence[EvaluationRequest]) -> list[Evaluation | None]:
-        """The evaluations of the candidates, in order. An entry is None if the judge was lost for the first time at the
-        candidate (at the second loss it counts as crashed), or if other work disturbed every measurement. Raises
-        DeviceError if no worker is left.
+        """The evaluations of the candidates, in order. An entry is None if the judge was lost while it evaluated the
+        candidate (a second loss counts as a crash of the candidate), or if other work disturbed every measurement.
+        Raises DeviceError if no worker is left.
         """
         keys = [one.key for one in asked]
         fresh = {key: one for key, one in zip(keys, asked, strict=True) if key not in self._known}
@@ -164,7 +166,8 @@ class EvaluationPool:
         self._lines.close()
 
     def _keep(self, job: EvaluationJob, index: int) -> None:
-        """Store an evaluation. Void and inconclusive ones are not stored, so that they are evaluated again."""
+        """Store an evaluation. Void and inconclusive evaluations are not stored, so that the candidate is evaluated
+        again."""
         evaluation = job.found[index]
         if evaluation is not None and evaluation.outcome is not Outcome.inconclusive:
             self._store(_key(job, index), evaluation)
@@ -191,12 +194,13 @@ class EvaluationPool:
 
 
 def _key(job: EvaluationJob, index: int) -> tuple[str, str, str]:
-    """See `EvaluationRequest.key`."""
+    """The `EvaluationRequest.key` of the job's candidate number `index`."""
     return job.task_hash, job.hashes[index], job.candidates[index][1].value
 
 
 def parts(jobs: Sequence[EvaluationJob], workers: int) -> list[EvaluationJob]:
-    """Jobs, the largest first, with those of many candidates split so that all workers are busy to the end."""
+    """The jobs, with jobs of many candidates split so that all workers are busy to the end; the largest jobs come
+    first."""
     if workers < 2:
         return list(jobs)
     count = sum(len(job.candidates) for job in jobs)
@@ -210,7 +214,7 @@ def parts(jobs: Sequence[EvaluationJob], workers: int) -> list[EvaluationJob]:
 
 
 def connections(options: PoolOptions) -> list[Connect]:
-    """To the hosts that the options name, this machine first."""
+    """Functions that connect to the hosts that the options name, this machine first."""
     named = places(options.pool) or [HostAddress("local", workers=options.workers)]
     here = [partial(_here, host.workers) for host in named if host.kind == "local"]
     return here + [one for host in named if host.kind == "ray" for one in ray_hosts.connections(host, options.target)]

@@ -1,4 +1,5 @@
-"""The actor on an evaluation host in a Ray cluster: one for each GPU, or for each node without GPUs."""
+"""The Ray actor on an evaluation host of a cluster. There is one for each GPU or, on the CPU target, one for each
+node."""
 
 from __future__ import annotations
 
@@ -23,7 +24,8 @@ from kernel_assistant_training.ppo.pool.local_host import LocalHost
 
 
 class HostActor:
-    """Takes and returns records as JSON in bytes, so that neither side needs to unpickle the other's classes."""
+    """A `LocalHost` in a Ray actor. Methods take and return records as JSON in bytes, so that neither side needs to
+    unpickle the other side's classes."""
 
     def __init__(self) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="kernel-assistant-host-")
@@ -33,8 +35,8 @@ class HostActor:
         return encode(own_version())
 
     def start(self, options: bytes) -> bytes:
-        """Starts the workers: `WorkerOptions` to `HostAnswer`. If they were started before, the trainer has lost this
-        process: it ends, and Ray starts another one."""
+        """Starts the workers; takes `WorkerOptions`, returns a `HostAnswer`. If the workers were started before, the
+        trainer has lost this process: the process ends, and Ray starts another one."""
         if self._started is not None:
             os._exit(EXIT_INTERNAL)
         try:
@@ -46,11 +48,11 @@ class HostActor:
         return encode(HostAnswer(ready=self._started.greeting))
 
     def begin(self, job: bytes) -> None:
-        """See `EvaluationHost`: `EvaluationJob` to nothing."""
+        """As `EvaluationHost.begin`; takes an `EvaluationJob`."""
         self._host.begin(decode(job, EvaluationJob))
 
     def judge(self, number: int, job: bytes) -> Iterator[bytes]:
-        """See `EvaluationHost`: `EvaluationJob` to lists of one `Answer`."""
+        """As `EvaluationHost.judge`; takes an `EvaluationJob`, yields lists of one `Answer` each."""
         for answer in self._host.judge(number, decode(job, EvaluationJob)):
             yield encode([answer])
 
@@ -61,7 +63,8 @@ class HostActor:
 
     @property
     def _host(self) -> LocalHost:
-        """The workers. A process that Ray has started again has none before it is asked to start them."""
+        """The host with the workers. Raises HostError if Ray has restarted this process and the workers were not
+        started again."""
         if self._started is None:
             raise HostError("it was started again")
         return self._started

@@ -1,7 +1,7 @@
 """Evaluation hosts in a Ray cluster. Ray is an optional dependency and imported late.
 
-Ray starts the actors, notices when one has ended or its node is gone, and starts it again, there or where there is
-room.
+Ray starts the actors and notices when an actor has ended or its node is gone. Then Ray starts the actor again, on the
+same node or on another one with free resources.
 """
 
 from __future__ import annotations
@@ -42,7 +42,8 @@ TRIES = 3
 
 @dataclass(frozen=True)
 class Room:
-    """What Ray reserves for an actor. It is started on `node`, or elsewhere if that is gone."""
+    """The resources that Ray reserves for an actor. The actor is started on `node`, or on another node if that one is
+    gone."""
 
     name: str
     node: str
@@ -51,8 +52,8 @@ class Room:
 
 
 class RayHost:
-    """See `EvaluationHost`. The workers of one actor. Raises UsageError if it has another version of this package, the
-    actor's own errors, and MissingError if Ray does not start it in time."""
+    """An `EvaluationHost` with the workers of one Ray actor. Raises UsageError if the actor has another version of this
+    package, MissingError if Ray does not start the actor in time, and the errors that the actor reports."""
 
     hint = "look at: ray status"
 
@@ -100,7 +101,8 @@ class RayHost:
             self._ray.kill(self._actor)
 
     def _started(self, seconds: float | None = None) -> HostReady:
-        """Wait until Ray runs the actor, at most `seconds` if given, and until its workers are ready."""
+        """Wait until Ray runs the actor, at most `seconds` if given, and then until its workers are ready. Returns the
+        record of the ready host."""
         hold_to_version(self.name, decode(self._asked("version", retries=-1, seconds=seconds), dict[str, str]))
         answer = decode(self._asked("start", msgspec.json.encode(self._options, enc_hook=str)), HostAnswer)
         if answer.ready is None:
@@ -110,8 +112,8 @@ class RayHost:
         return answer.ready
 
     def _asked(self, method: str, *words: bytes, retries: int = 0, seconds: float | None = None) -> bytes:
-        """What a method of the actor returns. With `retries` -1 Ray waits until the actor runs. Raises HostError if it
-        is lost, MissingError after `seconds` and without this package."""
+        """Calls a method of the actor and returns the result. With `retries` -1 Ray waits until the actor runs. Raises
+        HostError if the actor is lost, MissingError after `seconds` or if this package is not installed there."""
         try:
             call = getattr(self._actor, method).options(max_task_retries=retries).remote(*words)
             answer = self._ray.get(call, timeout=seconds)
@@ -127,7 +129,8 @@ class RayHost:
 
 
 def connections(host: HostAddress, target: str) -> list[Connect]:
-    """To each GPU of the cluster, on the CPU target to each node. Raises MissingError without Ray or a cluster."""
+    """Functions that connect to an actor for each GPU of the cluster, on the CPU target for each node. Raises
+    MissingError without Ray or a cluster."""
     ray = connected(host.address)
     rooms = [room for node in ray.nodes() if node["Alive"] for room in _rooms(node, target)]
     if not rooms:
@@ -141,8 +144,9 @@ def _connect(ray: Any, host: HostAddress, room: Room, options: WorkerOptions) ->
 
 
 def _rooms(node: dict[str, Any], target: str) -> list[Room]:
-    """Room for one actor for each GPU, which share the node's processors; Ray shows an actor its own GPU only. Without
-    GPUs one actor has the whole node, because two measurements on one processor disturb each other."""
+    """The resources for the actors of a node. On CUDA there is one actor for each GPU, and the actors share the node's
+    processors; Ray shows an actor its own GPU only. On the CPU one actor has the whole node, because two measurements
+    on one processor disturb each other."""
     cores, gpus = (int(node["Resources"].get(kind, 0)) for kind in ("CPU", "GPU"))
     name = f"ray {node['NodeManagerAddress']}"
     if target == "cuda":
@@ -152,7 +156,7 @@ def _rooms(node: dict[str, Any], target: str) -> list[Room]:
 
 
 def _lost(name: str, error: Exception) -> KernelAssistantError:
-    """The error for an exception of Ray."""
+    """The project's error for an exception of Ray."""
     text = str(error) or type(error).__name__
     if "No module named 'kernel_assistant" in text:
         next_step = f"install {own_version()['version']} there with the extras torch, train and train-ray"

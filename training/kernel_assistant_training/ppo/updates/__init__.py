@@ -1,1 +1,1 @@
-"""Updates the weights from trajectories: selection, advantages, losses, steps."""
+"""Updates the weights from trajectories: selection of episodes, advantages, losses, and optimiser steps."""

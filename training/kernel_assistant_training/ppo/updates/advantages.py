@@ -1,8 +1,9 @@
-"""Advantages of the tokens that the model wrote. Pure; tensors are (B, T), `actions` (B, T) of bool marks the model's
-tokens.
+"""Advantages of the tokens that the model wrote. Pure; tensors are (B, T), and the bool tensor `actions` (B, T) marks
+the model's tokens.
 
 Observation tokens are removed before the recursion, so that the first token of a reply follows the last token of the
-reply before; afterwards they get 0. So the number of observation tokens does not affect the result.
+previous reply. In the result, observation tokens have advantage 0. So the number of observation tokens does not affect
+the advantages of actions.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ TINY = 1e-8
 
 @dataclass(frozen=True)
 class Advantages:
-    """(B, T) each, in the dtype of the values; 0 at observations. `returns` are the targets of the values."""
+    """Advantages and returns, (B, T) each, in the dtype of the values; 0 at observations. `returns` are the targets of
+    the values."""
 
     advantages: Tensor
     returns: Tensor
@@ -30,8 +32,8 @@ class Advantages:
 def gae(rewards: Tensor, values: Tensor, actions: Tensor, *, gamma: float = 1.0, lam: float = 0.95) -> Advantages:
     """Generalized advantage estimation (Schulman et al. 2016, arXiv:1506.02438, eq. 16), over actions alone.
 
-    δ_t = r_t + γ V_{t+1} − V_t, A_t = Σ_k (γλ)^k δ_{t+k}, returns A + V; t counts actions, V after the last one is 0.
-    Raises ValueError for a reward at an observation: it would be ignored.
+    δ_t = r_t + γ V_{t+1} − V_t, A_t = Σ_k (γλ)^k δ_{t+k}; returns are A + V. t counts actions only; V after the last
+    action is 0. Raises ValueError for a reward at an observation, because it would be ignored.
     """
     if bool((rewards.bool() & ~actions).any()):
         raise ValueError("a reward stands at an observation")
@@ -50,8 +52,8 @@ def gae(rewards: Tensor, values: Tensor, actions: Tensor, *, gamma: float = 1.0,
 def beyond_others(rewards: Sequence[float], groups: Sequence[Hashable]) -> list[float]:
     """Each reward minus the mean of the other rewards in its group; 0 if the group has no other reward.
 
-    The baseline of Kool et al. 2019 and Ahmadian et al. 2024 (arXiv:2402.14740): it does not depend on the episode that
-    it is subtracted from, so the gradient stays unbiased.
+    This is the baseline of Kool et al. 2019 and Ahmadian et al. 2024 (arXiv:2402.14740). It does not depend on the
+    episode from whose reward it is subtracted, so the gradient stays unbiased.
     """
     counts, sums = Counter(groups), dict.fromkeys(groups, 0.0)
     for reward, group in zip(rewards, groups, strict=True):
@@ -74,13 +76,13 @@ def discounted(x: Tensor, factor: float) -> Tensor:
 
 
 def mean_of(x: Tensor, actions: Tensor) -> Tensor:
-    """The mean of `x` over actions, (); 0 without actions."""
+    """The mean of `x` over actions, as a scalar tensor; 0 without actions."""
     return torch.where(actions, x, 0.0).sum() / actions.sum().clamp(min=1)
 
 
 def normalised(advantages: Tensor, actions: Tensor) -> Tensor:
-    """Mean 0 and standard deviation 1 over all actions of the batch (Andrychowicz et al. 2021, arXiv:2006.05990), 0
-    elsewhere."""
+    """The advantages, shifted and scaled to mean 0 and standard deviation 1 over all actions of the batch (Andrychowicz
+    et al. 2021, arXiv:2006.05990); 0 elsewhere."""
     centred = torch.where(actions, advantages - mean_of(advantages, actions), 0.0)
     return centred / (mean_of(centred.square(), actions).sqrt() + TINY)
 

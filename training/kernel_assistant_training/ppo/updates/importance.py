@@ -1,7 +1,7 @@
-"""Bounds on importance weights: the trainer's probabilities against the sampler's.
+"""Bounded importance weights: the ratio of the trainer's to the sampler's probabilities.
 
 Trainer and sampler have the same weights but compute with different rounding. Where their probabilities differ, the
-update would follow noise, and a token with almost no probability in the trainer has a huge ratio (the collapse in
+update would follow noise, and a token with almost no probability in the trainer has an extreme ratio (the collapse in
 arXiv:2602.24286, section on warm-up). Pure; tensors are (B, T).
 """
 
@@ -19,8 +19,8 @@ from kernel_assistant_training.ppo.updates.losses import k3, ratios
 @dataclass(frozen=True)
 class RatioBounds:
     """`token` is the upper bound of a token's weight. A sequence is left out if the geometric mean of its ratios is not
-    between `low` and `high`, or if the trainer's log-probability of one of its actions is below `impossible` and the
-    sampler's is at least 2 higher."""
+    between `low` and `high`, or if for one of its actions the trainer's log-probability is below `impossible` and the
+    sampler's log-probability is at least 2 higher."""
 
     token: float = 2.0
     low: float = 0.95
@@ -34,8 +34,9 @@ DISAGREE = 2.0
 
 @dataclass(frozen=True)
 class ImportanceWeights:
-    """`weights` (B, T) for the policy loss, 0 in sequences that are left out; `kept` (B,) of bool. `capped_share` is of
-    actions, `left_out_share` of sequences; `kl` is k3 of the sampler against the trainer."""
+    """`weights` (B, T) for the policy loss are 0 in sequences that are left out; `kept` (B,) says which sequences are
+    kept. `capped_share` is the share of actions whose ratio was bounded, `left_out_share` the share of sequences,
+    `largest` the largest ratio, and `kl` the estimate k3 of the KL divergence of the sampler from the trainer."""
 
     weights: Tensor
     kept: Tensor
@@ -47,9 +48,10 @@ class ImportanceWeights:
 
 @torch.no_grad()
 def guarded(trainer: Tensor, sampler: Tensor, actions: Tensor, bounds: RatioBounds) -> ImportanceWeights:
-    """Truncated importance weights min(π_trainer / π_sampler, bound) per token (Ionides 2008; as TIS for language
-    models: Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training"). Sequences are
-    kept or left out by their length-normalised ratio (that of GSPO, arXiv:2507.18071)."""
+    """Truncated importance weights min(π_trainer / π_sampler, bound) for each token (Ionides 2008; for language models:
+    Yao et al. 2025, "Your efficient RL framework secretly brings you off-policy RL training"). Whether a sequence is
+    kept depends on its length-normalised ratio (as in GSPO, arXiv:2507.18071) and on single actions, see
+    `RatioBounds`."""
     difference = torch.where(actions, trainer - sampler, 0.0)
     counts = actions.sum(1).clamp(min=1)
     mean = (difference.sum(1) / counts).exp()

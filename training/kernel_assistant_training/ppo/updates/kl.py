@@ -1,4 +1,4 @@
-"""The KL penalty that keeps the policy close to the one that the stage began with."""
+"""The KL penalty that keeps the policy close to the policy with which the stage began."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from dataclasses import dataclass, replace
 
 @dataclass(frozen=True)
 class KlControl:
-    """`coefficient` of the KL in the loss. With a `target` (nats per token) the coefficient is adjusted to the measured
-    KL, with the relative error limited to a fifth; `horizon` counts actions. Ziegler et al. 2019, arXiv:1909.08593,
+    """`coefficient` is the weight of the KL in the loss. With a `target` (nats per token), each update moves the
+    coefficient in the direction that brings the measured KL to the target; the relative error is limited to a fifth,
+    and `horizon` is the number of actions after which the full error counts. Ziegler et al. 2019, arXiv:1909.08593,
     section 2.2."""
 
     coefficient: float = 0.01
@@ -16,7 +17,7 @@ class KlControl:
     horizon: int = 1_000_000
 
     def after(self, measured: float, count: int) -> KlControl:
-        """The control after an update on `count` actions whose KL was `measured`."""
+        """The new control after an update on `count` actions with the measured KL `measured`."""
         if self.target is None or count <= 0:
             return self
         error = min(max(measured / self.target - 1, -0.2), 0.2)

@@ -1,7 +1,7 @@
-"""The losses. Pure; tensors are (B, T), `actions` (B, T) of bool marks the model's tokens.
+"""The losses of PPO. Pure; tensors are (B, T), and the bool tensor `actions` (B, T) marks the model's tokens.
 
 Each loss is a sum over actions; the caller divides by the number of actions of the whole optimiser step. So the result
-does not depend on how a batch is cut into pieces ("token mean", as in DAPO, arXiv:2503.14476, section 3.3).
+does not depend on how a batch is divided into pieces ("token mean", as in DAPO, arXiv:2503.14476, section 3.3).
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ FURTHEST = 20.0
 @dataclass(frozen=True)
 class Clip:
     """Ratios are clipped to the range from 1 − `low` to 1 + `high`. The defaults are those of arXiv:2602.24286, where
-    the upper range is larger.
+    the upper part of the range is larger.
     """
 
     low: float = 0.2
@@ -29,8 +29,8 @@ class Clip:
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """`loss` () has gradients; `clipped` is the share of actions whose gradient was clipped away, `kl` is k3 against
-    the policy that sampled."""
+    """`loss` is a scalar tensor with gradients; `clipped` is the share of actions whose gradient was removed by
+    clipping; `kl` is the estimate k3 of the KL divergence from the policy that sampled."""
 
     loss: Tensor
     clipped: float
@@ -44,8 +44,8 @@ def ratios(logprobs: Tensor, old: Tensor) -> Tensor:
 def policy_loss(
     logprobs: Tensor, old: Tensor, advantages: Tensor, actions: Tensor, clip: Clip, weights: Tensor | None = None
 ) -> PolicyLoss:
-    """Clipped surrogate (Schulman et al. 2017, arXiv:1707.06347, eq. 7) with separate bounds; `weights` as from
-    `guarded`."""
+    """The clipped surrogate (Schulman et al. 2017, arXiv:1707.06347, eq. 7) with separate lower and upper bounds.
+    `weights` are importance weights as `guarded` returns them."""
     ratio = ratios(logprobs, old)
     free, bounded = -advantages * ratio, -advantages * ratio.clamp(1 - clip.low, 1 + clip.high)
     each = torch.maximum(free, bounded) * (1.0 if weights is None else weights)
@@ -58,8 +58,8 @@ def policy_loss(
 
 
 def value_loss(values: Tensor, returns: Tensor, actions: Tensor, *, old: Tensor, clip: float | None = None) -> Tensor:
-    """½ Σ (V − return)². With `clip`, each term is the larger of this and of the loss of V clipped to ± `clip` around
-    the old value, as in OpenAI's baselines.
+    """½ Σ (V − return)² over actions. With `clip`, each term is the larger of two: this term, and the same term with V
+    clipped to ± `clip` around the old value, as in OpenAI's baselines.
     """
     error = (values - returns).square()
     if clip is not None:
@@ -69,17 +69,19 @@ def value_loss(values: Tensor, returns: Tensor, actions: Tensor, *, old: Tensor,
 
 
 def k1(logprobs: Tensor, other: Tensor) -> Tensor:
-    """log p − log q of sampled tokens: KL(p‖q) on average, any sign (Schulman, joschu.net/blog/kl-approx.html)."""
+    """log p − log q of the sampled tokens. Its mean is KL(p‖q); a single value may have any sign (Schulman,
+    joschu.net/blog/kl-approx.html)."""
     return logprobs - other
 
 
 def k3(logprobs: Tensor, other: Tensor) -> Tensor:
-    """q/p − 1 − log q/p. It has the same mean as `k1`, is never negative and has less variance (same source)."""
+    """q/p − 1 − log q/p of the sampled tokens. It has the same mean as `k1`, is never negative and has less variance
+    (same source)."""
     difference = (other - logprobs).clamp(-FURTHEST, FURTHEST)
     return difference.exp() - 1 - difference
 
 
 def entropy(logits: Tensor) -> Tensor:
-    """−Σ p log p over the last dimension, in nats."""
+    """The entropy −Σ p log p over the last dimension, in nats."""
     logprobs = logits.float().log_softmax(-1)
     return -(logprobs.exp() * logprobs).sum(-1)

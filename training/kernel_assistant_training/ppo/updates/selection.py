@@ -12,15 +12,15 @@ from kernel_assistant_training.ppo.trajectory import Trajectory
 
 @dataclass(frozen=True)
 class SelectedTrajectories:
-    """`kept` trajectories, and for each reason the number left out."""
+    """The trajectories that were `kept`, and for each reason the number of trajectories that were left out."""
 
     kept: list[Trajectory]
     left_out: dict[str, int]
 
 
 def choose(trajectories: Iterable[Trajectory], most_each: int = 4) -> SelectedTrajectories:
-    """The trajectories for which `against` gives no reason: for each task at most `most_each` different ones, those
-    with the highest rewards. The limit keeps easy tasks from dominating.
+    """Selects trajectories for which `against` gives no reason. Each task has at most `most_each` different
+    trajectories, those with the highest rewards, so that easy tasks do not dominate.
     """
     reasons: Counter[str] = Counter()
     kept: dict[str, list[Trajectory]] = {}
@@ -34,8 +34,9 @@ def choose(trajectories: Iterable[Trajectory], most_each: int = 4) -> SelectedTr
 
 
 def against(one: Trajectory) -> str:
-    """The reason why an episode is not learned, "" if there is none: "void" (the judge was lost), "reward" (not above
-    0), "schema" (a call could not be parsed), "loop" (it repeats itself, or makes no call)."""
+    """The reason why an episode is not used for training, "" if there is none: "void" (the judge was lost or all
+    measurements were disturbed), "reward" (not above 0), "schema" (a call could not be parsed), "loop" (the episode
+    repeats itself, or a reply has no call)."""
     if one.void:
         return "void"
     if one.reward.value <= 0:
@@ -52,9 +53,9 @@ def loops(one: Trajectory) -> bool:
 
 
 def learned(one: Trajectory) -> Tokens:
-    """The tokens of a trajectory, with those marked that the loss includes: right replies and the final `finish`. A
-    repaired mistake stays in the context, so that the model learns to repair it but does not learn to make it. Tool
-    calls are learned if the evaluation after them was right.
+    """The tokens of a trajectory. Tokens of correct replies and of the final `finish` are marked for the loss. A
+    repaired mistake stays in the context, so that the model learns to repair it but does not learn to make it. Other
+    tool calls are in the loss if the evaluation after them was correct.
     """
     outcomes = list(one.outcomes)
     marks = [False] * one.length

@@ -1,1 +1,1 @@
-"""The steps that random tasks are made of, by kind."""
+"""The steps that random tasks are made of; a module for each kind of step."""

@@ -1,4 +1,4 @@
-"""Steps with a second operand: bias, scale, gates, masks, other inputs, earlier values."""
+"""Steps with a second operand: a bias, a scale, a gate, a mask, another input, or an earlier value."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from kernel_assistant_training.synth.steps import need, step
 
 
 def partner(make: Builder, x: Tensor) -> Tensor:
-    """Another tensor of the same shape: a new input or an earlier value."""
+    """Another tensor with the shape and dtype of `x`: a new input or an earlier value."""
     earlier = [
         value
         for value in make.values
@@ -30,7 +30,7 @@ def partner(make: Builder, x: Tensor) -> Tensor:
 
 
 def weight(make: Builder, shape: Shape, dtype: str = "") -> Tensor:
-    """Add a parameter; sometimes an input instead."""
+    """Add a parameter of this shape; sometimes an input instead."""
     if make.random.random() < 0.12 and len(make.inputs) < 4 and len(shape) == 1 and shape[0] > 1:
         return make.input(shape, dtype)
     return make.param(shape, dtype)
@@ -48,7 +48,7 @@ def with_other(make: Builder, x: Tensor) -> Tensor:
 
 @step("binary", 1.5)
 def scaled_sum(make: Builder, x: Tensor) -> Tensor:
-    """Add two values: x + a·y, as `torch.add` with alpha or as separate operators."""
+    """Add a scaled value, x + a·y or x − a·y, as `torch.add` or `torch.sub` with alpha or as separate operators."""
     other, number = partner(make, x), numbers.scale(make.random)
     most = x.most + abs(number) * other.most
     if make.random.random() < 0.5 and number != 1:
@@ -128,7 +128,8 @@ def halves(make: Builder, x: Tensor) -> Tensor:
 
 
 def pieces(make: Builder, x: Tensor, size: int, dim: int) -> tuple[Tensor, Tensor]:
-    """The two halves of the last dimension, in the form in which `chunk(2)` is exported."""
+    """The two halves of the last dimension, in the form in which `chunk(2)` is exported. `size` is the size of a
+    half."""
     shape, strides = (*x.shape[:-1], size), contiguous(x.shape)
     both = make.add("split.Tensor", x, size, dim, shape=shape, strides=strides, most=x.most)
     one = make.add("getitem", both, 0, shape=shape, strides=strides, most=x.most)
@@ -165,7 +166,7 @@ def channels(make: Builder, x: Tensor) -> Tensor:
 
 @step("channel", 1.5)
 def viewed_channels(make: Builder, x: Tensor) -> Tensor:
-    """Combine with a vector that is viewed as [1, C, 1, 1]."""
+    """Combine with a parameter that has an element for each channel and is viewed as [1, C, 1, 1]."""
     need(x.rank >= 3 and 1 < x.shape[1] < FREE and x.floating)
     w = make.param((x.shape[1],), x.dtype)
     shape = (1, x.shape[1], *[1] * (x.rank - 2))
@@ -190,7 +191,7 @@ def learned_scalar(make: Builder, x: Tensor) -> Tensor:
 
 @step("scalar", 3)
 def row_factor(make: Builder, x: Tensor) -> Tensor:
-    """Apply a factor or an offset for each row, image or channel, given as an input."""
+    """Apply a factor or an offset for each row, image or channel; it is an input."""
     need(x.rank >= 2 and x.shape[0] == FREE and len(make.inputs) < 4 and x.floating)
     kept = make.random.randrange(1, x.rank)
     shape = (*x.shape[:kept], *[1] * (x.rank - kept))
@@ -203,7 +204,7 @@ def row_factor(make: Builder, x: Tensor) -> Tensor:
 
 @step("scalar", 2)
 def table(make: Builder, x: Tensor) -> Tensor:
-    """Add or multiply by a tensor that all items of the batch share: position embeddings, a map of biases."""
+    """Add or multiply by a tensor that all items of the batch share, such as position embeddings or a map of biases."""
     need(x.rank >= 3 and all(1 < size < FREE for size in x.shape[1:]) and x.floating)
     shape = (*((1,) if make.random.random() < 0.5 else ()), *x.shape[1:])
     w = make.param(shape, x.dtype) if make.random.random() < 0.7 else make.buffer(shape, x.dtype)
@@ -212,7 +213,7 @@ def table(make: Builder, x: Tensor) -> Tensor:
 
 @step("mask", 3)
 def masked(make: Builder, x: Tensor) -> Tensor:
-    """Apply an input mask, of the full shape or of shape (B, 1, …, last)."""
+    """Apply an input mask that has the full shape or the shape (B, 1, …, last)."""
     need(x.rank >= 2 and x.shape[0] == FREE and len(make.inputs) < 4 and x.floating)
     full = make.random.random() < 0.5
     shape = x.shape if full else (FREE, *[1] * (x.rank - 2), x.last)

@@ -1,4 +1,4 @@
-"""Elementwise steps of one value: activations, functions, arithmetic with numbers, comparisons, casts."""
+"""Elementwise steps on one value: activations, functions, arithmetic with numbers, comparisons, casts."""
 
 from __future__ import annotations
 
@@ -184,7 +184,7 @@ def affine(make: Builder, x: Tensor) -> Tensor:
 @step("comparison", 3)
 def piecewise(make: Builder, x: Tensor) -> Tensor:
     """Apply a function that is defined by two cases. If `x` has rounding errors the function is continuous: both cases
-    agree at 0.
+    agree at the limit 0.
     """
     need(not (x.positive or x.negative))
     limit = make.random.choice((0, 0, 0.5, -1.0, 0.1, 1.0)) if x.raw else 0
@@ -249,7 +249,7 @@ def _threshold(make: Builder) -> float:
 
 
 def _limits(make: Builder, x: Tensor) -> tuple[float, float]:
-    """Bounds for a clamp; some of the value's range lies between them."""
+    """A lower and an upper bound for a clamp; part of the value's range lies between them."""
     need(not x.negative)
     if x.most <= 1.5:
         low = make.random.choice((0.0, 0.1, 0.2, 0.05) if x.positive else (0.0, -0.5, -0.1, -0.8))
@@ -260,7 +260,7 @@ def _limits(make: Builder, x: Tensor) -> tuple[float, float]:
 
 
 def _trimmed(args: list[float], defaults: list[float]) -> list[float]:
-    """Drop trailing operands that equal the defaults."""
+    """The operands without trailing operands that equal their defaults."""
     while args and args[-1] == defaults[len(args) - 1]:
         args = args[:-1]
     return args

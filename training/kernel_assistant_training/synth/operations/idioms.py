@@ -1,4 +1,4 @@
-"""Activations that people write out by hand."""
+"""Steps with activations that people write by hand."""
 
 from __future__ import annotations
 

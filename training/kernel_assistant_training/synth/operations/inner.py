@@ -1,4 +1,5 @@
-"""Operands that are broadcast in inner dimensions: inputs, parameters, and views of tensors with fewer dimensions."""
+"""Steps with operands that are broadcast in inner dimensions: inputs, parameters, and views of tensors with fewer
+dimensions."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ def _narrow(make: Builder, x: Tensor) -> Shape:
 
 
 def _given(make: Builder, shape: Shape, dtype: str) -> Tensor:
-    """An input; if the shape has no free dimension, usually a parameter or a buffer."""
+    """An input of this shape. If the shape has no free dimension, usually a parameter or a buffer instead."""
     if FREE in shape or (make.random.random() < 0.2 and len(make.inputs) < _INPUTS):
         need(len(make.inputs) < _INPUTS)
         return make.input(shape, dtype)
@@ -59,7 +60,7 @@ def two_narrow(make: Builder, x: Tensor) -> Tensor:
 
 @step("inner", 5)
 def viewed(make: Builder, x: Tensor) -> Tensor:
-    """Combine with a tensor of fewer dimensions that `forward` expands: s[:, :, None], w[:, None, None]."""
+    """Combine with a tensor of fewer dimensions that `forward` expands, as in s[:, :, None] or w[:, None, None]."""
     plain(x)
     need(x.rank >= 2)
     wide = _unsqueezed(make, _flat(make, x), x)
@@ -67,7 +68,8 @@ def viewed(make: Builder, x: Tensor) -> Tensor:
 
 
 def _flat(make: Builder, x: Tensor) -> tuple[int, ...]:
-    """The dimensions of x that the smaller operand has; at least one later dimension is missing."""
+    """Random dimensions of x for an operand with fewer dimensions. They are not just the last dimensions of x, so that
+    the operand must be expanded."""
     first = 0 if x.shape[0] == FREE and make.random.random() < 0.6 else 1
     rest = [dim for dim in range(1, x.rank) if x.shape[dim] > 1]
     count = make.random.choice((1, 1, 2))
@@ -79,7 +81,8 @@ def _flat(make: Builder, x: Tensor) -> tuple[int, ...]:
 
 
 def _unsqueezed(make: Builder, dims: tuple[int, ...], x: Tensor) -> Tensor:
-    """A tensor with the dimensions `dims` of x, expanded by indexing with None, by unsqueeze or by a view."""
+    """A new tensor with the dimensions `dims` of x, expanded for broadcasting by indexing with None, by unsqueeze or by
+    a view."""
     shape = tuple(x.shape[dim] for dim in dims)
     value = _given(make, shape, x.dtype)
     begin = 0 if dims[0] == 0 or make.random.random() < 0.3 else dims[0]
@@ -166,8 +169,8 @@ def outer(make: Builder, x: Tensor) -> Tensor:
 
 @step("inner", 1.5)
 def positions(make: Builder, x: Tensor) -> Tensor:
-    """Combine with the position numbers (0, 1, 2, …) along a dimension, scaled, as in position-dependent biases and
-    running means.
+    """Combine with the position numbers (0, 1, 2, …) along a dimension, usually scaled, as in position-dependent biases
+    and running means.
     """
     plain(x)
     need(x.rank >= 2)

@@ -1,4 +1,5 @@
-"""Losses of two tensors, elementwise or of rows and classes, reduced to one number or kept for each element."""
+"""Losses of two tensors: elementwise, or over rows and classes. They are reduced to one number or kept for each
+element."""
 
 from __future__ import annotations
 
@@ -17,7 +18,8 @@ def _reduction(make: Builder) -> int:
 
 
 def _loss(make: Builder, op: str, x: Tensor, *args: object, kind: int, rest: tuple[object, ...] = ()) -> Tensor:
-    """Add a loss. `rest` are the operands after the reduction; defaults are not written."""
+    """Add a loss with the reduction `kind`. `rest` are the operands after the reduction; default operands are not
+    written."""
     tail = (kind, *rest) if rest or kind != _MEAN else ()
     if kind == _NONE:
         return make.each(op, x, *args, *tail, most=x.most**2)
@@ -86,7 +88,7 @@ def hinge(make: Builder, x: Tensor) -> Tensor:
 
 @step("loss", 4)
 def margin_rows(make: Builder, x: Tensor) -> Tensor:
-    """The triplet margin loss, or the cosine embedding loss of two rows and a sign."""
+    """The triplet margin loss of rows, or the cosine embedding loss of two rows and a sign."""
     plain(x)
     need(x.rank == 2 and x.last < FREE and len(make.inputs) < 3)
     if make.random.random() < 0.6:
@@ -120,7 +122,7 @@ def scaled_by_norm(make: Builder, x: Tensor) -> Tensor:
 
 
 def partner_input(make: Builder, x: Tensor) -> Tensor:
-    """Another input of the same shape."""
+    """A new input with the shape and dtype of `x`."""
     if len(make.inputs) >= 4 or x.shape[0] != FREE:
         raise Unfit
     return make.input(x.shape, x.dtype)

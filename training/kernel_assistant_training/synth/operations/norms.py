@@ -1,4 +1,4 @@
-"""Normalization of images and sequences: group, instance and batch norm, in eval mode."""
+"""Steps that normalize images and sequences: group, instance and batch norm, in eval mode."""
 
 from __future__ import annotations
 

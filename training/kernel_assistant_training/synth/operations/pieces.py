@@ -1,5 +1,5 @@
-"""Parts of one value that are combined with each other: neighbours, channels, rotated halves, tables that are cut to
-length, upsampling."""
+"""Steps that combine parts of one value with each other: neighbours, channels, rotated halves. Also tables that are cut
+to length, and upsampling."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _END = (1 << 63) - 1
 
 
 def _cut(make: Builder, x: Tensor, dim: int, start: int, end: int) -> Tensor:
-    """x[start:end] along a dimension; `end` is negative, or 0 for the end of the dimension."""
+    """x[start:] if `end` is 0, else x[start:end] with a negative `end`, along the dimension `dim`."""
     strides = x.strides or contiguous(x.shape)
     size = x.shape[dim] + end - start
     shape: Shape = tuple(size if axis == dim else old for axis, old in enumerate(x.shape))
@@ -24,7 +24,7 @@ def _cut(make: Builder, x: Tensor, dim: int, start: int, end: int) -> Tensor:
 
 
 def _inner(make: Builder, x: Tensor, least: int = 4) -> int:
-    """A random dimension other than the first, often the last."""
+    """A random dimension other than the first, often the last, that has at least `least` elements."""
     plain(x)
     dims = [dim for dim in range(1, x.rank) if least <= x.shape[dim] < FREE]
     need(bool(dims))
@@ -61,7 +61,8 @@ def around_each(make: Builder, x: Tensor) -> Tensor:
 
 @step("pieces", 3)
 def selected(make: Builder, x: Tensor) -> Tensor:
-    """Select two or three indices of a dimension and scale or transform each slice: colours, coordinates."""
+    """Select two or three indices of a dimension, such as colours or coordinates, scale or transform each slice, and
+    combine the slices."""
     dim = _inner(make, x, 2)
     need(x.rank >= 3)
     positions = make.random.sample(range(min(x.shape[dim], 4)), make.random.choice((2, min(3, x.shape[dim]))))
@@ -93,7 +94,7 @@ def turned_halves(make: Builder, x: Tensor) -> Tensor:
 
 
 def _table(make: Builder, shape: Shape, dtype: str) -> Tensor:
-    """A buffer or a parameter; sometimes the first rows of a longer one."""
+    """A buffer or a parameter of this shape; sometimes the first rows of a longer one."""
     held = make.buffer if make.random.random() < 0.6 else make.param
     longer = shape[0] * make.random.choice((2, 4, 8))
     if make.random.random() < 0.5:
@@ -103,7 +104,7 @@ def _table(make: Builder, shape: Shape, dtype: str) -> Tensor:
 
 @step("pieces", 2)
 def with_table(make: Builder, x: Tensor) -> Tensor:
-    """Combine with a table of positions, which may be longer than the sequence."""
+    """Combine with a table that has a row for each position, and sometimes further rows that are not used."""
     plain(x)
     need(x.rank >= 3 and x.shape[-2] < FREE and x.last < FREE and min(x.shape[-2:]) > 1)
     return met(make, x, _table(make, x.shape[-2:], x.dtype))
@@ -111,7 +112,7 @@ def with_table(make: Builder, x: Tensor) -> Tensor:
 
 @step("pieces", 3)
 def beside(make: Builder, x: Tensor) -> Tensor:
-    """Concatenate with an input of another size in that dimension, after steps on each."""
+    """Concatenate with an input that may have another size in the concatenated dimension, after steps on each."""
     plain(x)
     dim = make.random.choice((1, x.rank - 1))
     need(x.rank >= 2 and x.shape[0] == FREE and 1 < x.shape[dim] < FREE and len(make.inputs) < 4)
@@ -126,7 +127,7 @@ def beside(make: Builder, x: Tensor) -> Tensor:
 
 @step("pieces", 2)
 def padded_to(make: Builder, x: Tensor) -> Tensor:
-    """Pad a value with zeros to the shape of another input, then combine or concatenate them."""
+    """Pad a value with zeros to the shape of another input, then combine or concatenate the two."""
     plain(x)
     inner = make.random.choice((1, 2)) if x.rank > 3 else 1
     need(x.rank >= 3 and x.shape[0] == FREE and all(1 < one < FREE for one in x.shape[1:]) and len(make.inputs) < 4)

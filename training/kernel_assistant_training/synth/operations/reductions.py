@@ -1,4 +1,4 @@
-"""Reductions of rows to a number or a position, and what is computed from them."""
+"""Steps that reduce rows to a number or a position, and steps that use such reductions."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def position(make: Builder, x: Tensor) -> Tensor:
 
 @step("arg", 1)
 def extreme(make: Builder, x: Tensor) -> Tensor:
-    """Extreme values of rows and their positions, both returned."""
+    """The largest or smallest value of each row, and sometimes its position as a second result."""
     dim, keep = last(make, x), make.random.random() < 0.3
     op = make.random.choice(("max.dim", "max.dim", "min.dim"))
     shape = rows_of(x.shape, (dim % x.rank,), keep)

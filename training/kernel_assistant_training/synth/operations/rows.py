@@ -1,4 +1,4 @@
-"""Steps along the last dimension: softmax, norms, reductions, and combinations that people write with them."""
+"""Steps along the last dimension: softmax, norms, reductions, and common combinations of these."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from kernel_assistant_training.synth.steps import need, plain, step
 
 
 def last(make: Builder, x: Tensor) -> int:
-    """The last dimension's number, positive or negative. Raises Unfit if `x` has no rows."""
+    """The index of the last dimension, negative or not. Raises Unfit if `x` has no rows."""
     plain(x)
     need(x.rank >= 2 and 1 < x.last < FREE)
     return make.random.choice((-1, -1, x.rank - 1))
 
 
 def reduced(make: Builder, op: str, x: Tensor, dim: int, keep: bool) -> Tensor:
-    """A reduction over one dimension, written as torch exports it: `dim` is a list where the operator requires one, and
-    `keepdim` is written only if it is true.
+    """A reduction over the dimension `dim`, in the form that torch exports: `dim` is a list, and `keepdim` is written
+    only if it is true.
     """
     shape = rows_of(x.shape, (dim % x.rank,), keep)
     grows = x.shape[dim] if x.positive or x.negative else 2 * math.sqrt(min(x.shape[dim], 1 << 40))
@@ -130,7 +130,8 @@ def z_score(make: Builder, x: Tensor) -> Tensor:
 
 @step("rms_norm", 5)
 def rms_by_hand(make: Builder, x: Tensor) -> Tensor:
-    """x · rsqrt(mean(x²) + eps) · w; half-precision values are often cast to float32 first, as in Llama."""
+    """RMS norm by hand: x · rsqrt(mean(x²) + eps) · w. Half-precision values are often cast to float32 first, as in
+    Llama."""
     dim = last(make, x)
     own, half = x.dtype, x.dtype != "f32" and make.random.random() < 0.7
     wide = cast(make, x, "f32") if half else x
@@ -202,7 +203,7 @@ def fitted(make: Builder, x: Tensor) -> Tensor:
 
 
 def _repeated(x: Tensor) -> tuple[int, ...]:
-    """The strides of a contiguous column (size 1 in the last dimension) that is expanded to the shape of x."""
+    """The strides of a column (size 1 in the last dimension, contiguous) after it is expanded to the shape of x."""
     steps, step_ = [0], 1
     for size in reversed(x.shape[:-1]):
         steps.append(step_)

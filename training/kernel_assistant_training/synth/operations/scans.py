@@ -1,4 +1,4 @@
-"""Running sums, products and extremes."""
+"""Steps with running sums, products and extremes."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from kernel_assistant_training.synth.steps import need, plain, step
 
 
 def _dim(make: Builder, x: Tensor) -> int:
-    """A dimension: usually the last one, sometimes dimension 1."""
+    """A dimension to scan: usually the last one, sometimes dimension 1."""
     dim = last(make, x)
     return 1 if x.rank >= 3 and make.random.random() < 0.25 else dim
 
@@ -25,7 +25,7 @@ def cumsum(make: Builder, x: Tensor) -> Tensor:
 
 @step("scan", 6)
 def extremes(make: Builder, x: Tensor) -> Tensor:
-    """The running maximum or minimum, without its position."""
+    """The running maximum or minimum, without its position in the row."""
     dim = _dim(make, x)
     both = make.add(make.random.choice(("cummax", "cummin")), x, dim)
     return make.add("getitem", both, 0, most=x.most, positive=x.positive)
@@ -70,7 +70,7 @@ def running_logs(make: Builder, x: Tensor) -> Tensor:
 
 @step("scan", 4)
 def cumprod(make: Builder, x: Tensor) -> Tensor:
-    """The running product of factors near 1."""
+    """The running product along a row, of factors near 1."""
     dim = last(make, x)
     need(make.dtype == "f32" and x.last <= 16384)
     near = make.each("tanh", x, most=1.0) if make.random.random() < 0.5 else make.each("sigmoid", x, most=1.0)

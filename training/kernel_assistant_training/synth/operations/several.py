@@ -1,4 +1,5 @@
-"""Several results of one row, and values gathered at a computed position: routers, decoders, statistics."""
+"""Steps with several results for each row, and steps that gather values at a computed position, as in routers, decoders
+and statistics."""
 
 from __future__ import annotations
 
@@ -14,8 +15,8 @@ _END = (1 << 63) - 1
 
 @step("several", 3)
 def picked(make: Builder, x: Tensor) -> Tensor:
-    """Find where a row is largest or smallest, and take the value at this position from the row's softmax, from the row
-    after some steps, or from another tensor. Sometimes the position is returned too.
+    """Find the position of the largest or smallest element of each row, and gather at this position from the row's
+    softmax, from the row after some steps, or from another tensor. Sometimes the position is returned too.
     """
     dim = last(make, x)
     # Half-precision values, and zeros after a rectifier, are often equal at several positions.
@@ -43,7 +44,7 @@ def _values(make: Builder, x: Tensor, dim: int) -> Tensor:
 
 
 def _column(make: Builder, position: Tensor) -> Tensor:
-    """The position as a column: position[:, None] or position.unsqueeze(-1)."""
+    """The position with a last dimension of size 1, as position[:, None] or position.unsqueeze(-1)."""
     shape = (*position.shape, 1)
     if make.random.random() < 0.5 or position.shape[0] != FREE:
         return make.view("unsqueeze", position, make.random.choice((-1, position.rank)), shape=shape)
@@ -53,8 +54,8 @@ def _column(make: Builder, position: Tensor) -> Tensor:
 
 @step("several", 4)
 def summaries(make: Builder, x: Tensor) -> Tensor:
-    """Two or three reductions of one row, some followed by a step. They are returned as several results, or some of
-    them are combined.
+    """Compute two or three reductions of each row, some followed by a step. They are returned as several results, or
+    two of them are combined.
     """
     plain(x)
     dim, keep = last(make, x), make.random.random() < 0.35

@@ -1,4 +1,4 @@
-"""Layout: permuting, flipping, rolling, joining, padding, slicing, repeating."""
+"""Steps that change the layout: permuting, flipping, rolling, joining, padding, slicing, repeating."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def roll(make: Builder, x: Tensor) -> Tensor:
 
 @step("layout", 3)
 def joined(make: Builder, x: Tensor) -> Tensor:
-    """Join tensors: `cat` of two or three, or `stack`."""
+    """Join tensors, with `cat` of two or three tensors or with `stack` of two."""
     plain(x)
     need(x.rank >= 2)
     other = partner(make, x)

@@ -1,1 +1,1 @@
-"""Texts of tasks before they are filtered: crawled, composed, asked of a model."""
+"""Writes the texts of tasks before they are filtered: crawled, composed of operators, or requested from a model."""

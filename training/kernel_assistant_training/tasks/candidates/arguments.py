@@ -1,4 +1,4 @@
-"""Rules that choose an argument by its name, for a value of a given shape."""
+"""Rules that choose the value of an operator's argument by the argument's name, for an input of a given shape."""
 
 from __future__ import annotations
 
@@ -8,14 +8,15 @@ from random import Random
 
 
 class CannotBuild(Exception):
-    """An operator requires an argument for which there is no rule. The message names the argument; messages are
-    counted.
+    """No call of an operator can be written, for instance because there is no rule for a required argument. The message
+    says why; equal messages are counted.
     """
 
 
 @dataclass(frozen=True)
 class Value:
-    """A tensor that an operator reads; dimension 0 is the batch, dimension 1 the `channels`."""
+    """A tensor that an operator reads. Dimension 0 is the batch; dimension 1 is the channels, if there are several
+    dimensions."""
 
     shape: tuple[int, ...]
     dtype: str = "float32"
@@ -35,8 +36,8 @@ class Value:
 
 @dataclass(frozen=True)
 class Extra:
-    """A further input. Its shape is (batch, *shape), or `shape` alone if `whole`; `draw` is an expression with
-    {shape}."""
+    """A further input of an operator. Its shape is (batch, *shape), or `shape` alone if `whole`. `draw` is the source
+    of an expression that draws the input, with `{shape}` for its shape."""
 
     shape: tuple[int, ...]
     draw: str
@@ -44,7 +45,7 @@ class Extra:
 
 
 def same(value: Value, draw: str = "") -> Extra:
-    """An operand with the same shape as the value."""
+    """A further input with the same shape and dtype as the value; `draw` replaces the expression."""
     tail = "" if value.dtype == "float32" else f", dtype=torch.{value.dtype}"
     return Extra(value.shape[1:], draw or f"torch.randn({{shape}}{tail})")
 
@@ -136,7 +137,7 @@ _INDICES = ("index", "indices")
 
 
 def argument(name: str, value: Value, random: Random) -> object:
-    """The value of a required argument. Raises CannotBuild."""
+    """The value of the required argument `name`. Raises CannotBuild if there is no rule for this name."""
     rule = RULES.get(name)
     if rule is None:
         raise CannotBuild(f"no rule for argument {name}")
@@ -144,7 +145,7 @@ def argument(name: str, value: Value, random: Random) -> object:
 
 
 def tensor(name: str, value: Value, random: Random) -> Extra:
-    """A further tensor operand. Raises CannotBuild."""
+    """The further tensor input for the argument `name`. Raises CannotBuild if there is no rule for this name."""
     if name in _MASKS:
         return same(value, "torch.rand({shape}) > 0.5")
     if name in _INDICES:

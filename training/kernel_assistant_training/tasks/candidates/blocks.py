@@ -1,4 +1,5 @@
-"""Operators from transformers: module classes that are blocks, found in the source text and imported only when used."""
+"""Operators from transformers: classes of modules that are blocks. They are found in the source text and imported only
+when they are used."""
 
 from __future__ import annotations
 
@@ -33,7 +34,8 @@ _SMALL = {
 
 
 def block_operators() -> list[Operator]:
-    """The blocks of the installed transformers, sorted by name; none if it is not installed. Imports no model."""
+    """The blocks of the installed transformers, sorted by name; none if transformers is not installed. Imports no
+    model."""
     spec = find_spec("transformers")
     if spec is None or not spec.submodule_search_locations:
         return []
@@ -84,7 +86,7 @@ def _imported(module: str) -> Any:
 
 
 def _config(parameter: inspect.Parameter, module: str, value: Value) -> tuple[str, str]:
-    """The source of a configuration with sizes that suit the value, and its import line."""
+    """The source of a configuration whose sizes suit the value, and the line that imports it. Raises CannotBuild."""
     from transformers import PretrainedConfig
 
     home = module.replace(".modeling_", ".configuration_")

@@ -1,4 +1,4 @@
-"""Tasks composed by a served language model: the question, and how its answer is read."""
+"""Tasks that a served language model composes: the prompt, and how the model's answer is parsed."""
 
 from __future__ import annotations
 
@@ -41,19 +41,19 @@ named changes the result.
 
 
 class Unreadable(Exception):
-    """The answer contains no task; the message says why. Messages are counted."""
+    """An answer contains no task. The message says why; equal messages are counted."""
 
 
 @dataclass(frozen=True)
 class Composer:
-    """Asks a model for tasks. A `compact` model was trained on the short question of the synthesis; others get a longer
-    prompt."""
+    """Asks a model for tasks. A `compact` model was trained on the short question of the synthesis; other models get a
+    longer prompt."""
 
     client: ModelClient
     compact: bool = False
 
     def ask(self, operators: list[Operator], number: int, seed: int, cancelled: Callable[[], bool]) -> TaskText:
-        """The task of answer number `number`. Raises Unreadable, and the errors of the client."""
+        """The task in the model's answer number `number`. Raises Unreadable, and the errors of the client."""
         random = Random(f"composer {seed} {number}")
         if self.compact:
             # Greedy, because the questions already differ and samples of a small model are often broken.
@@ -70,8 +70,8 @@ def _explained(operators: list[Operator], random: Random) -> Message:
 
 
 def read_answer(answer: str, model: str, number: int, operators: Sequence[Operator] = ()) -> TaskText:
-    """The task in an answer, without running it; `operators` give the full name of each plain name. Raises
-    Unreadable.
+    """The task in an answer; nothing is run. `operators` give the full name of each plain name, for the attribution.
+    Raises Unreadable.
     """
     fences = _FENCE.findall(answer)
     if not fences:
@@ -99,7 +99,7 @@ def read_answer(answer: str, model: str, number: int, operators: Sequence[Operat
 
 
 def _full_names(operators: Sequence[Operator]) -> dict[str, str]:
-    """Full names by plain name, without overloads; tensor methods take precedence."""
+    """For each plain name the full name of an operator of torch, without overload; tensor methods take precedence."""
     torch_names = sorted((one.name for one in operators if one.name.startswith("torch.")), reverse=True)
     whole = (".".join(name.split(".")[:3]) if name.startswith("torch.Tensor.") else name for name in torch_names)
     return {plain(name): name for name in whole}
@@ -113,7 +113,8 @@ def asked(
     cancelled: Callable[[], bool],
     unreadable: Callable[[str], None],
 ) -> Iterator[TaskText]:
-    """The readable answer for each of `numbers`; `unreadable` is called with the reason for each other answer."""
+    """The tasks in the model's answers, one for each of `numbers`. If an answer contains no task, `unreadable` is
+    called with the reason instead."""
     for number in numbers:
         try:
             yield composer.ask(operators, number, seed, cancelled)

@@ -1,4 +1,4 @@
-"""Operators of torch by name, each with a rule that writes a call of it for a value of a given shape."""
+"""Operators of torch by name. Each has a rule that writes a call of the operator for a value of a given shape."""
 
 from __future__ import annotations
 
@@ -41,8 +41,9 @@ _NOT_FOR_FLOATS = frozenset(
 
 @dataclass(frozen=True)
 class Use:
-    """A call of an operator for a certain value. `init` is the source of `{self}` ("" if there is none); `call` has
-    {x}, {self}, {0}, …; `extra` are the further inputs {0}, {1}, …"""
+    """A call of an operator for a certain value. `call` is its source, with placeholders {x} for the value, {self} for
+    the module and {0}, {1}, … for the further inputs `extra`. `init` is the source that makes the module, "" without a
+    module."""
 
     operator: str
     source: Source
@@ -54,8 +55,8 @@ class Use:
 
 @dataclass(frozen=True)
 class Operator:
-    """`write` returns a Use for a value, or raises CannotBuild. `rank` is the rank of inputs that it takes, 0 for
-    any."""
+    """An operator. `write` returns a Use for a value, or raises CannotBuild. `rank` is the rank of the inputs that the
+    operator takes, 0 for any rank."""
 
     name: str
     source: Source
@@ -64,7 +65,7 @@ class Operator:
 
 
 def torch_operators() -> list[Operator]:
-    """All operators of `torch.nn`, `torch.nn.functional` and tensor methods with schemas, sorted by name."""
+    """All operators of `torch.nn`, of `torch.nn.functional`, and tensor methods that have schemas."""
     return [*modules(), *functions(), *methods()]
 
 
@@ -157,7 +158,7 @@ def _method(name: str, schema: Any) -> Callable[[Value, Random], Use]:
 
 
 def arguments_of(function: Any, value: Value, random: Random) -> list[str]:
-    """Arguments of a constructor, without self. Raises CannotBuild."""
+    """The source of each argument of a constructor, without self. Raises CannotBuild."""
     words = []
     for one in list(inspect.signature(function).parameters.values())[1:]:
         if one.kind in (one.VAR_POSITIONAL, one.VAR_KEYWORD):
@@ -169,7 +170,7 @@ def arguments_of(function: Any, value: Value, random: Random) -> list[str]:
 
 
 def forward_extra(kind: type[nn.Module], value: Value, random: Random) -> list[Extra]:
-    """The required tensors of `forward` after the first. Raises CannotBuild."""
+    """The required tensors of `forward` after its first tensor. Raises CannotBuild."""
     parameters = list(inspect.signature(kind.forward).parameters.values())[1:]
     needed = [one for one in parameters if one.default is one.empty and one.kind is one.POSITIONAL_OR_KEYWORD]
     if not needed:
@@ -178,7 +179,7 @@ def forward_extra(kind: type[nn.Module], value: Value, random: Random) -> list[E
 
 
 def _written(one: inspect.Parameter, value: Value, random: Random) -> str | None:
-    """The argument as a literal, or None to leave it out."""
+    """The source of the argument, or None to leave the argument out. Raises CannotBuild."""
     if one.default is one.empty or one.name in GIVEN:
         return repr(argument(one.name, value, random))
     rule = OPTIONAL.get(one.name)
@@ -186,6 +187,7 @@ def _written(one: inspect.Parameter, value: Value, random: Random) -> str | None
 
 
 def _rank(name: str) -> int:
-    """The rank of the input that the name requires: 3 for `…1d`; 0 for any."""
+    """The rank of the inputs that an operator requires, from its name: 3 for `…1d`, 4 for `…2d`, 5 for `…3d`, else 0
+    (any)."""
     end = name.lower()[-2:]
     return {"1d": 3, "2d": 4, "3d": 5}.get(end, 0)

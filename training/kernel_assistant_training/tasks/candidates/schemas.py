@@ -1,4 +1,4 @@
-"""Arguments from an operator's ATen schema, for builtin functions and tensor methods."""
+"""Chooses arguments from an operator's ATen schema, for builtin functions and tensor methods."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _NUMBERS = (0.3, 0.5, 1.5, 2.0)
 
 
 def functional_schemas(name: str) -> list[Any]:
-    """Overloads of `aten::name` that take a tensor first, write to no argument and return tensors."""
+    """The schemas of those overloads of `aten::name` that take a tensor first, write to no argument and return tensors
+    only."""
     return [
         schema
         for schema in torch._C._jit_get_schemas_for_operator(f"aten::{name}")
@@ -37,8 +38,8 @@ def functional_schemas(name: str) -> list[Any]:
 
 
 def operands(schema: Any, value: Value, random: Random) -> tuple[list[str], list[Extra]]:
-    """The arguments after the first, in which further tensors are {0}, {1}, …, and these tensors. Raises
-    CannotBuild."""
+    """The sources of the arguments after the first, with {0}, {1}, … for further tensors, and these further tensors.
+    Raises CannotBuild."""
     words: list[str] = []
     extra: list[Extra] = []
     for one in schema.arguments[1:]:

@@ -1,4 +1,4 @@
-"""Processes that write texts before they are needed, so that many probes do not wait for one writer."""
+"""Processes that write texts before they are needed, so that many probes do not wait for a single writer."""
 
 from __future__ import annotations
 
@@ -20,14 +20,15 @@ CHUNK, AHEAD = 8, 4
 
 
 class Writers:
-    """`processes` processes; with 0 the caller writes. If one is killed the run fails and has to be started again."""
+    """Writes the texts of a stream in `processes` processes; with 0 they are written in the calling process. If a
+    process is killed the run fails and has to be started again."""
 
     def __init__(self, source: StreamSource, processes: int) -> None:
         self._source, self._processes = source, processes
         self._pool: ProcessPoolExecutor | None = None
 
     def texts(self, numbers: Iterator[int]) -> Iterator[TaskText | Unbuilt | None]:
-        """The text for each number, in order."""
+        """The result for each number, in order: a text, or why there is none (see `Texts.of`)."""
         if not self._processes:
             texts = Texts(self._source)
             yield from map(texts.of, numbers)
