@@ -29,25 +29,27 @@ def optimize(
     free_wins: bool = True,
     progress: Callable[[str], object] | None = None,
 ) -> OptimizeResult:
-    """Have kernels written for `module` as it is called with `inputs` and `kwargs`; returns what was confirmed.
+    """Have kernels written for `module` as it is called with `inputs` and `kwargs`. Returns the result, with the
+    confirmed speed-ups.
 
     `module` is a `torch.nn.Module` instance, `inputs` its positional arguments (tensors of any shape and dtype, plain
-    numbers, or tuples, lists and dicts of them), `budget` wall time in seconds. The module itself is not changed; the
-    files are named in `result.artifacts`. Module and inputs are written below the state folder, readable by you only.
+    numbers, or tuples, lists and dicts of them), `budget` the wall time in seconds. The module itself is not changed;
+    the paths of the written files are in `result.artifacts`. Module and inputs are written below the state folder,
+    readable by you only.
 
-    `policy` says who writes kernels ("auto", "generator" or "model"); with `free_wins` the result also has the
-    speed-ups that need no kernel, whose measurement may take a third of the budget; `progress` is called with one line
-    for each thing that happens, in this thread.
+    `policy` says who writes kernels ("auto", "generator" or "model"). With `free_wins` the result also has the
+    speed-ups that need no kernel; measuring them may take a third of the budget. `progress` is called in this thread
+    with one line of text for each event.
 
-    The class may be one of a file, or of the cells of a notebook or an IPython session (Python's own prompt keeps no
-    text before 3.13). A session's class is carried into a file below the state folder, with the imports, constants,
-    functions and classes that it uses, as they are now. `accelerated` runs the kernels then.
+    The class may be defined in a file, or in the cells of a notebook or an IPython session (Python's own prompt keeps
+    no source text before 3.13). A class of such a session is copied into a file below the state folder, with the
+    imports, constants, functions and classes that it uses, as they are now. Run its kernels with `accelerated`.
 
-    Limits: the instance must pickle, and a script that defines the class must keep its own calls behind `if __name__ ==
-    "__main__":`.
+    Limits: it must be possible to pickle the instance, and a script that defines the class must keep its own calls
+    behind `if __name__ == "__main__":`.
 
-    Raises UsageError for a module or inputs that do not fit, MissingError for a machine that lacks something,
-    InternalError for our failures.
+    Raises UsageError for a module or inputs that are not supported, MissingError if the machine lacks something,
+    InternalError for failures of this tool.
     """
     from kernel_assistant.errors import noted
     from kernel_assistant.session.live.call import optimize_module
@@ -58,16 +60,18 @@ def optimize(
 
 
 def accelerated(module: Any, result: OptimizeResult, *, force: bool = False) -> Any:
-    """A copy of `module` in which every instance of the class that `result` is about runs the kernels, in this process.
+    """A copy of `module` in which every instance of the optimized class (the class of `result`) runs the kernels, in
+    this process.
 
     This works for a class of a notebook, and for a class of a file without editing that file. `module` is the module
-    that was optimized, or contains instances of its class; it does not change, and the copy has its own parameters. The
-    kernels run where they were verified (shapes, dtype, device, mode, no gradient needed) and your own code for
-    everything else; `kernel_counters()` of each of the instances says how often which happened. Names of the session
-    that the class uses are assumed to be unchanged since the job: call this again after running their cells again.
+    that was optimized, or contains instances of its class; it does not change, and the copy has its own parameters.
+    The kernels run for calls as they were verified (shapes, dtype, device, mode, no gradient needed), and your own
+    code for all other calls; `kernel_counters()` of each instance says how often each of them ran. Names of the
+    session that the class uses are assumed to be unchanged since the job: call this function again after running their
+    cells again.
 
-    Raises UsageError where there is no candidate, where no gain was confirmed (unless `force`), or where the class has
-    changed since the job.
+    Raises UsageError if there is no candidate, if no gain was confirmed (unless `force`), or if the class has changed
+    since the job.
     """
     from kernel_assistant.errors import noted
     from kernel_assistant.session.live.accelerated import accelerated_copy

@@ -1,9 +1,9 @@
-"""One resolved, frozen `Settings` from five layers.
+"""Resolves the settings, as a frozen `Settings` object, from five layers.
 
 defaults < user file < `[tool.kernel-assistant]` of the nearest pyproject.toml < `KERNEL_ASSISTANT_*` < options.
 
-A repository may say what it wants measured, never where our files lie or what is started: opening somebody else's
-checkout must not choose an interpreter, weaken the sandbox or send anything anywhere.
+A repository may say how its modules are optimized, but not where this tool stores its files or which programs it
+starts: opening somebody else's checkout must not choose an interpreter, weaken the sandbox or send anything anywhere.
 """
 
 from __future__ import annotations
@@ -24,7 +24,8 @@ PREFIX = "KERNEL_ASSISTANT_"
 
 
 def parse_seconds(value: object) -> float:
-    """Seconds from a number or `90`, `120s`, `2m`, `1h`. Raises ValueError unless positive and finite."""
+    """Seconds from a number, or from a text such as `90`, `120s`, `2m` or `1h`. Raises ValueError unless the result
+    is positive and finite."""
     text = str(value).strip().lower()
     scale = {"s": 1.0, "m": 60.0, "h": 3600.0}.get(text[-1:], 0.0)
     seconds = float(text[:-1]) * scale if scale else float(text)
@@ -56,7 +57,7 @@ def _switch(value: object) -> bool:
 
 
 def _positive(value: object) -> float:
-    """Reads a speed-up or an amount. Raises ValueError unless it is positive and finite."""
+    """Reads a number, such as a speed-up or an amount of money. Raises ValueError unless it is positive and finite."""
     number = float(str(value))
     if not 0.0 < number < float("inf"):
         raise ValueError("want a positive number such as 1.05")
@@ -86,8 +87,8 @@ def _folder(value: object) -> Path:
 
 
 def _machine(value: object) -> str:
-    """Reads a machine's name as the last argument of ssh. Raises ValueError for a text that ssh would take for an
-    option or for two words.
+    """Reads the name of a machine, for use as an argument of ssh; "" for `none`. Raises ValueError for a text that
+    ssh would take for an option or for two words.
     """
     name = str(value).strip()
     if name.startswith("-") or any(character.isspace() or not character.isprintable() for character in name):
@@ -96,7 +97,7 @@ def _machine(value: object) -> str:
 
 
 def _names(value: object) -> tuple[str, ...]:
-    """Reads a list, or a string with commas (from the environment)."""
+    """Reads a list of names, or a string of names separated by commas (from the environment)."""
     names = value.split(",") if isinstance(value, str) else value
     if not isinstance(names, (list, tuple)) or not all(isinstance(name, str) for name in names):
         raise ValueError("want a list of patterns")
@@ -120,7 +121,7 @@ SANDBOXES = ("auto", "bubblewrap", "landlock", "none")
 
 @dataclass(frozen=True)
 class Settings:
-    """Everything that can be set. `documentation()` lists the line of each field."""
+    """All settings. `documentation()` describes each field in one line."""
 
     state_dir: Path = _setting(Path(), "folder of jobs, store and host log", _folder)
     cache_dir: Path = _setting(Path(), "folder of built kernels and device ceilings; may be deleted", _folder)
@@ -160,7 +161,7 @@ class Settings:
 
     @property
     def counters_dir(self) -> Path:
-        """Folder of the call counts that programs with applied kernels reported last."""
+        """The folder in which programs with applied kernels store how often the kernels and the original ran."""
         return self.state_dir / "counters"
 
 
@@ -179,7 +180,7 @@ def documentation() -> dict[str, str]:
 
 @dataclass(frozen=True)
 class Origin:
-    """Where a value comes from: `layer` is default, user file, project, environment or option; `where` names the file
+    """The origin of a value: `layer` is default, user file, project, environment or option; `where` names the file
     and line, or the variable."""
 
     layer: str
@@ -191,10 +192,10 @@ def resolve(
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[Settings, list[str]]:
-    """The settings for a file or folder `start`, and one-line warnings about what was ignored.
+    """The settings for a file or folder `start`, and a warning in one line for each setting that was ignored.
 
-    `flags` holds field names; None values mean "not given". Raises UsageError for a value that does not fit and for a
-    name that a file should not have.
+    `flags` maps names of settings to values from the command line; None means "not given". Raises UsageError for an
+    invalid value and for an unknown name.
     """
     settings, _, warnings = trace(start, flags, environ)
     return settings, warnings
@@ -205,7 +206,7 @@ def trace(
     flags: Mapping[str, object] | None = None,
     environ: Mapping[str, str] | None = None,
 ) -> tuple[Settings, dict[str, Origin], list[str]]:
-    """Like `resolve`, with the origin of every value."""
+    """Like `resolve`, but also returns the origin of every value: (settings, origins, warnings)."""
     environ = os.environ if environ is None else environ
     warnings: list[str] = []
     folders = _default_folders(environ)
@@ -231,14 +232,15 @@ def user_file(environ: Mapping[str, str] | None = None) -> Path:
 
 
 def check_value(name: str, value: object, where: str = "") -> Any:
-    """The value of a setting as it will be used. Raises UsageError for an unknown name or a value that does not fit."""
+    """The value of a setting in the form that `Settings` has. Raises UsageError for an unknown name or an invalid
+    value."""
     if name not in documentation():
         raise _unknown(name, where)
     return _parse(name, value, where)
 
 
 def is_for_projects(name: str) -> bool:
-    """Whether a repository may set it."""
+    """Whether a repository may set the setting `name`."""
     return name not in _NEVER_FROM_PROJECT
 
 
@@ -301,7 +303,8 @@ def _from_environment(environ: Mapping[str, str]) -> Layer:
 
 
 def nearest_pyproject(start: Path | None) -> Path | None:
-    """The pyproject.toml that applies to a file or folder."""
+    """The pyproject.toml that applies to a file or folder: the one in the nearest folder at or above it; None if
+    there is none."""
     if start is None:
         return None
     start = start.absolute()
@@ -312,7 +315,8 @@ def nearest_pyproject(start: Path | None) -> Path | None:
 
 
 def line_of(text: str, key: str, table: str = "") -> int:
-    """The line (from 1) on which `key` is set in a table of a TOML text, 0 where it is written in another way."""
+    """The line (from 1) on which `key` is set in a table of a TOML text; 0 if it is not found, for example in an
+    inline table."""
     current = ""
     for number, line in enumerate(text.splitlines(), 1):
         header = re.match(r"\s*\[([^\[\]]+)\]\s*(?:#.*)?$", line)
@@ -324,7 +328,7 @@ def line_of(text: str, key: str, table: str = "") -> int:
 
 
 def _location(path: Path | None, key: str, table: str = "") -> str:
-    """The position of a setting for people, as `file:line`."""
+    """The position of a setting as `file:line`, for messages; the file alone if the line is not found."""
     line = line_of(path.read_text(encoding="utf-8"), key, table) if path is not None else 0
     return f"{path}:{line}" if line else str(path)
 

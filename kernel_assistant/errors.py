@@ -1,8 +1,8 @@
-"""The exceptions of this tool. The class of an exception says which side is at fault.
+"""The exceptions of this tool. The class of an exception says where the fault lies.
 
 A bad *candidate* is data (an `Evaluation` with an outcome), never an exception. These exceptions are for bad input
-(`UsageError`), for something missing on the machine (`MissingError`) and for our own breakage (`InternalError` and its
-children). Each carries one line of cause and one line of next step.
+(`UsageError`), for something missing on the machine (`MissingError`) and for failures of this tool itself
+(`InternalError` and its subclasses). Each has a cause and a next step, in one line each.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EXIT_CANCELLED = 130
 
 
 class KernelAssistantError(Exception):
-    """Base class: `str(error)` is the one-line cause, `next_step` what to do about it."""
+    """Base class. `str(error)` is the cause in one line; `next_step` tells the user what to do."""
 
     exit_code = EXIT_INTERNAL
 
@@ -34,13 +34,13 @@ class KernelAssistantError(Exception):
 
 
 class UsageError(KernelAssistantError):
-    """The input is at fault: a file, an option, a module that cannot be built."""
+    """The input has an error: a file, an option, a module that cannot be built."""
 
     exit_code = EXIT_USAGE
 
 
 class OutOfTime(UsageError):
-    """The budget of a job is used up; what was found so far is kept."""
+    """The budget of a job is used up. Its best candidate so far is kept."""
 
 
 class MissingError(KernelAssistantError):
@@ -58,36 +58,36 @@ class WorkerError(InternalError):
 
 
 class DeviceError(InternalError):
-    """The worker or its device is lost and cannot be recovered."""
+    """The worker or its device has failed and cannot be recovered."""
 
 
 class SandboxError(InternalError):
-    """The sandbox could not be set up although it was found."""
+    """The sandbox could not be set up, although a sandbox program was found."""
 
 
 class HostError(InternalError):
-    """The session host could not be reached or died in the middle."""
+    """The session host could not be reached, or died during a request."""
 
 
 class StoreError(InternalError):
-    """The database or the event log could not be written (a full disk, say)."""
+    """The database or the event log could not be written, for example because the disk is full."""
 
 
 class Cancelled(KernelAssistantError):
-    """The user stopped the job; what was found so far is kept."""
+    """The user stopped the job. Its best candidate so far is kept."""
 
     exit_code = EXIT_CANCELLED
 
 
 def kind_of(exit_code: int) -> type[KernelAssistantError]:
-    """The class of errors that end with this exit code, as another process reported it."""
+    """The class of errors with this exit code, for an error that another process reported."""
     return next((kind for kind in (UsageError, MissingError, Cancelled) if kind.exit_code == exit_code), InternalError)
 
 
 @contextmanager
 def noted() -> Iterator[None]:
-    """Makes a traceback show the next step below the cause. Calls from Python code need this, because no command line
-    prints the next step for them.
+    """Adds the next step to errors raised in this context, so that a traceback shows it below the cause. Calls from
+    Python code need this, because no command line prints the next step for them.
     """
     try:
         yield
@@ -99,7 +99,7 @@ def noted() -> Iterator[None]:
 
 @contextmanager
 def boundary(kind: type[InternalError], what: str) -> Iterator[None]:
-    """Turn an operating-system failure inside the block into `kind`, named by `what`."""
+    """Raise `kind` for an OSError, ValueError or EOFError inside the context; the cause begins with `what`."""
     try:
         yield
     except KernelAssistantError:

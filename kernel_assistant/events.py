@@ -1,4 +1,4 @@
-"""The events of a job, in order. One append-only JSON line each; `seq` starts at 1."""
+"""The events of a job, in order. The event log has one JSON line for each event; `seq` starts at 1."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from kernel_assistant.records.spending import Spending
 
 
 class Event(msgspec.Struct, frozen=True, kw_only=True, tag_field="type", forbid_unknown_fields=True):
-    """Base of every event. `time` is seconds since the epoch; `seq` and `job` are filled in by the host."""
+    """Base of every event. `time` is in seconds since the epoch; the session host fills in `seq` and `job`."""
 
     seq: int = 0
     job: str = ""
@@ -27,7 +27,7 @@ class JobQueued(Event, frozen=True, kw_only=True, tag="job_queued"):
 
 
 class JobStarted(Event, frozen=True, kw_only=True, tag="job_started"):
-    """`budget` is for the whole job, in seconds from `time` on; 0 where there is no limit."""
+    """`budget` is the time for the whole job in seconds, beginning at `time`; 0 if there is no limit."""
 
     device: str
     resumed: bool = False
@@ -40,9 +40,10 @@ class JobStarted(Event, frozen=True, kw_only=True, tag="job_started"):
 
 
 class Progress(Event, frozen=True, kw_only=True, tag="progress"):
-    """A phase began: "open", "baseline", "compile", "search", "confirm", "apply", "free"; `message` is for people.
+    """A phase began: "open", "baseline", "compile", "search", "confirm", "apply", "free". `message` is a text for the
+    user.
 
-    "model" is no phase of its own: it reports a call that a model makes.
+    "model" is not a phase: it reports a request to a model.
     """
 
     phase: str
@@ -63,8 +64,8 @@ class BaselineMeasured(Event, frozen=True, kw_only=True, tag="baseline_measured"
 
 
 class CandidateEvaluated(Event, frozen=True, kw_only=True, tag="candidate_evaluated"):
-    """`conversation` is the number (from 1) of the conversation in the job that wrote the candidate; 0 if none did,
-    and for the evaluation at the end."""
+    """`conversation` is the number (from 1) of the conversation in the job that wrote the candidate. It is 0 if the
+    candidate is not from a conversation, and for the evaluation at the end."""
 
     turn: int
     schedule: str
@@ -87,19 +88,20 @@ class FreeWinMeasured(Event, frozen=True, kw_only=True, tag="free_win_measured")
 
 
 class RequestedTool(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """A tool that a model asks for; `arguments` is the JSON text as the model wrote it."""
+    """A tool call of a model; `arguments` is the JSON text as the model wrote it."""
 
     name: str
     arguments: str
 
 
 class ModelReplied(Event, frozen=True, kw_only=True, tag="model_said"):
-    """A message of a conversation with a model, as it came; long texts are cut, the transcript has them in full.
+    """A message of a conversation with a model, as it was sent. Long texts are cut; the transcript has them in full.
 
-    `conversation` is the number of the conversation in the job, from 1, `turn` that of the model's reply, from 1 (0:
-    before the first). The model is the assistant; `tool` answers a call, `user` is the task, a nudge or a user's
-    message. `candidate` is the hash of the candidate that an answer reports on. `tokens` and `seconds` are those of a
-    reply, 0 where the server does not say; `spent` is what the job's replies have cost by then, None for other roles.
+    `conversation` is the number of the conversation in the job, from 1; `turn` is the number of the model's reply,
+    from 1 (0: before the first reply). The role of the model is `assistant`; `tool` is the answer to a call; `user` is
+    the task, a reminder to continue, or a user's message. `candidate` is the hash of the candidate that an answer
+    reports on. `tokens` and `seconds` belong to a reply, and are 0 if the server does not report them; `spent` is the
+    cost of the job's replies so far, None for other roles.
     """
 
     conversation: int
@@ -114,7 +116,7 @@ class ModelReplied(Event, frozen=True, kw_only=True, tag="model_said"):
 
 
 class Warned(Event, frozen=True, kw_only=True, tag="warned"):
-    """Something a person should know: timing is unsafe because of another load, a worker was restarted."""
+    """A warning for the user: for example, timing is unreliable because of another load, or a worker was restarted."""
 
     message: str
 
@@ -124,7 +126,7 @@ class JobFinished(Event, frozen=True, kw_only=True, tag="job_finished"):
 
 
 class JobFailed(Event, frozen=True, kw_only=True, tag="job_failed"):
-    """`exit_code` as in errors.py, so that a client can end with it."""
+    """The job ended with an error. `exit_code` is one of those in errors.py; a client may exit with it."""
 
     cause: str
     next_step: str

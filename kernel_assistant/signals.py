@@ -1,4 +1,4 @@
-"""An event that a signal handler may set."""
+"""An event whose `set` may be called in a signal handler."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import time
 class SignalSafeEvent(threading.Event):
     """A `threading.Event` whose `set` may be called in a signal handler.
 
-    The handler runs in the main thread. `threading.Event.set` there waits for ever if that thread was interrupted
-    inside `wait`, where it holds the event's lock. `SimpleQueue.put` is reentrant (Python's documentation of `queue`).
+    The handler runs in the main thread. If that thread was interrupted inside `threading.Event.wait`, where it holds
+    the event's lock, `threading.Event.set` would wait for ever. Here `set` uses `SimpleQueue.put`, which is reentrant
+    (Python's documentation of `queue`).
     """
 
     def __init__(self) -> None:
@@ -24,12 +25,12 @@ class SignalSafeEvent(threading.Event):
         return self._is_set
 
     def set(self) -> None:
-        """Wakes every thread that waits."""
+        """Sets the event and wakes every thread that waits for it."""
         self._is_set = True
         self._waking.put(None)
 
     def clear(self) -> None:
-        """Makes later calls of `wait` wait again."""
+        """Resets the event, so that later calls of `wait` wait again."""
         self._is_set = False
 
     def wait(self, timeout: float | None = None) -> bool:

@@ -1,4 +1,4 @@
-"""Finds and reads applied packages in a project, and compares them with the file that they serve."""
+"""Finds and reads applied packages in a project, and compares them with the user's files that they belong to."""
 
 from __future__ import annotations
 
@@ -34,10 +34,10 @@ _SKIPPED = frozenset(("node_modules", "__pycache__", "site-packages", "dist-pack
 
 @dataclass(frozen=True)
 class AppliedClass:
-    """One class of one package, for instances of one size (`apply/sizes.py`).
+    """The kernels of one class in an applied package, for instances of one size (`apply/sizes.py`).
 
-    `source` is the file that it serves; for a class that is replaced from outside it is None until the module `module`
-    has been looked up.
+    `source` is the user's file beside the package. For a class of an installed library `source` is None, and `module`
+    is the module of the class.
     """
 
     package: Path
@@ -52,16 +52,17 @@ class AppliedClass:
 
     @property
     def folder(self) -> Path:
-        """A path that identifies the class and size; the folder need not exist."""
+        """A path that identifies the applied class and size. No folder need exist there."""
         return self.package / self.class_name / self.size
 
     def read(self, name: str) -> bytes:
-        """A file of this class and size, such as a binary. Raises OSError and ValueError where it is damaged."""
+        """The content of a file of this class and size, such as a binary. Raises OSError or ValueError if the file is
+        missing or damaged."""
         return Parts(str(self.package), self.class_name).read(f"{self.size}/{name}" if self.size else name)
 
     @property
     def name(self) -> str:
-        """The class's name for people: `model.py:Gate` or `library.layers:Gate`."""
+        """The name of the class for messages, such as `model.py:Gate` or `library.layers:Gate`."""
         location = f"{self.module or self.source or self.package}:{self.class_name}"
         return f"{location}/{self.size}" if self.size else location
 
@@ -70,7 +71,7 @@ class AppliedClass:
         return dict(self.provenance["guard"])
 
     def changed(self) -> list[str]:
-        """Files of the class and the loader that differ from those that were written; missing files are included."""
+        """Files of the class and the loader that were changed since they were written; missing files are included."""
         served = self.manifest.edits if isinstance(self.manifest, Manifest) else self.manifest.classes
         others = {name for name in served if name != self.class_name}
         changed = [*changed_files(self.package, self.manifest), *self._missing()]
@@ -81,11 +82,11 @@ class AppliedClass:
 
 
 def find_applied(paths: Iterable[Path]) -> list[AppliedClass]:
-    """Every applied class at or below `paths`. A path is a package, a file that has a package beside it, or a folder to
-    search.
+    """Every applied class at or below `paths`. A path is a package, a file that has a package beside it, or a folder
+    to search.
 
-    Virtual environments and hidden folders below a path are skipped. Raises UsageError for a path that is not there and
-    for a package that cannot be read.
+    Virtual environments and hidden folders below a path are skipped. Raises UsageError if a path does not exist or a
+    package cannot be read.
     """
     packages: dict[Path, Path] = {}
     for path in paths:
@@ -95,7 +96,8 @@ def find_applied(paths: Iterable[Path]) -> list[AppliedClass]:
 
 
 def reference_text(applied: AppliedClass, text: str) -> str:
-    """The file's text without any of our lines: the code that the kernels have to equal."""
+    """`text` (the content of the file) without the lines that this tool added: the code that the kernels have to
+    equal."""
     if not isinstance(applied.manifest, Manifest):
         return text
     for name in dict.fromkeys([*applied.manifest.edits, *decorated_classes(text)]):
@@ -105,7 +107,7 @@ def reference_text(applied: AppliedClass, text: str) -> str:
 
 
 def staleness(applied: AppliedClass, text: str) -> str:
-    """Why the kernels do not belong to the class in the file `text` any more, "" if they do."""
+    """Why the kernels no longer belong to the class in `text`, the content of its file; "" if they do."""
     try:
         now = fingerprint(text, applied.class_name)
         served = isinstance(applied.manifest, OutsideManifest) or applied.class_name in decorated_classes(text)
@@ -117,7 +119,7 @@ def staleness(applied: AppliedClass, text: str) -> str:
 
 
 def staleness_while_typed(applied: AppliedClass, text: str) -> str:
-    """Like `staleness`, for a class that the file decorates; "" also while the text does not parse."""
+    """Like `staleness`, for a class that has our decorator in the file. Also "" while the text does not parse."""
     try:
         with _parsing:
             return _difference(applied, _fingerprint(text, applied.class_name))
@@ -134,7 +136,7 @@ def _difference(applied: AppliedClass, now: str) -> str:
 
 
 def damage(applied: AppliedClass) -> str:
-    """Which file of the kernels is missing, or which binary was changed; "" if all are as they were written."""
+    """Why the kernels cannot run: a line that names a missing file or a changed binary; "" if there is none."""
     changed = applied.changed()
     lost = [name for name in changed if not (applied.package / name).is_file()]
     if lost:
@@ -144,17 +146,20 @@ def damage(applied: AppliedClass) -> str:
 
 
 def report_name(package: Path) -> str:
-    """File name under which the kernels of `package` report what they served (`worker/applied/report.py`)."""
+    """Name of the file in which the kernels of `package` count the calls that they served
+    (`worker/applied/report.py`)."""
     return file_name(os.path.realpath(package))
 
 
 def counting(folder: str) -> dict[str, str]:
-    """Environment variables that make programs leave their counters in `folder`, all of them counted as one program."""
+    """Environment variables that make processes write their counters of served calls to `folder`. All processes with
+    these variables are counted as one program."""
     return {VARIABLE: folder, PROGRAM: f"{os.getpid()} {time.time_ns()}"}
 
 
 def is_same_class(text: str, then: str, class_name: str) -> bool:
-    """Whether a class computes the same in two texts of its file; True also if one of them does not parse."""
+    """Whether a class computes the same in `text` and `then`, two versions of its file. True also if one of them does
+    not parse."""
     try:
         with _parsing:
             return text == then or _fingerprint(text, class_name) == _fingerprint(then, class_name)
@@ -164,9 +169,9 @@ def is_same_class(text: str, then: str, class_name: str) -> bool:
 
 @functools.lru_cache(maxsize=4)
 def _fingerprint(text: str, class_name: str) -> str:
-    """The fingerprint of a class in a text. It is cached, because an editor's server asks again and again. Only the
-    parts on which the class can depend are parsed: parsing a whole text of 5,000 lines takes 0.1 s, and memory that a
-    process keeps.
+    """The fingerprint of a class in a text. It is cached, because an editor's server needs it often. Only the parts
+    on which the class can depend are parsed: parsing a whole text of 5,000 lines takes 0.1 s, and memory that the
+    process does not give back.
     """
     try:
         return fingerprint(reachable(text, class_name), class_name)
@@ -175,7 +180,8 @@ def _fingerprint(text: str, class_name: str) -> str:
 
 
 def source_text(path: Path) -> str:
-    """Text of a Python file in its own encoding. Raises UsageError where it cannot be read."""
+    """Text of a Python file, decoded with the encoding that the file declares. Raises UsageError if it cannot be
+    read."""
     return decode_source(read_bytes(path), path.name).text
 
 

@@ -38,11 +38,11 @@ from kernel_assistant.worker.applied.fingerprint import fingerprint
 
 @dataclass(frozen=True)
 class ApplyResult:
-    """The result of applying; with `dry_run`, the result that it would have. `files` are all files of the class and the
-    loader, in the package.
+    """The result of applying; with `dry_run`, the result that applying would have. `files` are all files of the class
+    and the loader, in the package.
 
     `import_line` is the line that the user has to add if no file of theirs was edited (a class of an installed
-    library). `text` is the whole file with our lines.
+    library). `text` is the user's whole file with our lines.
     """
 
     source: Path
@@ -75,12 +75,12 @@ def apply_result(
     options: AppliedOptions | None = None,
     text: str | None = None,
 ) -> ApplyResult:
-    """Write `STEM_kernels/` beside `source_path` and put the block and the decorator into it.
+    """Write `STEM_kernels/` beside `source_path` and put the block and the decorator into the file `source_path`.
 
-    The package is written first, so that the file never names kernels that are not there. Applying to a class that has
-    kernels already replaces them, and our lines in their older form without a block. `text` is the file as it is in an
-    editor: then only the package is written, and the caller puts `ApplyResult.text` into the editor. Raises UsageError,
-    with nothing changed, where that cannot be done.
+    The package is written first, so that the file never names kernels that are not there. If the class has kernels
+    already, the new ones replace them; lines in an older form, without a block, are replaced too. `text` is the file
+    as it is in an editor: then only the package is written, and the caller puts `ApplyResult.text` into the editor.
+    Raises UsageError, with nothing changed, if the kernels cannot be applied.
     """
     path = Path(source_path).absolute()
     with turn_in(path.parent):
@@ -139,7 +139,8 @@ def _manifest(
 
 
 def _own_import(text: str, class_name: str, name: str) -> bool:
-    """Whether the import is ours. False if the user's file has the same import for a purpose of its own."""
+    """Whether `IMPORT_LINE` in the file is ours. False if the user's file has the same import for a purpose of its
+    own."""
     return class_name in decorated_classes(text) or not has_import(parse(text, name), IMPORT_LINE)
 
 

@@ -1,4 +1,4 @@
-"""Shows people what applying or undoing changes."""
+"""Makes the diff that shows users what applying or undoing changes."""
 
 from __future__ import annotations
 

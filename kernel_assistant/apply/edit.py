@@ -50,12 +50,12 @@ class Hunk(Record, frozen=True, kw_only=True):
 
 
 class Edit(Record, frozen=True, kw_only=True):
-    """Hunks in order of their lines, which do not overlap."""
+    """Hunks in the order of their lines. The hunks do not overlap."""
 
     hunks: tuple[Hunk, ...]
 
     def apply(self, text: str) -> str:
-        """`text` with the hunks put in, each with the line end of the line that it precedes."""
+        """`text` with the hunks inserted. Each hunk gets the line end of the line below it."""
         lines = split_lines(text)
         for hunk in reversed(self.hunks):
             end = line_end(lines[hunk.line - 1], line_end(lines[0]))
@@ -69,10 +69,10 @@ def decorator_line(class_name: str) -> str:
 
 
 def plan_edit(text: str, class_name: str, head: str, decorator: str, *, name: str = "the file") -> Edit:
-    """Plan our lines: `head` goes after the file's first block of imports, the decorator right above `class`.
+    """Plan the edit: `head` goes after the file's first block of imports, the decorator right above `class`.
 
     Our decorator is the innermost, because the user's own decorators may wrap the class. A head (`BLOCK` or an import
-    line) that is there already is not added twice. Raises UsageError where the class cannot be edited.
+    line) that the file has already is not added twice. Raises UsageError if the class cannot be edited.
     """
     tree = parse(text, name)
     lines = split_lines(text)
@@ -92,7 +92,8 @@ def plan_edit(text: str, class_name: str, head: str, decorator: str, *, name: st
 
 
 def plan_import(text: str, line: str, *, name: str = "the file") -> Edit:
-    """Plan an import line after the file's first block of imports; no hunk if the file has it already."""
+    """Plan to add an import line after the file's first block of imports. The edit is empty if the file has it
+    already."""
     tree = parse(text, name)
     if has_import(tree, line):
         return Edit(hunks=())
@@ -106,7 +107,7 @@ def plan_import(text: str, line: str, *, name: str = "the file") -> Edit:
 
 
 def find_class(tree: ast.Module, class_name: str, name: str) -> ast.ClassDef:
-    """The one class of this name outside functions and classes. Raises UsageError naming what is wrong."""
+    """The one class of this name outside functions and classes. Raises UsageError if there is none or more than one."""
     classes = [node for node in outer_statements(tree.body) if _is_class(node, class_name)]
     if len(classes) == 1 and isinstance(classes[0], ast.ClassDef):
         return classes[0]
@@ -120,7 +121,7 @@ def find_class(tree: ast.Module, class_name: str, name: str) -> ast.ClassDef:
 
 
 def outer_statements(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Statements outside functions and classes, those inside `if`, `try`, `with` and loops included."""
+    """Yields the statements outside functions and classes, including those inside `if`, `try`, `with` and loops."""
     for node in body:
         yield node
         if isinstance(node, (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)):
@@ -145,7 +146,7 @@ def _has_head(tree: ast.Module, head: str) -> bool:
 
 
 def has_import(tree: ast.Module, line: str) -> bool:
-    """Whether the file imports what `line` imports already, alone or together with other names."""
+    """Whether the file already imports the name that `line` imports, alone or together with other names."""
     return any(imports(node, line) for node in tree.body)
 
 
@@ -178,7 +179,7 @@ def _used(body: list[ast.stmt]) -> set[str]:
 
 
 def _bound(imports: Iterable[ast.stmt]) -> set[str]:
-    """Names that the import statements bind to anything other than the module of the same name."""
+    """Names that the import statements bind, except a module that keeps its own name (`import runpy`)."""
     return {
         alias.asname or alias.name
         for node in imports
@@ -195,8 +196,8 @@ class _Span:
 
 
 def _import_line_number(tree: ast.Module) -> int:
-    """The number of the line before which the import is inserted: after docstring, `__future__` and the first block of
-    imports.
+    """The number of the line before which the import is inserted: the line after the docstring, `__future__` imports
+    and the first block of imports.
     """
     body = tree.body
     head = 1 if _is_docstring(body[0]) else 0
@@ -222,8 +223,8 @@ def _is_docstring(node: ast.stmt) -> bool:
 
 
 def _check(text: str, edit: Edit, name: str) -> None:
-    """Raise UsageError unless the edited file parses to the original plus our lines: odd line breaks could misplace
-    them."""
+    """Raise UsageError unless the edited file parses to the original syntax tree plus our lines: unusual line breaks
+    could misplace our lines."""
     edited = parse(edit.apply(text), name)
     texts = [hunk.text.strip() for hunk in edit.hunks]
     added = {text if text.startswith("@") else ast.unparse(ast.parse(text)) for text in texts}

@@ -1,4 +1,4 @@
-"""The user's file and folder: read, check, write whole files atomically."""
+"""Reads, checks and atomically writes the user's files."""
 
 from __future__ import annotations
 
@@ -12,12 +12,13 @@ from kernel_assistant.errors import UsageError
 
 
 def digest(data: bytes) -> str:
-    """SHA-256 in hexadecimal."""
+    """The SHA-256 of `data` in hexadecimal."""
     return hashlib.sha256(data).hexdigest()
 
 
 def check_source(path: Path) -> None:
-    """Raises UsageError unless `path` is a Python file of its own that can be edited, in a folder that can be too."""
+    """Raises UsageError unless `path` is a Python source file, not a symbolic link, and it and its folder are
+    writable."""
     if path.suffix == ".ipynb":
         raise UsageError(f"{path.name} is a notebook", "move the class to a .py file")
     if not path.exists() and any(parent.is_file() for parent in path.parents):
@@ -44,9 +45,10 @@ def read_bytes(path: Path) -> bytes:
 
 
 def write_atomically(path: Path, data: bytes) -> None:
-    """Replace or create `path`: readers see the old or the new content. Mode and, where allowed, owner are kept.
+    """Replace or create `path`: readers see either the old or the new content. The mode is kept, and the owner if
+    allowed.
 
-    Raises UsageError where the folder or the disk does not take it; then `path` is as it was.
+    Raises UsageError if the file cannot be written; then `path` is unchanged.
     """
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -81,7 +83,7 @@ def _copy_permissions(path: Path, descriptor: int) -> None:
 
 
 def _umask() -> int:
-    """This process's file creation mask; there is no call that only reads it."""
+    """The umask of this process. It is read from /proc, because no system call reads the umask without changing it."""
     for line in Path("/proc/self/status").read_text().splitlines():
         if line.startswith("Umask:"):
             return int(line.split()[1], 8)

@@ -17,10 +17,11 @@ from kernel_assistant.worker.applied.parts import Parts
 
 
 def add_binary(applied: AppliedClass, name: str, content: bytes, facts: dict[str, Any]) -> str:
-    """Write `content` as `name`, or under another name beside a file that this machine cannot run; returns the name.
+    """Write `content` as `name`, and return the name. If a file of that name exists already (this machine cannot run
+    it), a hash of the processor's features is added to the name.
 
-    `facts` are the worker's on this machine. The binary is written first and the manifest last, so that the manifest
-    names no missing file. Raises UsageError.
+    `facts` are the facts that the worker reported on this machine. The binary is written first and the manifest last,
+    so that the manifest names no missing file. Raises UsageError.
     """
     flags = sorted(facts.get("cpu_flags", []))
     parts = Parts(str(applied.package), applied.class_name)
@@ -41,7 +42,8 @@ def add_binary(applied: AppliedClass, name: str, content: bytes, facts: dict[str
 
 
 def _write(applied: AppliedClass, parts: Parts, fresh: Files) -> None:
-    """Write files of the class: into the class's own folder where an older package has one, else into the package."""
+    """Write files of the class: into the class's own folder if the package (of an older form) has one, else packed
+    into the package."""
     if (applied.package / applied.class_name).is_dir():
         files = {f"{applied.class_name}/{name}": data for name, data in fresh.items()}
     else:

@@ -1,7 +1,8 @@
-"""Kernels for a class of an installed library: a package in the project puts them in when it is imported.
+"""Applies kernels to a class of an installed library: a package in the user's project, when imported, puts the
+kernels into the library's class.
 
-The library's files are not touched. `kernels_for_LIBRARY/` has the loader and the guard of the ordinary form. A second
-class of the same name in one library gets a package of its own, named after its module.
+The library's files are not touched. `kernels_for_LIBRARY/` has the same loader and guard as a package beside a user's
+file. A second class of the same name in one library gets a package of its own, named after its module.
 """
 
 from __future__ import annotations
@@ -46,8 +47,8 @@ OUTSIDE_SCHEMA = "kernel-assistant/outside/1"
 
 
 class OutsideManifest(Record, frozen=True, kw_only=True):
-    """`classes` maps a class to its module, `into` are the files that have our import line, relative to the package's
-    folder. `files` maps a path in the package to its SHA-256.
+    """`classes` maps a class to its module. `into` are the files that have our import line; their paths are relative
+    to the folder that contains the package. `files` maps a path in the package to its SHA-256.
     """
 
     library: str
@@ -59,7 +60,7 @@ class OutsideManifest(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class _Line:
-    """The edit of one file: its text before and after."""
+    """The edit of one file: its text before and after. `data` is the text after the edit in the file's encoding."""
 
     path: Path
     before: str
@@ -72,7 +73,7 @@ class _Line:
 
 
 def is_installed(path: Path) -> bool:
-    """Whether a file belongs to an installed package, so that it is not the user's to edit."""
+    """Whether a file belongs to an installed package; such a file must not be edited."""
     return bool(_INSTALLED & set(path.parts))
 
 
@@ -92,9 +93,9 @@ def apply_outside(
 ) -> ApplyResult:
     """Write `kernels_for_LIBRARY/` into the folder `project` for the class of the installed file `source`.
 
-    Where that package replaces another class of this name, it is `kernels_for_MODULE/`, with the module's dots as
-    underscores. With `into` the import line is put into that file. Raises UsageError, with everything as it was, where
-    that cannot be done.
+    If that package already replaces another class of the same name, the new package is `kernels_for_MODULE/`, with
+    underscores for the module's dots. With `into` the import line is put into that file. Raises UsageError, with
+    nothing changed, if the kernels cannot be applied.
     """
     result = read_result(Path(result_dir))
     module, name = result.task.module_name, result.task.class_name
@@ -128,8 +129,8 @@ def apply_outside(
 
 
 def undo_outside(folder: Path, class_name: str | None = None, *, dry_run: bool = False) -> UndoResult:
-    """Remove the kernels of one class; or of all classes, together with the package and our import lines. Raises
-    UsageError.
+    """Remove the kernels of one class. Without `class_name`, remove those of all classes, the package and our import
+    lines. Raises UsageError.
     """
     folder = folder.absolute()
     known = read_outside(folder)
@@ -160,14 +161,16 @@ def undo_outside(folder: Path, class_name: str | None = None, *, dry_run: bool =
 
 
 def packages_of(path: Path, class_name: str = "") -> tuple[Path, ...]:
-    """Packages beside or above the file `path` whose import line was put into it, with the class if one is named."""
+    """Packages beside or above the file `path` whose import line is in this file. With `class_name`, only packages
+    that replace this class."""
     folders = (folder for parent in path.parents for folder in sorted(parent.glob(f"{_PREFIX}*")))
     return tuple(folder for folder in folders if _is_in(folder, path, class_name))
 
 
 def replaced_in(projects: Iterable[Path], source: Path) -> dict[str, Path]:
-    """Map each class of the installed file `source` that has kernels to their package, which is in one of the folders
-    `projects` or in a folder inside. Packages that cannot be read are skipped."""
+    """Map the name of each class of the installed file `source` that has kernels to the package with these kernels.
+    Packages are looked up in the folders `projects` and their direct subfolders; packages that cannot be read are
+    skipped."""
     packages: dict[str, Path] = {}
     for project in projects:
         for manifest in sorted((*project.glob(f"{_PREFIX}*/{MANIFEST}"), *project.glob(f"*/{_PREFIX}*/{MANIFEST}"))):
@@ -182,13 +185,13 @@ def replaced_in(projects: Iterable[Path], source: Path) -> dict[str, Path]:
 
 
 def path_in_library(path: Path) -> Path:
-    """Return the part of a path below the folder of installed packages: `timm/layers/drop.py`."""
+    """The part of a path below the folder of installed packages, such as `timm/layers/drop.py`."""
     last = max((index for index, part in enumerate(path.parts) if part in _INSTALLED), default=-1)
     return Path(*path.parts[last + 1 :])
 
 
 def _is_file_of(path: Path, module: str) -> bool:
-    """Whether a file is that of an installed module, judged by its path."""
+    """Whether the file `path` is the source of the installed module `module`, judged by its path."""
     names = list(path_in_library(path.with_suffix("")).parts)
     return module.split(".") == (names[:-1] if names[-1:] == ["__init__"] else names)
 
@@ -203,8 +206,8 @@ def _is_in(folder: Path, path: Path, class_name: str) -> bool:
 
 
 def read_outside(folder: Path) -> OutsideManifest | None:
-    """The manifest of a package with kernels for a library; None if there is no folder. Raises UsageError if the folder
-    is anything else.
+    """The manifest of a package with kernels for a library; None if there is no folder. Raises UsageError if the
+    folder is not such a package.
     """
     if not folder.exists():
         return None
@@ -214,8 +217,8 @@ def read_outside(folder: Path) -> OutsideManifest | None:
 
 
 def _package(project: Path, name: str, module: str) -> Path:
-    """The package for a class of an installed module: the one that replaces it already, else that of its library,
-    unless this one replaces another class of the same name; then one of its own."""
+    """The package for a class of an installed module: the package that already replaces this class; else the package
+    of the library, unless it replaces another class of the same name; else the package named after the module."""
     own, shared = (project / (_PREFIX + re.sub(r"\W", "_", part)) for part in (module, module.partition(".")[0]))
     replaced = {folder: known.classes.get(name) for folder in (own, shared) if (known := read_outside(folder))}
     there = next((folder for folder, other in replaced.items() if other == module), None)
@@ -264,7 +267,7 @@ def _with_line(path: Path, package: Path) -> _Line:
 
 
 def _without_line(path: Path, package: Path) -> _Line | None:
-    """The edit that removes our line from the file; None if it is not there any more."""
+    """The edit that removes our import line from the file; None if the line is not there any more."""
     if not path.is_file():
         return None
     source = decode_source(read_bytes(path), path.name)

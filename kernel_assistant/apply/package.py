@@ -1,4 +1,5 @@
-"""The package beside the user's file, as file name → bytes, and the manifest that says which files are ours."""
+"""Makes the package beside the user's file, as a map from file names to bytes, and the manifest that lists the files
+that this tool wrote."""
 
 from __future__ import annotations
 
@@ -40,10 +41,11 @@ Files = dict[str, bytes]
 
 
 class Manifest(Record, frozen=True, kw_only=True):
-    """The record that `undo` needs. It is stored in the package itself, so that it is there even if the job is deleted.
+    """The record that `undo` needs. It is stored in the package itself, so that it is there even if the job is
+    deleted.
 
-    `before` and `after` are SHA-256 of the user's file without and with our lines, `edits` the lines by class,
-    `own_import` whether we added the import line; `files` maps a path in the package to its SHA-256.
+    `before` and `after` are the SHA-256 of the user's file without and with our lines. `edits` has the added lines of
+    each class, `own_import` says whether we added the import line, `files` maps a path in the package to its SHA-256.
     """
 
     source: str
@@ -60,7 +62,8 @@ def package_name(stem: str) -> str:
 
 
 def class_files(result: VerifiedResult, options: AppliedOptions, tool: str, size: str = "") -> Files:
-    """All files of one class for instances of one size, by their names within the class."""
+    """All files of one class for instances of one size, by their names within the class. `tool` is this tool's
+    version."""
     document = provenance(result, options, tool)
     files: Files = {
         "plan.json": _pretty(json.loads(encode(result.plan))),
@@ -83,7 +86,7 @@ def packed(class_name: str, files: Files) -> Files:
 
 
 def owner(name: str) -> str:
-    """The class that a file of the package belongs to, "" for the loader's."""
+    """The class to which a file of the package belongs; "" for a file of the loader."""
     folder, inside, _ = name.partition("/")
     if inside:
         return "" if folder == _RUNTIME_BEFORE else folder
@@ -91,19 +94,20 @@ def owner(name: str) -> str:
 
 
 def digests(files: Files) -> dict[str, str]:
-    """Path → SHA-256, as a manifest names them."""
+    """Maps each path to the SHA-256 of its content, as a manifest does."""
     return {path: digest(data) for path, data in files.items()}
 
 
 def portable(task: KernelTask) -> KernelTask:
-    """The task without its text, which is in the file beside the package, and without folders that exist on one machine
-    only.
+    """The task without its text, which is in the file beside the package, and without paths of folders, which other
+    machines do not have.
     """
     return msgspec.structs.replace(task, path=Path(task.path).name, content="", search_path=())
 
 
 def runtime_files() -> Files:
-    """The loader: unchanged modules of the worker in one text file, and two small files of the package's own."""
+    """The files of the loader: unchanged modules of the worker in one text file, and two small modules of the package
+    itself."""
     worker = importlib.resources.files("kernel_assistant.worker")
     own = importlib.resources.files("kernel_assistant.apply") / "template"
     files = {name: (own / f"{name}.txt").read_bytes() for name in ("__init__.py", "load.py")}
@@ -117,9 +121,9 @@ def runtime_files() -> Files:
 
 
 def read_manifest(folder: Path) -> Manifest | None:
-    """The manifest of our package at `folder`, None where there is no folder (or only an empty one).
+    """The manifest of our package at `folder`; None if the folder does not exist or is empty.
 
-    Raises UsageError where the folder is somebody else's.
+    Raises UsageError if the folder was not made by this tool.
     """
     if not folder.exists():
         return None
@@ -135,14 +139,15 @@ def read_manifest(folder: Path) -> Manifest | None:
 
 
 class HasFiles(Protocol):
-    """A manifest of any kind: it maps a path in the package to its SHA-256."""
+    """A manifest of either kind: `files` maps a path in the package to its SHA-256."""
 
     @property
     def files(self) -> dict[str, str]: ...
 
 
 def changed_files(folder: Path, manifest: HasFiles, class_name: str | None = None) -> list[str]:
-    """Files of the package, or of one class, that differ from those that we wrote; missing files are not listed."""
+    """Files of the package, or of one class, that differ from those that this tool wrote; missing files are not
+    listed."""
     known = {name: one for name, one in manifest.files.items() if class_name in (None, owner(name))}
     there = [name for name in sorted(known) if (folder / name).is_file()]
     return [name for name in there if digest((folder / name).read_bytes()) != known[name]]

@@ -25,12 +25,13 @@ MAX_ELEMENTS = 2**31 - 1
 
 @dataclass(frozen=True)
 class AppliedOptions:
-    """Choices for the guard, from timing the applied form.
+    """Settings of the guard, chosen by timing the applied form.
 
-    Below `min_elements` (of the largest input) the original runs. `compiled_parent` and `exported` say which of
-    "kernel" and "original" is used inside a compiled parent and in an exported program, `unaligned` whether a call with
-    tensors at odd addresses is served with copies of them ("copy") or by the original. `speedup` is the edited file's
-    over the original at the declared size, with its 99.9% interval; it is only recorded.
+    The original runs if the largest input has fewer than `min_elements` elements. `compiled_parent` and `exported` say
+    whether "kernel" or "original" is used inside a compiled parent and in an exported program. `unaligned` says
+    whether a call with tensors at unaligned addresses runs the kernels on copies ("copy") or the original. `speedup`
+    is the time of the original divided by the time of the edited file at the declared size, with its 99.9% interval;
+    it is only recorded.
     """
 
     min_elements: int = 0
@@ -44,7 +45,7 @@ class AppliedOptions:
 def provenance(
     result: VerifiedResult, options: AppliedOptions, tool: str, now: datetime | None = None
 ) -> dict[str, Any]:
-    """The document for one class. `tool` is this tool's version."""
+    """The content of `provenance.json` for one class. `tool` is this tool's version, `now` the date to record."""
     task, candidate = result.task, result.candidate.hash()
     return {
         "schema": SCHEMA,
@@ -65,7 +66,7 @@ def provenance(
 
 
 def operator_name(class_name: str, candidate: str) -> str:
-    """Name of the torch operator: the same candidate has the same name on every machine."""
+    """Name of the torch operator that runs the kernels: the same candidate has the same name on every machine."""
     plain = re.sub(r"[^a-z0-9_]", "", re.sub(r"(?<=[a-z0-9])(?=[A-Z])", "_", class_name).lower()).strip("_")
     return f"{plain or 'module'}_{candidate}"
 
@@ -84,7 +85,8 @@ def _numbers(result: VerifiedResult, options: AppliedOptions) -> dict[str, Any]:
 
 
 def _ranges(result: VerifiedResult) -> dict[str, Any]:
-    """Lowest and highest size of each free dimension; only the declared one if no other was correct."""
+    """Lowest and highest size of each free dimension; both are the declared size if the candidate was not correct at
+    all sizes."""
     ranges = dict(result.facts.get("ranges", {}))
     if result.evaluation.sizes == "all":
         return ranges

@@ -1,4 +1,4 @@
-"""Reads the folder in which a job left its best candidate."""
+"""Reads the folder in which a job stored its best candidate."""
 
 from __future__ import annotations
 
@@ -22,12 +22,13 @@ _BINARY = re.compile(r"kernels\.[A-Za-z0-9_.-]+\.(so|cubin)")
 
 @dataclass(frozen=True)
 class VerifiedResult:
-    """`binaries` maps `kernels.ARCH.so` or `kernels.ARCH.cubin` to its bytes.
+    """A job's best candidate with its evaluation. `binaries` maps `kernels.ARCH.so` or `kernels.ARCH.cubin` to its
+    bytes.
 
-    `facts` is what the worker reported about the opened task: `attributes`, `call` and `result` (worker/applied says
-    what they are), `inputs` (specs of all tensors of the call, x0, x1, ... in the graph), `ranges`, `versions` and, for
-    the CPU, `cpu_flags`, the processor features that the compiler was allowed to use beyond the architecture's level.
-    `left_out` says why there is no binary for an architecture that is usually shipped.
+    `facts` is what the worker reported about the opened task: `attributes`, `call` and `result` (explained in
+    worker/applied), `inputs` (specs of all tensors of the call, x0, x1, ... in the graph), `ranges`, `versions` and,
+    for the CPU, `cpu_flags`, the processor features that the compiler was allowed to use beyond the architecture's
+    level. `left_out` maps an architecture that is usually shipped to the reason why there is no binary for it.
     """
 
     task: KernelTask
@@ -45,7 +46,8 @@ class VerifiedResult:
 
 
 def read_result(folder: Path) -> VerifiedResult:
-    """Read and check a result. Raises UsageError naming the file that is missing or malformed."""
+    """Read and check a result. Raises UsageError if a file is missing or malformed, or if the result cannot be
+    applied."""
     plan = _record(folder, "plan.json", Plan)
     result = VerifiedResult(
         task=_record(folder, "task.json", KernelTask),

@@ -1,8 +1,8 @@
-"""Kernels of one class for instances of several sizes, side by side among the files of the class.
+"""Keeps kernels of one class for instances of several sizes side by side among the files of the class.
 
-Files of the first size have plain names, those of further sizes begin with `size_…/`. A result replaces the earlier one
-with the same parameters, attributes, plain arguments and memory layout of the call's tensors; it is added beside all
-others.
+Files of the first size have plain names; names of files of further sizes begin with `size_…/`. A result replaces an
+earlier result with the same parameters, attributes, non-tensor arguments and memory layout of the call's tensors;
+otherwise it is added beside the earlier results.
 """
 
 from __future__ import annotations
@@ -21,7 +21,8 @@ from kernel_assistant.worker.applied.parts import SIZE, Parts
 
 
 def size_folder(result: VerifiedResult, package: Path) -> str:
-    """Prefix of a result's files within its class: "" for the first size, and if all existing files are out of date."""
+    """Prefix of the names of a result's files within its class: "" for the first size, and if all existing files are
+    out of date."""
     first = _guard(package, result.task.class_name)
     if first is None or first["fingerprint"] != fingerprint(result.task.content, result.task.class_name):
         return ""
@@ -36,7 +37,7 @@ def size_folder(result: VerifiedResult, package: Path) -> str:
 
 
 def with_others(files: Files, result: VerifiedResult, package: Path) -> Files:
-    """All files of a class: the new `files`, and those of its other sizes that are not out of date."""
+    """All files of a class: the new `files`, and the existing files of its other sizes that are not out of date."""
     class_name = result.task.class_name
     first = _guard(package, class_name)
     if first is None or first["fingerprint"] != fingerprint(result.task.content, class_name):
@@ -64,8 +65,8 @@ def _guard(package: Path, class_name: str) -> dict[str, Any] | None:
 def _identity(
     held: list[dict[str, Any]], users: list[dict[str, Any]], attributes: dict[str, Any], call: dict[str, Any]
 ) -> str:
-    """Hash of the attributes, the parameters' names, dtypes and shapes, the dtypes, ranks and strides of the user's
-    tensors, and the form of the call if it is more than these tensors one after another."""
+    """Hash of the attributes; of the parameters' names, dtypes and shapes; of the dtypes, ranks and strides of the
+    call's tensors; and of the call's arguments, unless these are only positional tensors."""
     tensors = sorted((value["path"], value["spec"]["dtype"], value["spec"]["shape"]) for value in held)
     called = [(spec["dtype"], len(spec["shape"]), spec["strides"]) for spec in users]
     keywords = call.get("kwargs", {})

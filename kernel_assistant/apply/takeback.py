@@ -1,4 +1,4 @@
-"""Takes our lines out of a text again, wherever a formatter or the user has moved them. Pure functions on text."""
+"""Removes our lines from a text, wherever a formatter or the user has moved them. Pure functions on text."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _MOST_LINES = 6
 
 
 def decorated_classes(text: str) -> list[str]:
-    """Names given to our decorators in `text`, in order. Raises SyntaxError."""
+    """Class names that our decorators in `text` have as their argument, in order. Raises SyntaxError."""
     return [name for _, name in _decorators(ast.parse(text))]
 
 
@@ -28,7 +28,8 @@ def is_current(text: str, class_name: str) -> bool:
 
 
 def decorated_while_typed(text: str) -> list[str]:
-    """Like `decorated_classes`, for text that may not parse: then the decorator alone identifies a class."""
+    """Like `decorated_classes`, for text that may not parse. In a part that does not parse, the decorators alone are
+    read."""
     names: list[str] = []
     for _, piece in pieces(text):
         if LOADER in piece or DECORATOR in piece:
@@ -52,8 +53,8 @@ def _by_decorators(piece: str) -> Iterator[str]:
 def take_back(text: str, class_name: str, edit: Edit, import_line: str | None) -> str:
     """`text` without the decorator of one class, and without the block and `import_line` once nothing uses them.
 
-    `import_line` is None where the import was the user's own. Text that does not parse (somebody is in the middle of
-    an edit) loses exactly the lines that `edit` put in.
+    `import_line` is None if the import was the user's own. Text that does not parse (somebody is in the middle of an
+    edit) loses exactly the lines that `edit` added.
     """
     try:
         tree = ast.parse(text)
@@ -68,7 +69,7 @@ def take_back(text: str, class_name: str, edit: Edit, import_line: str | None) -
 
 
 def _decorators(tree: ast.Module) -> list[tuple[ast.Call, str]]:
-    """Each of our decorators with the name of its class, in order of lines."""
+    """Each of our decorators with the name of its class, in the order of lines."""
     return [
         (item, str(item.args[0].value))
         for node in outer_statements(tree.body)
@@ -117,7 +118,8 @@ def _is_alone(tree: ast.Module, node: ast.stmt) -> bool:
 
 
 def _without_alias(lines: list[str], node: ast.Import | ast.ImportFrom) -> list[str]:
-    """The lines of an import without our name; a formatter has merged it with others, or it shares its line."""
+    """The lines of an import statement without our name, for an import that also has other names or shares its line
+    with other statements."""
     kept = [alias for alias in node.names if alias.asname != ALIAS]
     first, last = lines[0].encode(), lines[-1].encode()
     end = node.end_col_offset if node.end_col_offset is not None else len(last)
@@ -142,7 +144,7 @@ def _without_exact(text: str, edit: Edit, alias: str, import_line: str | None) -
 
 
 def _remove(lines: list[str], text: str) -> bool:
-    """Delete the first lines that equal `text`; returns whether there were any."""
+    """Delete the first lines that equal `text`. Returns whether such lines were found."""
     wanted = text.split("\n")
     plain = [line.rstrip("\r\n") for line in lines]
     for start in range(len(plain) - len(wanted) + 1):

@@ -1,4 +1,5 @@
-"""A Python file as text that gives back its exact bytes: byte order mark, encoding line, line ends, last line."""
+"""A Python file as text from which its exact bytes can be restored: byte order mark, encoding line, line ends, last
+line."""
 
 from __future__ import annotations
 
@@ -17,14 +18,15 @@ _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+\Z")
 
 @dataclass(frozen=True)
 class SourceText:
-    """`text` without byte order mark. `encode` is the inverse of `decode_source`."""
+    """A decoded file: `text` is without the byte order mark, `mark` says whether the file has one. `encode` is the
+    inverse of `decode_source`."""
 
     text: str
     encoding: str
     mark: bool
 
     def encode(self, text: str) -> bytes:
-        """Bytes of a changed text in the file's own encoding. Raises UsageError where a character does not fit."""
+        """Bytes of a changed text in the file's own encoding. Raises UsageError if the encoding lacks a character."""
         try:
             return (codecs.BOM_UTF8 if self.mark else b"") + text.encode(self.encoding)
         except UnicodeEncodeError as error:
@@ -32,7 +34,8 @@ class SourceText:
 
 
 def decode_source(data: bytes, name: str) -> SourceText:
-    """Decode by byte order mark or encoding line, UTF-8 otherwise. Raises UsageError where that fails."""
+    """Decode with the encoding that the byte order mark or the encoding line names, else as UTF-8. Raises UsageError
+    if that fails."""
     try:
         encoding, _ = tokenize.detect_encoding(io.BytesIO(data).readline)
         mark = data.startswith(codecs.BOM_UTF8)
@@ -43,22 +46,23 @@ def decode_source(data: bytes, name: str) -> SourceText:
 
 
 def split_lines(text: str) -> list[str]:
-    """Lines with their ends: `"".join` gives the text back."""
+    """The lines of `text` with their line ends, so that `"".join` restores the text."""
     return _LINE.findall(text)
 
 
 def indent_of(line: str) -> str:
-    """The blanks and tabs that a line begins with."""
+    """The blanks, tabs and form feeds with which a line begins."""
     return line[: len(line) - len(line.lstrip(" \t\f"))]
 
 
 def line_end(line: str, default: str = "\n") -> str:
-    """The end of a line: CRLF, LF or CR, `default` where it has none."""
+    """The line end of `line`: CRLF, LF or CR; `default` if it has none."""
     return line[len(line.rstrip("\r\n")) :] or default
 
 
 def parse(text: str, name: str) -> ast.Module:
-    """Syntax tree, with line numbers that index `split_lines`. Raises UsageError on a syntax error."""
+    """Syntax tree of `text`; its line numbers, from 1, count the lines of `split_lines`. Raises UsageError on a
+    syntax error."""
     try:
         return ast.parse(text)
     except SyntaxError as error:

@@ -1,4 +1,4 @@
-"""A lock on a folder: two editors may apply and undo in it at the same moment."""
+"""A lock on a folder, because two editors may apply and undo in it at the same moment."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from pathlib import Path
 
 @contextmanager
 def turn_in(folder: Path) -> Iterator[None]:
-    """Hold an exclusive lock on `folder` against other processes and threads. Leaves no file behind. No lock is held if
-    the file system has none (some network file systems), or if the folder cannot be read; in the latter case writing to
-    it fails later.
+    """Hold an exclusive lock on `folder` against other processes and threads. Leaves no file behind.
+
+    No lock is held if the file system has no locks (some network file systems) or the folder cannot be read; in the
+    latter case writing to the folder fails later.
     """
     try:
         handle = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)

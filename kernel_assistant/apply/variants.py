@@ -12,8 +12,9 @@ from kernel_assistant.apply.provenance import AppliedOptions
 
 @dataclass(frozen=True)
 class OriginalAndApplied:
-    """Two files of the same name in two folders, and the package beside the second. Both are loaded by path; the
-    modules that they import are found in the task's `search_path`.
+    """Two copies of the user's file in two folders, without (`original`) and with kernels (`applied`), and the
+    package beside `applied`. Both are loaded by path; the modules that they import are found in the task's
+    `search_path`.
     """
 
     original: Path
@@ -24,7 +25,7 @@ class OriginalAndApplied:
 def applied_variants(
     result_dir: Path | str, source_path: Path | str, folder: Path, options: AppliedOptions | None = None
 ) -> OriginalAndApplied:
-    """Copy `source_path` twice below `folder`, which is created; the copy `applied` gets the kernels of the result."""
+    """Copy `source_path` twice below `folder`, which is created. The copy `applied` gets the kernels of the result."""
     source = Path(source_path).absolute()
     copies = [folder / which / source.name for which in ("original", "applied")]
     for copy in copies:

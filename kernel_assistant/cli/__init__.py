@@ -1,4 +1,5 @@
-"""The command line. `main` is the entry point; commands live in a file each and are imported when they run."""
+"""The command line. `main` is the entry point. Each command has a module of its own, which is imported when the
+command runs."""
 
 from __future__ import annotations
 

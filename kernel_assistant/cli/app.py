@@ -1,4 +1,5 @@
-"""The `kernel-assistant` command: which commands there are, and how every failure ends in one line and one code."""
+"""The `kernel-assistant` command: the list of its subcommands, and the conversion of every failure to one line of
+text and an exit code."""
 
 from __future__ import annotations
 
@@ -54,7 +55,7 @@ _COMMANDS = {
 
 
 class _LazyGroup(click.Group):
-    """Imports a command's module when it is called."""
+    """A click group that imports a command's module only when the command is called."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         return list(_COMMANDS)
@@ -82,7 +83,8 @@ def cli() -> None:
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """Runs one command and returns the exit code. Prints a traceback only for a bug of ours."""
+    """Runs one command and returns the exit code. An internal error is reported in one line; its traceback goes to a
+    file."""
     try:
         code: Any = cli.main(args=argv, prog_name="kernel-assistant", standalone_mode=False)
         sys.stdout.flush()
@@ -115,8 +117,8 @@ def _help_hint(error: click.UsageError) -> str:
 
 
 def _quiet_pipe() -> None:
-    """Sends later output to the null device, because the reader (`head`, a closed pager) has ended and the interpreter
-    would complain at exit.
+    """Sends later output to the null device. Called after the reader of stdout (`head`, a closed pager) has ended:
+    otherwise the interpreter would report an error at exit.
     """
     sink = os.open(os.devnull, os.O_WRONLY)
     os.dup2(sink, sys.stdout.fileno())

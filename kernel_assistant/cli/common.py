@@ -1,4 +1,4 @@
-"""Options that several commands share."""
+"""Options and functions that several commands share."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ _sandbox = click.option(
 
 
 def run_options(command: F) -> F:
-    """Adds the options for how a job runs to a command."""
+    """Adds the options that say how a job runs to a command."""
     for option in (_sandbox, _python, _numerics, _budget, _policy, _target):
         command = option(command)
     return command
 
 
 def check_options(command: F) -> F:
-    """Adds the options for how one candidate is checked to a command."""
+    """Adds the options that say how one candidate is checked to a command."""
     for option in (_sandbox, _python, _numerics, _target):
         command = option(command)
     return command
@@ -48,7 +48,7 @@ json_option = click.option("--json", "as_json", is_flag=True, help="Output as on
 
 
 def open_store(settings: Settings) -> Store:
-    """The store of earlier jobs; prints a warning where it was damaged. Raises StoreError."""
+    """The store of earlier jobs. Prints a warning if the store was damaged. Raises StoreError."""
     from kernel_assistant.store import Store
 
     store = Store(settings.state_dir)
@@ -58,7 +58,7 @@ def open_store(settings: Settings) -> Store:
 
 
 def settings_for(path: Path | None, flags: dict[str, object] | None = None) -> Settings:
-    """The settings for a command; prints their warnings."""
+    """The settings for a command that works on `path`. Prints a warning for each setting that is ignored."""
     settings, warnings = resolve(path, flags)
     for warning in warnings:
         say_warning(warning)

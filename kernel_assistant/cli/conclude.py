@@ -1,4 +1,4 @@
-"""The end of a job on the command line: its result, and the exit code."""
+"""Ends a command that ran a job: prints the result and chooses the exit code."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ from kernel_assistant.session.kinds.obstacles import REFUSED, of_error
 def conclude(
     result: OptimizeResult, *, as_json: bool, fail_under: float | None = None, host: dict[str, object] | None = None
 ) -> int:
-    """Print `result`, with `host` if it is of another machine; returns the exit code."""
+    """Print `result`, together with `host` if the job ran on a remote machine. Returns the exit code: EXIT_GATE if
+    the confirmed speed-up is below `fail_under`."""
     if as_json:
         result = msgspec.structs.replace(result, job=_number(result))
         document = encode(result) if host is None else encode({**to_builtins(result), "host": host})
@@ -42,8 +43,8 @@ def conclude(
 
 @contextmanager
 def failure_as_json(job: str, task: str, target: str, *, as_json: bool) -> Iterator[None]:
-    """Prints the failure of a job as the result that it has none of, with what to try. The exception goes on: it says
-    the same on stderr, and has the exit code."""
+    """With `as_json`, prints an exception that ends the job as a result with the outcome `failed`. The exception is
+    raised again: its message goes to stderr, and it determines the exit code."""
     try:
         yield
     except Cancelled:
@@ -73,7 +74,8 @@ def _number(result: OptimizeResult) -> int | None:
 
 
 def confirmed_speedup(result: OptimizeResult) -> float:
-    """The confirmed speed-up, over torch.compile if that was measured; 0 if nothing is confirmed."""
+    """The confirmed speed-up over torch.compile, or over eager mode if torch.compile was not measured; 0 if none is
+    confirmed."""
     if result.best is None:
         return 0.0
     compared = result.best.speedup_vs_compile

@@ -1,4 +1,4 @@
-"""Shows the progress of a job on stderr: a live view on a terminal, otherwise lines."""
+"""Shows the progress of a job on stderr: a live view on a terminal, otherwise lines of text."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _REPORT_EVERY_S = 10.0
 
 
 class ProgressDisplay:
-    """The base of all displays: it follows the job and prints warnings only."""
+    """The base class of all displays. It follows the events of the job and prints only warnings."""
 
     def __init__(self) -> None:
         self.view = JobView()
@@ -43,7 +43,7 @@ class ProgressDisplay:
         self.close()
 
     def show(self, event: AnyEvent) -> None:
-        """Take note of `event` and show it."""
+        """Update `view` with `event`, and show it."""
         self.note(event)
         if isinstance(event, Warned):
             self.warn(event.message)
@@ -54,17 +54,17 @@ class ProgressDisplay:
 
     @property
     def best(self) -> str:
-        """The best candidate so far; "" if there is none."""
+        """The best candidate so far as text; "" if there is none."""
         return "" if self.view.best is None else of_best(self.view.best)
 
     @property
     def reference(self) -> str:
-        """The times of the reference; "" before they are measured."""
+        """The times of the reference as text; "" before they are measured."""
         return "" if self.view.baseline is None else of_baseline(self.view.baseline)
 
     @property
     def phase(self) -> str:
-        """What the job does now."""
+        """What the job is doing now, as text."""
         match self.view.newest(JobQueued, JobStarted, Phase, TaskOpened, FreeWinMeasured):
             case JobQueued(position=position):
                 return f"waiting for {position} jobs before it" if position else "starting"
@@ -83,7 +83,7 @@ class ProgressDisplay:
         say_warning(message)
 
     def changed(self, event: AnyEvent) -> None:
-        """Called after each event; a display updates itself here."""
+        """Called after each event; subclasses update the display here."""
 
     def close(self) -> None:
         """End the display."""
@@ -123,7 +123,7 @@ class LineProgress(ProgressDisplay):
 
 
 class ConversationProgress(LineProgress):
-    """Also prints what a model writes and calls."""
+    """Also prints the text that a model writes and its tool calls."""
 
     def changed(self, event: AnyEvent) -> None:
         super().changed(event)
@@ -135,7 +135,7 @@ class ConversationProgress(LineProgress):
 
 
 class LiveProgress(ProgressDisplay):
-    """A few rows that change in place and vanish at the end."""
+    """Shows a few rows that are updated in place and removed at the end."""
 
     def __init__(self, title: str) -> None:
         super().__init__()
@@ -185,7 +185,8 @@ class LiveProgress(ProgressDisplay):
 
 
 def choose_progress(title: str, *, silent: bool, words: bool = False) -> ProgressDisplay:
-    """The display for stderr; with `words` it prints what a model writes, too."""
+    """The display for stderr. With `silent` it prints only warnings; with `words` it also prints the text that a
+    model writes."""
     if silent:
         return ProgressDisplay()
     if words:

@@ -1,4 +1,4 @@
-"""`--host`: the same commands for a job on another machine."""
+"""`--host`: commands for jobs on a remote machine."""
 
 from __future__ import annotations
 
@@ -34,13 +34,13 @@ _python = click.option("--remote-python", metavar="PATH", help="Interpreter with
 
 
 def host_options(command: F) -> F:
-    """Adds the options for the machine that a command works on."""
+    """Adds the options that name a remote machine to a command."""
     return _host(_python(_dir(command)))
 
 
 @contextmanager
 def there(settings: Settings) -> Iterator[RemoteMachine]:
-    """The machine that `settings.host` names; errors inside name it."""
+    """Connects to the machine that `settings.host` names. Errors raised inside the context get the machine's name."""
     from kernel_assistant.remote.machine import RemoteMachine
     from kernel_assistant.remote.told import told
 
@@ -82,7 +82,8 @@ def optimize_there(
     fail_under: float | None,
     detach: bool,
 ) -> int:
-    """`optimize` with `--host`. `task` and `options` are prepared for a remote machine."""
+    """Runs `optimize` with `--host` and returns the exit code. `task` and `options` must be prepared for a remote
+    machine."""
     from kernel_assistant.remote.closure import find_closure
     from kernel_assistant.remote.results import fetch, keep
     from kernel_assistant.remote.told import flags
@@ -110,7 +111,7 @@ def optimize_there(
 
 
 def attach_there(job: str, settings: Settings, *, as_json: bool) -> int:
-    """`attach` with `--host`."""
+    """Runs `attach` with `--host` and returns the exit code."""
     from kernel_assistant.remote.results import fetch, keep
     from kernel_assistant.remote.told import flags
 
@@ -130,7 +131,7 @@ def attach_there(job: str, settings: Settings, *, as_json: bool) -> int:
 
 @contextmanager
 def fetched_from(settings: Settings, job: str, folder: Path) -> Iterator[FetchedJob]:
-    """`job` of the remote machine; its files are in `folder` meanwhile."""
+    """Fetches `job` from the remote machine. The files of its result are written to `folder`."""
     import msgspec
 
     from kernel_assistant.remote.results import as_here, fetch, localized

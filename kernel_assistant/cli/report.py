@@ -1,4 +1,4 @@
-"""The report at the end of a job, in words that claim no more than was measured."""
+"""The report at the end of a job. Its wording claims no more than was measured."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def _hints(result: OptimizeResult) -> list[tuple[str, str]]:
 
 
 def free_wins_table(result: OptimizeResult) -> list[str]:
-    """Heading, table and conclusion as lines; an empty list if no change was tried."""
+    """The table of free wins as lines: heading, rows, notes and conclusion. Empty if no free win was tried."""
     if not result.free_wins:
         return []
     head = ("", "time", "vs eager", "vs compile", "99.9% interval", "error", "write")
@@ -88,7 +88,8 @@ def free_wins_table(result: OptimizeResult) -> list[str]:
 
 
 def conclusion(result: OptimizeResult) -> list[str]:
-    """Whether a free win is as good as the kernel; the comparison with TF32 is made even where TF32 changes results."""
+    """Lines that say whether a free win is as good as the kernel. TF32 is compared even if it changes results too
+    much."""
     return [styled(line, fg="yellow") if needless else line for line, needless in against_free_wins(result)]
 
 

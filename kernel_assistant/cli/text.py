@@ -1,4 +1,4 @@
-"""Formats words and numbers for people."""
+"""Formats words and numbers for output, and prints errors and warnings."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ def colourful(stream: TextIO) -> bool:
 
 
 def styled(text: str, **style: bool | str) -> str:
-    """`text` in a style for stdout; unchanged if colour is not wanted."""
+    """`text` with the escape codes of a style for stdout; unchanged if colour is not wanted."""
     return click.style(text, **style) if colourful(sys.stdout) else text  # type: ignore[arg-type]
 
 
 def say_error(cause: str, next_step: str) -> None:
-    """Prints an error in two lines: the cause, and the next step."""
+    """Prints an error to stderr in two lines: the cause, and the next step if there is one."""
     print(f"error: {_one_line(cause)}", file=sys.stderr)
     if next_step:
         print(f"next: {_one_line(next_step)}", file=sys.stderr)

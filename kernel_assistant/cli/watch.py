@@ -1,4 +1,4 @@
-"""Follows a job to its end, and handles Ctrl-C meanwhile."""
+"""Follows a job to its end, and handles Ctrl-C during that time."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ _STOP_WITHIN_S = 0.9
 def watch(
     client: Client, stream: EventStream, progress: ProgressDisplay, *, cancel_on_interrupt: bool
 ) -> OptimizeResult:
-    """The result of the job, once it has ended. Raises the job's failure, and Cancelled if the host did not say in time
-    how it ended.
+    """Shows the progress of a job until it ends and returns its result. Raises the error of a job that failed.
 
-    Without `cancel_on_interrupt`, Ctrl-C only ends the watching (KeyboardInterrupt goes on).
+    Ctrl-C cancels the job if `cancel_on_interrupt`; Cancelled is raised if the host does not report its end in time.
+    Otherwise Ctrl-C raises KeyboardInterrupt, and the job goes on.
     """
     try:
         with progress:

@@ -1,1 +1,1 @@
-"""A Model Context Protocol server for coding agents, on top of the session. See docs/mcp.md."""
+"""A Model Context Protocol server for coding agents. It uses the session host and the store. See docs/mcp.md."""

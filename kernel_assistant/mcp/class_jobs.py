@@ -1,4 +1,4 @@
-"""The jobs of all configurations of a scanned class as one tool call."""
+"""Runs the jobs for all configurations of a scanned class in one tool call."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from kernel_assistant.session.scanning.recorded import ClassOfScan
 
 
 async def submit_class(found: ClassOfScan, settings: Settings) -> list[str]:
-    """Submit a job for each configuration, without waiting; returns their numbers."""
+    """Submit a job for each configuration without waiting for the results. Returns the numbers of the jobs."""
     tasks = await to_thread.run_sync(class_tasks, found.scan, found.row, settings)
     return [await submit(settings, one.task, one.options) for one in tasks]
 
 
 async def finish_class(found: ClassOfScan, settings: Settings, report: Report) -> ClassGain:
-    """Submit the jobs and watch one after another. A call that is cancelled cancels all of them; a job that fails does
-    not stop the others."""
+    """Submit the jobs and wait for one after another. If the call is cancelled, all jobs are cancelled; a job that
+    fails does not stop the others."""
     tasks = await to_thread.run_sync(class_tasks, found.scan, found.row, settings)
     jobs = [await submit(settings, one.task, one.options) for one in tasks]
     parts: list[ConfigurationGain] = []
@@ -45,7 +45,7 @@ async def finish_class(found: ClassOfScan, settings: Settings, report: Report) -
 
 
 def served_answer(found: ClassOfScan, gain: ClassGain) -> dict[str, Any]:
-    """What the jobs of a class found together."""
+    """The part of the answer that is about all jobs of a class together."""
     return {
         "scan": found.scan.id,
         "calls": gain.row.calls,

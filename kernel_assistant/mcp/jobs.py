@@ -1,4 +1,4 @@
-"""A job as a tool call: submits it, reports its progress, and cancels it if the call is cancelled."""
+"""Runs a job in a tool call: submits it, reports its progress, and cancels it if the call is cancelled."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _POLL_SECONDS = 0.5
 
 
 async def submit(settings: Settings, task: KernelTask, options: JobOptions) -> str:
-    """Submit a job; returns its number."""
+    """Submit a job and return its number."""
     submitted = await to_thread.run_sync(Client(settings).submit, task, options)
     return str(submitted["job"])
 
@@ -35,7 +35,7 @@ async def submit(settings: Settings, task: KernelTask, options: JobOptions) -> s
 async def finish(settings: Settings, job: str, report: Report, *, cancel_with_call: bool) -> OptimizeResult:
     """Watch a job from its first event to its end, and return its result. Raises the job's failure.
 
-    A call that is cancelled, or whose client disconnects, cancels the job if `cancel_with_call`.
+    With `cancel_with_call` the job is cancelled if the call is cancelled or its client disconnects.
     """
     client = Client(settings)
     try:
@@ -69,7 +69,7 @@ async def _watch(stream: EventStream, report: Report) -> OptimizeResult:
 
 
 def brief(result: OptimizeResult, job: str) -> dict[str, Any]:
-    """The parts of a result that an agent needs: figures with their intervals, and what to do next."""
+    """The parts of a result that an agent needs: figures with their intervals, and the next step."""
     best = result.best
     nothing = result.outcome is JobOutcome.no_candidate
     document: dict[str, Any] = {

@@ -1,4 +1,4 @@
-"""Tools for kernels that exist: check applied ones again, and export a result."""
+"""Tools for existing kernels: `check` verifies applied kernels again, `export` writes a job's kernels to a folder."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ from kernel_assistant.store import Store
 
 
 async def check(wanted: given.CheckArguments, report: Report) -> Answer:
-    """Verifies and times every applied class below a path again, one after another."""
+    """Verifies every applied class at or below a path again, and times it unless `timing` is off."""
     path = Path(wanted.path)
     settings = settings_for(path, {"target": wanted.target})
     applied = [one for one in await to_thread.run_sync(find_applied, [path]) if _is_for(one, settings.target)]
@@ -52,7 +52,7 @@ def _is_for(applied: AppliedClass, target: str) -> bool:
 
 
 async def _one(applied: AppliedClass, settings: Settings, options: CheckOptions, report: Report) -> ClassCheck:
-    """Check one class; an error becomes its status, so that the other classes are still checked."""
+    """Check one class. An error becomes the status of the class, so that the other classes are still checked."""
     try:
         prepared = await to_thread.run_sync(prepare_applied, applied, settings, options)
         if isinstance(prepared, ClassCheck):

@@ -1,5 +1,5 @@
-"""The parameters of each tool, which are checked before anything is done. The schemas that agents see are made from
-these records.
+"""The parameters of each tool. They are checked before anything is done, and the schemas that agents see are made
+from these records.
 """
 
 from __future__ import annotations
@@ -143,13 +143,13 @@ class ExportArguments(Record, frozen=True, kw_only=True):
 
 
 def takes(kind: type[Record]) -> str:
-    """The names of the fields that a tool accepts, as text; required ones first."""
+    """The names of the parameters that a tool accepts, as text; required ones come first."""
     fields = sorted(msgspec.structs.fields(kind), key=lambda field: not field.required)
     return ", ".join(f"{field.name} (required)" if field.required else field.name for field in fields)
 
 
 def schema_of(kind: type[Record]) -> dict[str, Any]:
-    """JSON Schema of an object, without references: some clients do not follow them."""
+    """JSON Schema of the record `kind`, without references: some clients do not follow them."""
     whole = msgspec.json.schema(kind)
     schema = dict(whole["$defs"][kind.__name__])
     schema.pop("title", None)

@@ -1,4 +1,4 @@
-"""The protocol, by the official package: the list of tools, and how answers and failures are returned."""
+"""The server, built with the official `mcp` package: the list of tools, and how answers and failures are returned."""
 
 from __future__ import annotations
 

@@ -1,4 +1,5 @@
-"""The function behind each tool: it gets parameters and returns plain data. Blocking work runs in a thread."""
+"""The function behind each tool. It gets the tool's parameters and returns plain data; blocking work runs in a
+thread."""
 
 from __future__ import annotations
 
@@ -36,12 +37,13 @@ _MOST_HINTS = 200
 
 
 async def hints(wanted: given.HintsArguments, report: Report) -> Answer:
-    """Returns the places in nn.Module classes where code is slower than it has to be, found without running it."""
+    """Returns the parts of nn.Module classes where code is slower than necessary, found without running the code."""
     return await to_thread.run_sync(_hints, Path(wanted.path))
 
 
 async def scan(wanted: given.ScanArguments, report: Report) -> Answer:
-    """Runs the user's program under the recorder, as `kernel-assistant scan` does. Cancelling ends the program."""
+    """Runs the user's program under the recorder, as `kernel-assistant scan` does. Cancelling the call ends the
+    program."""
     await report(0.0, f"running {' '.join(wanted.command)}")
     process = await ScanProcess.run(wanted.command, Path(wanted.folder), ("--top", str(wanted.top)))
     return await process.answer()
@@ -61,7 +63,8 @@ async def profile(wanted: given.ProfileArguments, report: Report) -> Answer:
 
 
 async def verify(wanted: given.VerifyArguments, report: Report) -> Answer:
-    """Checks one candidate of the agent against its reference, with the judge that `optimize` uses."""
+    """Verifies one candidate of the agent against its reference, with the judge that `optimize` uses; times it with
+    `timing`."""
     path = Path(wanted.candidate)
     settings = settings_for(path, {"target": wanted.target})
     kind = JobKind.profile if wanted.timing else JobKind.verify
@@ -71,7 +74,7 @@ async def verify(wanted: given.VerifyArguments, report: Report) -> Answer:
 
 
 async def optimize(wanted: given.OptimizeArguments, report: Report) -> Answer:
-    """Writes kernels for a module until they beat torch.compile or the budget is spent. Applies nothing."""
+    """Has kernels written for a module until they beat torch.compile or the budget is spent. Applies nothing."""
     flags: dict[str, object] = {
         "target": wanted.target,
         "budget": wanted.budget_seconds,
@@ -89,7 +92,8 @@ async def optimize(wanted: given.OptimizeArguments, report: Report) -> Answer:
 
 
 async def _optimize_class(found: ClassOfScan, settings: Settings, report: Report, *, wait: bool) -> Answer:
-    """The answer about the configuration that takes most time, and what all of them found together."""
+    """The result for the configuration that takes most time (the next one, if its job fails), with the facts about
+    all configurations; without `wait`, the numbers of the jobs."""
     if not wait:
         jobs = await submit_class(found, settings)
         return {"job": jobs[0], "jobs": jobs}
@@ -135,17 +139,17 @@ async def confirm(wanted: given.ConfirmArguments, report: Report) -> Answer:
 
 
 async def apply(wanted: given.ApplyArguments, report: Report) -> Answer:
-    """Write a job's kernels into the user's file."""
+    """Writes a job's kernels into the user's file."""
     return await to_thread.run_sync(_apply, wanted)
 
 
 async def undo(wanted: given.UndoArguments, report: Report) -> Answer:
-    """Take applied kernels out again."""
+    """Takes applied kernels out of the user's file."""
     return await to_thread.run_sync(_undo, wanted)
 
 
 async def _job(settings: Settings, task: KernelTask, options: JobOptions, report: Report, *, wait: bool) -> Answer:
-    """Submits a job. Returns its number, or its result if the call waits for that."""
+    """Submits a job. Returns its result if `wait`, else its number."""
     job = await submit(settings, task, options)
     if not wait:
         return {"job": job}
@@ -214,7 +218,8 @@ def _undo(wanted: given.UndoArguments) -> Answer:
 
 
 def _result_answer(job_result: OptimizeResult, job: str, *, sources: bool) -> Answer:
-    """A job's result as plain data, with the times of lines or the evaluation if its kind of job has them."""
+    """A job's result as plain data. Jobs of some kinds add the times of lines or the evaluation, `sources` the
+    sources."""
     answer = brief(job_result, job)
     lines = read_lines(job_result)
     if lines is not None:
@@ -244,7 +249,8 @@ def _row(row: JobRow) -> Answer:
 
 
 def settings_for(path: Path | None, flags: Mapping[str, object]) -> Settings:
-    """The settings as the command line resolves them; a repository cannot change those that are the user's alone."""
+    """The settings, resolved as on the command line: a project's files cannot change settings that only the user may
+    set. Raises UsageError if `host` names a remote machine."""
     settings, _ = resolve(path or Path.cwd(), flags)
     if settings.host:
         raise UsageError("the MCP server works on this machine alone", "start it there, or unset `host`")
@@ -252,5 +258,5 @@ def settings_for(path: Path | None, flags: Mapping[str, object]) -> Settings:
 
 
 def unexpected(name: str, error: Exception) -> InternalError:
-    """The error that reports a bug in a tool."""
+    """The error to report if `error`, a bug, ended the tool `name`."""
     return InternalError(f"{name} broke: {type(error).__name__}: {error}", "report this with the server's stderr")

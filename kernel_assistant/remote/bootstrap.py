@@ -1,8 +1,8 @@
-"""The first program on a remote machine: sent as text to its Python, it reports the machine's facts and stores the
-files that it gets.
+"""The first program on a remote machine: its text is sent to the remote Python; it reports the machine's facts and
+stores the files that it receives.
 
-Standard library only: of this package it can import nothing but `worker/frames.py`, which is sent along. It answers
-frames on stdin and stdout until its input ends; `remote/install.py` is the other side.
+Uses the standard library only, and of this package `worker/frames.py`, which is sent along. It answers frames on stdin
+and stdout until its input ends; `remote/install.py` is the other side.
 """
 
 from __future__ import annotations
@@ -33,17 +33,20 @@ Blobs = tuple[bytes, ...]
 
 
 class BootstrapRefused(Exception):
-    """`args` are the kind of failure (see `install.py`) and one line about it."""
+    """Raised if the remote machine cannot carry out a request. `args` are the kind of failure (see `install.py`) and
+    one line that explains it."""
 
 
 class RemoteFolders:
-    """The folder of all our files on the remote machine."""
+    """The folder with all files of this tool on the remote machine. The public methods are the operations of the
+    protocol."""
 
     def __init__(self, folder: str) -> None:
         self.folder = Path(os.path.expanduser(folder)).absolute()
 
     def hello(self, tool: str) -> Answer:
-        """Facts of the machine, and whether the tool of that name is there."""
+        """Facts of the machine, and whether the tool named `tool` is installed. Creates the folders, and deletes
+        files that were not used for 30 days."""
         self.folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         for part in ("tool", "projects", "blobs", "home"):
             (self.folder / part).mkdir(exist_ok=True, mode=0o700)
@@ -61,7 +64,8 @@ class RemoteFolders:
         }
 
     def tool(self, name: str, files: list[str], stamp: int, requirements: list[str], blobs: Blobs) -> Answer:
-        """Install the tool, and its dependencies with pip where `requirements` names them."""
+        """Install the tool from the contents `blobs` of its `files`, and the packages `requirements` with pip.
+        `stamp` becomes the files' time of change, in ns."""
         final = self._tool(name)
         draft = self._draft(sum(map(len, blobs)))
         try:
@@ -80,7 +84,7 @@ class RemoteFolders:
         return {}
 
     def put(self, blobs: Blobs) -> Answer:
-        """Store the contents of files under their SHA-256."""
+        """Store contents of files. The name of a stored file is the SHA-256 of its content."""
         self._room(sum(map(len, blobs)))
         for content in blobs:
             path = self._blob(hashlib.sha256(content).hexdigest())
@@ -91,8 +95,8 @@ class RemoteFolders:
         return {}
 
     def tree(self, project: str, name: str, files: dict[str, str]) -> Answer:
-        """The folder that holds `files` (relative name → SHA-256). If contents are missing, the answer names them
-        instead.
+        """Create the folder that holds `files` (relative name → SHA-256) and return its path. If contents are
+        missing, only list their hashes in `missing`.
         """
         final = self.folder / "projects" / project / name
         if final.is_dir():
@@ -149,8 +153,8 @@ class RemoteFolders:
 
 
 def python_tag() -> str:
-    """A text that is equal for Pythons that can use each other's compiled packages: version, system, processor, C
-    library.
+    """A text that is equal for two Pythons if each can use the other's compiled packages. It names the version,
+    system, processor and C library.
     """
     return "-".join((sys.implementation.cache_tag, sysconfig.get_platform(), platform.libc_ver()[0] or "libc"))
 
@@ -221,7 +225,7 @@ def _answer(folders: RemoteFolders | None, message: Answer, blobs: Blobs) -> tup
 
 
 def main() -> None:
-    """Answer frames until the client disconnects."""
+    """Answer requests (frames) until the client disconnects."""
     folders: RemoteFolders | None = None
     while (frame := read_frame(sys.stdin.buffer)) is not None:
         folders, answer = _answer(folders, *frame)

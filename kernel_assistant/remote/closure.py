@@ -1,5 +1,5 @@
-"""Finds the files of a project that a module needs: those that it imports statically, directly or indirectly, and those
-that `ship` names.
+"""Finds the files of a project that a module needs: files that it imports statically, directly or indirectly, and
+files that the setting `ship` names.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ _RECORDING = ".recording"
 
 @dataclass(frozen=True)
 class SourceClosure:
-    """Files below `root`, by relative name. `path` is the task's own file, `search_path` has the folders for sys.path,
-    `recording` the recording's folder, all relative too ("." is the root itself). `path` is empty for a file of an
-    installed package, and `recording` if there is none. `left_out` are files that `ship` names but that look like
-    secrets.
+    """Files below `root`, by relative name. `path` is the task's own file, `search_path` are the folders for
+    sys.path, `recording` is the folder of the recording; all are relative to `root` ("." is `root` itself). `path`
+    is empty if the class is in an installed package, `recording` if there is none. `left_out` are files that
+    `ship` names but that look like secrets.
     """
 
     root: Path
@@ -42,10 +42,11 @@ class SourceClosure:
 
 
 def find_closure(task: KernelTask, ship: tuple[str, ...] = ()) -> SourceClosure:
-    """The files that `task` needs on another machine. The task's own text is used for its file, saved or not.
+    """The files that `task` needs on another machine. The content of the task's own file comes from the task, which
+    may have unsaved changes.
 
-    Raises UsageError for a class in site-packages, for a `ship` pattern that does not fit, and for too many or too
-    large files.
+    Raises UsageError for a file in site-packages (unless `task.installed`), for a `ship` pattern that does not fit,
+    and for too many or too large files.
     """
     path = Path(task.path)
     if any(part in _INSTALLED for part in path.parts) and not task.installed:
@@ -85,7 +86,7 @@ def _check_size(closure: SourceClosure) -> None:
 
 
 def _project(path: Path) -> Path:
-    """The nearest folder that looks like a project's root, else the file's own."""
+    """The nearest folder above `path` that looks like a project's root, else the folder of the file."""
     return next((folder for folder in path.parents if any((folder / name).exists() for name in _MARKERS)), path.parent)
 
 
@@ -97,8 +98,8 @@ def _recorded(folder: str) -> dict[str, bytes]:
 
 
 class _ImportWalk:
-    """Follows imports from file to file, looking them up in the worker's own folders first. The project's root and its
-    `src` stand for an editable installation, which the remote machine does not have.
+    """Follows imports from file to file. Each name is looked up in the worker's own folders first, then in the
+    project's `src` and root, which replace an editable installation that the remote machine does not have.
 
     `used` are the folders that held an imported file, in the order of the search.
     """
@@ -151,9 +152,9 @@ class _ImportWalk:
 
 
 def _files_of(name: tuple[str, ...], base: Path, *, strict: bool) -> list[tuple[Path, tuple[str, ...]]]:
-    """(file, its package) for each part of a dotted name that exists below `base`.
+    """A pair (file, its package) for each part of a dotted name that exists below `base`.
 
-    With `strict` there must be a real package or file of that name, and the name must not be one of the standard
+    With `strict` there must be a real package or file of that name, and the name must not be a module of the standard
     library or torch: a folder in a project's root may have the name of a package by chance.
     """
     if not name or (strict and (name[0] in sys.stdlib_module_names or name[0] == "torch")):
@@ -175,8 +176,8 @@ def _files_of(name: tuple[str, ...], base: Path, *, strict: bool) -> list[tuple[
 
 
 def _imports(tree: ast.AST, package: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
-    """Absolute dotted names that a file imports anywhere in its text; a name imported from a package may be a
-    module.
+    """Absolute dotted names that a file imports anywhere in its text. For `from a import b`, `a.b` is included,
+    because `b` may be a module.
     """
     for node in ast.walk(tree):
         match node:

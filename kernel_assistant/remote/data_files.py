@@ -1,4 +1,5 @@
-"""The files that `ship` names: patterns below the project's root, never a secret, never anything outside."""
+"""Reads the files that `ship` names by patterns below the project's root. Secrets and files outside the project are
+never read."""
 
 from __future__ import annotations
 
@@ -24,7 +25,8 @@ def looks_secret(relative: Path) -> bool:
 
 
 def data_files(project: Path, patterns: tuple[str, ...]) -> tuple[dict[Path, bytes], tuple[str, ...]]:
-    """Contents of the files that `patterns` (globs, or folders with all that is in them) name, and what was left out.
+    """Returns the contents of the files that `patterns` name (globs, or folders with everything inside), and the
+    names of the files that were left out.
 
     Raises UsageError for a pattern that leads out of `project` or names nothing.
     """
@@ -53,8 +55,8 @@ def _matches(project: Path, pattern: str) -> Iterator[Path]:
 
 
 def _inside(path: Path, project: Path) -> bool:
-    """Whether the file that `path` leads to is in the project and does not look secret; a link's own name does not
-    matter."""
+    """Whether the target of `path` is in the project and does not look secret. For a link, the caller checks the
+    link's own name."""
     real = path.resolve()
     return real.is_relative_to(project.resolve()) and not looks_secret(real.relative_to(project.resolve()))
 

@@ -12,8 +12,8 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 def cannot_run_here(row: JobRow) -> str:
-    """One line if this machine lacks a feature that the job's kernels were built for, else "". The applied guard
-    decides the same at run time (`worker/applied/binaries.py`), and runs the original there.
+    """A line that says why this machine cannot run the job's kernels, "" if it can. The applied guard makes the same
+    decision at run time (`worker/applied/binaries.py`) and then runs the original.
     """
     artifacts = row.result.artifacts if row.result else {}
     path = Path(artifacts.get("device.json", ""))
@@ -43,8 +43,8 @@ def _cubin_runs(arch: str, device: str) -> bool:
 
 
 def _lacks_cpu(archs: set[str]) -> str:
-    """Why the kernels cannot run here, "" if they can. Each level of x86-64 runs code for the lower ones; the guard
-    checks single processor features."""
+    """Why the kernels cannot run here, "" if they can. A processor of one x86-64 level also runs code for lower
+    levels. Single processor features are checked by the guard, not here."""
     here = cpu.architecture()
     levels = ["x86-64", "x86-64-avx2", "x86-64-avx512"]
     usable = levels[: levels.index(here) + 1] if here in levels else [here]

@@ -1,5 +1,5 @@
-"""The local side of `bootstrap.py`: sends the files that the remote machine lacks: first those of the tool with its
-dependencies as they are installed here, then those of a module."""
+"""The local side of `bootstrap.py`. It sends the files that the remote machine lacks: first this tool with its
+dependencies as they are installed here, then the files of a module."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ NEEDED = ("msgspec", "nvidia-ml-py", "platformdirs", "psutil")
 
 @dataclass(frozen=True)
 class RemoteInstallation:
-    """This tool on the remote machine: the folder of all our files, the interpreter, the folder of packages, and the
-    bytes that were sent."""
+    """This tool on the remote machine: `folder` has all our files there, `lib` the Python packages, `python` is the
+    interpreter. `sent_bytes` is the number of bytes that were sent to install it."""
 
     folder: str
     python: str
@@ -54,7 +54,7 @@ class RemoteInstallation:
 
 @dataclass(frozen=True)
 class ShippedModule:
-    """The folder of a module's files on the remote machine, and how many files and bytes were sent."""
+    """The files of a module on the remote machine: their folder `root`, and how many files and bytes were sent."""
 
     root: str
     files: int
@@ -62,8 +62,8 @@ class ShippedModule:
 
 
 class Installer:
-    """One session with `bootstrap.py`, as a context manager. Raises MissingError, which names the machine, if the
-    machine lacks something that is needed.
+    """A connection to `bootstrap.py`, as a context manager. Entering it installs this tool. Raises MissingError,
+    which names the machine, if the machine lacks something that is needed.
     """
 
     def __init__(self, ssh: Ssh, folder: str, python: str) -> None:
@@ -84,7 +84,7 @@ class Installer:
         self._channel.close()
 
     def ship(self, closure: SourceClosure) -> ShippedModule:
-        """Put the files of `closure` on the remote machine, sending only contents that it lacks."""
+        """Put the files of `closure` on the remote machine. Only contents that it lacks are sent."""
         digests = {name: hashlib.sha256(content).hexdigest() for name, content in closure.files.items()}
         contents = {digests[name]: content for name, content in closure.files.items()}
         state = hashlib.sha256(json.dumps(digests, sort_keys=True).encode()).hexdigest()[:16]
@@ -120,8 +120,8 @@ class Installer:
         return RemoteInstallation(str(facts["folder"]), str(facts["python"]), str(facts["lib"]), sent)
 
     def _send_tool(self, params: dict[str, Any], files: dict[str, bytes], tag: str) -> int:
-        """Send the tool and return the bytes sent: with our dependencies if they load there, else pip installs them
-        there."""
+        """Send the tool and return the number of bytes sent. Our dependencies are sent with it if they load on the
+        remote machine; otherwise pip installs them there."""
         copied = dependencies(tag)
         if copied is not None:
             everything = {**copied, **files}
@@ -156,14 +156,16 @@ class Installer:
 
 
 def _project_name(root: Path) -> str:
-    """A readable name that differs for folders of the same name."""
+    """A readable name for the project in the folder `root`. It also depends on the path, so that folders of the same
+    name differ."""
     plain = "".join(c for c in root.name if c.isalnum() or c in "-_") or "project"
     return f"{plain}-{hashlib.sha256(str(root).encode()).hexdigest()[:8]}"
 
 
 @dataclass(frozen=True)
 class Bundle:
-    """`name` changes with the content; `stamp` is the date of the newest file, by which hosts compare their age."""
+    """The files of this tool. `name` changes with their content; `stamp` is the date of the newest file, which
+    session hosts compare to find the newer one."""
 
     name: str
     stamp: int
@@ -187,7 +189,8 @@ def own_bundle() -> Bundle:
 
 
 def dependencies(tag: str) -> dict[str, bytes] | None:
-    """The files of the packages in `NEEDED` for a Python of `tag`; None if the local ones do not work there."""
+    """The files of the packages in `NEEDED`. None if they are not found here, or if `tag`, the tag of the remote
+    Python, differs from ours: then compiled packages of this machine do not work there."""
     if tag != python_tag():
         return None
     try:
@@ -197,7 +200,8 @@ def dependencies(tag: str) -> dict[str, bytes] | None:
 
 
 def requirements() -> list[str]:
-    """The same packages for pip: the local version or a newer one, since the remote Python may be newer than ours."""
+    """The packages in `NEEDED` for pip: the local version or a newer one, since the remote Python may be newer than
+    ours."""
     return [f"{package}>={metadata.version(package)}" for package in NEEDED]
 
 

@@ -1,6 +1,7 @@
-"""Jobs that a long-running front end sends to the machine of the setting `host`. Their results are fetched to this one.
+"""Jobs that a long-running front end sends to the machine of the setting `host`. Their results are fetched to this
+machine.
 
-A note in the state folder records each remote job, so that a front end that is restarted follows it again.
+A file in the state folder records each remote job, so that a front end that is restarted follows the job again.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ _connecting = threading.Lock()
 
 
 class RemoteJob(Record, frozen=True, kw_only=True):
-    """Job `number` on `host`, for a class of a file on this machine. `budget` in seconds."""
+    """Job `number` on the machine `host`, for a class of a file on this machine. `budget` is in seconds."""
 
     host: str
     number: str
@@ -41,7 +42,8 @@ class RemoteJob(Record, frozen=True, kw_only=True):
 
 @dataclass(frozen=True)
 class RemoteSubmission:
-    """`answer` is the reply of the remote session host: `{"job", "joined", "resumed", "ahead"}`."""
+    """A job that was submitted to a remote machine: the connected machine (`box`), the job (`away`), and `answer`,
+    the reply of the remote session host: `{"job", "joined", "resumed", "ahead"}`."""
 
     box: RemoteMachine
     away: RemoteJob
@@ -51,7 +53,7 @@ class RemoteSubmission:
 def send(task: KernelTask, options: JobOptions, settings: Settings) -> RemoteSubmission:
     """Ship a task that was prepared for a remote machine, and submit it there.
 
-    Raises the errors of the remote machine, and MissingError where ssh fails.
+    Raises the errors of the remote machine, and MissingError if ssh fails.
     """
     machine: RemoteMachine | None = None
     try:
@@ -74,14 +76,15 @@ def send(task: KernelTask, options: JobOptions, settings: Settings) -> RemoteSub
 
 
 def connected(settings: Settings) -> RemoteMachine:
-    """Connect to the remote machine, one thread at a time: the first connection installs this tool there."""
+    """Connect to the remote machine. One thread connects at a time, because the first connection installs this tool
+    there."""
     with _connecting:
         return RemoteMachine(settings)
 
 
 def bring_back(machine: RemoteMachine, remote_job: RemoteJob, settings: Settings) -> OptimizeResult:
-    """Fetches the result of a job that has ended and stores it on this machine; `artifacts["job"]` is its local
-    number.
+    """Fetches the result of a job that has ended and stores it on this machine. `artifacts["job"]` of the returned
+    result is the local number of the job.
     """
     result = keep(fetch(machine, remote_job.number), settings)
     _note_path(settings, remote_job).unlink(missing_ok=True)
@@ -89,7 +92,7 @@ def bring_back(machine: RemoteMachine, remote_job: RemoteJob, settings: Settings
 
 
 def noted(settings: Settings) -> list[RemoteJob]:
-    """The jobs that were sent, by this or another front end, and not brought back yet."""
+    """The jobs that this or another front end has sent and whose results were not fetched yet."""
     jobs = []
     for path in sorted((settings.state_dir / _FOLDER).glob("*.json")):
         try:

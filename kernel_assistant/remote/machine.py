@@ -1,4 +1,4 @@
-"""A remote machine with this tool on it: its session host, and other calls."""
+"""A remote machine with this tool installed: its session host, and other requests to it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ DEFAULT_FOLDER = "~/.cache/kernel-assistant/remote"
 
 @dataclass(frozen=True)
 class PreparedJob:
-    """The job to submit to the remote machine, and the files that were sent for it."""
+    """The job to submit to the remote machine, the files that were sent for it, and the name of the remote device."""
 
     task: KernelTask
     options: JobOptions
@@ -34,9 +34,10 @@ class PreparedJob:
 
 
 class RemoteMachine:
-    """The machine that `settings.host` names. The constructor connects, and installs this tool there if it is missing.
+    """The machine that `settings.host` names. The constructor connects, and installs this tool there if it is
+    missing.
 
-    Methods raise the errors of the remote machine, and MissingError where ssh fails.
+    Methods raise the errors of the remote machine, and MissingError if ssh fails.
     """
 
     def __init__(self, settings: Settings) -> None:
@@ -48,8 +49,8 @@ class RemoteMachine:
         self.client = RemoteClient(settings, self)
 
     def prepare(self, task: KernelTask, chosen: JobOptions, closure: SourceClosure) -> PreparedJob:
-        """Ship the module's files; returns task and options for the remote machine. Target and interpreter are the
-        remote ones, everything else is as it would be here."""
+        """Ship the module's files. Returns the task and the options for the remote machine: they have its target,
+        interpreter and paths, and are otherwise those of a local job."""
         with self._installer() as installer:
             shipped = installer.ship(closure)
         path = f"{shipped.root}/{closure.path}" if closure.path else task.path
@@ -70,11 +71,11 @@ class RemoteMachine:
         return from_builtins(self.call("doctor")[0], Diagnosis)
 
     def stop(self) -> bool:
-        """End the remote session host; False if there is none."""
+        """End the remote session host. Returns False if none was running."""
         return bool(self.call("stop")[0]["stopped"])
 
     def call(self, method: str, **params: Any) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        """Call one method of `server.py`."""
+        """Call one method of `server.py` over a new channel. Returns its answer and its blobs (contents of files)."""
         channel = self.channel()
         try:
             return self.ask(channel, method, params)
@@ -82,7 +83,7 @@ class RemoteMachine:
             channel.close()
 
     def channel(self) -> Channel:
-        """A channel to a new `server.py`."""
+        """Start a new `server.py` process on the remote machine and return the channel to it."""
         there = self.installed
         script = 'cd "$1" && exec "$2" -m kernel_assistant.remote.server "$3"'
         return self.ssh.open("sh", "-c", script, "sh", there.lib, there.python, there.folder)
@@ -111,7 +112,7 @@ class RemoteMachine:
 
 
 class RemoteClient(Client):
-    """A client of the remote session host, through `server.py`."""
+    """A client of the session host on the remote machine. It connects through `server.py`."""
 
     def __init__(self, settings: Settings, machine: RemoteMachine) -> None:
         super().__init__(settings)
@@ -119,7 +120,7 @@ class RemoteClient(Client):
         self._channels: list[Channel] = []
 
     def lost(self) -> bool:
-        """Whether the connection, rather than the session host, has failed."""
+        """Whether a connection to the machine has failed, and not the session host."""
         return any(channel.lost() for channel in self._channels)
 
     def shutdown(self) -> bool:

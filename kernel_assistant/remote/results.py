@@ -1,4 +1,4 @@
-"""Copies jobs of a remote machine into the local store, so that `show`, `history` and `apply` know them."""
+"""Copies jobs of a remote machine into the local store, so that `show`, `history` and `apply` can find them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,8 @@ from kernel_assistant.store import JobRow, Store
 
 @dataclass(frozen=True)
 class FetchedJob:
-    """A job as it is on `machine`: `files` of its result by relative name. `identity` is unique to this job."""
+    """A job as the store of `machine` has it. `files` maps the relative name of a result's file to its content.
+    `identity` is unique to this job."""
 
     row: JobRow
     steps: tuple[Step, ...]
@@ -34,7 +35,7 @@ class FetchedJob:
 
 
 def fetch(machine: RemoteMachine, job: str) -> FetchedJob:
-    """Everything of `job` (a number or `last` on the remote machine). Raises UsageError for an unknown one."""
+    """Everything that the remote store has of `job` (a number or `last`). Raises UsageError if there is no such job."""
     answer, (*contents, log) = machine.call("fetch", job=job)
     names = [str(name) for name in answer["files"]]
     for name in names:
@@ -55,9 +56,10 @@ def fetch(machine: RemoteMachine, job: str) -> FetchedJob:
 
 
 def keep(fetched: FetchedJob, settings: Settings) -> OptimizeResult:
-    """Copy an ended job and its files into the local store, once, and return its result.
+    """Copy an ended job and its files into the local store, unless an earlier call has done so, and return its
+    result.
 
-    Raises UsageError for a job without a result, StoreError if this machine cannot keep it.
+    Raises UsageError for a job without a result, StoreError if this machine cannot store it.
     """
     if fetched.row.result is None:
         raise UsageError(f"job {fetched.row.id} has no result", f"kernel-assistant show {fetched.row.id}")
@@ -75,7 +77,8 @@ def keep(fetched: FetchedJob, settings: Settings) -> OptimizeResult:
 
 
 def localized(fetched: FetchedJob, folder: Path, job: str) -> OptimizeResult | None:
-    """The result with its files written to `folder`, and with their new paths."""
+    """Write the job's files to `folder` and return its result with their new paths; None if there is no result. `job`
+    is the number of the job for the result."""
     result = fetched.row.result
     if result is None:
         return None
@@ -107,7 +110,8 @@ def _add(store: Store, settings: Settings, fetched: FetchedJob) -> JobRow:
 
 
 def _write_log(path: Path, events: tuple[AnyEvent, ...], job: str, result: OptimizeResult | None) -> None:
-    """Write the events as those of `job`; the last one has the result with the paths of this machine."""
+    """Write the events to `path` with the number `job`. The last event gets `result`, which has the paths of this
+    machine."""
     lines = []
     for event in events:
         ended = isinstance(event, JobFinished) and result is not None

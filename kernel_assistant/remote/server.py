@@ -1,7 +1,7 @@
 """The program on a remote machine once this tool is installed: `python -m kernel_assistant.remote.server FOLDER`.
 
-It reads one frame with a method and its parameters from stdin, and writes one to stdout. After the answer to `relay`
-both carry the session host's own protocol.
+It reads one frame with a method and its parameters from stdin, and writes one frame with the answer to stdout. After
+the answer to `relay`, stdin and stdout carry the protocol of the session host.
 """
 
 from __future__ import annotations
@@ -33,7 +33,8 @@ Blobs = tuple[bytes, ...]
 
 
 class RemoteServer:
-    """The methods. `settings` come from the client; the user's own on this machine are ignored."""
+    """The methods that a client can call. `settings` come from the client; the user's own settings on this machine
+    are ignored."""
 
     def __init__(self, folder: Path, settings: dict[str, str]) -> None:
         self._folder = folder
@@ -41,8 +42,8 @@ class RemoteServer:
         self.settings: Settings = resolve(None, settings, environment)[0]
 
     def open(self, path: str) -> tuple[dict[str, Any], Blobs]:
-        """Check, before a job for the file at `path` is queued, everything that it needs; returns target, device and
-        interpreter.
+        """Check everything that a job for the file at `path` needs, before it is queued. Returns the target, device
+        and interpreter. Raises MissingError or UsageError if something is missing.
         """
         from kernel_assistant.sandbox.choose import choose
         from kernel_assistant.source.interpreter import find_interpreter
@@ -59,7 +60,7 @@ class RemoteServer:
         return {"target": device.target, "device": device.name, "python": python.path}, ()
 
     def fetch(self, job: str) -> tuple[dict[str, Any], Blobs]:
-        """All that the store knows of `job`. The blobs are the files of its result, followed by its events."""
+        """Everything that the store has of `job`. The blobs are the files of its result, followed by its events."""
         store = Store(self.settings.state_dir)
         row = store.job(job)
         folder = self.settings.jobs_dir / row.id / "result"
@@ -80,11 +81,11 @@ class RemoteServer:
         return answer, ()
 
     def stop(self) -> tuple[dict[str, Any], Blobs]:
-        """End the session host, whatever version it is of."""
+        """End the session host, whatever version of this tool it runs."""
         return {"stopped": Client(self.settings).shutdown()}, ()
 
     def relay(self, start: bool, requests: BinaryIO, answers: BinaryIO) -> None:
-        """Connect this process's stdin and stdout with the session host, which is started if `start`."""
+        """Connect this process's stdin and stdout with the session host. With `start`, start the session host first."""
         if start:
             start_host(self.settings)
         stream = find_host(self.settings)
@@ -94,7 +95,7 @@ class RemoteServer:
 
 
 def _join(stream: socket.socket, requests: int, answers: int) -> None:
-    """Copy bytes both ways until either side closes; each side handles that itself."""
+    """Copy bytes in both directions until one side closes its connection."""
     threading.Thread(target=_pass_on, args=(requests, stream), daemon=True).start()
     with contextlib.suppress(OSError):
         while part := stream.recv(1 << 16):
@@ -111,7 +112,7 @@ def _pass_on(requests: int, stream: socket.socket) -> None:
 
 
 def main() -> int:
-    """Entry point of the process."""
+    """Entry point of the process. Returns the exit code, which is always 0: errors are part of the answer."""
     # Unbuffered: what comes after the first frame is for the session host.
     requests, answers = os.fdopen(0, "rb", 0), os.fdopen(os.dup(1), "wb")
     os.dup2(2, 1)  # a print would break the protocol

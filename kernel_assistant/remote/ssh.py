@@ -1,4 +1,4 @@
-"""The system's ssh: one master connection to a machine, channels on it, and the errors for its failures."""
+"""Runs the system's ssh: one master connection to a machine, channels over it, and errors for its failures."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ _MEANINGS = (
 
 @dataclass
 class Channel:
-    """A command on the remote machine. `stream` is its stdin and stdout; its stderr is kept for `failure`."""
+    """A command that runs on the remote machine. `stream` is its stdin and stdout; its stderr is kept for `failure`."""
 
     name: str
     stream: socket.socket
@@ -68,8 +68,8 @@ class Channel:
     _errors: IO[bytes]
 
     def ask(self, message: dict[str, Any], blobs: tuple[bytes, ...] = ()) -> tuple[dict[str, Any], tuple[bytes, ...]]:
-        """Send a frame and read one, not a byte more. Raises MissingError or HostError, depending on how the command
-        ended without an answer."""
+        """Send a frame and read one frame, without reading any byte after it. Raises MissingError or HostError,
+        depending on how the command ended without an answer."""
         request = io.BytesIO()
         write_frame(request, message, blobs)
         try:
@@ -92,7 +92,7 @@ class Channel:
         self._errors.close()
 
     def lost(self) -> bool:
-        """Whether ssh itself has ended in the middle, rather than the command."""
+        """Whether ssh itself has failed, for example because the connection broke, rather than the command."""
         code = self._code(1)
         return code is not None and _failed(code)
 
@@ -110,7 +110,7 @@ class Channel:
         return code
 
     def _code(self, seconds: float) -> int | None:
-        """The exit code, None if the command has not ended within `seconds`."""
+        """The exit code of ssh; None if it has not ended within `seconds`."""
         try:
             return self.process.wait(seconds)
         except subprocess.TimeoutExpired:
@@ -138,7 +138,7 @@ def _failed(code: int) -> bool:
 
 
 def _noisy(name: str, error: FrameError) -> MissingError:
-    """The error for output on the channel that is not our program's."""
+    """The error to raise if other output than that of our program arrives on the channel."""
     return MissingError(
         f"{name}: its shell prints something before a command runs ({error})",
         f"make its start-up files silent where nobody looks; this must print nothing: ssh {name} true",
@@ -154,7 +154,8 @@ class Ssh:
         self.control = socket_path(runtime_dir, f"ssh-{digest}", _MAX_CONTROL_PATH)
 
     def open(self, *argv: str) -> Channel:
-        """Start `argv` on the remote machine; returns at once. Raises MissingError where this machine has no ssh."""
+        """Start `argv` on the remote machine and return its channel at once. Raises MissingError if ssh is not
+        installed here."""
         ours, theirs = socket.socketpair()
         errors = tempfile.TemporaryFile()  # noqa: SIM115 - closed with the channel
         try:
@@ -175,7 +176,7 @@ class Ssh:
         return Channel(self.name, ours, process, errors)
 
     def disconnect(self) -> None:
-        """End the master connection and with it all channels."""
+        """End the master connection, which also ends all channels."""
         subprocess.run([*self._command(), "-O", "exit", "--", self.name], capture_output=True, check=False)
 
     def _command(self) -> list[str]:

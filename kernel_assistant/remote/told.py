@@ -1,4 +1,5 @@
-"""Rewrites errors of a remote machine: they name the machine, and their next steps are commands that reach it."""
+"""Rewrites errors of a remote machine: they name the machine, and the commands in their next steps get the options
+that reach it."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ _COMMAND = re.compile(r"kernel-assistant (host stop|(?:attach|cancel|show)(?: (?
 
 
 def told(error: KernelAssistantError, settings: Settings, *, lost: bool) -> KernelAssistantError:
-    """`error` of the same kind, with `settings.host` in its cause; `lost` says that the connection failed."""
+    """A copy of `error` with `settings.host` in its cause. `lost` says that the connection failed."""
     cause = error.cause
     if lost and isinstance(error, HostError):
         cause = "the connection was lost; what runs there goes on"
@@ -22,7 +23,7 @@ def told(error: KernelAssistantError, settings: Settings, *, lost: bool) -> Kern
 
 
 def there(text: str, settings: Settings) -> str:
-    """`text` with the options that its commands need to reach the remote machine and its interpreter."""
+    """`text` with the options that the commands in it need to reach the remote machine and its interpreter."""
     text = re.sub(r"(?<![\w-])--python\b", "--remote-python", text)
     return _COMMAND.sub(lambda match: f"{match[0]} {flags(settings)}", text)
 

@@ -1,7 +1,8 @@
-"""A small assembler for seccomp's classic BPF: one self-contained block for each restricted system call.
+"""A small assembler for seccomp's classic BPF: one self-contained block of instructions for each restricted system
+call.
 
-The filter reads `struct seccomp_data` of `linux/seccomp.h`. Every argument that is tested is a 32-bit one in the
-kernel, so only the low word is read, on little-endian machines.
+The filter reads `struct seccomp_data` of `linux/seccomp.h`. Every argument that is tested has 32 bits in the kernel,
+so only its low word is read. This works on little-endian machines only.
 """
 
 from __future__ import annotations
@@ -29,8 +30,8 @@ OFFSET_ARGUMENTS = 16
 
 @dataclass
 class BpfProgram:
-    """Instructions in order. `own_pid_at` lists those whose constant is the process id, which is known only when the
-    filter is loaded."""
+    """Instructions in order. `own_pid_at` lists the indices of instructions whose constant is the process id, which
+    is known only when the filter is loaded."""
 
     instructions: list[tuple[int, int, int, int]] = field(default_factory=list)
     own_pid_at: list[int] = field(default_factory=list)
@@ -43,8 +44,8 @@ class BpfProgram:
         return b"".join(struct.pack("=HBBI", *instruction) for instruction in self.instructions)
 
     def begin(self, audit_arch: int, last_known: int, x32_bit: int | None, unknown_errno: int) -> None:
-        """Begins the program: kills calls of other architectures, refuses calls whose number is above `last_known` with
-        `unknown_errno`.
+        """Begins the program: kills the process at a call of another architecture, and refuses calls with numbers
+        above `last_known` with `unknown_errno`.
         """
         self.emit(LOAD_WORD, OFFSET_ARCH)
         self.emit(JUMP_EQUAL, audit_arch, 1, 0)
@@ -61,21 +62,22 @@ class BpfProgram:
         self.emit(RETURN, ERRNO | errno)
 
     def allow_values(self, number: int, argument: int, values: tuple[int, ...], errno: int) -> None:
-        """Allows the call only if the argument is one of the values."""
+        """Allows the call only if the argument with index `argument` is one of `values`."""
         self._test(number, argument, JUMP_EQUAL, values, ALLOW, ERRNO | errno)
 
     def deny_values(self, number: int, argument: int, values: tuple[int, ...], errno: int) -> None:
         self._test(number, argument, JUMP_EQUAL, values, ERRNO | errno, ALLOW)
 
     def allow_bits(self, number: int, argument: int, mask: int, errno: int) -> None:
-        """Allows the call only if the argument has a bit of the mask."""
+        """Allows the call only if the argument with index `argument` has at least one bit of `mask`."""
         self._test(number, argument, JUMP_ANY_BIT, (mask,), ALLOW, ERRNO | errno)
 
     def deny_bits(self, number: int, argument: int, mask: int, errno: int) -> None:
         self._test(number, argument, JUMP_ANY_BIT, (mask,), ERRNO | errno, ALLOW)
 
     def allow_own_pid(self, number: int, argument: int, errno: int, *, or_zero: bool = False) -> None:
-        """Allows the call only if the argument is the process's own id (with `or_zero` also 0, which means itself)."""
+        """Allows the call only if the argument is the id of the calling process. With `or_zero` 0 is allowed too,
+        which also means this process."""
         values = (0, 0) if or_zero else (0,)
         self._test(number, argument, JUMP_EQUAL, values, ALLOW, ERRNO | errno)
         self.own_pid_at.append(len(self.instructions) - 3)
@@ -91,7 +93,8 @@ class BpfProgram:
         self.emit(RETURN, ERRNO | errno)
 
     def deny_truncating_reads(self, number: int, argument: int, errno: int) -> None:
-        """Allows opening with O_TRUNC only if the access mode is O_WRONLY (1) or O_RDWR (2), not 0 or 3."""
+        """Denies opening with O_TRUNC if the access mode is O_RDONLY (0) or 3; with O_WRONLY (1) or O_RDWR (2) it is
+        allowed."""
         self.emit(JUMP_EQUAL, number, 0, 7)
         self.emit(LOAD_WORD, OFFSET_ARGUMENTS + 8 * argument)
         self.emit(JUMP_ANY_BIT, O_TRUNC, 0, 3)

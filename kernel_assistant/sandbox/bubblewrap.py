@@ -1,4 +1,4 @@
-"""The bubblewrap backend: own namespaces, and a file system that contains only what the spec lists."""
+"""The bubblewrap backend: namespaces of its own, and a file system that contains only the paths of the spec."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ TASKS_COUNTED_APART = (5, 14)
 
 
 class Bubblewrap:
-    """The backend. The constructor raises MissingError if there is no `bwrap`."""
+    """The bubblewrap backend. The constructor raises MissingError if there is no `bwrap`."""
 
     name = "bubblewrap"
     explanation = "bubblewrap: no network, own process and file system view, only the workspace writable"
@@ -51,7 +51,8 @@ class Bubblewrap:
         return SandboxCommand(argv=argv, env=launcher.minimal_env())
 
     def _tmp(self, spec: SandboxSpec) -> tuple[str, ...]:
-        """Returns the arguments for the private /tmp. They come before the binds, which may lie below /tmp."""
+        """Returns the arguments for the private /tmp. They must come before those of the binds, which may lie below
+        /tmp."""
         size = ("--size", str(max(spec.limits.tmp_bytes, 4096))) if self.tmp_limited else ()
         return (*size, "--tmpfs", "/tmp")
 
@@ -71,8 +72,8 @@ def _isolation() -> Iterator[str]:
 
 
 def _base() -> Iterator[str]:
-    """Yields the arguments for the system's folders (merged /usr or not), without /home, /root, /var, /srv, /opt, /mnt
-    and others."""
+    """Yields the arguments for the system's folders (with or without a merged /usr). /home, /root, /var, /srv, /opt,
+    /mnt and others are left out."""
     for path in system.SYSTEM:
         if os.path.islink(path):
             yield from ("--symlink", os.readlink(path), path)
@@ -106,9 +107,10 @@ def _gpu(spec: SandboxSpec) -> Iterator[str]:
 def _seal(spec: SandboxSpec) -> Iterator[str]:
     """Yields the arguments that make the sandbox's own file systems read-only: the root, /dev (with /dev/shm), /proc.
 
-    With a read-only /proc, cuInit fails (CUDA_ERROR_OPERATING_SYSTEM, driver 580 on an H200), so for a GPU it stays
-    writable: it shows only the sandbox's own processes, and the machine's settings in it belong to root outside.
-    bubblewrap's own process has no system call filter, so its folder in /proc, with its memory, is covered.
+    With a read-only /proc, cuInit fails (CUDA_ERROR_OPERATING_SYSTEM, driver 580 on an H200), so with a GPU /proc
+    stays writable: it shows only the sandbox's own processes, and its settings of the machine belong to root outside.
+    The process of bubblewrap itself has no system call filter, so its folder /proc/1, which gives access to its
+    memory, is hidden.
     """
     if spec.gpu:
         yield from ("--tmpfs", "/proc/1")

@@ -25,7 +25,8 @@ _NAMESPACES = (
 
 
 class BackendStatus(Record, frozen=True, kw_only=True):
-    """The status of one backend, for `doctor`. `reason` and `next_step` are empty if it is usable, `lacks` if not."""
+    """The status of one backend, for `doctor`. `reason` and `next_step` are empty if the backend is usable. `lacks`
+    are the properties that a usable backend does not have; it is empty if the backend is not usable."""
 
     backend: str
     usable: bool
@@ -37,7 +38,7 @@ class BackendStatus(Record, frozen=True, kw_only=True):
 def choose(mode: str = "auto") -> Sandbox:
     """Returns the sandbox for a mode of `MODES`. `auto` never chooses `none`.
 
-    Raises UsageError for another mode, MissingError if the backend (or, for auto, any backend) does not work here.
+    Raises UsageError for another mode, MissingError if the backend (for `auto`, every backend) does not work here.
     """
     if mode == "none":
         return Unconfined()
@@ -54,7 +55,8 @@ def choose(mode: str = "auto") -> Sandbox:
 
 
 def probe() -> list[BackendStatus]:
-    """Returns the status of every backend that isolates, best first. Each is tested by running a process in it."""
+    """Returns the status of every backend that isolates, the preferred one first. Each is tested by running a process
+    in it."""
     return [_status(name) for name in BACKENDS]
 
 

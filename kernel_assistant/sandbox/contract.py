@@ -1,4 +1,5 @@
-"""The sandbox contract: a spec says what is visible, a backend turns it into an argument vector and an environment."""
+"""The sandbox contract: a spec says what a program can see, a backend turns the spec into an argument vector and an
+environment."""
 
 from __future__ import annotations
 
@@ -42,8 +43,9 @@ PROPERTIES = {
 class SandboxLimits(Record, frozen=True, kw_only=True):
     """Upper bounds in bytes, counts and seconds. All are per process, except `processes`, which also counts threads.
 
-    `memory_bytes` is private memory; `shared_bytes` is shared memory that is passed in by descriptor, which only adds
-    to the address space. The address space is not limited for a GPU. `tmp_bytes` limits the private /tmp.
+    `memory_bytes` is private memory; `shared_bytes` is shared memory that is passed in by descriptor and only
+    increases the limit of the address space. The address space is not limited with a GPU. `tmp_bytes` limits the
+    private /tmp.
     """
 
     memory_bytes: int = 4 * GIB
@@ -62,9 +64,9 @@ class SandboxLimits(Record, frozen=True, kw_only=True):
 class SandboxSpec(Record, frozen=True, kw_only=True):
     """The command to run, and the paths and variables that are visible to it.
 
-    `workspace` is the only writable path, `read_only` lists the readable paths besides the system's. `env` has the
-    child's environment variables besides PATH, LANG, HOME and TMPDIR, which it may override. `cwd` defaults to the
-    workspace. `allow_fork` is for compilers; a runner may only start threads.
+    `workspace` is the only writable path, `read_only` lists the readable paths besides the system's. `env` adds to or
+    overrides the child's standard environment variables PATH, LANG, HOME and TMPDIR. `cwd` defaults to the workspace.
+    `allow_fork` is for compilers; without it the command may only start threads.
     """
 
     argv: tuple[str, ...]
@@ -85,8 +87,8 @@ class SandboxSpec(Record, frozen=True, kw_only=True):
 
 
 class SandboxCommand(Record, frozen=True, kw_only=True):
-    """The process to spawn. `env` is the whole environment of the spawned process; that of the command is part of
-    `argv`.
+    """The process to spawn. `env` is the whole environment of the spawned process; the environment of the sandboxed
+    command is part of `argv`.
     """
 
     argv: tuple[str, ...]
@@ -94,7 +96,7 @@ class SandboxCommand(Record, frozen=True, kw_only=True):
 
 
 class Sandbox(Protocol):
-    """A backend. `lacks` names the `PROPERTIES` that it does not have; `explanation` is for the user."""
+    """A backend. `lacks` are the keys of `PROPERTIES` that the backend does not have; `explanation` is for the user."""
 
     name: str
     lacks: frozenset[str]

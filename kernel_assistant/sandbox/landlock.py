@@ -1,4 +1,4 @@
-"""The Landlock backend, with seccomp: for machines without namespaces (containers, hardened kernels)."""
+"""The Landlock backend, together with seccomp, for machines without namespaces (containers, hardened kernels)."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ NEWEST_ABI = 6
 
 
 class Landlock:
-    """The backend. The constructor raises MissingError if the kernel has no Landlock. `abi` restricts it to an older
-    version."""
+    """The Landlock backend. The constructor raises MissingError if the kernel has no Landlock. `abi` limits it to an
+    older version of Landlock's interface."""
 
     name = "landlock"
     explanation = (

@@ -1,4 +1,5 @@
-"""Runs in the sandbox: confines itself, then executes the command. Standard library only, Python 3.10 or newer.
+"""Runs in the sandbox: restricts its own process, then executes the command. Standard library only, Python 3.10 or
+newer.
 
     PYTHON -I -S launch.py POLICY -- COMMAND [ARGUMENT…]
 
@@ -63,8 +64,8 @@ def main(argv: list[str]) -> NoReturn:
 
 
 def confine(policy: dict[str, Any]) -> None:
-    """Applies every restriction; the command cannot undo them. The filter is loaded last, since it denies calls that
-    the other restrictions need."""
+    """Applies every restriction; the command cannot undo them. The system call filter is loaded last, since it denies
+    calls that applying the other restrictions needs."""
     new_session()
     set_limits(policy["limits"], policy["tasks"])
     if policy["landlock"] is not None:
@@ -106,8 +107,8 @@ def new_session() -> None:
 
 
 def supervise() -> None:
-    """Forks and returns in the child. The parent adopts orphaned descendants, waits for the child, and then kills
-    them."""
+    """Forks and returns in the child. The parent adopts orphaned descendants, waits for the child, then kills the
+    orphans and exits with the child's exit code."""
     check(libc.prctl(PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0), "subreaper")
     parent = os.getpid()
     child = os.fork()
@@ -124,7 +125,7 @@ def supervise() -> None:
 
 
 def kill_children() -> None:
-    """Kills all children until there are none. Their own children are adopted by this process when they die."""
+    """Kills all children until there are none. When a child dies, this process adopts the child's own children."""
     path = f"/proc/self/task/{os.getpid()}/children"
     while True:
         with open(path, encoding="ascii") as file:
@@ -152,7 +153,8 @@ def set_limit(which: int, value: int) -> None:
 
 
 def count_own_tasks() -> int:
-    """Returns the number of this user's threads, all of which count for the limit without an own user namespace."""
+    """Returns the number of this user's threads. Without a user namespace of its own, the process limit counts all of
+    them."""
     total = 0
     for entry in os.scandir("/proc"):
         try:
@@ -169,7 +171,7 @@ def landlock_abi() -> int:
 
 
 def restrict_files(rules: list[list[str]], abi: int) -> None:
-    """Applies rules (path, "read" | "write" | "modify"). Ignores paths that do not exist, which are optional."""
+    """Applies Landlock rules (path, "read" | "write" | "modify"). Rules for paths that do not exist are ignored."""
     handled = (1 << FILE_RIGHTS_OF_ABI[min(abi, 5)]) - 1
     attributes = struct.pack("=QQQ", handled, TCP_BIND_AND_CONNECT, SCOPE_ABSTRACT_SOCKETS_AND_SIGNALS)
     size = 8 if abi < 4 else 16 if abi < 6 else 24
@@ -195,7 +197,8 @@ def add_rule(ruleset: int, path: str, kind: str, handled: int) -> None:
 
 
 def drop_capabilities() -> None:
-    """Drops all capabilities, if permitted also from the bounding set, so that programs of root cannot restore them."""
+    """Drops all capabilities, if permitted also from the bounding set, so that programs started by root cannot regain
+    them."""
     for capability in range(64):
         if libc.prctl(PR_CAPBSET_DROP, capability, 0, 0, 0) < 0:
             break

@@ -1,4 +1,4 @@
-"""Makes the argument vector that runs `launch.py` with a policy, which every backend puts before the command."""
+"""Makes the argument vector that runs `launch.py` with a policy. Every backend puts it before the command."""
 
 from __future__ import annotations
 
@@ -25,7 +25,8 @@ ADDRESSES_OF_LIBRARIES = 1 * GIB
 
 @dataclass(frozen=True)
 class Confinement:
-    """The actions of the launcher besides setting limits and the environment. `rules` are Landlock's, None for none."""
+    """The restrictions that `launch.py` applies besides limits and the environment. `rules` are Landlock's; None for
+    no rules."""
 
     filtered: bool = True
     namespaces: bool = False
@@ -37,7 +38,8 @@ class Confinement:
 
 
 def launcher_argv(spec: SandboxSpec, how: Confinement, *, scratch: str, launch: str = LAUNCH) -> tuple[str, ...]:
-    """Returns the argument vector. `scratch` is the value of HOME and TMPDIR; `launch` the path of launch.py inside."""
+    """Returns the argument vector. `scratch` is the value of HOME and TMPDIR; `launch` is the path of launch.py in
+    the sandbox."""
     policy = {
         "env": {**minimal_env(), "HOME": scratch, "TMPDIR": scratch, **_gpu_env(spec), **spec.env},
         "cwd": spec.cwd or spec.workspace or "/",
@@ -65,8 +67,8 @@ def minimal_env() -> dict[str, str]:
 
 
 def resource_limits(spec: SandboxSpec) -> dict[str, int]:
-    """Returns the limits by RLIMIT name without the prefix. A GPU spec has no limit AS, because CUDA reserves far more
-    addresses than it uses."""
+    """Returns the limits by RLIMIT name without the prefix. With a GPU there is no limit AS (address space), because
+    CUDA reserves far more addresses than it uses."""
     limits = spec.limits
     values = {
         # With 0 the kernel would still start the program of a core_pattern with a pipe; with 1 it does nothing.

@@ -1,4 +1,5 @@
-"""Computes from a list of paths what must be mounted: the real folders, and the symbolic links that lead to them."""
+"""Computes what must be mounted so that a list of paths is visible: the real folders, and the symbolic links that
+lead to them."""
 
 from __future__ import annotations
 
@@ -10,15 +11,16 @@ from kernel_assistant.errors import MissingError, SandboxError
 
 @dataclass
 class MountLayout:
-    """Binds as (real path, writable), links as link path → target. `add` may be called in any order."""
+    """Collects what must be mounted: `binds` as (real path, writable), `links` as link path → target. `add` may be
+    called in any order."""
 
     roots: tuple[str, ...] = ()
     links: dict[str, str] = field(default_factory=dict)
     _binds: dict[str, bool] = field(default_factory=dict)
 
     def add(self, path: str, *, writable: bool = False) -> None:
-        """Adds a path with all its links. Raises MissingError if it does not exist, SandboxError if links form a
-        cycle."""
+        """Adds a path with all its links. Raises MissingError if the path does not exist, SandboxError if links form
+        a cycle."""
         current = os.path.normpath(path)
         for _ in range(40):
             link = first_link(current)
@@ -38,8 +40,8 @@ class MountLayout:
 
     @property
     def binds(self) -> list[tuple[str, bool]]:
-        """Returns the binds without redundant ones. Parents come before what is inside them, so that the narrower rule
-        applies."""
+        """Returns the binds without redundant ones, as (real path, writable). Parents come before the paths inside
+        them, so that the narrower rule applies."""
         kept: dict[str, bool] = {}
         for path in sorted(self._binds, key=lambda path: path.count("/")):
             above = [kept[parent] for parent in parents(path) if parent in kept]

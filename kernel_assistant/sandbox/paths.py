@@ -24,10 +24,11 @@ _PARTS = ("bin", "lib", "lib64", "include", "pyvenv.cfg")
 
 @cache
 def interpreter_paths(python: str) -> tuple[str, ...]:
-    """Returns the paths to bind for an interpreter: its prefix, its base prefix, and the links to the executable.
+    """Returns the paths to bind for an interpreter: its executable, the links to it, its prefix and its base prefix.
+    The executable to start comes first.
 
-    Raises MissingError if it does not run. For a wrapper script (a pyenv shim) these are the paths of the interpreter
-    that the script starts. The executable to start comes first.
+    For a wrapper script (a pyenv shim) these are the paths of the interpreter that the script starts. Raises
+    MissingError if the interpreter does not run.
     """
     executable, base, *prefixes = json.loads(_ask(python, "-I", "-c", _ASK).stdout)
     return _interpreter(executable, base, prefixes)
@@ -35,15 +36,16 @@ def interpreter_paths(python: str) -> tuple[str, ...]:
 
 @cache
 def own_interpreter_paths() -> tuple[str, ...]:
-    """Returns the paths that the launcher needs: this process's interpreter, without its virtual environment."""
+    """Returns the paths that the launcher needs: those of this process's interpreter, without its virtual
+    environment."""
     executable = os.path.realpath(sys.executable)
     return _interpreter(executable, executable, [sys.base_prefix, sys.base_exec_prefix])
 
 
 @cache
 def toolkit_paths(nvcc: str) -> tuple[str, ...]:
-    """Returns the folders of the CUDA toolkit of `nvcc`, which may be a link or a script. Raises MissingError if it
-    does not run."""
+    """Returns the folders of the CUDA toolkit of `nvcc`, which may be a link or a script. Raises MissingError if
+    `nvcc` does not run."""
     text = _ask(nvcc, "--dryrun", "-cubin", "-x", "cu", os.devnull, "-o", os.devnull).stderr
     folders = [
         match[1] for match in re.finditer(r"^#\$ (?:TOP|CICC_PATH|NVVMIR_LIBRARY_DIR)=(.+)$", text, re.MULTILINE)
@@ -55,7 +57,8 @@ def toolkit_paths(nvcc: str) -> tuple[str, ...]:
 
 @cache
 def compiler_paths(compiler: str) -> tuple[str, ...]:
-    """Returns the folders of a C++ compiler (g++, clang++, a conda one). Raises MissingError if it does not run."""
+    """Returns the folders of a C++ compiler (g++, clang++, also one from conda). Raises MissingError if it does not
+    run."""
     program = os.path.realpath(shutil.which(compiler) or compiler)
     questions = ("-print-prog-name=cc1plus", "-print-file-name=include", "-print-libgcc-file-name")
     asked = [_ask(compiler, question).stdout.strip() for question in questions]

@@ -1,4 +1,4 @@
-"""Runs one command in a sandbox to its end, its time limit or a cancel, and leaves no process behind."""
+"""Runs one command in a sandbox until it ends, exceeds its time limit or is cancelled, and leaves no process behind."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ CHUNK = 1 << 16
 
 @dataclass(frozen=True)
 class Completed:
-    """How a command ended. `returncode` is 128 + n for signal n, in every backend. `exceeded` names the limit on the
-    whole process tree for which it was killed: "processes", "memory" or "". Output has up to `max_output` bytes per
-    stream.
+    """How a command ended. `returncode` is 128 + n for signal n, in every backend. `exceeded` names the limit of the
+    whole process tree for which the command was killed, "processes" or "memory", else "". `stdout` and `stderr`
+    have up to `max_output` bytes each; `truncated` says whether there was more.
     """
 
     returncode: int
@@ -41,8 +41,8 @@ class Completed:
 
 @dataclass
 class _Pipe:
-    """One of the child's streams. After the limit it still reads, so that the child does not block, but drops the
-    data."""
+    """A pipe from the child's stdout or stderr. After `limit` bytes the data is still read, so that the child does
+    not block, but it is dropped."""
 
     stream: IO[bytes]
     limit: int
@@ -50,7 +50,7 @@ class _Pipe:
     truncated: bool = False
 
     def read(self) -> bool:
-        """Reads available data. Returns False at the end of the stream."""
+        """Reads the available data. Returns False at the end of the stream, else True."""
         data = os.read(self.stream.fileno(), CHUNK)
         room = self.limit - len(self.kept)
         self.kept += data[:room]
@@ -71,7 +71,7 @@ def run(
 ) -> Completed:
     """Runs `spec` for at most `timeout` seconds. `started` is called with the process id of the outermost process.
 
-    Raises SandboxError if the sandbox could not be set up. Failures of the command are in the result.
+    Raises SandboxError if the sandbox could not be set up. A failure of the command itself is in the result.
     """
     command = sandbox.command(spec)
     began = time.monotonic()
@@ -85,7 +85,8 @@ def run(
 
 
 def kill_tree(process: subprocess.Popen[bytes]) -> None:
-    """Kills a process from a `SandboxCommand` with all its descendants, and reaps it. Does nothing if it has ended."""
+    """Kills a process that was started from a `SandboxCommand`, and all its descendants, and reaps it. A process that
+    has ended is only reaped."""
     if process.poll() is None:
         tree.kill_below(process.pid)
         with suppress(ProcessLookupError, PermissionError):
@@ -115,7 +116,8 @@ def _spawn(argv: Sequence[str], env: dict[str, str], feed: bool, pass_fds: Seque
 
 
 class _Watch:
-    """Transfers data, and checks time limit, cancel event and process tree, until the streams and the process end."""
+    """Copies data to and from the process until it and its streams have ended. Meanwhile checks the time limit, the
+    cancel event and the limits of the process tree."""
 
     def __init__(
         self,
@@ -159,7 +161,8 @@ class _Watch:
             selector.unregister(key.fileobj)
 
     def _feed(self) -> bool:
-        """Writes as much to stdin as the pipe takes; closes it at the end, or if nobody reads."""
+        """Writes as much to stdin as the pipe takes. Returns whether more is to be written; stdin is closed after the
+        last byte."""
         assert self.process.stdin is not None
         with suppress(BlockingIOError, BrokenPipeError):
             self.stdin = self.stdin[os.write(self.process.stdin.fileno(), self.stdin[:CHUNK]) :]
@@ -170,7 +173,8 @@ class _Watch:
         return self.process.poll() is None
 
     def _all_quiet(self, selector: selectors.BaseSelector) -> bool:
-        """Whether the process has ended and the pipes are empty, although another process may hold them open."""
+        """Whether the pipes have no data to read. Used after the process has ended, because another process may hold
+        the pipes open."""
         return not any(key.data is not None for key, _ in selector.select(0))
 
     def _must_stop(self) -> bool:

@@ -1,4 +1,5 @@
-"""The system calls that sandboxed code may not make. Known calls that are not named here are allowed."""
+"""Builds the filter of system calls that sandboxed code may not make. Known calls that this file does not name are
+allowed."""
 
 from __future__ import annotations
 
@@ -63,8 +64,9 @@ def machine() -> str:
 def build(
     architecture: str, *, allow_fork: bool, gpu: bool, namespaces: bool, signal_scope: bool, truncation_free: bool
 ) -> BpfProgram:
-    """Returns the filter. `namespaces`: bubblewrap isolates; `signal_scope`: something else keeps signals inside;
-    `truncation_free`: nothing else protects files outside from being truncated, so the filter must."""
+    """Returns the filter. With `namespaces`, bubblewrap isolates files and processes, so the filter need not.
+    `signal_scope` says that another mechanism keeps signals inside the sandbox. With `truncation_free` the filter
+    must protect files outside from being truncated, because nothing else does."""
     filter_ = _Filter(architecture)
     filter_.deny(*DENIED)
     filter_.sockets(listening=gpu)
@@ -82,7 +84,7 @@ def build(
 
 
 class _Filter:
-    """Adds blocks to a program for calls by name. Calls that the machine does not have are skipped."""
+    """Builds the filter program from names of system calls. Calls that the architecture does not have are skipped."""
 
     def __init__(self, architecture: str) -> None:
         self.architecture = architecture
@@ -91,7 +93,7 @@ class _Filter:
         self.program.begin(syscalls.AUDIT_ARCH[architecture], syscalls.LAST_KNOWN, x32_bit, errno.ENOSYS)
 
     def number(self, name: str) -> int:
-        """Returns the number of a call that every machine has."""
+        """Returns the number of a system call that every architecture has."""
         number = syscalls.number(name, self.architecture)
         assert number is not None, name
         return number
@@ -103,8 +105,9 @@ class _Filter:
                 self.program.deny(number, error)
 
     def sockets(self, *, listening: bool) -> None:
-        """Restricts sockets. Connected sockets that were passed in keep working. With `listening`, new Unix
-        stream sockets are allowed, which CUDA's driver needs; datagram sockets are not: they send without connecting.
+        """Restricts sockets. Connected sockets that were passed in still work. With `listening`, new Unix stream
+        sockets are allowed, because CUDA's driver needs them. Datagram sockets are never allowed: they can send
+        without connecting.
         """
         if not listening:
             self.deny(*SOCKETS)
@@ -128,8 +131,8 @@ class _Filter:
             self.program.allow_own_pid(self.number("tgkill"), 0, errno.EPERM)
 
     def truncation(self) -> None:
-        """Denies truncation. A filter cannot read the flags of `openat2`, which are in memory; C libraries do not use
-        it, or use `openat` if it fails."""
+        """Denies truncation. A filter cannot read the flags of `openat2`, which are in memory, so `openat2` fails; C
+        libraries do not use it, or use `openat` if it fails."""
         self.deny("truncate")
         self.deny("creat", "openat2", error=errno.ENOSYS)
         for name, argument in (("open", 1), ("openat", 2)):

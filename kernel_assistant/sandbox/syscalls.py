@@ -1,4 +1,4 @@
-"""System call numbers as (x86-64, aarch64), None if the architecture lacks the call.
+"""System call numbers as (x86-64, aarch64); a number is None if the architecture lacks the call.
 
 Source: Linux `arch/x86/entry/syscalls/syscall_64.tbl` and `include/uapi/asm-generic/unistd.h`.
 """
@@ -127,5 +127,6 @@ NUMBERS: dict[str, tuple[int | None, int | None]] = {
 
 
 def number(name: str, machine: str) -> int | None:
-    """Returns the number of a call on a machine, None if the machine lacks it. Raises KeyError for an unlisted name."""
+    """Returns the number of a system call on the architecture `machine`, None if the architecture lacks the call.
+    Raises KeyError for a name that is not in NUMBERS."""
     return NUMBERS[name][MACHINES.index(machine)]

@@ -1,4 +1,4 @@
-"""The machine's files that every sandboxed process may read, and those that a GPU needs in addition."""
+"""The files of the machine that every sandboxed process may read, and further files for processes that use a GPU."""
 
 from __future__ import annotations
 
@@ -38,8 +38,8 @@ def driver_library_folders(environ: Mapping[str, str]) -> tuple[str, ...]:
 
 
 def gpu_env(environ: Mapping[str, str]) -> dict[str, str]:
-    """Returns variables for a GPU: LD_LIBRARY_PATH, for a driver that is not in the loader's cache, and the order of
-    GPUs."""
+    """Returns the environment variables for a GPU: LD_LIBRARY_PATH for a driver that is not in the loader's cache,
+    CUDA_VISIBLE_DEVICES if it is set, and the order of GPUs."""
     folders = driver_library_folders(environ)
     variables = {"LD_LIBRARY_PATH": ":".join(folders)} if folders else {}
     if "CUDA_VISIBLE_DEVICES" in environ:

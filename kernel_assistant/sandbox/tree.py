@@ -1,4 +1,4 @@
-"""The descendants of a process: counts them, adds up their memory, and kills them."""
+"""Finds the descendants of a process, counts their threads, adds up their memory, and kills them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ def descendants(pid: int) -> list[int]:
 
 
 def tasks_and_memory(pid: int) -> tuple[int, int]:
-    """Returns the threads and resident bytes of all descendants. Shared pages count once for each process."""
+    """Returns the number of threads and of resident bytes of all descendants. Shared pages count once for each
+    process."""
     tasks = resident = 0
     for child in descendants(pid):
         with suppress(OSError, IndexError, ValueError):
@@ -33,11 +34,11 @@ def tasks_and_memory(pid: int) -> tuple[int, int]:
 
 
 def kill_below(pid: int) -> None:
-    """Kills all descendants of `pid` and waits until they are dead, at most `DYING` seconds (a driver may hold them
-    longer).
+    """Kills all descendants of `pid` and waits until they are dead, for at most `DYING` seconds (a driver may delay
+    their end for longer).
 
-    Orphans are found only if `pid` or a descendant adopts them (a subreaper). Processes are stopped first, so that they
-    cannot start others.
+    Orphans are found only if `pid` or a descendant adopts them (a subreaper). The processes are stopped first, so that
+    they cannot start new ones.
     """
     killed: set[int] = set()
     for wanted in (signal.SIGSTOP, signal.SIGKILL):
@@ -54,7 +55,7 @@ def kill_below(pid: int) -> None:
 
 
 def is_alive(pid: int) -> bool:
-    """Whether a process runs; False for a zombie. The state follows the command's name, which may contain anything."""
+    """Whether a process runs; False for a zombie."""
     with suppress(OSError):
         return _read(f"/proc/{pid}/stat").rpartition(")")[2].split()[0] not in ("Z", "X")
     return False

@@ -14,9 +14,9 @@ from kernel_assistant.source.find import ModuleClass, find_modules
 def build_task(target_spec: str, *, target: str, numerics: Numerics | str, text: str | None = None) -> KernelTask:
     """Returns the task that `target_spec` (`FILE` or `FILE:CLASS`) names.
 
-    `text` is the content of an unsaved editor buffer; without it the file is read. Without a class it takes the only
-    one, else `Model`, else the only one with inputs. Raises UsageError for everything that is wrong with the file,
-    SeveralClassesError if the class is not clear.
+    `text` is the content of an unsaved editor buffer; without it the file is read. If no class is named, the only
+    usable class of the file is taken, else `Model`, else the only class with inputs. Raises UsageError for every
+    problem with the file, SeveralClassesError if more than one class fits.
     """
     path, class_name = split_spec(target_spec)
     content = read_text(path) if text is None else text
@@ -40,7 +40,8 @@ def build_task(target_spec: str, *, target: str, numerics: Numerics | str, text:
 
 
 def split_spec(target_spec: str) -> tuple[Path, str]:
-    """Returns (absolute path, class name or ""). The path of an existing file may contain a colon."""
+    """Returns the absolute path and the class name ("" if there is none). The path of an existing file may contain a
+    colon."""
     file, colon, name = target_spec.rpartition(":")
     if not target_spec.strip():
         raise UsageError("no file is named", "give FILE or FILE:CLASS, e.g. model.py:Net")
@@ -67,10 +68,10 @@ def read_text(path: Path) -> str:
 
 
 def import_location(path: Path) -> tuple[str, str]:
-    """Returns (module name, folder for sys.path) with which relative imports work. Parent packages are folders with
-    `__init__.py`.
+    """Returns the module name and the folder for sys.path with which relative imports work. Parent packages are
+    folders with `__init__.py`.
 
-    A file outside a package that has the name of a standard library module, or `torch`, gets another module name,
+    A file outside a package whose name is that of a standard library module, or `torch`, gets another module name,
     because it would replace that module for all other imports.
     """
     parts, folder = [path.stem], path.parent
@@ -104,7 +105,7 @@ def _choose(text: str, path: Path, class_name: str, modules: tuple[ModuleClass, 
 
 
 class SeveralClassesError(UsageError):
-    """Raised if several classes of a file have inputs and the user named none."""
+    """Raised if several classes of a file have inputs and the user has named no class. `names` are these classes."""
 
     def __init__(self, path: Path, names: tuple[str, ...]) -> None:
         super().__init__(f"{path} holds several modules: {', '.join(names)}", f"name one, e.g. {path.name}:{names[0]}")
@@ -130,7 +131,7 @@ def _only_one_with_inputs(
 
 
 def _declares(text: str, path: Path, module: ModuleClass, modules: tuple[ModuleClass, ...]) -> bool:
-    """Whether inputs are declared for the class, even with an error."""
+    """Whether inputs are declared for the class. True also if the declaration has an error."""
     try:
         return find_declared(text, path, module, modules) is not None
     except UsageError:

@@ -25,7 +25,7 @@ _TOKEN = re.compile(rf"({_STRING.pattern})|([(\[{{])|([)\]}}])|\b([A-Za-z_]\w*)\
 
 @dataclass(frozen=True)
 class Comment:
-    """One comment as written: its first and last line (1-based), and the text after the mark."""
+    """One comment before it is parsed: its first and last line (1-based), and the text after `# kernel-assistant:`."""
 
     line: int
     end: int
@@ -34,15 +34,15 @@ class Comment:
 
 @dataclass(frozen=True)
 class Declaration:
-    """One parsed comment: its first line (1-based) and its fields as written."""
+    """One parsed comment: its first line (1-based) and the text of each of its fields."""
 
     line: int
     fields: dict[str, str] = field(default_factory=dict)
 
 
 def find_comments(text: str) -> list[Comment]:
-    """Returns every declaring comment of the file, not parsed, so that an error in one does not affect other
-    classes."""
+    """Returns every comment that declares inputs. They are not parsed yet, so that an error in one of them does not
+    affect other classes."""
     lines = _comment_lines(text)
     comments = []
     for line in sorted(lines):
@@ -57,13 +57,13 @@ def find_comments(text: str) -> list[Comment]:
 
 
 def read_declaration(comment: Comment, path: str) -> Declaration:
-    """Parses a comment. Raises UsageError with the line if the comment is invalid."""
+    """Parses a comment. Raises UsageError with the line number if the comment is invalid."""
     return Declaration(comment.line, split_fields(comment.body, f"{path}:{comment.line}"))
 
 
 def split_fields(body: str, where: str) -> dict[str, str]:
-    """Parses `inputs=(x,) init=(3,)` to {"inputs": "(x,)", "init": "(3,)"}. Raises UsageError with `where` and the
-    problem."""
+    """Parses `inputs=(x,) init=(3,)` to {"inputs": "(x,)", "init": "(3,)"}. Raises UsageError; its message begins
+    with `where`."""
     starts = _field_starts(body)
     if not starts or body[: starts[0][1]].strip():
         raise UsageError(f"{where}: cannot read {body.strip()!r}", f"write it like this: {EXAMPLE}")
@@ -79,8 +79,8 @@ def split_fields(body: str, where: str) -> dict[str, str]:
 
 
 def check_expression(expression: str, name: str, where: str) -> str:
-    """Returns `expression` without surrounding spaces (a `name` without quotes). Raises UsageError if it is not
-    Python."""
+    """Returns `expression` without surrounding spaces (for the field `name` also without quotes). Raises UsageError
+    if it is not Python."""
     expression = expression.strip()
     if name == "name":
         return expression.strip("'\"")
@@ -96,7 +96,7 @@ def check_expression(expression: str, name: str, where: str) -> str:
 
 
 def _comment_lines(text: str) -> dict[int, str]:
-    """Returns by line the comments that are alone on their line. `text` must be valid Python."""
+    """Maps line numbers to the comments that are alone on their line. `text` must be valid Python."""
     lines = {}
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and not token.line[: token.start[1]].strip():
@@ -105,7 +105,7 @@ def _comment_lines(text: str) -> dict[int, str]:
 
 
 def _field_starts(body: str) -> list[tuple[str, int, int]]:
-    """Returns (name, offset of the name, offset after `=`) of every `name=` outside brackets and strings."""
+    """Returns (name, offset of the name, offset after `=`) for every `name=` outside brackets and strings."""
     depth, fields = 0, []
     for match in _TOKEN.finditer(body):
         depth += bool(match.group(2)) - bool(match.group(3))

@@ -23,7 +23,7 @@ from kernel_assistant.source.find import ModuleClass, parse
 
 @dataclass(frozen=True)
 class Declared:
-    """How one class is built and called, as expressions (see `KernelTask`)."""
+    """The declared inputs of one class: Python expressions to build and call it (see `KernelTask`)."""
 
     source: InputSource
     workloads: tuple[Workload, ...]
@@ -33,7 +33,7 @@ class Declared:
 
 
 def find_declared(text: str, path: Path, module: ModuleClass, modules: tuple[ModuleClass, ...]) -> Declared | None:
-    """Returns what is declared for `module`, None if nothing is. Raises UsageError for an invalid declaration."""
+    """Returns the declared inputs of `module`, None if there are none. Raises UsageError for an invalid declaration."""
     return (
         _from_comments(text, str(path), module, modules)
         or _from_pyproject(path, module.name)
@@ -42,8 +42,8 @@ def find_declared(text: str, path: Path, module: ModuleClass, modules: tuple[Mod
 
 
 class NoInputsError(UsageError):
-    """Raised if nothing declares how the class `class_name` is built and called. `others` are other such classes of the
-    file, if the user named none."""
+    """Raised if no inputs are declared for the class `class_name`. If the user named no class, `others` are the other
+    classes of the file without inputs."""
 
     def __init__(
         self, cause: str, next_step: str, *, path: Path, class_name: str, others: tuple[str, ...] = ()
@@ -53,7 +53,7 @@ class NoInputsError(UsageError):
 
 
 def no_inputs(path: Path, module: ModuleClass) -> NoInputsError:
-    """Returns the error for a class without inputs; its next step is a comment to paste."""
+    """Returns the error for a class without inputs. Its next step is a comment that the user can paste."""
     return NoInputsError(
         f"{path}:{module.line}: no inputs are declared for {module.name}",
         f"put this line directly above the class, with its real shapes: {EXAMPLE}",
@@ -87,8 +87,8 @@ def _from_comments(text: str, path: str, module: ModuleClass, modules: tuple[Mod
 
 
 def _owner(text: str, item: Comment, modules: tuple[ModuleClass, ...]) -> ModuleClass | None:
-    """Returns the innermost class around the comment, else the class directly below it (comments between them are
-    skipped)."""
+    """Returns the innermost class around the comment, else the class directly below it (further comments in between
+    are skipped)."""
     inside = [module for module in modules if module.line < item.line <= module.end_line]
     if inside:
         return max(inside, key=lambda module: module.line)
@@ -100,8 +100,8 @@ def _owner(text: str, item: Comment, modules: tuple[ModuleClass, ...]) -> Module
 
 
 def _only(mine: list[Declaration], field: str, path: str) -> str:
-    """Returns the value of `field` in the comments of a class, which must have only one: the class is built once for
-    all its workloads."""
+    """Returns the value of `field` in the comments `mine` of one class, "" if none has it. Raises UsageError if the
+    comments have different values, because the class is built once for all its workloads."""
     values = {item.fields[field] for item in mine if field in item.fields}
     if len(values) > 1:
         raise UsageError(

@@ -1,8 +1,9 @@
-"""Drafts the inputs of a class that declares none, as a comment above it that the user can correct. Runs nothing.
+"""Drafts the inputs of a class that declares none, as a comment for the user to correct and put above the class. Runs
+nothing.
 
 Uses the signatures of `__init__` and `forward`, their defaults and annotations, and a literal call of the class
-somewhere in the project. Unknown sizes are guessed, and the draft says so. `drafts` returns several, because only a run
-shows whether a class takes rows, sequences or images (`session/drafting.py`).
+somewhere in the project. Unknown sizes are guessed, and the draft says so. `drafts` returns several drafts, because
+only a run shows whether a class takes rows, sequences or images (`session/drafting.py`).
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ _LONGEST = 110
 
 @dataclass(frozen=True)
 class Draft:
-    """`text` is the comment to insert directly above the class; `origin` says where its constructor arguments come
-    from."""
+    """`text` is the comment to insert directly above the class; `origin` says where the constructor arguments in it
+    come from."""
 
     class_name: str
     text: str
@@ -46,7 +47,7 @@ class Draft:
 
 
 def draft(spec: str) -> Draft:
-    """Returns the likeliest draft for `FILE[:CLASS]` (by default the last class).
+    """Returns the likeliest draft for `FILE[:CLASS]`. Without a class, the last one of the file is taken.
 
     Raises UsageError if there is no such class.
     """
@@ -54,8 +55,8 @@ def draft(spec: str) -> Draft:
 
 
 def drafts(spec: str, text: str | None = None) -> tuple[Draft, ...]:
-    """Returns drafts with inputs of different ranks, the likeliest first. `text` is an unsaved editor buffer. Raises as
-    `draft` does."""
+    """Returns drafts with inputs of different ranks, the likeliest first. `text` is an unsaved editor buffer. Raises
+    UsageError if there is no such class."""
     path, class_name = split_spec(spec)
     text = read_text(path) if text is None else text
     modules = [module for module in find_modules(text, str(path)) if module.addressable and module.has_forward]
@@ -72,7 +73,8 @@ def drafts(spec: str, text: str | None = None) -> tuple[Draft, ...]:
 
 
 def with_draft(text: str, class_name: str, drafted: str) -> str:
-    """Inserts a draft directly above the class in a file's text. Raises UsageError if there is no such class."""
+    """Returns a file's text with a draft inserted directly above the class. Raises UsageError if there is no such
+    class."""
     modules = [module for module in find_modules(text, "the file") if module.addressable]
     index = _choose(Path("the file"), class_name, modules).line - 1
     lines = io.StringIO(text, newline="").readlines()
@@ -99,7 +101,8 @@ def _is_class(node: ast.stmt, name: str) -> bool:
 
 
 def _method(tree: ast.Module, node: ast.ClassDef, name: str) -> ast.FunctionDef | None:
-    """Returns the class's own method, or that of a base class in the same file."""
+    """Returns the method that the class defines itself, else that of a base class in the same file; None if there is
+    none."""
     for statement in node.body:
         if isinstance(statement, ast.FunctionDef) and statement.name == name:
             return statement
@@ -122,7 +125,8 @@ class _Argument:
 
 
 def _init_arguments(init: ast.FunctionDef | None, call: ast.Call | None) -> list[_Argument]:
-    """Returns the arguments in order: those of the literal call, then required ones that it lacks."""
+    """Returns the constructor's arguments in order: those that the literal call gives, and required ones that it
+    lacks."""
     if init is None:
         return []
     names = [argument.arg for argument in (*init.args.posonlyargs, *init.args.args)][1:]
@@ -155,7 +159,7 @@ def _guess(argument: ast.arg) -> str:
 
 
 def _width(arguments: list[_Argument]) -> int:
-    """Returns the last dimension of the inputs, derived from the constructor's arguments."""
+    """Returns the size of the inputs' last dimension, derived from the constructor's arguments."""
     for name in _WIDTHS:
         for argument in arguments:
             if argument.name == name and argument.text.isdigit():
@@ -164,8 +168,8 @@ def _width(arguments: list[_Argument]) -> int:
 
 
 def _shapes(forward: ast.FunctionDef | None, arguments: list[_Argument]) -> list[str]:
-    """Returns possible sizes of an input tensor, the likeliest first; one if `forward` has no input with guessed
-    sizes."""
+    """Returns possible shapes of an input tensor as text, the likeliest first; only one if no input of `forward`
+    depends on the shape."""
     width = _width(arguments)
     shapes = [f"8, 128, {width}", f"8, {width}", f"8, {width}, 32, 32", f"8, {width}, 128"]
     if any(argument.name in _CHANNELS for argument in arguments):
@@ -174,7 +178,7 @@ def _shapes(forward: ast.FunctionDef | None, arguments: list[_Argument]) -> list
 
 
 def _comment(forward: ast.FunctionDef | None, arguments: list[_Argument], shape: str) -> str:
-    """Returns the comment: what is guessed, then the declaration."""
+    """Returns the text of the draft: a comment that lists the guesses, then the declaration."""
     inputs = [("inputs", f"(torch.randn({shape}),)")] if forward is None else _inputs(forward, shape)
     unsure = [argument.name for argument in arguments if argument.guessed]
     guessed = ", ".join(["shapes and dtypes", *unsure])
@@ -184,7 +188,7 @@ def _comment(forward: ast.FunctionDef | None, arguments: list[_Argument], shape:
 
 
 def _wrapped(declaration: str) -> list[str]:
-    """Returns the declaration as comment lines; long ones are split at a comma inside brackets."""
+    """Returns the declaration as comment lines; a long declaration is split at commas inside brackets."""
     lines, depth, start, last = [], 0, 0, 0
     for position, character in enumerate(declaration):
         depth += (character in "([{") - (character in ")]}")
@@ -197,7 +201,8 @@ def _wrapped(declaration: str) -> list[str]:
 
 
 def _init(arguments: list[_Argument]) -> list[tuple[str, str]]:
-    """Returns the fields and expressions for the constructor's arguments; [] if it needs none."""
+    """Returns the declaration's field for the constructor's arguments as (name, expression); [] if there are no
+    arguments."""
     if any(argument.keyword for argument in arguments):
         body = ", ".join(f'"{argument.name}": {argument.text}' for argument in arguments)
         return [("init_kwargs", f"{{{body}}}")]
@@ -205,7 +210,8 @@ def _init(arguments: list[_Argument]) -> list[tuple[str, str]]:
 
 
 def _inputs(forward: ast.FunctionDef, shape: str) -> list[tuple[str, str]]:
-    """Returns the fields for the required inputs of `forward`; keyword-only ones are in `kwargs`."""
+    """Returns the declaration's fields for the required inputs of `forward` as (name, expression). Keyword-only
+    inputs are in the field `kwargs`."""
     positional = [*forward.args.posonlyargs, *forward.args.args][1:]
     required = positional[: len(positional) - len(forward.args.defaults)]
     keyword = [
@@ -239,8 +245,8 @@ def _value(argument: ast.arg, shape: str) -> str:
 
 
 def _literal_call(path: Path, class_name: str) -> tuple[ast.Call | None, str]:
-    """Finds a call of the class with only literal arguments, first in its own file, then in the project. Returns it
-    and its location."""
+    """Finds a call of the class with only literal arguments, first in the class's own file, then in the project.
+    Returns the call (None if there is none) and a line that says where the arguments come from."""
     for file in _project_files(path):
         try:
             if file.stat().st_size > _MOST_BYTES:
@@ -277,7 +283,8 @@ def _is_literal(value: ast.expr) -> bool:
 
 
 def _project_files(path: Path) -> Iterator[Path]:
-    """Yields the file itself, then others in the project's folder (that of pyproject.toml or .git, else the file's)."""
+    """Yields the file itself, then other files of the project. The project's folder is the nearest one with
+    pyproject.toml or .git, else the folder of the file."""
     yield path
     roots = [folder for folder in path.parents if (folder / "pyproject.toml").is_file() or (folder / ".git").exists()]
     count = 0

@@ -28,7 +28,8 @@ _NO_MODULE_NAME = re.compile(
 
 @dataclass(frozen=True)
 class ModuleClass:
-    """One class. Lines are 1-based and inclusive; `line` is that of the first decorator, if any.
+    """A module class in a file. Lines are 1-based and inclusive; `line` is the line of the first decorator, if there
+    is one.
 
     `addressable` is False if `FILE:NAME` cannot refer to this class, because it is nested in a function or a class, or
     a later top-level class has the same name. `doc` is the first line of the docstring.
@@ -45,9 +46,11 @@ class ModuleClass:
 def find_modules(text: str, path: str, named: str = "") -> tuple[ModuleClass, ...]:
     """Returns the module classes of `text` in order of appearance.
 
-    A class is a module class if it derives from a class of `torch.nn`, possibly through classes of the same file; or if
-    it has another imported base and defines `forward`, or that base has a name like a module, whose `forward` it
-    inherits. (The worker checks what the base is.) For the class `named`, any imported base is enough.
+    A class is a module class if it derives from a class of `torch.nn`, possibly through classes of the same file. A
+    class with another imported base is a module class if it defines `forward` itself, or if the name of the base looks
+    like that of a module (it then inherits `forward`). The worker checks whether the base really is a module. For the
+    class `named`, any imported base is enough.
+
     Raises UsageError if `text` is not valid Python.
     """
     # If a piece does not parse, the whole file is parsed, for the error.
@@ -55,7 +58,7 @@ def find_modules(text: str, path: str, named: str = "") -> tuple[ModuleClass, ..
 
 
 def modules_of(tree: ast.Module, named: str = "") -> tuple[ModuleClass, ...]:
-    """As `find_modules`, for a syntax tree."""
+    """Like `find_modules`, for a syntax tree."""
     index = Index(tree, named)
     modules = [scoped for scoped in index.classes if index.is_module(scoped.node)]
     last = {scoped.node.name: scoped.node for scoped in index.classes if scoped.top_level}
@@ -93,8 +96,8 @@ class _Scoped:
 
 
 class Index:
-    """Classes and import aliases of a file or a class. Aliases apply to the whole file, also those of imports inside
-    functions."""
+    """Classes and import aliases of a file or a class. Every alias applies to the whole file, even if its import is
+    inside a function."""
 
     def __init__(self, tree: ast.Module | ast.ClassDef, named: str = "") -> None:
         self._named = named
@@ -139,7 +142,7 @@ class Index:
         return elsewhere and (_defines_forward(node) or self._inherits(origin, node))
 
     def _inherits(self, origin: str, node: ast.ClassDef) -> bool:
-        """Whether the base `origin` is imported and has a `forward`, judging by names."""
+        """Whether a class with the imported base `origin` inherits `forward` from it, judged by the base's name."""
         root = origin.partition(".")[0]
         if not origin or root == "torch" or root in sys.stdlib_module_names:
             return False
@@ -147,7 +150,8 @@ class Index:
         return node.name == self._named or (with_torch and _sounds_like_a_module(origin))
 
     def _local(self, base: ast.expr, user: ast.ClassDef) -> ast.ClassDef | None:
-        """Returns the class of this file to which `base` refers inside `user`: the last one above it."""
+        """Returns the class of this file to which `base` refers inside the class `user`: the last one of this name
+        above `user`."""
         if isinstance(base, ast.Subscript):
             return self._local(base.value, user)
         if not isinstance(base, ast.Name):
@@ -217,8 +221,8 @@ def _bound_names(statement: ast.stmt) -> list[str]:
 
 
 def _sounds_like_a_module(origin: str) -> bool:
-    """Whether a dotted name is like a module's: True for `transformers.models.llama.modeling_llama.LlamaRMSNorm`, False
-    for `transformers.LlamaConfig`."""
+    """Whether a dotted name looks like that of a module class: True for
+    `transformers.models.llama.modeling_llama.LlamaRMSNorm`, False for `transformers.LlamaConfig`."""
     *path, name = origin.split(".")
     if path[:1] == ["django"] or not name[:1].isupper() or _NO_MODULE_NAME.search(name):
         return False

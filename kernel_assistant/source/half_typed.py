@@ -1,5 +1,5 @@
-"""Reads the classes of a text that is not valid Python, line by line: a parser loses a class with an incomplete header,
-and everything after an open string."""
+"""Reads the classes of a text that is not valid Python, line by line: a parser would lose a class with an incomplete
+header, and everything after a string without an end."""
 
 from __future__ import annotations
 
@@ -19,12 +19,13 @@ _NOTHING = ast.arguments(posonlyargs=[], args=[], kwonlyargs=[], kw_defaults=[],
 
 
 def is_open_string(text: str) -> bool:
-    """Whether a string in triple quotes begins or ends in `text`, but not both."""
+    """Whether `text` contains only the beginning or only the end of a string in triple quotes."""
     return any(text.count(quotes) % 2 for quotes in ('"""', "'''"))
 
 
 def statements(text: str) -> Iterator[tuple[int, str]]:
-    """Yields (lines above, text) of each top-level statement; decorators belong to what they decorate."""
+    """Yields each top-level statement as (number of lines above it, text). Decorators belong to the statement below
+    them."""
     start, above, decorated = 0, 0, False
     for match in _STATEMENT.finditer(text):
         position = match.start()
@@ -37,7 +38,8 @@ def statements(text: str) -> Iterator[tuple[int, str]]:
 
 
 def by_lines(text: str) -> list[ast.stmt]:
-    """Returns imports that are alone on their lines, and classes with their bases, inner classes and `forward`."""
+    """Returns the statements that can be recognised line by line: imports that are alone on their lines, and classes
+    with their bases, inner classes and `forward`."""
     if not is_open_string(text):
         text = _STRING.sub(lambda match: '""' + "\n" * match[0].count("\n"), text)
     body = list(_imports(text))
@@ -62,7 +64,8 @@ def _imports(text: str) -> Iterator[ast.stmt]:
 
 
 def _names_of_import(module: str, text: str) -> Iterator[ast.stmt]:
-    """Yields an import of the complete names of `from module import ...`; nothing for an incomplete `import a.b`."""
+    """Yields an import of those names in `from module import ...` that are complete; nothing for an incomplete
+    `import a.b`."""
     names = []
     for name, other in _AS.findall(text) if module else ():
         if keyword.iskeyword(name) or name.isdigit():
@@ -84,8 +87,8 @@ def _scope(match: re.Match[str], line: int, last: int) -> ast.ClassDef | ast.Fun
 
 
 def _bases(text: str) -> list[ast.expr]:
-    """Returns the dotted names up to the first word that is not one. In an open header that word is in the next
-    line.
+    """Returns the dotted names in the header up to the first keyword. In a header without its closing bracket, this
+    keyword is in the next line.
     """
     bases = []
     for name in _NAME.findall(text):

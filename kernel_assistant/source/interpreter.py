@@ -1,4 +1,4 @@
-"""Finds the Python for the user's module: the first one with torch in the locations where projects have it."""
+"""Finds the Python interpreter for the user's module: the first one with torch where projects usually have it."""
 
 from __future__ import annotations
 
@@ -35,7 +35,8 @@ print(json.dumps({"version": list(sys.version_info[:3]), "torch": torch}))
 
 @dataclass(frozen=True)
 class Interpreter:
-    """`version` is Python's, e.g. "3.11.7"; `torch_version` is None without torch; `origin` says how it was found."""
+    """`version` is the version of Python, e.g. "3.11.7"; `torch_version` is None without torch; `origin` says how the
+    interpreter was found."""
 
     path: str
     version: str
@@ -47,12 +48,13 @@ _seen: dict[tuple[str, int], tuple[str, str | None] | None] = {}
 
 
 def find_interpreter(file_path: str | Path, explicit: str | None = None) -> Interpreter:
-    """Returns the interpreter for the worker of the module in `file_path`.
+    """Returns the interpreter for the worker of the module in `file_path`: the first one with torch.
 
     Tries in order: `explicit` (a program or an environment's folder; then nothing else is tried), `.venv` or `venv`
     beside the file or above (up to a folder that everybody can write to), VIRTUAL_ENV, CONDA_PREFIX, our own
-    interpreter, `python3` on PATH. Returns the first one with torch.
-    Raises UsageError if `explicit` is no Python, MissingError if torch is missing or too old.
+    interpreter, `python3` and `python` on PATH.
+
+    Raises UsageError if `explicit` is not a Python interpreter, MissingError if torch is missing or too old.
     """
     if explicit:
         return _check(_explicit(explicit))
@@ -71,7 +73,7 @@ def find_interpreter(file_path: str | Path, explicit: str | None = None) -> Inte
 
 def probe(path: Path, origin: str) -> Interpreter | None:
     """Runs the interpreter at `path` and returns its versions, None if it does not run. Results are cached until the
-    program file changes."""
+    program or its installed packages change."""
     try:
         # Not resolved: a virtual environment's python is a link, whose location determines the environment.
         key = (str(path), stamp(path))
@@ -84,8 +86,8 @@ def probe(path: Path, origin: str) -> Interpreter | None:
 
 
 def stamp(path: Path) -> int:
-    """Returns a number that changes when the program or its installed packages change. Raises OSError if it does not
-    exist."""
+    """Returns a number that changes when the program or its installed packages change. Raises OSError if `path` does
+    not exist."""
     stamp = path.stat().st_mtime_ns
     for folder in path.parent.parent.glob("lib/python3*/site-packages"):
         stamp = max(stamp, folder.stat().st_mtime_ns)
@@ -147,7 +149,8 @@ def _is_ours(folder: Path) -> bool:
 
 
 def _check(interpreter: Interpreter) -> Interpreter:
-    """Returns the interpreter. Raises MissingError if its Python or torch is too old, or torch is missing."""
+    """Returns `interpreter` unchanged. Raises MissingError if its Python or torch is too old, or if torch is
+    missing."""
     if _numbers(interpreter.version) < MINIMUM_PYTHON:
         raise MissingError(
             f"{interpreter.path} is Python {interpreter.version}, the worker needs 3.10 or newer",

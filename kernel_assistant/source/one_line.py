@@ -1,4 +1,4 @@
-"""Writes a live value as one line of Python: an import, or a plain value."""
+"""Writes a value of the running program as one line of Python: an import, or an expression for a plain value."""
 
 from __future__ import annotations
 
@@ -18,9 +18,11 @@ _MISSING = object()
 
 
 def import_of(name: str, value: Any, texts: Iterable[str]) -> list[str]:
-    """Returns lines that import `value` as `name` in another process: those of `texts`, or else a new one.
+    """Returns lines that import `value` as `name` in another process: import statements found in `texts`, else a new
+    one.
 
-    There are several if submodules are imported under the name of their package.
+    There are several lines if submodules are imported under the name of their package; none if no import gives
+    `value`.
     """
     written = [line for text in texts for line in _imports_in(text, name, value)]
     return list(dict.fromkeys(written)) or _made(name, value)
@@ -47,7 +49,8 @@ def _imports_in(text: str, name: str, value: Any) -> list[str]:
 
 
 def _imported(node: ast.Import | ast.ImportFrom, alias: ast.alias) -> Any:
-    """Returns the object that one name of an import statement refers to in this process."""
+    """Returns the object to which one name of an import statement refers in this process, `_MISSING` if it is not
+    known."""
     if isinstance(node, ast.Import):
         whole = sys.modules.get(alias.name, _MISSING)
         return whole if alias.asname or whole is _MISSING else sys.modules.get(alias.name.partition(".")[0], _MISSING)

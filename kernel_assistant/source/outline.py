@@ -1,8 +1,8 @@
 """Finds the module classes of a text while it is typed, even if parts of it are not valid Python.
 
 A text is split into its top-level classes and functions, and the result for each piece is cached, so that after a
-keystroke only one piece is parsed. A piece that is not valid Python is split further into statements; those that are
-not valid are read line by line (`half_typed.py`).
+keystroke only one piece is parsed. A piece that is not valid Python is split further into statements. Statements that
+are not valid Python are read line by line (`half_typed.py`).
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ _Node = TypeVar("_Node", ast.stmt, ast.expr)
 
 @dataclass(frozen=True)
 class SyntaxFault:
-    """Lines `first` to `last` (1-based, inclusive) are not Python; the parser stopped at `line` with `message`."""
+    """A syntax error: lines `first` to `last` (1-based, inclusive) are not valid Python; the parser stopped at `line`
+    with `message`."""
 
     first: int
     last: int
@@ -49,8 +50,8 @@ class Outline:
 
 
 def outline(text: str) -> Outline:
-    """Returns the outline of any text; raises nothing for invalid Python. A new text of 50,000 lines takes seconds, an
-    edited one a tenth of a second, so do not call it in an event loop."""
+    """Returns the outline of any text; no exception is raised for invalid Python. Takes seconds for a new text of
+    50,000 lines, a tenth of a second for an edited one, so do not call it in an event loop."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     read = list(_read(text))
     faults = tuple(_moved(fault, above) for above, part in read for fault in part.faults)
@@ -62,7 +63,7 @@ def outline(text: str) -> Outline:
 
 @dataclass(frozen=True)
 class _Part:
-    """Statements and faults of a piece, with line numbers in the piece."""
+    """Statements and syntax errors of a piece. Line numbers are those in the piece."""
 
     body: tuple[ast.stmt, ...]
     faults: tuple[SyntaxFault, ...] = ()
@@ -73,7 +74,8 @@ def _with_forward(tree: ast.Module) -> tuple[ModuleClass, ...]:
 
 
 def _read(text: str) -> Iterator[tuple[int, _Part]]:
-    """Yields (lines above, part). Joins pieces that were cut inside a string or a bracket."""
+    """Yields (number of lines above, part) of each piece. Pieces that were cut inside a string or a bracket are
+    joined again."""
     cut = list(pieces(text))
     number = 0
     while number < len(cut):
@@ -86,8 +88,8 @@ def _read(text: str) -> Iterator[tuple[int, _Part]]:
 
 
 def _joined(cut: list[str]) -> tuple[_Part, int]:
-    """Returns the first piece joined with as many following ones as make it valid, and the number of pieces; the piece
-    alone if none do."""
+    """Returns the first piece, joined with as many of the following pieces as make it valid Python, and the number of
+    joined pieces. If no number of pieces is valid, returns the first piece alone."""
     for end in _ends(cut):
         if (part := _whole("".join(cut[:end]))) is not None:
             return part, end
@@ -140,8 +142,8 @@ def _moved(fault: SyntaxFault, lines: int) -> SyntaxFault:
 
 
 def _lowered(node: ast.stmt, lines: int) -> ast.stmt:
-    """Returns a copy moved down by `lines`. Expressions other than decorators are shared, since their lines are not
-    used."""
+    """Returns a copy of `node` whose line numbers are increased by `lines`. The copy shares all expressions except
+    decorators with `node`, since their line numbers are not used."""
     if not lines:
         return node
     new = _shifted(node, lines)

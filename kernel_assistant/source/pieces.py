@@ -10,7 +10,8 @@ _BEGINS = re.compile(r"^(?:@|class\b|def\b|async\s+def\b)", re.MULTILINE)
 
 
 def pieces(text: str) -> Iterator[tuple[int, str]]:
-    """Yields (lines above, text) of each piece: a class or function with its decorators and the lines after it."""
+    """Yields (number of lines above, text) of each piece: a class or function with its decorators and the lines after
+    it."""
     start, above, decorated = 0, 0, False
     for match in _BEGINS.finditer(text):
         position, decorator = match.start(), match.group() == "@"

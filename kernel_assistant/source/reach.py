@@ -1,4 +1,5 @@
-"""Finds the part of a file on which a class can depend, by words, so that a comparison need not parse the rest."""
+"""Finds the part of a file on which a class can depend, by the words in it, so that a comparison need not parse the
+rest."""
 
 from __future__ import annotations
 
@@ -15,10 +16,11 @@ _WORD = re.compile(r"\w+")
 
 
 def reachable(text: str, class_name: str) -> str:
-    """Returns `text` without top-level classes and functions on which the class cannot depend, directly or indirectly.
+    """Returns `text` without top-level classes and functions on which the class cannot depend, directly or
+    indirectly.
 
-    Doubtful parts are kept: names that Python changes inside classes (`__x`), code after a definition, and the whole
-    text if a string may have been cut.
+    In doubt a part is kept: a definition whose name contains `__` (Python changes such names inside classes), one that
+    is followed by other code, and the whole text if a string may have been cut.
     """
     cut = [piece for _, piece in pieces(text)]
     if any(piece.count(quotes) % 2 for piece in cut for quotes in ('"""', "'''")):
@@ -37,7 +39,7 @@ def reachable(text: str, class_name: str) -> str:
 
 
 def _only_name(piece: str) -> str:
-    """Returns the name that the piece defines, "" if it does not define exactly one."""
+    """Returns the name that the piece defines, "" if the piece defines none or has further statements."""
     begin = _BEGIN.search(piece)
     if begin is None or _STATEMENT.search(piece, begin.end()) is not None:
         return ""

@@ -1,4 +1,4 @@
-"""Compares a live function with a text that should define it. Both can change after the text ran."""
+"""Compares a function of the running program with a text that should define it. Both can change after the text ran."""
 
 from __future__ import annotations
 import __future__
@@ -17,7 +17,7 @@ _FUTURES: int = sum(getattr(__future__, name).compiler_flag for name in __future
 
 
 def futures_of(function: FunctionType) -> int:
-    """Returns the flags of the `from __future__` lines with which its text was compiled."""
+    """Returns the compiler flags of the `from __future__` imports in the text from which `function` was compiled."""
     return function.__code__.co_flags & _FUTURES
 
 
@@ -27,7 +27,7 @@ def codes_in(text: str, futures: int = 0) -> list[CodeType]:
 
 
 def is_same(one: CodeType, other: CodeType) -> bool:
-    """Whether both compute the same; files and lines are ignored."""
+    """Whether two code objects compute the same; file names and line numbers are ignored."""
     parts = [(code.co_code, code.co_names, code.co_varnames, code.co_freevars) for code in (one, other)]
     if parts[0] != parts[1] or len(one.co_consts) != len(other.co_consts):
         return False
@@ -35,17 +35,17 @@ def is_same(one: CodeType, other: CodeType) -> bool:
 
 
 def plain_function(value: Any) -> FunctionType | None:
-    """Returns the function inside decorators with `__wrapped__`, methods and properties; None if there is none."""
+    """Returns the function behind a property, a method or decorators that set `__wrapped__`; None if there is none."""
     value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
     value = inspect.unwrap(value) if callable(value) else value
     return value if isinstance(value, FunctionType) else None
 
 
 def changed_members(cls: type, node: ast.ClassDef, codes: list[CodeType]) -> list[str]:
-    """Returns the methods and plain values of `cls` that were replaced or added after its text ran.
+    """Returns the names of methods and plain values of `cls` that were replaced or added after its text ran.
 
-    `node` is the class in the text, `codes` are the code objects of the text. Results of library decorators without
-    `__wrapped__` and of expressions cannot be compared and are considered unchanged.
+    `node` is the class in the text, `codes` are the code objects of the text. Results of expressions and of library
+    decorators without `__wrapped__` cannot be compared; they are considered unchanged.
     """
     written = {one.name: one for one in node.body if isinstance(one, _FUNCTIONS)}
     names = dict.fromkeys((*written, *(name for name in vars(cls) if not name.startswith("__"))))
@@ -55,7 +55,8 @@ def changed_members(cls: type, node: ast.ClassDef, codes: list[CodeType]) -> lis
 
 
 def _is_other(live: object, written: object) -> bool:
-    """Whether a value differs from the text. False if the class converted it, to an enum member or a field."""
+    """Whether a value of the class differs from the value in the text. False if the class converted it, for example
+    to an enum member or a dataclass field."""
     return type(live) in _PLAIN and repr(live) != repr(written)
 
 
@@ -70,8 +71,8 @@ def _is_written(cls: type, name: str, node: _Function | None, codes: list[CodeTy
 
 
 def _bound(node: ast.ClassDef) -> set[str]:
-    """Returns the names that other statements of the class body bind: assignments, inner classes, and definitions in
-    `if` and `try`."""
+    """Returns the names that statements of the class body other than method definitions bind: by assignments, inner
+    classes, and definitions in `if` and `try`."""
     others = [one for one in node.body if not isinstance(one, _FUNCTIONS)]
     inside = [one for statement in others for one in ast.walk(statement)]
     names = {one.id for one in inside if isinstance(one, ast.Name) and isinstance(one.ctx, ast.Store)}
@@ -79,7 +80,7 @@ def _bound(node: ast.ClassDef) -> set[str]:
 
 
 def _literals(node: ast.ClassDef) -> Iterator[tuple[str, object]]:
-    """Yields the names that the class body binds to plain values, with the values."""
+    """Yields each name that the class body binds to a plain value, with the value."""
     for one in node.body:
         targets = one.targets if isinstance(one, ast.Assign) else [one.target] if isinstance(one, ast.AnnAssign) else []
         if len(targets) == 1 and isinstance(targets[0], ast.Name) and getattr(one, "value", None) is not None:

@@ -1,6 +1,6 @@
 """Finds classes whose instances in a file are all inside modules that `torch.jit.script` compiles.
 
-TorchScript compiles the text of everything inside such a module and calls no Python, so kernels in it never run.
+TorchScript compiles the source of everything inside such a module and calls no Python, so kernels in it never run.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from kernel_assistant.source.find import parse
 
 @dataclass(frozen=True)
 class _Made:
-    """One call that makes an instance of the class `name` of the file. `inside` is the class whose code makes it (""
-    for none); `scripted` is True if `torch.jit.script` gets the instance.
+    """One call that makes an instance of the class `name` of the file. `inside` is the class whose code contains the
+    call ("" for none); `scripted` says whether the instance is passed to `torch.jit.script`.
     """
 
     name: str
@@ -24,9 +24,10 @@ class _Made:
 
 
 def scripted_above(text: str, class_name: str) -> str:
-    """Returns the scripted class that contains all instances of `class_name` made in `text`; "" if there is none.
+    """Returns the name of a scripted class if all instances of `class_name` made in `text` are inside scripted
+    modules, else "".
 
-    If `text` makes no instance, other files may. Raises UsageError if `text` is not valid Python.
+    Also "" if `text` makes no instance, since other files may. Raises UsageError if `text` is not valid Python.
     """
     if "script" not in text:
         return ""
@@ -60,7 +61,7 @@ def _made(tree: ast.Module) -> list[_Made]:
 
 
 def _scripted(tree: ast.AST) -> Iterator[ast.expr]:
-    """Yields the first argument of each `torch.jit.script(...)`, however it was imported."""
+    """Yields the first argument of each call of `torch.jit.script`, however the function was imported."""
     for node in ast.walk(tree):
         if isinstance(node, ast.Call) and node.args and _is_script(node.func):
             yield node.args[0]
@@ -73,7 +74,7 @@ def _is_script(function: ast.expr) -> bool:
 
 
 def _innermost(value: ast.expr) -> ast.expr:
-    """Returns the innermost call of a chain: `Net()` of `Net().to(device).eval()`."""
+    """Returns the innermost call of a chain of method calls: `Net()` of `Net().to(device).eval()`."""
     while isinstance(value, ast.Call) and isinstance(value.func, ast.Attribute):
         value = value.func.value
     return value
@@ -86,7 +87,7 @@ def _assigned(tree: ast.AST) -> Iterator[tuple[str, ast.expr]]:
 
 
 def _called(tree: ast.AST) -> set[str]:
-    """Returns the variables that are called, except those to which a scripted module is assigned later."""
+    """Returns the names that are called, except variables to which a scripted module is assigned."""
     called = {node.func.id for node in ast.walk(tree) if isinstance(node, ast.Call) and isinstance(node.func, ast.Name)}
     return called - {
         name

@@ -1,6 +1,6 @@
-"""Makes the syntax tree of a long file without the bodies of its functions, piece by piece.
+"""Makes the syntax tree of a long file piece by piece, without the bodies of its functions.
 
-The whole tree of a file of 5,000 lines takes 16 MB, which the process does not give back; parsing it at once blocks
+The whole tree of a file of 5,000 lines takes 16 MB, which the process does not give back; making it in one call blocks
 other threads of the interpreter for 50 ms and more.
 """
 
@@ -17,10 +17,11 @@ _Function = (ast.FunctionDef, ast.AsyncFunctionDef)
 
 
 def slim_tree(text: str) -> ast.Module | None:
-    """Returns a tree with classes, functions with only classes and imports inside, imports and assignments. Line
-    numbers are those of `text`.
+    """Returns a tree that has only classes, imports, assignments, methods called `forward`, and functions that
+    contain classes or imports. Line numbers are those of `text`.
 
-    Returns None if a piece does not parse: `text` is not Python, or a string looks like the beginning of a class.
+    Returns None if a piece does not parse: `text` is not valid Python, or a string looks like the beginning of a
+    class.
     """
     body: list[ast.stmt] = []
     for above, piece in pieces(text):
@@ -34,12 +35,12 @@ def slim_tree(text: str) -> ast.Module | None:
 
 
 def slim_body(body: list[ast.stmt]) -> list[ast.stmt]:
-    """Returns the relevant statements, which are modified in place."""
+    """Returns the statements that `slim_tree` keeps. They are modified in place."""
     return [node for node in body if _slimmed(node)]
 
 
 def _slimmed(node: ast.stmt) -> bool:
-    """Removes the irrelevant parts of a statement. Returns whether anything is left."""
+    """Removes the parts of a statement that `slim_tree` does not keep. Returns whether the statement itself is kept."""
     if isinstance(node, (ast.Import, ast.ImportFrom)):
         return True
     if isinstance(node, ast.Assign):
@@ -60,7 +61,8 @@ def _slimmed(node: ast.stmt) -> bool:
 
 
 def _slimmed_block(node: ast.stmt) -> bool:
-    """Reduces an `if`, `try`, `with` or loop to its relevant statements. Returns whether anything is left."""
+    """Removes statements that `slim_tree` does not keep from an `if`, `try`, `with` or loop. Returns whether any is
+    left."""
     left = False
     for _, value in ast.iter_fields(node):
         parts = value if isinstance(value, list) else []

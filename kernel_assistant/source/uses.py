@@ -1,4 +1,5 @@
-"""Finds the names that a statement needs, and when: when it runs, when its functions are called, or in `__init__`."""
+"""Finds the names that a statement needs, and when it needs them: when it runs, when its functions are called, or
+only in `__init__`."""
 
 from __future__ import annotations
 
@@ -11,8 +12,8 @@ _INIT = "__init__"
 
 @dataclass(frozen=True)
 class Uses:
-    """`now` is needed when the statement runs (bases, decorators, defaults), `later` in bodies of functions, `building`
-    only in `__init__` of its classes."""
+    """The names that a statement needs. `now` is needed when the statement runs (bases, decorators, defaults),
+    `later` in the bodies of its functions, `building` only in `__init__` of its classes."""
 
     now: tuple[str, ...]
     later: tuple[str, ...]
@@ -38,8 +39,8 @@ def _names(table: symtable.SymbolTable, when: str, *, outermost: bool = False) -
 
 
 def _when(table: symtable.SymbolTable, child: symtable.SymbolTable, when: str) -> str:
-    """Returns when the names of `child` are needed. Comprehensions and annotation scopes run with the code around
-    them."""
+    """Returns when the names of `child` are needed. Comprehensions and annotation scopes run together with the code
+    around them."""
     is_function = isinstance(child, symtable.Function) and not child.get_name().endswith(("comp", "genexpr"))
     if when != "now" or not is_function:
         return when

@@ -1,1 +1,1 @@
-"""Language server front end of kernel-assistant. Editors start jobs of the session host with it."""
+"""The language server of kernel-assistant. It lets editors start jobs of the session host."""

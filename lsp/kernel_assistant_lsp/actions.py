@@ -1,4 +1,4 @@
-"""Code actions of the module classes in a range. Pure."""
+"""Code actions for the module classes in a range of a document. Pure."""
 
 from __future__ import annotations
 
@@ -43,8 +43,8 @@ def actions(
     running: Mapping[str, EditorJob],
     abilities: ClientCapabilities,
 ) -> list[CodeAction]:
-    """Return the code actions of the innermost class around `where`. Actions that are not possible now are disabled, or
-    left out if the client cannot show disabled ones."""
+    """Return the code actions of the innermost class around `where`. Actions that are not possible now are disabled,
+    or left out if the client cannot show disabled actions."""
     chosen = innermost(snapshot, where, known.classes)
     if chosen is None:
         return []
@@ -60,14 +60,15 @@ def actions(
 
 
 def innermost(snapshot: Snapshot, where: Range, classes: Iterable[ModuleClass]) -> ModuleClass | None:
-    """Return the class that contains the start of `where`; of nested classes the one that begins last."""
+    """Return the class that contains the start of `where`; if classes are nested, the innermost one."""
     line = where.start.line + 1
     around = [one for one in classes if one.line <= line <= one.end_line]
     return max(around, key=lambda one: one.line, default=None)
 
 
 def resolved(action: CodeAction, snapshot: Snapshot, classes: Iterable[ModuleClass], *, versioned: bool) -> CodeAction:
-    """Return `action` with its edit filled in if it needs one. Every other action is returned unchanged."""
+    """Return `action` with its edit filled in if it is the action that ignores a class; every other action is
+    returned unchanged."""
     data = action.data if isinstance(action.data, Mapping) else {}
     if action.edit is not None or data.get("do") != "ignore":
         return action
@@ -125,7 +126,7 @@ def _action(
 
 def _ignore(snapshot: Snapshot, one: ModuleClass, abilities: ClientCapabilities) -> CodeAction:
     """Return the action that hides a class from lenses. A client that supports `codeAction/resolve` asks for its edit
-    later; for all others the action contains it.
+    later; for all other clients the action contains the edit.
     """
     action = CodeAction(
         title=f"Ignore {one.name} from now on",

@@ -11,7 +11,8 @@ from lsprotocol import types
 
 @dataclass(frozen=True)
 class ClientCapabilities:
-    """`job_events`: the client shows jobs itself and wants the notifications `kernelAssistant/job` and `/status`."""
+    """The capabilities of the client. `job_events`: the client shows jobs itself and wants the notifications
+    `kernelAssistant/job` and `kernelAssistant/status`."""
 
     job_events: bool = False
     work_done: bool = False

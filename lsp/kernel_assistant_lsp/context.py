@@ -77,7 +77,7 @@ class Context:
 
     @property
     def history(self) -> History:
-        """The history of the files' classes. It is created at first use, since its folder is a setting."""
+        """The history of the classes in each file. It is created at first use, since its folder is a setting."""
         if self._history is None:
             self._history = History(resolve()[0], self.folders)
         return self._history
@@ -87,7 +87,8 @@ class Context:
         return [path_of(uri) for uri in self.folder_uris()]
 
     def folder_uris(self) -> list[str]:
-        """Return the URIs as the client writes them; pygls changes them in its keys."""
+        """Return the URIs of the workspace's folders as the client writes them; the keys that pygls uses are
+        changed."""
         return [folder.uri for folder in self.server.workspace.folders.values()]
 
     def settings(self, path: Path | None) -> Settings:
@@ -95,7 +96,7 @@ class Context:
         return self.configuration.settings(path)
 
     def outline(self, snapshot: Snapshot) -> Outline:
-        """Return the outline of a document as far as it is known without waiting."""
+        """Return the outline of a document as far as it is known. A long text is not parsed for this."""
         if not snapshot.is_python:
             return Outline()
         others = self.documents.other_cells(snapshot)
@@ -111,20 +112,22 @@ class Context:
         return self.outline(snapshot)
 
     def states(self, path: Path) -> Mapping[str, ClassState]:
-        """Map class name → state, of one file. Kernels that the next save deletes do not count as unused."""
+        """Return a map from class name to state for one file. Kernels that the next save deletes do not count as
+        unused."""
         states, going = self.history.of(path).states, self.undone_when_saved.get(path)
         if not going:
             return states
         return {name: replace(one, unused=one.unused and name not in going) for name, one in states.items()}
 
     def spawn(self, work: Coroutine[Any, Any, None]) -> None:
-        """Run `work` as a task and keep a reference to it: the event loop itself keeps only a weak one."""
+        """Run `work` as a task and keep a reference to the task, because the event loop itself has only a weak
+        reference."""
         task = asyncio.get_running_loop().create_task(work)
         self._tasks.add(task)
         task.add_done_callback(self._done)
 
     async def to_the_end(self, work: Callable[[], None]) -> None:
-        """Run `work` in a thread. If the server ends meanwhile, `finish` runs it, again if necessary, before the
+        """Run `work` in a thread. If the server ends meanwhile, `finish` runs `work` (again, if necessary) before the
         process exits.
         """
         self._unfinished.add(work)
@@ -132,7 +135,7 @@ class Context:
         self._unfinished.discard(work)
 
     def finish(self) -> None:
-        """Run the work that must be completed. Called when the event loop has ended."""
+        """Run all work that `to_the_end` has begun and not completed. Called after the event loop has ended."""
         for work in list(self._unfinished):
             work()
 
@@ -144,13 +147,14 @@ class Context:
     # what changes
 
     def look_soon(self, uri: str, pause: float = _PAUSE_S) -> None:
-        """Parse a document and read its history after `pause` seconds without another call for it."""
+        """Parse a document and read its history after a pause of `pause` seconds; a further call for this document
+        restarts the pause."""
         self._forget_timer(uri)
         loop = asyncio.get_running_loop()
         self._timers[uri] = loop.call_later(pause, lambda: self.spawn(self.look(uri)))
 
     async def look(self, uri: str) -> None:
-        """Parse a document and read its history now; refresh the lenses if that changed anything."""
+        """Parse a document and read its history now; refresh the lenses if either has changed."""
         self._forget_timer(uri)
         async with self._update_locks.setdefault(uri, asyncio.Lock()):
             snapshot = self.documents.opened(uri)
@@ -172,7 +176,7 @@ class Context:
             await self._publish(snapshot)
 
     async def _read_history(self, snapshot: Snapshot) -> bool:
-        """Read the history of a file; return whether it changed."""
+        """Read the history of a file. Return whether it changed."""
         try:
             return await in_thread(lambda: self.history.read(snapshot.path, snapshot.text))
         except StoreError as error:
@@ -180,8 +184,9 @@ class Context:
             return False
 
     async def first_history(self, snapshot: Snapshot) -> None:
-        """Wait until the history of a file was read and its running jobs are followed. Else a server that has just
-        started would offer to optimize applied classes, and call jobs of other servers interrupted."""
+        """Wait until the history of a file was read and its running jobs are followed. Otherwise a server that has
+        just started would offer to optimize classes with applied kernels, and show jobs of other servers as
+        interrupted."""
         first = self._first.get(snapshot.path)
         if first is None:
             first = self._first[snapshot.path] = asyncio.create_task(self._read_history(snapshot))
@@ -194,14 +199,14 @@ class Context:
             self.followed.set()
 
     async def _parse(self, snapshot: Snapshot) -> bool:
-        """Parse a document unless this text was parsed already; return whether the outline changed."""
+        """Parse a document unless this text was parsed already. Return whether the outline changed."""
         async with self._parsing.setdefault(snapshot.uri, asyncio.Lock()):
             if self.parses.has(snapshot):
                 return False
             return await in_thread(lambda: self.parses.parse(snapshot))
 
     async def _publish(self, snapshot: Snapshot) -> None:
-        """Publish the hints of a document, or none if they are switched off."""
+        """Publish the hints of a document as diagnostics, or an empty list if they are switched off."""
         diagnostics: list[types.Diagnostic] = []
         if self.configuration.is_on(snapshot.path, "diagnostics"):
             diagnostics = await in_thread(lambda: hints(snapshot, self.history, self.configuration))
@@ -215,7 +220,7 @@ class Context:
             self.look_soon(snapshot.uri, 0.0)
 
     def refresh(self) -> None:
-        """Make the client request lenses and inlay hints again, a few times a second at most."""
+        """Make the client request lenses and inlay hints again. Several calls within 0.3 s cause one request."""
         if self._refresh is None:
             self._refresh = asyncio.get_running_loop().call_later(_REFRESH_S, self._refresh_now)
 
@@ -249,14 +254,15 @@ class Context:
         return self.documents.opened(snapshot.uri) is snapshot
 
     async def changed_since(self, snapshot: Snapshot) -> None:
-        """Wait until the document has changed, for two seconds at most: the client sends the edit that it accepted."""
+        """Wait until the document has changed, for two seconds at most: the client sends an edit that it has accepted
+        as a change."""
         for _ in range(_PATIENCE):
             if not self.is_current(snapshot):
                 return
             await asyncio.sleep(_TICK_S)
 
     async def edit(self, snapshot: Snapshot, after: str, label: str) -> None:
-        """Have the client change an open document to the text `after`. Raises UsageError if it does not."""
+        """Have the client change an open document to the text `after`. Raises UsageError if the client refuses."""
         if after == snapshot.text:
             return
         if not self.is_current(snapshot):

@@ -40,7 +40,8 @@ COMMANDS = {
 
 
 async def run_command(context: Context, name: str, arguments: tuple[Any, ...]) -> Any:
-    """Run command `name` and return its answer. Raises JsonRpcException, with the next step in `data`, if it fails."""
+    """Run command `name` and return its answer. Raises JsonRpcException if the command fails; its `data` has the next
+    step."""
     if not context.trusted:
         raise refused("this workspace is not trusted: nothing is run", {"nextStep": "trust it, then try again"})
     argument = arguments[0] if arguments else {}

@@ -1,4 +1,4 @@
-"""A result that is encoded as JSON already."""
+"""A result that is already encoded as JSON."""
 
 from __future__ import annotations
 
@@ -7,6 +7,6 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class EncodedResult:
-    """`text` is the JSON that is sent to the client unchanged."""
+    """A result whose JSON `text` is sent to the client unchanged."""
 
     text: str

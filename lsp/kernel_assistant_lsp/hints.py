@@ -1,4 +1,4 @@
-"""Hints of a document for this machine. Call it in a thread."""
+"""The hints of a document on this machine. Call the functions in a thread."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 def hints(snapshot: Snapshot, history: History, configuration: Configuration) -> list[Diagnostic]:
-    """Return the hints of a document. Rules that need a device give no hints if there is none. Hints that
-    `ignore_hints` names are left out, and those in classes with applied kernels, whose slow code does not run.
+    """Return the hints of a document. Rules that need a device give no hints if there is none. Left out are hints
+    that the setting `ignore_hints` names, and hints in classes with applied kernels, whose slow code does not run.
     """
     try:
         ignored = configuration.settings(snapshot.path).ignore_hints
@@ -39,7 +39,7 @@ def hints(snapshot: Snapshot, history: History, configuration: Configuration) ->
 
 @functools.lru_cache(maxsize=1)
 def device() -> DeviceFacts | None:
-    """Return the device, None without one. Detected once: it does not change while a server runs."""
+    """Return the device, None if there is none. It is detected once, since it does not change while a server runs."""
     try:
         return detect("auto")
     except KernelAssistantError:

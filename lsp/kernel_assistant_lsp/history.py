@@ -1,5 +1,5 @@
-"""The facts in the store and in applied packages about the classes of each file. They are read in threads and cached
-for requests.
+"""The facts about the classes of each file, from the store and from applied packages. They are read in threads and
+cached for requests.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ _MOST = 50
 
 @dataclass(frozen=True)
 class ClassHistory:
-    """The history of one file: `states` and newest `profiles` by class name, and the `rows` of jobs for hovers, newest
-    first.
+    """The history of one file: `states` and the newest `profiles` by class name, and the job `rows` that hovers show,
+    newest first.
     """
 
     states: Mapping[str, ClassState] = field(default_factory=dict)
@@ -32,7 +32,8 @@ class ClassHistory:
 
 
 class History:
-    """`read` is slow and may run in a thread; `of` never waits. `folders` are the workspace's."""
+    """The cached history of all files. `read` is slow and may run in a thread; `of` never waits. `folders` returns
+    the folders of the workspace."""
 
     def __init__(self, settings: Settings, folders: Callable[[], list[Path]] = list) -> None:
         self._state_dir = settings.state_dir
@@ -57,11 +58,11 @@ class History:
         return self._known.get(path, _NOTHING)
 
     def forget_rows(self) -> None:
-        """Drop the cached rows after our own connection has written to the store."""
+        """Drop the cached rows. Call it after our own connection has written to the store."""
         self._rows.clear()
 
     def read(self, path: Path, text: str) -> bool:
-        """Read the history of a file again; return whether it changed. Raises StoreError."""
+        """Read the history of a file again. Return whether it changed. Raises StoreError."""
         known = self._read(path, text)
         if known == self.of(path):
             return False
@@ -69,7 +70,8 @@ class History:
         return True
 
     def changed_by_others(self, seen: tuple[int, int]) -> tuple[int, int]:
-        """Return a version that differs from `seen` if another process wrote to the store or reported kernel calls."""
+        """Return a version number that differs from `seen` if another process has written to the store or reported
+        calls of applied kernels."""
         reported = self._counters_dir.stat().st_mtime_ns if self._counters_dir.is_dir() else 0
         return (self.store.data_version() if self._there() else seen[0]), reported
 
@@ -84,7 +86,8 @@ class History:
         return ClassHistory(states, profiled, tuple(newest_jobs(rows).values()))
 
     def _jobs(self, path: Path) -> tuple[JobRow, ...]:
-        """Return the jobs of a file; read only if the store has changed, since each row has a whole source text."""
+        """Return the jobs of a file. They are read only if the store has changed, since each row has a whole source
+        text."""
         version = self.store.data_version()
         if path not in self._rows or self._rows[path][0] != version:
             self._rows[path] = (version, tuple(self.store.jobs_of(str(path), limit=_MOST)))

@@ -1,6 +1,7 @@
 """Answers `initialize` before the protocol's types are imported. Uses the standard library only.
 
-Importing them takes longer than the rest of the start; with an early answer the editor opens its documents meanwhile.
+Importing the types takes longer than the rest of the start; with an early answer the editor opens its documents
+meanwhile.
 """
 
 from __future__ import annotations
@@ -41,22 +42,23 @@ RENAMES: dict[str, Any] = {"filters": [{"pattern": {"glob": "**/*.py", "matches"
 
 @dataclass(frozen=True)
 class InitialRequest:
-    """`identity`: the id of the answered request, None if the first message was another one. `stdin` yields this
-    message again and everything after it."""
+    """The first message of the client. `identity` is the id of the answered `initialize` request, None if the message
+    was another one. `stdin` yields this message again and everything after it."""
 
     identity: int | str | None
     stdin: ReplayedStream
 
 
 class ReplayedStream:
-    """Yields the bytes that were read already, then those of the stream, with headers in the form that pygls reads."""
+    """Yields the bytes `read`, then those of `stream`. Headers are converted to the form that pygls reads."""
 
     def __init__(self, read: bytes, stream: BinaryIO) -> None:
         self._read = BytesIO(read)
         self._stream = stream
 
     def readline(self, limit: int = -1) -> bytes:
-        """Read a header line. Bytes before `Content-Length`, left by a body longer than announced, are dropped."""
+        """Read a header line. Bytes before `Content-Length`, left by a body that is longer than announced, are
+        dropped."""
         line = self._read.readline(limit) or self._stream.readline(limit)
         length = _LENGTH.search(line)
         return line if length is None else b"Content-Length: %s\r\n" % length[1]
@@ -93,7 +95,7 @@ def answer(params: dict[str, Any], version: str) -> dict[str, Any]:
 
 
 def _first_message(stdin: BinaryIO) -> tuple[bytes, bytes]:
-    """Return all bytes of the first message, and its body; the body is empty if the stream ends before it."""
+    """Return all bytes of the first message, and its body. The body is empty if the stream ends before it."""
     read, length = b"", 0
     while line := stdin.readline():
         read += line

@@ -1,4 +1,4 @@
-"""Code lenses: the line above each module class with its state and its commands. Pure."""
+"""Code lenses: the line above each module class that shows its state and its commands. Pure."""
 
 from __future__ import annotations
 
@@ -40,7 +40,8 @@ def lenses(
     states: Mapping[str, ClassState],
     running: Mapping[str, EditorJob],
 ) -> list[CodeLens]:
-    """Return the lenses of every class that can be optimized and is not ignored. `running`: active jobs by class."""
+    """Return the lenses of every class that can be optimized and is not ignored. `running` maps class names to active
+    jobs."""
     code_lenses: list[CodeLens] = []
     for one, line, character in _shown(snapshot, known):
         state, job = states.get(one.name, _NONE), running.get(one.name)
@@ -56,8 +57,8 @@ def encoded(
     states: Mapping[str, ClassState],
     running: Mapping[str, EditorJob],
 ) -> str:
-    """Return `lenses` as JSON. It is built from strings, since building and encoding a thousand lens objects takes a
-    tenth of a second, and editors ask at every keystroke; the lenses of most classes come from a cache."""
+    """Return `lenses` as JSON. The JSON is built from strings, since building and encoding a thousand lens objects
+    takes a tenth of a second, and editors ask at every keystroke. The lenses of most classes come from a cache."""
     texts: list[str] = []
     for one, line, character in _shown(snapshot, known):
         fault, state, job = known.fault_of(one), states.get(one.name), running.get(one.name)
@@ -72,7 +73,7 @@ def encoded(
 
 @lru_cache(maxsize=8192)
 def _of_unknown(uri: str, name: str) -> tuple[str, ...]:
-    """Return the commands of a class of which nothing is known, as JSON."""
+    """Return the commands of a class without state, job and syntax error, as JSON."""
     return _texts(_offers(_NONE, None, {"uri": uri, "class": name}))
 
 
@@ -84,7 +85,8 @@ def _texts(commands: Iterable[Command]) -> tuple[str, ...]:
 
 
 def _shown(snapshot: Snapshot, known: Outline) -> Iterator[tuple[ModuleClass, int, int]]:
-    """Yield the classes that have lenses, with the line and character where each begins: lenses are indented alike."""
+    """Yield each class that has lenses, with the line and the character at which it begins, so that its lenses are
+    indented in the same way."""
     silent, starts = MARK in snapshot.text, snapshot.starts
     for one in known.classes:
         if one.addressable and not (silent and ignored(snapshot, one)):
@@ -134,7 +136,8 @@ def _of_job(state: ClassState, argument: dict[str, str]) -> list[Command]:
 def _of_broken(
     state: ClassState, running: EditorJob | None, argument: dict[str, str], fault: SyntaxFault
 ) -> list[Command]:
-    """Return the lenses of a class with a syntax error: the error, and the commands that do not need its text."""
+    """Return the lenses of a class with a syntax error: the error, and the commands that do not need the text of the
+    class."""
     commands = [_command(in_words(fault), OPTIMIZE, argument)]
     if running is not None:
         return [*commands, *_offers(state, running, argument)]
@@ -185,7 +188,7 @@ def _in_full(state: ClassState, argument: dict[str, str]) -> list[Command]:
 
 
 def fallback_words(state: ClassState) -> str:
-    """Describe how many calls fell back to the original, "" if no program has reported calls."""
+    """Describe how many calls fell back to the original; "" if no program has reported calls."""
     if state.kernel_calls is None:
         return ""
     left = sum(state.fallbacks.values())

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 
 
 def serve(port: int | None) -> None:
-    """Serve one client, on the standard streams or on 127.0.0.1, then end the process."""
+    """Serve one client, on the standard streams or on port `port` of 127.0.0.1, then end the process."""
     logging.basicConfig(level=logging.WARNING, stream=sys.stderr, format="%(asctime)s %(levelname)s %(message)s")
     greeted = greet(sys.stdin.buffer, sys.stdout.buffer, kernel_assistant.__version__) if port is None else None
     # Switch threads often, so that parsing in a thread does not delay the event loop.
@@ -44,7 +44,8 @@ def _server() -> Server:
 
 
 def _is_ours(record: logging.LogRecord) -> bool:
-    """Return whether to log a record: errors of the client are answered and need no traceback in the log."""
+    """Return whether to log a record. Errors that the client has made are answered, and need no traceback in the
+    log."""
     from pygls.exceptions import JsonRpcException
 
     known = record.exc_info is not None and isinstance(

@@ -1,4 +1,4 @@
-"""Ask the configured model, in a separate process (`model_process.py`) that starts at first use."""
+"""Sends requests to the configured model through a separate process (`model_process.py`), which starts at first use."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _END_S = 2.0
 
 
 class ModelProcess:
-    """The process that asks the model for a server. It handles one request at a time. Thread-safe."""
+    """The process that sends the server's requests to the model. It handles one request at a time. Thread-safe."""
 
     def __init__(self) -> None:
         self._turn = threading.Lock()
@@ -37,7 +37,7 @@ class ModelProcess:
         return _Client(self, settings)
 
     def complete(self, settings: Settings, request: Request, cancelled: Callable[[], bool]) -> str:
-        """Return the text of the reply. Raises Cancelled and PolicyError."""
+        """Return the text of the model's reply. Raises Cancelled and PolicyError."""
         with turn(self._turn, cancelled, "another suggestion was being written"):
             kept, process = self._process, self._started()
             text = self._complete(process, settings, request, cancelled)
@@ -50,7 +50,8 @@ class ModelProcess:
     def _complete(
         self, process: subprocess.Popen[bytes], settings: Settings, request: Request, cancelled: Callable[[], bool]
     ) -> str | None:
-        """Send one request and wait for the reply; None if the process has ended."""
+        """Send one request and return the text of the reply; None if the process has ended. Raises Cancelled and
+        PolicyError."""
         _send(process, (settings, request))
         line = _line(process, cancelled, None)
         if line is None:
@@ -89,7 +90,7 @@ class ModelProcess:
 
 
 class _Client:
-    """A `ModelClient`. Closing it does not end the process."""
+    """A `ModelClient` that uses the shared process. Closing the client does not end the process."""
 
     def __init__(self, process: ModelProcess, settings: Settings) -> None:
         self._process, self._settings = process, settings
@@ -112,7 +113,7 @@ def _send(process: subprocess.Popen[bytes], message: object) -> None:
 
 
 def _line(process: subprocess.Popen[bytes], cancelled: Callable[[], bool], deadline: float | None) -> bytes | None:
-    """Read the next line; None after cancellation or the deadline, b"" if the process has ended."""
+    """Return the next line of output; None after cancellation or the deadline, b"" if the process has ended."""
     assert process.stdout is not None
     with selectors.DefaultSelector() as selector:
         selector.register(process.stdout, selectors.EVENT_READ)

@@ -1,8 +1,10 @@
-"""The process that asks the model for suggestions: a model client would add 27 MB to the server.
+"""The process that sends requests for suggestions to the model. It is separate, because a model client would add 27
+MB to the server.
 
 Started by `model.py` as a module. It takes pickled (settings, request) pairs on its standard input and answers each
-with a line of JSON: `{"content"}`, `{"cancelled": true}` or `{"kind", "cause", "next"}`. A message that arrives
-during a reply, `None` or the next request, cancels the reply. The process ends with its input, or after idle time.
+with a line of JSON: `{"content"}`, `{"cancelled": true}` or `{"kind", "cause", "next"}`. A message that arrives during
+a reply, `None` or the next request, cancels the reply. The process ends when its input ends, or when it was idle for
+two minutes.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ _END = object()
 
 
 class SuggestionWriter:
-    """Answers requests and keeps the connection to the model, since connecting queries the endpoint."""
+    """Answers requests. It keeps the connection to the model, since connecting sends a request to the endpoint."""
 
     def __init__(self) -> None:
         self._known: tuple[Settings, ModelConnection] | None = None

@@ -1,4 +1,4 @@
-"""Watch files that change outside the editor. The client watches them, or the package `watchdog` if the client
+"""Watches files that change outside the editor. The client watches them, or the package `watchdog` if the client
 cannot.
 """
 
@@ -21,7 +21,7 @@ _PATTERNS = ("**/*.py", f"**/*_kernels/{MANIFEST}", f"**/kernels_for_*/{MANIFEST
 
 
 async def watch_outside(context: Context) -> None:
-    """Start watching the files that matter, by the client if it can."""
+    """Start watching the project's Python files, kernel packages and settings. The client watches them if it can."""
     if not context.abilities.watches_files:
         await in_thread(lambda: None)
         _watch_ourselves(context)

@@ -1,4 +1,5 @@
-"""The protocol of the package pygls, changed so that it keeps documents in our own class and answers every request."""
+"""The protocol of the package pygls, changed in two ways: documents are of our own class, and every request gets an
+answer."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _log = logging.getLogger(__name__)
 
 
 class Protocol(LanguageServerProtocol):
-    """`documents` are the open documents; those of pygls split lines at characters where editors do not."""
+    """The protocol of the server. `documents` are the open documents; those of pygls split lines at characters where
+    editors do not."""
 
     def __init__(self, server: Any, converter: Any) -> None:
         self.documents = Documents()
@@ -34,12 +36,12 @@ class Protocol(LanguageServerProtocol):
         super().__init__(server, converter)
 
     def structure_message(self, data: dict[str, Any]) -> Any:
-        """Return `data` unchanged: pygls calls this for nested objects too, which may look like messages."""
+        """Return `data` unchanged. pygls would convert nested objects that look like messages, too."""
         return data
 
     def handle_message(self, message: Any) -> None:
         """Handle a message. Requests before `initialize`, after `shutdown` or with invalid parameters are refused,
-        since each needs an answer. Anything that is not a message is ignored."""
+        since every request needs an answer. Anything that is not a message is ignored."""
         if not isinstance(message, dict) or message.get("jsonrpc") != self.VERSION:
             _log.warning("ignored what is no message")
             return
@@ -64,7 +66,7 @@ class Protocol(LanguageServerProtocol):
             self.refuse(identity, types.ErrorCodes.InvalidParams, f"the parameters of {method} cannot be read")
 
     def _structured(self, message: dict[str, Any]) -> bool:
-        """Pass a message to pygls; return False if its parameters do not fit its method."""
+        """Pass a message to pygls. Return False if its parameters do not fit its method."""
         try:
             structured = super().structure_message(message)
         except JsonRpcException as error:
@@ -86,7 +88,7 @@ class Protocol(LanguageServerProtocol):
         super()._send_response(msg_id, result, error)
 
     def _send_text(self, body: str) -> None:
-        """Send an encoded message the way pygls does."""
+        """Send an encoded message in the same way as pygls."""
         if self.writer is None:
             return
         header = f"Content-Length: {len(body)}\r\nContent-Type: {self.CONTENT_TYPE}; charset={self.CHARSET}\r\n\r\n"
@@ -98,7 +100,7 @@ class Protocol(LanguageServerProtocol):
     @contextmanager
     def ended_early_by(self, stop: Callable[[], None]) -> Iterator[None]:
         """In this context, cancelling the current request calls `stop`, and the request answers with its partial
-        result. pygls would answer with an error and let the work go on."""
+        result. Without it, pygls would answer with an error and let the work go on."""
         identity = self.msg_id
         assert identity is not None  # a request is being handled
         self._early[identity] = stop
@@ -108,7 +110,7 @@ class Protocol(LanguageServerProtocol):
             del self._early[identity]
 
     def end_early(self) -> None:
-        """Stop the work that running requests have started: the client has gone."""
+        """Stop the work that running requests have started, because the client has disconnected."""
         for stop in list(self._early.values()):
             stop()
 
@@ -120,15 +122,15 @@ class Protocol(LanguageServerProtocol):
             stop()
 
     def cancel_others(self) -> None:
-        """Cancel every request except the current one, in both directions. pygls does it at `shutdown`, but iterates
-        over a dict that cancelling changes."""
+        """Cancel every request except the current one, in both directions. pygls does this at `shutdown`, but
+        iterates over a dict that changes when requests are cancelled."""
         self.end_early()
         for identity, future in list(self._request_futures.items()):
             if identity != self.msg_id and not future.done():
                 future.cancel()
 
     def refuse(self, identity: int | str | None, code: types.ErrorCodes, message: str) -> None:
-        """Answer a request with an error; `identity` is None if the request could not be read."""
+        """Answer a request with an error. `identity` is the id of the request, None if it could not be read."""
         if identity is None:
             # Sent as a dict: pygls's type omits an id of None, but an answer must have one.
             self._send_data({"jsonrpc": self.VERSION, "id": None, "error": {"code": code.value, "message": message}})
@@ -159,5 +161,5 @@ class Protocol(LanguageServerProtocol):
 
 
 def refused(message: str, data: dict[str, Any]) -> JsonRpcException:
-    """Return the error RequestFailed, for a valid request that cannot be done; `data` has the next step."""
+    """Return the error RequestFailed, for a valid request that cannot be carried out; `data` has the next step."""
     return JsonRpcException(message, code=int(types.LSPErrorCodes.RequestFailed), data=data)

@@ -1,4 +1,4 @@
-"""The language server with all of its requests."""
+"""The language server with all its requests."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _log = logging.getLogger(__name__)
 
 
 class Server(LanguageServer):
-    """`context` is the state that the requests share."""
+    """The language server. `context` is the state that the requests share."""
 
     def __init__(self) -> None:
         super().__init__("kernel-assistant", kernel_assistant.__version__, protocol_cls=Protocol, max_workers=2)
@@ -31,7 +31,7 @@ class Server(LanguageServer):
 
     @property
     def answered(self) -> int | str | None:
-        """Id of the `initialize` request that was answered already."""
+        """Id of the `initialize` request that was answered before the server started; None if there is none."""
         return self._answering.answered
 
     @answered.setter
@@ -39,14 +39,15 @@ class Server(LanguageServer):
         self._answering.answered = identity
 
     def end_early(self) -> None:
-        """Stop the programs that run for the client, which has disconnected, and finish the work that a saved file
-        requires.
+        """Stop the programs that run for the client, which has disconnected, and finish work that must be completed,
+        such as deleting the kernels of a saved file.
         """
         self._answering.end_early()
         self.context.finish()
 
     def report_server_error(self, error: Exception, source: Any) -> None:
-        """Log an error: a message box for an unexpected notification would disturb the user."""
+        """Log an error instead of showing it: a message box for an unexpected notification would disturb
+        the user."""
         if isinstance(error, (UnicodeDecodeError, JSONDecodeError, RecursionError)):
             self._answering.refuse(None, ErrorCodes.ParseError, f"a message is no JSON: {error}")
         elif not isinstance(error, JsonRpcException):

@@ -1,4 +1,4 @@
-"""Translate the editor's settings to options of the command line. Pure."""
+"""Converts the editor's settings to options of the command line. Pure."""
 
 from __future__ import annotations
 
@@ -27,15 +27,15 @@ SWITCHES = ("lens", "inlay", "ghostText", "diagnostics")
 
 
 def flags_of(section: Mapping[str, Any]) -> dict[str, object]:
-    """Return the options for `config.resolve`. Empty settings and `auto` are left to the files and the environment: VS
-    Code sends its defaults, which are `auto`, as if the user had chosen them.
+    """Return the options for `config.resolve`. Empty settings and `auto` are left out, so that settings files and the
+    environment decide: VS Code sends its defaults, which are `auto`, as if the user had chosen them.
     """
     flat = _flat(section)
     return {name: flat[key] for key, name in _NAMES.items() if flat.get(key) not in (None, "", "auto")}
 
 
 def switched_on(section: Mapping[str, Any], switch: str) -> bool:
-    """Return whether one of `SWITCHES` is on; each is on by default."""
+    """Return whether the feature `switch`, one of `SWITCHES`, is on; each is on by default."""
     return section.get(switch) is not False
 
 

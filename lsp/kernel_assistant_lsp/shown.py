@@ -1,4 +1,4 @@
-"""Open the text of a command's answer in clients that have no view of their own for it."""
+"""Opens the text of a command's answer in clients that have no view of their own for it."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ _FOLDER = "shown"
 
 
 def show_text(context: Context, name: str, text: str) -> None:
-    """Write `text` to file `name` in the state folder and have the client open it, or show the path if it cannot. Does
-    nothing for the VS Code extension, which shows the answer itself."""
+    """Write `text` to file `name` in the state folder and have the client open the file, or show its path if the
+    client cannot open files. Does nothing for the VS Code extension, which shows the answer itself."""
     if not context.abilities.job_events:
         context.spawn(_show(context, context.settings(None).state_dir / _FOLDER / name, text))
 

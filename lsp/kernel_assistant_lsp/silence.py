@@ -14,7 +14,7 @@ _MARK = re.compile(r"#\s*kernel-assistant\s*:\s*ignore\s*(?:#.*)?$")
 
 
 def ignored(snapshot: Snapshot, one: ModuleClass) -> bool:
-    """Return whether the comment is in the block of comments above the class, or on its first line."""
+    """Return whether the comment is in the block of comments above the class, or on the first line of the class."""
     if _MARK.search(snapshot.line(one.line - 1)):
         return True
     number = one.line - 2

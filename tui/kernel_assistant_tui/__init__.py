@@ -1,1 +1,1 @@
-"""The terminal front end of kernel-assistant: docs/tui.md."""
+"""The terminal interface of kernel-assistant. See docs/tui.md."""

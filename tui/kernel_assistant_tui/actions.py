@@ -1,4 +1,5 @@
-"""The list of all actions, from which footer, command palette, help, keymap and the table in docs/tui.md are made."""
+"""The list of all actions. The footer, the command palette, the help, the keymap and the table in docs/tui.md are
+made from it."""
 
 from __future__ import annotations
 
@@ -7,9 +8,10 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Action:
-    """`needs` says when the action is possible: "module" (one is chosen), "job" (a tab shows one), "running",
-    "interrupted", "kernels" (a job has some), "unconfirmed" (a job whose gain is not known), "applied", "tabs" (others
-    are open) or "" for always. `command` is the equivalent on the command line."""
+    """An action of the user. `needs` says when it is possible: "module" (a class is chosen), "job" (a tab shows a
+    job), "running", "interrupted", "kernels" (a job has kernels), "unconfirmed" (there is a job whose gain is not
+    known), "applied", "tabs" (other tabs are open) or "" for always. `command` is the equivalent on the command
+    line."""
 
     name: str
     key: str
@@ -91,7 +93,7 @@ _SHOWN = {
 
 
 def shown_key(key: str) -> str:
-    """Return a key as it is shown to users; the first one if there are several."""
+    """Return a key as it is shown to users. If an action has several keys, only the first one is shown."""
     return "+".join(_SHOWN.get(part, part) for part in key.split(",", maxsplit=1)[0].split("+")).replace("ctrl+", "^")
 
 

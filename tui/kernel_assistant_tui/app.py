@@ -31,7 +31,8 @@ from kernel_assistant_tui.themes import OWN, AsciiBars, draws_boxes
 
 
 class KernelAssistant(App[int]):
-    """`root` is a folder or a file. `flags` are the settings of the command line, as `resolve` takes them."""
+    """The Textual application. `root` is a folder or a file; `flags` are the settings of the command line, as
+    `resolve` takes them."""
 
     TITLE = "kernel-assistant"
     CSS_PATH = "app.tcss"
@@ -65,7 +66,7 @@ class KernelAssistant(App[int]):
         await super().on_event(event)
 
     def use(self, preferences: Preferences) -> None:
-        """Use the keys and the theme of the user."""
+        """Use the keys and the theme in `preferences`."""
         self.preferences = preferences
         self.theme = preferences.theme
         self.set_keymap(dict(preferences.keys))
@@ -75,7 +76,7 @@ class KernelAssistant(App[int]):
             self.push_screen(CommandPalette(placeholder="find an action"))
 
     def action_change_theme(self) -> None:
-        """Open a list of themes with search; the chosen one is saved in the user's file."""
+        """Open a searchable list of themes. The chosen theme is saved in the user's file."""
         self.push_screen(CommandPalette(providers=[KeptThemes], placeholder="theme"))
 
     def keep_theme(self, theme: str) -> None:
@@ -88,12 +89,12 @@ class KernelAssistant(App[int]):
             self.main.say_error(error)
 
     def settings_for(self, path: Path, flags: dict[str, object] | None = None) -> Settings:
-        """Return the current settings for a file of the project. Raises UsageError."""
+        """Return the settings that apply to a file of the project now. Raises UsageError."""
         return resolve(path, {**self.flags, **(flags or {})})[0]
 
     def _handle_exception(self, error: Exception) -> None:
-        """Textual's handler of uncaught exceptions. When the application ends, results of threads may
-        arrive after the widgets are removed; the errors from that are ignored."""
+        """Textual's handler of uncaught exceptions. Errors of widgets that are removed already are ignored: when the
+        application ends, results of threads may arrive too late."""
         cause = error.error if isinstance(error, WorkerFailed) else error
         if self.is_running or not isinstance(cause, NoMatches | ScreenStackError):
             super()._handle_exception(error)
@@ -113,7 +114,7 @@ class KernelAssistant(App[int]):
         self.notify(f"{shown_key(self.preferences.key('quit'))} leaves, ^q from everywhere", markup=False)
 
     def get_system_commands(self, screen: Screen[object]) -> Iterable[SystemCommand]:
-        """Yield the entries of the palette: our actions, and choosing a theme."""
+        """Yield the entries of the palette: our actions, and the choice of a theme."""
         if isinstance(screen, MainScreen):
             for one in ACTIONS:
                 if one.name == "palette":

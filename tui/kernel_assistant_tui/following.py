@@ -1,4 +1,4 @@
-"""Open and follow jobs in tabs, including jobs that other front ends have started."""
+"""Opens jobs in tabs and follows them, including jobs that other front ends have started."""
 
 from __future__ import annotations
 
@@ -36,7 +36,8 @@ MOST_LEFT = 3
 
 @dataclass(frozen=True)
 class FollowedJob:
-    """The event source of a job, its number there, and the number of the thread that follows it."""
+    """A job that a thread follows: its event source, its number at this source, and the number of the thread
+    (`follower`)."""
 
     source: EventSource
     number: str
@@ -44,7 +45,7 @@ class FollowedJob:
 
 
 class JobFollower:
-    """Manages the jobs of the main screen. `key` is the key of the current tab, "" if no tab is open."""
+    """Manages the jobs of the main screen. `key` is the key of the current tab's job, "" if no tab is open."""
 
     def __init__(self, screen: MainScreen) -> None:
         self._screen = screen
@@ -62,7 +63,7 @@ class JobFollower:
     # The project
 
     def start(self) -> None:
-        """Read the project and start to watch its files."""
+        """Read the project and start to watch its files for changes."""
         loop = asyncio.get_running_loop()
         screen = self._screen
 
@@ -80,7 +81,7 @@ class JobFollower:
             screen.flow(self._follow_remote_jobs)
 
     async def look(self, changed: frozenset[Path] | None = frozenset()) -> None:
-        """Read the files that may have changed (None: all) and the jobs, and show them."""
+        """Read the files in `changed` (None: all files) and the jobs, and show them."""
         screen, work, loop = self._screen, self._screen.work, asyncio.get_running_loop()
         modules = await in_thread(
             lambda: work.project.read(changed, lambda part: tell(loop, screen.show_modules, part))
@@ -93,7 +94,7 @@ class JobFollower:
         await self._open_what_is_there(hands)
 
     async def round(self) -> None:
-        """Update if jobs, applied kernels or scans have changed. Called every two seconds."""
+        """Update the screen if jobs, applied kernels or scans have changed. Called every two seconds."""
         if self._checking:
             return
         self._checking = True
@@ -106,8 +107,8 @@ class JobFollower:
             self._checking = False
 
     async def _open_what_is_there(self, hands: ActiveJobs) -> None:
-        """Open tabs for the jobs of other front ends, and for interrupted jobs, whose tabs show the events that were
-        logged.
+        """Open tabs for jobs that other front ends have started, and for interrupted jobs. The tab of an interrupted
+        job shows the events in its log.
         """
         for row in hands.active:
             if row.id not in self._opened:
@@ -123,7 +124,7 @@ class JobFollower:
     # Tabs
 
     def show(self, key: str) -> None:
-        """Switch to another tab."""
+        """Switch to the tab of the job `key`."""
         self.key = key
         if self._screen.in_training:
             self._screen.go("episode")
@@ -145,7 +146,7 @@ class JobFollower:
         self.show(rest[min(index, len(rest) - 1)] if rest else "")
 
     def follow(self, row: JobRow, *, show: bool) -> OpenJob:
-        """Open a tab for a job of the host and follow it. This resumes an interrupted job."""
+        """Open a tab for a job of the session host and follow the job. An interrupted job is resumed by this."""
         return self._follow(self.jobs.open(row), self._screen.work.client, row.id, show=show)
 
     def _follow(self, job: OpenJob, source: EventSource, number: str, *, show: bool) -> OpenJob:
@@ -164,12 +165,12 @@ class JobFollower:
             self._screen.show_job()
 
     def source(self, key: str) -> tuple[EventSource, str]:
-        """Return the event source of a job, and its number there."""
+        """Return the event source of a job, and the number of the job at this source."""
         followed = self._followed.get(key)
         return (self._screen.work.client, key) if followed is None else (followed.source, followed.number)
 
     async def open(self, number: str, *, show: bool = True) -> OpenJob:
-        """Open a tab for a job of the store: follow it if a host runs it, else show its event log."""
+        """Open a tab for a job in the store: follow the job if a host runs it, else show its event log."""
         work = self._screen.work
         known = self.jobs.get(number)
         if known is not None:
@@ -184,7 +185,7 @@ class JobFollower:
         return job
 
     async def open_chosen(self) -> None:
-        """Open the last job of the chosen class, or the options to optimize it if there is none."""
+        """Open the last job of the chosen class. If there is none, open the dialog to optimize the class."""
         module = self._screen.module
         if module is None:
             return
@@ -197,7 +198,8 @@ class JobFollower:
     # Submitting jobs and receiving their events
 
     async def submit(self, task: KernelTask, options: JobOptions, settings: Settings) -> OpenJob:
-        """Hand a job to the host, here or on another machine, and follow it. Raises the host's error if it refuses."""
+        """Submit a job to the session host of this or the remote machine, and follow it. Raises the host's error if
+        it refuses."""
         client = self._screen.work.client
         options = msgspec.structs.replace(options, free_wins=settings.free_wins)
         if settings.host:
@@ -235,7 +237,7 @@ class JobFollower:
             self._screen.flow(lambda: self._tell_end(job))
 
     def ended(self, message: JobFollowed) -> None:
-        """Handle the end of the events of a job."""
+        """Handle the message that no more events of a job will come."""
         if self._is_current(message):
             self.jobs.follow(message.job, followed=False)
             self._screen.show_job()
@@ -243,7 +245,7 @@ class JobFollower:
                 self._screen.flow(lambda: self._bring_back(message.job))
 
     def _is_current(self, message: JobEvents | JobFollowed) -> bool:
-        """Return whether a message comes from the thread that follows the job now."""
+        """Return whether a message comes from the thread that currently follows its job."""
         followed = self._followed.get(message.job)
         return followed is None or message.follower in (0, followed.follower)
 
@@ -265,13 +267,13 @@ class JobFollower:
 
 
 def _interrupted(module: Module) -> Module:
-    """Return the module with its job marked as interrupted, since its host is gone."""
+    """Return `module` with its job marked as interrupted, because the session host of the job has died."""
     return replace(module, state=replace(module.state, state="interrupted"))
 
 
 def _recorded(settings: Settings, row: JobRow) -> SearchView:
-    """Return the view of a job from its event log, with the result from the store if the log has none (the disk was
-    full). Call it in a thread."""
+    """Return the view of a job from its event log. If the log has no result (the disk was full), the result in the
+    store is used. Call it in a thread."""
     view = fold(SearchView(job=row.id), *recorded_events(log_path(settings.jobs_dir, row.id)))
     if row.result is None or not view.state.active:
         return view

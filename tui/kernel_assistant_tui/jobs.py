@@ -20,8 +20,8 @@ from kernel_assistant_tui.view.search_view import SearchView
 
 @dataclass(frozen=True)
 class OpenJob:
-    """`key` is the job's number, or MACHINE:NUMBER. `number` is its number in the local store, "" while it runs
-    on a remote machine. `followed`: a thread waits for its events."""
+    """A job that is open in a tab. `key` is its number, or MACHINE:NUMBER. `number` is its number in the local store,
+    "" while it runs on a remote machine. `followed` says whether a thread waits for its events."""
 
     key: str
     place: FileSelection
@@ -36,7 +36,7 @@ class OpenJob:
 
     @property
     def interrupted(self) -> bool:
-        """Whether the job has not ended but no host runs it, as far as known."""
+        """Whether the job has not ended, but no host runs it (as far as is known)."""
         return not self.followed and (self.view.state.active or self.view.state is JobState.interrupted)
 
     @property
@@ -70,21 +70,21 @@ class OpenJobs:
         return self._jobs.get(key)
 
     def open(self, row: JobRow, view: SearchView | None = None) -> OpenJob:
-        """Open a job of the store with its `view`; return the open one if it is open already."""
+        """Open a job of the store with its `view`. If the job is open already, return it unchanged."""
         selection = place_of(row.task, row.options)
         return self._jobs.setdefault(
             row.id, OpenJob(row.id, selection, row.options.kind, view or SearchView(job=row.id), row.id)
         )
 
     def open_away(self, remote_job: RemoteJob) -> OpenJob:
-        """Open a job on a remote machine."""
+        """Open a job that runs on a remote machine."""
         selection = FileSelection(Path(remote_job.path), remote_job.class_name)
         return self._jobs.setdefault(
             remote_job.job, OpenJob(remote_job.job, selection, JobKind(remote_job.kind), SearchView(job=remote_job.job))
         )
 
     def brought(self, key: str, result: OptimizeResult) -> None:
-        """Set the result of a remote job after it was copied to the local store."""
+        """Set the result of a remote job. Called after the result was copied to the local store."""
         known = self._jobs.get(key)
         if known is not None:
             view = msgspec.structs.replace(known.view, result=result)
@@ -101,7 +101,7 @@ class OpenJobs:
             self._jobs[key] = replace(self._jobs[key], followed=followed)
 
     def fold(self, key: str, events: Iterable[AnyEvent]) -> OpenJob | None:
-        """Update a job by `events` and return it; None if it was closed meanwhile."""
+        """Update a job by `events` and return it; None if its tab was closed meanwhile."""
         known = self._jobs.get(key)
         if known is None:
             return None

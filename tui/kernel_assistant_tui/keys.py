@@ -1,4 +1,4 @@
-"""Textual's bindings and the keys of the footer, made from the list of actions."""
+"""Makes Textual's bindings and the keys of the footer from the list of actions."""
 
 from __future__ import annotations
 
@@ -15,10 +15,11 @@ _TOGETHER = {"previous_tab": "next_tab"}
 
 
 def bindings() -> list[Binding]:
-    """Return the bindings, with the action's name as id for the user's keymap.
+    """Return the bindings of all actions. The id of a binding is the action's name, which the user's keymap refers
+    to.
 
-    They have priority, so that an action changes the focus before the next key is handled. The screen disables them
-    if an input line or the focused pane uses the key itself (`check_action`).
+    The bindings have priority, so that an action changes the focus before the next key is handled. The screen disables
+    a binding if an input line or the focused pane uses its key (`check_action`).
     """
     return [
         Binding(one.key, f"act('{one.name}')", one.label, id=one.name, show=False, priority=True) for one in ACTIONS
@@ -28,7 +29,8 @@ def bindings() -> list[Binding]:
 def footer_keys(
     preferences: Preferences, enabled: Callable[[Action], bool], left_out: Collection[str], pane: str
 ) -> list[Key]:
-    """Return the keys of the enabled actions, in order, without those in `left_out`. `pane` is the focused pane."""
+    """Return the footer keys of the enabled actions, in order, without the actions in `left_out`. `pane` is the
+    focused pane."""
     hidden = {*_TOGETHER.values(), *left_out}
     return [_key(one, preferences, pane) for one in ACTIONS if one.name not in hidden and enabled(one)]
 

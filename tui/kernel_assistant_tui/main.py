@@ -1,4 +1,4 @@
-"""`kernel-assistant tui`: run the application in a terminal."""
+"""`kernel-assistant tui`: runs the application in a terminal."""
 
 from __future__ import annotations
 
@@ -21,8 +21,8 @@ _LEAVE_S = 2.0
 
 
 def run(root: Path, flags: dict[str, object]) -> int:
-    """Run the application and return the exit code. Raises UsageError without a terminal, for a missing path or an
-    invalid setting."""
+    """Run the application and return the exit code. Raises UsageError if there is no terminal, if `root` does not
+    exist, or for an invalid setting."""
     _check(root)
     # Switch threads often, so that parsing in a thread does not delay the event loop.
     sys.setswitchinterval(0.001)

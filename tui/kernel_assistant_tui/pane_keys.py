@@ -1,4 +1,4 @@
-"""The list of keys that work inside one pane only; `actions.py` has those that work everywhere."""
+"""The list of keys that work only inside one pane; `actions.py` has the keys that work everywhere."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kernel_assistant_tui.actions import BY_NAME, shown_key
 
 @dataclass(frozen=True)
 class PaneKey:
-    """`action` is a Textual action of the widget. A focused pane takes precedence over an action with the same key."""
+    """A key of one pane. `action` is a Textual action of its widget. The key of a focused pane takes precedence over
+    an action with the same key."""
 
     pane: str
     name: str
@@ -46,7 +47,7 @@ DEFAULT_KEYS = {**{name: action.key for name, action in BY_NAME.items()}, **{one
 
 
 def bindings_of(pane: str) -> list[Binding]:
-    """Return the bindings of a pane, with their names as ids for the user's keymap."""
+    """Return the bindings of a pane. Their ids are the names of the keys, to which the user's keymap refers."""
     return [
         Binding(one.key, one.action, one.label, id=one.name, show=one.in_footer)
         for one in PANE_KEYS

@@ -21,7 +21,8 @@ _NAMED_KEYS = frozenset(key.value for key in Keys)
 
 @dataclass(frozen=True)
 class Preferences:
-    """`keys`: name of an action → its keys, separated by commas; only those that the user has set."""
+    """The user's theme and keys. `keys` maps the name of an action to its keys, separated by commas; it has only the
+    actions whose keys the user has set."""
 
     theme: str = DEFAULT
     keys: Mapping[str, str] = field(default_factory=dict)
@@ -31,7 +32,7 @@ class Preferences:
 
 
 def read_preferences(path: Path | None = None) -> Preferences:
-    """Read the user's preferences. Raises UsageError, with the file's name, for an invalid value."""
+    """Read the user's preferences. Raises UsageError for an invalid value; the message names the file."""
     path = user_file() if path is None else path
     if not path.is_file():
         return Preferences()
@@ -78,7 +79,7 @@ def _check_clashes(mine: Mapping[str, str], path: Path) -> None:
 
 
 def _normal(key: str) -> str:
-    """Return a key as Textual names it: characters that are not letters have their Unicode names."""
+    """Return a key in Textual's spelling: characters that are not letters have their Unicode names."""
     from textual.keys import _character_to_key
 
     key = key.strip()

@@ -1,4 +1,4 @@
-"""Colours: two themes of our own, those of Textual, and scroll bars for terminals without UTF-8."""
+"""Colours: two themes of our own besides those of Textual, and scroll bars for terminals without UTF-8."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ DEFAULT = "kernel-dark"
 
 
 def _bars(bar: str, ground: str) -> dict[str, str]:
-    """Return variables for discreet scroll bars; Textual's own background of them is nearly black."""
+    """Return theme variables for scroll bars in discreet colours; the background of Textual's own bars is nearly
+    black."""
     grounds = ("scrollbar-background", "scrollbar-background-hover", "scrollbar-background-active")
     return {"scrollbar": bar, "scrollbar-corner-color": ground, **dict.fromkeys(grounds, ground)}
 
@@ -54,9 +55,9 @@ NAMES = (*(theme.name for theme in OWN), *sorted(BUILTIN_THEMES))
 
 
 def draws_boxes() -> bool:
-    """Return whether the terminal can show more than ASCII, by the locale of the environment.
+    """Return whether the terminal can show more than ASCII, judged by the locale in the environment.
 
-    Python itself sets LC_CTYPE to C.UTF-8 if the locale is C (PEP 538), so that value is ignored.
+    Python itself sets LC_CTYPE to C.UTF-8 if the locale is C (PEP 538), so this value is ignored.
     """
     every, ctype, lang = (os.environ.get(name, "") for name in ("LC_ALL", "LC_CTYPE", "LANG"))
     if ctype == "C.UTF-8" and lang in ("", "C", "POSIX"):
@@ -65,7 +66,7 @@ def draws_boxes() -> bool:
 
 
 class AsciiBars(ScrollBarRender):
-    """Scroll bars of spaces only, which are visible by their colour."""
+    """Scroll bars that consist of spaces only and are visible by their colour."""
 
     VERTICAL_BARS: ClassVar[list[str]] = [" "] * 8
     HORIZONTAL_BARS: ClassVar[list[str]] = [" "] * 8

@@ -1,4 +1,4 @@
-"""Exports a result in forms that need nothing of this tool: a KernelBench file, a CUDA-Agent workdir, a package."""
+"""Exports a result in forms that work without this tool: a KernelBench file, a CUDA-Agent workdir, a package."""
 
 from __future__ import annotations
 
@@ -45,8 +45,8 @@ _CPU_FLAGS = [flag for flag in cpu.FLAGS if flag not in ("-Wall", "-fPIC", "-std
 
 @dataclass(frozen=True)
 class ExportResult:
-    """`files` are the files written, first the one to use; `warnings` name things for which a receiver may refuse
-    them.
+    """`files` are the files written, first the one to use. `warnings` are reasons for which the benchmark that
+    receives the files may reject them.
     """
 
     files: tuple[Path, ...]
@@ -64,8 +64,9 @@ def export(
 ) -> ExportResult:
     """Write the result in the form `kind` into `folder`, which must be empty or new. Raises UsageError.
 
-    `text` replaces the task's content where that is more than the class's own file (tasks of the Python call). A
-    KernelBench file has its kernels inline where that is possible, and never if not `inline`.
+    `text` replaces the task's content if that content holds more than the class's own file (tasks of the Python call).
+    A KernelBench file contains its kernels if `inline` is true and that is possible; otherwise a package beside the
+    file has them.
     """
     if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
         raise UsageError(f"{folder} is there already and not empty", "name a new folder")
@@ -96,7 +97,8 @@ def _kernelbench(result: VerifiedResult, folder: Path, inline: bool) -> ExportRe
 
 
 def kernelbench_text(result: VerifiedResult) -> str:
-    """One file with `ModelNew` and its kernels inline; importing it builds the kernels. Raises NotSelfContained."""
+    """One file with `ModelNew` and the sources of its kernels; importing the file builds the kernels. Raises
+    NotSelfContained."""
     check_exportable(result)
     name = name_of(result.task.class_name)
     launcher = launcher_text(result.plan, name, clusters=uses_clusters(result.candidate))
@@ -149,7 +151,7 @@ def _cuda_agent(result: VerifiedResult, folder: Path) -> ExportResult:
 
 
 def _package(result: VerifiedResult, result_dir: Path, folder: Path, options: AppliedOptions) -> ExportResult:
-    """A package that pip installs: the user's file as applied, its kernels beside it."""
+    """Writes a package that pip can install: the user's file with the kernels applied, and the kernels beside it."""
     class_name, stem = result.task.class_name, Path(result.task.path).stem
     _check_alone(result)
     name = re.sub(r"\W", "_", f"{class_name}_kernels").lower()
@@ -168,7 +170,7 @@ def _package(result: VerifiedResult, result_dir: Path, folder: Path, options: Ap
 
 
 def _check_alone(result: VerifiedResult) -> None:
-    """Raise UsageError unless the class's file works without its neighbours: only that file goes into the package."""
+    """Raise UsageError unless the class's file can be imported alone: only this file goes into the package."""
     for node in ast.walk(ast.parse(result.task.content)):
         if isinstance(node, ast.ImportFrom) and node.level:
             raise UsageError(
@@ -180,8 +182,11 @@ def _check_alone(result: VerifiedResult) -> None:
 
 
 def _with_reference(result: VerifiedResult, files: dict[str, str]) -> dict[str, str]:
-    """`files` with `model.py`, the reference in KernelBench's form: the class as `Model`, and functions for its inputs.
-    The reference is left out if two functions cannot give the inputs (a call with keywords, a live module).
+    """`files` with `model.py`, the reference in KernelBench's form: the class as `Model`, and functions for its
+    inputs.
+
+    The reference is left out if KernelBench's two functions cannot produce the inputs (recorded inputs, a call with
+    keyword arguments).
     """
     task = result.task
     text = renamed(task.content, task.class_name, REFERENCE)
@@ -205,7 +210,8 @@ def _write(folder: Path, files: dict[str, str]) -> tuple[Path, ...]:
 
 
 def _literal(text: str) -> str:
-    """`text` as a raw string literal over several lines. Raises NotSelfContained where that is impossible."""
+    """`text` as a raw string literal over several lines. Raises NotSelfContained if `text` contains three quotation
+    marks in a row."""
     if '"""' in text:
         raise NotSelfContained("the kernels hold three quotation marks in a row")
     return f'r"""\n{text}"""'

@@ -1,4 +1,4 @@
-"""Exports a result as a file with `ModelNew`, as KernelBench wants it: `__init__` kept, `forward` replaced."""
+"""Exports a result as a file with `ModelNew`, in KernelBench's form: `__init__` is kept, `forward` replaced."""
 
 from __future__ import annotations
 
@@ -20,9 +20,10 @@ NAME = "ModelNew"
 
 
 def export_model_new(result_dir: Path | str, folder: Path) -> Path:
-    """Write `model_new.py` and `model_new_kernels/` into `folder`; returns the former.
+    """Write `model_new.py` and `model_new_kernels/` into `folder`. Returns the path of `model_new.py`.
 
-    There is no original to fall back to: a call that the kernels were not verified for raises RuntimeError.
+    The file has no original `forward` as a fallback: a call for which the kernels were not verified raises
+    RuntimeError.
     """
     result = read_result(Path(result_dir))
     class_name = result.task.class_name
@@ -35,7 +36,7 @@ def export_model_new(result_dir: Path | str, folder: Path) -> Path:
 
 
 def kernel_files(result: VerifiedResult) -> Files:
-    """The package of kernels beside a file with `ModelNew`."""
+    """The files of the package of kernels that lies beside a file with `ModelNew`."""
     own = class_files(result, AppliedOptions(), tool_version())
     own["provenance.json"] = _renamed(own["provenance.json"], result.task.class_name)
     return {**runtime_files(), **packed(result.task.class_name, own)}
@@ -49,8 +50,8 @@ def model_new_text(text: str, class_name: str) -> str:
 
 
 def with_kernels(text: str, class_name: str, decorator: str, line: int, head: str) -> str:
-    """The file with the class renamed, `decorator` above a `forward` without a body, and `head` before line `line`,
-    which is not below `forward`."""
+    """The file with the class renamed, `decorator` above a `forward` that has only a docstring, and `head` inserted
+    before line `line`. This line must not be below `forward`."""
     lines = split_lines(text)
     node = find_class(parse(text, "the reference"), class_name, "the reference")
     forward = next((one for one in node.body if isinstance(one, ast.FunctionDef) and one.name == "forward"), None)
@@ -76,7 +77,7 @@ def _forward(forward: ast.FunctionDef, decorator: str, indent: str) -> list[str]
 
 
 def renamed(text: str, class_name: str, name: str = NAME) -> str:
-    """`text` with the Python name `class_name` replaced by `name`; strings and comments stay."""
+    """`text` with the Python name `class_name` replaced by `name`; strings and comments are not changed."""
     lines = [line.encode() for line in split_lines(text)]
     positions = []
     for node in ast.walk(ast.parse(text)):
@@ -91,8 +92,8 @@ def renamed(text: str, class_name: str, name: str = NAME) -> str:
 
 
 def _renamed(data: bytes, class_name: str) -> bytes:
-    """Provenance for the renamed class. The guard compares its name, and those of functions that its methods define:
-    `Model.__init__.<locals>.<lambda>`."""
+    """`provenance.json` for the renamed class. The guard compares the name of the class, and names of functions that
+    its methods define, such as `Model.__init__.<locals>.<lambda>`."""
     document = json.loads(data)
     attributes = document["guard"]["attributes"]
     own_functions = re.compile(rf"(?<![\w.]){re.escape(class_name)}(?=\.\w+\.<locals>\.)")

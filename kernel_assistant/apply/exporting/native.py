@@ -32,14 +32,15 @@ _INCLUDE = re.compile(r'\s*#\s*include\s*"([^"]+)"')
 
 
 class NotSelfContained(UsageError):
-    """The plan needs more than its own kernels and a binding. The applied package can run it."""
+    """The plan needs more than its own kernels and a binding: libraries, PyTorch's operators or strided buffers. An
+    applied package can run such a plan."""
 
     def __init__(self, cause: str) -> None:
         super().__init__(cause, "export it with --to package")
 
 
 def check_exportable(result: VerifiedResult) -> None:
-    """Raises NotSelfContained for a plan that is more than launches of its own kernels."""
+    """Raises NotSelfContained for a plan with library launches or residual calls."""
     launches = (*result.plan.prepare, *result.plan.launches)
     if any(getattr(launch, "library", None) for launch in launches):
         raise NotSelfContained("the candidate calls libraries, which only the runner can")
@@ -48,7 +49,8 @@ def check_exportable(result: VerifiedResult) -> None:
 
 
 def kernel_text(candidate: Candidate) -> str:
-    """All sources as one text: units in order of their names, own headers in place of their first include."""
+    """All sources as one text: the units in order of their names, with the candidate's own headers inserted at their
+    first `#include`."""
     suffix = ".cu" if candidate.plan.target == "cuda" else ".cpp"
     files = {**candidate.sources, "plan.h": plan_header(candidate.plan)}
     seen: set[str] = set()
@@ -81,9 +83,9 @@ def declaration(name: str, target: str) -> str:
 
 
 def launcher_text(plan: Plan, name: str, *, clusters: bool = False) -> str:
-    """The launcher: binds sizes and runs every launch, those that pack parameters included.
+    """The C code of the launcher: it reads the sizes and runs every launch, those that pack parameters included.
 
-    `clusters` says that kernels may run in clusters larger than the portable size.
+    `clusters` says whether kernels may run in clusters larger than the portable size.
     """
     index = {spec.name: position for position, spec in enumerate(plan.buffers)}
     lines = [declaration(name, plan.target) + " {"]
@@ -120,10 +122,10 @@ def _launch(launch: Launch, index: dict[str, int], target: str, clusters: bool) 
 
 
 def binding_text(result: VerifiedResult, name: str) -> str:
-    """`NAME_forward`: checks its tensors, allocates outputs and scratch, calls the launcher.
+    """The C++ function `NAME_forward`: it checks its tensors, allocates outputs and scratch, and calls the launcher.
 
-    Takes the plan's inputs in order; returns a tensor, or a vector of them where there are several outputs. Raises
-    NotSelfContained where sizes do not follow from single axes of the inputs.
+    The function takes the plan's inputs in order, and returns a tensor, or a vector of tensors if there are several
+    outputs. Raises NotSelfContained if a size is not the length of one axis of an input.
     """
     plan, graph = result.plan, result.graph
     specs = {value.name: value.spec for value in graph.inputs}
@@ -198,7 +200,8 @@ def _bytes(spec: BufferSpec, where: str) -> str:
 
 
 def to_cpp(expression: str) -> str:
-    """An integer expression of a plan in C++, on int64_t. All values are non-negative, so `/` rounds down."""
+    """The C++ text, with int64_t arithmetic, for an integer expression of a plan. All values are non-negative, so `/`
+    rounds down."""
     return _to_cpp(ast.parse(expression, mode="eval").body)
 
 

@@ -1,4 +1,4 @@
-"""The reference's class as `ModelNew` whose forward calls a native extension. Pure functions on text."""
+"""Writes the reference's class as `ModelNew` whose forward calls a native extension. Pure functions on text."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ def model_new(result: VerifiedResult, call: str, prelude: str) -> str:
     """A file with `ModelNew`: the reference's class with everything that it uses, and a `forward` that only calls the
     function `call`.
 
-    `prelude` goes after the imports. Arguments of forward that are no tensors are assumed to be those of the verified
-    call. Raises UsageError where the call cannot be written in Python.
+    `prelude` goes after the imports. Arguments of forward that are not tensors are assumed to have the values of the
+    verified call. Raises UsageError if the call cannot be written in Python.
     """
     class_name, text = result.task.class_name, result.task.content
     tree = parse(text, "the reference")
@@ -61,13 +61,13 @@ def _forward(result: VerifiedResult, forward: ast.FunctionDef, call: str, indent
 
 
 def _moved(one: dict[str, Any]) -> str:
-    """Returns the line of Python that updates a buffer as the reference's forward does."""
+    """Returns the line of Python that updates a buffer of the module (its state) as the reference's forward does."""
     buffer = _attribute(one["path"])
     return f"{buffer}.copy_(outputs[{one['output']}])" if "output" in one else f"{buffer}.add_({one['add']})"
 
 
 def _input_expressions(result: VerifiedResult, forward: ast.FunctionDef) -> dict[str, str]:
-    """Input → the Python expression for it in terms of forward's arguments."""
+    """Maps each input of the graph to the Python expression for it in terms of forward's arguments."""
     arguments = forward.args
     names = [one.arg for one in [*arguments.posonlyargs, *arguments.args]][1:]
     expressions: dict[str, str] = {}
@@ -119,7 +119,7 @@ def _expression(tree: dict[str, Any]) -> str:
 
 
 def _with_prelude(text: str, prelude: str) -> str:
-    """Insert `prelude` after the imports at the top; runs of empty lines, which the reference left, become one."""
+    """Insert `prelude` after the imports at the top. Several empty lines in a row are shortened to two."""
     body = ast.parse(text).body
     last = 0
     for node in body:
@@ -140,5 +140,5 @@ def _squeezed(lines: list[str]) -> str:
 
 
 def name_of(class_name: str) -> str:
-    """A C identifier for the extension of a class."""
+    """A C identifier for the extension that has the kernels of a class."""
     return f"{class_name.lower()}_kernels" if class_name != NAME else "model_kernels"

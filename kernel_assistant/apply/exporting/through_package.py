@@ -1,6 +1,7 @@
-"""A file with `ModelNew` in KernelBench's form for plans that C++ alone cannot express: a package beside it runs them.
+"""Writes a file with `ModelNew` in KernelBench's form for plans that C++ alone cannot express: a package beside the
+file runs the plan.
 
-KernelBench executes the text without `__file__`, so the text names the folder that it was written into, too.
+KernelBench executes the text without `__file__`, so the text also contains the path of its folder.
 """
 
 from __future__ import annotations
@@ -34,7 +35,8 @@ def {loaded}(name):
 
 
 def package_text(result: VerifiedResult, folder: Path) -> str:
-    """The reference's file as `ModelNew`, whose forward runs the kernels in `folder` or raises RuntimeError."""
+    """The reference's file as `ModelNew`, whose forward runs the kernels of the package in `folder` or raises
+    RuntimeError."""
     text, class_name = result.task.content, result.task.class_name
     if _LOADED in text:
         raise UsageError(f"the reference uses the name {_LOADED} itself", f"rename {_LOADED} in the file")
@@ -48,6 +50,6 @@ def package_text(result: VerifiedResult, folder: Path) -> str:
 
 
 def package_files(result: VerifiedResult) -> dict[str, bytes]:
-    """The files of the package, by their names beside the text."""
+    """The files of the package, by their paths relative to the folder of `model_new.py`."""
     package = package_name(Path(MODEL_NEW).stem)
     return {f"{package}/{name}": data for name, data in kernel_files(result).items()}

@@ -1,1 +1,1 @@
-"""Commands for kernels in the user's files: apply, undo, check, count, export."""
+"""Commands for kernels in the user's files: apply, undo, check, counters, compare, export."""

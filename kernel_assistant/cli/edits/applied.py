@@ -104,7 +104,8 @@ def _chosen(paths: tuple[Path, ...], settings: Settings) -> list[AppliedClass]:
 def check_one(
     client: Client, settings: Settings, applied: AppliedClass, options: CheckOptions, *, silent: bool
 ) -> ClassCheck:
-    """The verdict on one class; an error becomes its status, so that the other classes are still checked."""
+    """Check one class and return the result. An error becomes the status of the class, so that the other classes are
+    still checked."""
     try:
         prepared = prepare_applied(applied, settings, options)
         if isinstance(prepared, ClassCheck):
@@ -124,7 +125,7 @@ def check_one(
 
 
 def _named(check: ClassCheck) -> ClassCheck:
-    """`check` with its file's path as seen from this folder."""
+    """`check` with the path of its file relative to the current folder, if the file is below this folder."""
     path, _, class_name = check.name.rpartition(":")
     here = Path.cwd()
     below = Path(path).is_relative_to(here)
@@ -165,7 +166,8 @@ def _summary(report: CheckReport) -> str:
 
 
 def write_junit(path: Path, report: CheckReport, lines: dict[str, list[str]]) -> None:
-    """Write `report` to `path`; `lines` are the details of each class by its name. Raises UsageError."""
+    """Write `report` to `path` as JUnit XML. `lines` maps the name of each class to lines with its details. Raises
+    UsageError."""
     cases = [_case(one, lines.get(one.name, [])) for one in report.classes]
     suite = ET.Element(
         "testsuite",

@@ -1,5 +1,5 @@
-"""`kernel-assistant compare [SCAN]`: the time of a scanned program without and with its applied kernels;
-`kernel-assistant counters`: how often applied kernels ran in a program, and why they did not."""
+"""`kernel-assistant compare [SCAN]` measures the time of a scanned program without and with its applied kernels.
+`kernel-assistant counters` counts how often applied kernels ran in a program, and why they did not."""
 
 from __future__ import annotations
 

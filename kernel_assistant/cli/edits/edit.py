@@ -108,12 +108,12 @@ def undo_command(what: str, dry_run: bool, as_json: bool) -> int:
 
 
 def _conditions(applied: ApplyResult) -> str:
-    """Which calls the kernels of the class serve, by their guards."""
+    """Lines that say which calls the kernels of the class serve, as their guards check it."""
     return "\n".join(map(runs_when, written_provenances(applied.package, applied.class_name)))
 
 
 def _named(applied: ApplyResult) -> Path:
-    """The argument for `undo`: the file, or the package of a class that is replaced from outside."""
+    """The argument for `undo`: the file, or the package `kernels_for_…` for a class of an installed library."""
     return applied.package if applied.package.name.startswith("kernels_for_") else applied.source
 
 

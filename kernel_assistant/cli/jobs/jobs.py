@@ -99,7 +99,7 @@ def cancel_command(job: str, **flags: object) -> int:
 
 
 def _number(client: Client, job: str) -> str:
-    """The number that `last` stands for; any other word as it is."""
+    """The number of the last job if `job` is `last`; otherwise `job` unchanged."""
     numbers = [int(row.id) for row in client.jobs()] if job == "last" else []
     return str(max(numbers)) if numbers else job
 

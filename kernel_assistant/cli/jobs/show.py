@@ -1,4 +1,4 @@
-"""`kernel-assistant show JOB`: everything the store knows of a job. Needs no session host."""
+"""`kernel-assistant show JOB` prints everything that the store has about a job. It needs no session host."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Commands for this machine: settings, what is missing, the session host."""
+"""Commands about this machine: settings, what is missing for optimizing, the session host."""

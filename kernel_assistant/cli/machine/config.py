@@ -101,7 +101,7 @@ def path_command(project: bool) -> int:
 
 
 def set_user_value(name: str, value: str) -> None:
-    """For other commands: write one setting into the user file. Raises UsageError."""
+    """Write one setting into the user's file. Other commands use this function. Raises UsageError."""
     set_in_file(user_file(), name, kept_form(name, value))
     _say_if_hidden(name, "user file")
 

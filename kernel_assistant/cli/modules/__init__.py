@@ -1,1 +1,2 @@
-"""Commands for a module, a candidate or a program of the user: find slow code, search, verify, time."""
+"""Commands that work on a module, a candidate or a program of the user: find slow code, search for kernels, verify,
+time."""

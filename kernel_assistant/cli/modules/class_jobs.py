@@ -1,4 +1,4 @@
-"""Submits the jobs of a scanned class and watches them, one after another."""
+"""Submits the jobs of a scanned class, and watches one after another."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from kernel_assistant.session.scanning.program_gain import ClassGain, Configurat
 
 @dataclass(frozen=True)
 class QueuedClass:
-    """A class, and the job of each of its configurations."""
+    """A scanned class, and for each of its configurations the task and the number of its job."""
 
     row: ScannedClass
     parts: tuple[tuple[ConfigurationTask, str], ...]
@@ -30,7 +30,8 @@ class QueuedClass:
 
 
 def queue_class(client: Client, scan: Scan, row: ScannedClass, settings: Settings) -> QueuedClass:
-    """Submit a job for each configuration. Prints a warning where the budget is too short for so many."""
+    """Submit a job for each configuration of the class. Prints a warning if the budget is too short for their
+    number."""
     tasks = class_tasks(scan, row, settings)
     least = min(one.options.budget for one in tasks)
     if least < LEAST_SECONDS and len(tasks) > 1:
@@ -42,7 +43,8 @@ def queue_class(client: Client, scan: Scan, row: ScannedClass, settings: Setting
 
 
 def watch_classes(client: Client, queued: list[QueuedClass], *, silent: bool, words: bool) -> list[ClassGain] | None:
-    """Watch all jobs, one after another. None if the user cancelled one; those that had not begun are cancelled too."""
+    """Watch all jobs, one after another, and return the gain of each class. Returns None if the user cancelled a job;
+    then the jobs that were not watched yet are cancelled, too."""
     waiting = [job for one in queued for job in one.jobs]
     gains = []
     for one in queued:
@@ -75,7 +77,7 @@ def _cancel(client: Client, jobs: list[str]) -> None:
 def _watched(
     client: Client, name: str, task: ConfigurationTask, job: str, *, silent: bool, words: bool
 ) -> ConfigurationGain:
-    """The gain of a job. If the job fails, `failure` says why, and the other jobs go on."""
+    """The gain of a job. If the job fails, `failure` has the error, and the other jobs go on."""
     progress = choose_progress(f"job {job}: {name}", silent=silent, words=words)
     try:
         return task.gain(job, watch(client, client.attach(job), progress, cancel_on_interrupt=True))

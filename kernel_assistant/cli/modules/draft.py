@@ -1,4 +1,4 @@
-"""`kernel-assistant draft FILE:CLASS`: a stub of inputs for a class that declares none."""
+"""`kernel-assistant draft FILE:CLASS`: drafts inputs for a class that declares none."""
 
 from __future__ import annotations
 

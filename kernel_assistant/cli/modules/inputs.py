@@ -1,4 +1,4 @@
-"""Which module `optimize` works on and where its inputs come from: the file, or a scan."""
+"""Chooses the module on which `optimize` works, and the source of its inputs: the file, or a scan."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 
 
 def input_options(command: F) -> F:
-    """Adds the argument FILE, and the options that may replace it, to a command."""
+    """Adds the argument FILE to a command, and the options `--scan` (which replaces FILE) and `--inputs`."""
     command = click.option(
         "--inputs",
         type=click.Choice(SOURCES),
@@ -34,8 +34,8 @@ def input_options(command: F) -> F:
 
 
 def chosen_task(file: str, scan: str | None, inputs: str, settings: Settings) -> tuple[KernelTask, JobOptions]:
-    """Task and options of the job. Raises UsageError for a class without inputs, after printing a draft of them to
-    stderr, and for a file with several classes, after printing a command for each.
+    """Task and options of the job. Raises UsageError for a class without inputs, after printing a draft of inputs to
+    stderr, and for a file with several classes, after printing a command for each class.
     """
     if not file and not scan:
         raise click.UsageError("Missing argument 'FILE[:CLASS]' (or --scan ID:CLASS).", click.get_current_context())

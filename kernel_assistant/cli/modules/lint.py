@@ -62,7 +62,7 @@ def _files(paths: tuple[Path, ...]) -> Iterator[Path]:
 
 
 def _codes(text: str) -> frozenset[str]:
-    """The codes in `text`. Raises UsageError for an unknown one."""
+    """The codes of hints in `text`, separated by commas. Raises UsageError for an unknown code."""
     codes = frozenset(code.strip().upper() for code in text.split(",") if code.strip())
     for code in sorted(codes.difference(_CODES)):
         raise UsageError(f"there is no hint {code}", f"the codes are {', '.join(_CODES)}")

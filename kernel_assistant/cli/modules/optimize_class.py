@@ -1,4 +1,5 @@
-"""`kernel-assistant optimize --scan ID:CLASS`: all configurations of a class, and the share of its calls they serve."""
+"""`kernel-assistant optimize --scan ID:CLASS`: optimizes all configurations of a class and reports the share of its
+calls that the kernels serve."""
 
 from __future__ import annotations
 
@@ -21,7 +22,8 @@ from kernel_assistant.session.scanning.recorded import ClassOfScan
 
 
 def optimize_class(found: ClassOfScan, settings: Settings, *, as_json: bool, words: bool) -> int:
-    """Queue a job for each configuration, watch one after another, and say what share of the calls is served."""
+    """Queue a job for each configuration, watch one after another, and print which share of the calls the kernels
+    serve. Returns the exit code."""
     client = Client(settings)
     queued = queue_class(client, found.scan, found.row, settings)
     if settings.detach:
@@ -40,7 +42,8 @@ def optimize_class(found: ClassOfScan, settings: Settings, *, as_json: bool, wor
 
 
 def _meets(results: list[OptimizeResult], gain: ClassGain, fail_under: float | None) -> bool:
-    """Whether every configuration meets the gate."""
+    """Whether the kernels of every configuration are `fail_under` times as fast as the baseline; True without
+    `fail_under`."""
     complete = len(results) == len(gain.parts)
     return fail_under is None or (complete and min(map(confirmed_speedup, results)) >= fail_under)
 
@@ -73,7 +76,7 @@ _MEASURE = "then    kernel-assistant compare measures the program with and witho
 
 
 def served(gain: ClassGain) -> str:
-    """What share of the class's calls the kernels serve, in words."""
+    """A line that says which share of the class's calls the kernels serve."""
     ready = sum(part.applicable for part in gain.parts)
     kernels = f"kernels for {ready} of {len(gain.parts)} configurations"
     if not any(part.configuration.calls for part in gain.parts):
@@ -101,7 +104,8 @@ def _cells(part: ConfigurationGain, gain: ClassGain) -> tuple[str, ...]:
 
 
 def _document(scan: Scan, gain: ClassGain) -> dict[str, Any]:
-    """The result of the configuration that takes most time, as for a single job, and those of all."""
+    """The `--json` output: the result of the first configuration that has one, in the form of a single job's result,
+    with the results of all configurations."""
     first = next(part for part in gain.parts if part.result is not None)
     return {
         **to_builtins(first.result),

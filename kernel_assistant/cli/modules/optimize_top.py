@@ -1,4 +1,5 @@
-"""`kernel-assistant optimize --scan ID --top N`: jobs for each of the classes that are worth most to a program."""
+"""`kernel-assistant optimize --scan ID --top N`: starts jobs for the N classes whose kernels can save a program most
+time."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ from kernel_assistant.store.scans import ScanStore
 
 
 def optimize_top(scan_id: str, count: int, settings: Settings, *, as_json: bool, words: bool) -> int:
-    """Queue the jobs, watch one after another, and say what the whole program gains; Ctrl-C cancels all of them. Each
-    class gets the budget, which its configurations share."""
+    """Queue the jobs, watch one after another, and print how much faster the whole program gets. Each class gets the
+    whole budget, which its configurations share. Ctrl-C cancels all jobs. Returns the exit code."""
     if ":" in scan_id or settings.host:
         raise UsageError(
             "--top takes the classes of a scan on this machine", "kernel-assistant optimize --scan last --top 3"

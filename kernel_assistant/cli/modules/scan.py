@@ -1,4 +1,5 @@
-"""`kernel-assistant scan -- COMMAND`: where a program's time goes, and what kernels could gain of it."""
+"""`kernel-assistant scan -- COMMAND`: shows how a program's time divides among its modules, and how much of it
+kernels could save."""
 
 from __future__ import annotations
 
@@ -65,7 +66,7 @@ def _head(scan: Scan) -> list[str]:
 
 
 def _part(scan: Scan) -> str:
-    """What shares and gains are of."""
+    """A line that says to which part of the program's time the shares and gains refer."""
     inside = f"{scan.modules_seconds / scan.counted_seconds:.0%} of it in modules"
     if not scan.rounds:
         return f"shares are of the time between these calls, {inside}"

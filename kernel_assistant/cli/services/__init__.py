@@ -1,1 +1,1 @@
-"""Commands that start something else: language servers, models, the terminal application, training."""
+"""Commands that start other programs: language servers, models, the terminal application, training."""

@@ -1,4 +1,5 @@
-"""The questions of `kernel-assistant models test`: whether a model can be reached, read, and writes a right kernel."""
+"""The questions of `kernel-assistant models test`: whether a model can be reached, whether its replies can be read,
+and whether it writes a correct kernel."""
 
 from __future__ import annotations
 
@@ -41,7 +42,8 @@ def get_inputs():
 
 @dataclass(frozen=True)
 class Answer:
-    """One line: a question, what was found, whether that will do, and what to do if not."""
+    """The answer to one question about a model: what was found, whether that is sufficient (`passed`), and a next
+    step if it is not."""
 
     question: str
     found: str
@@ -49,14 +51,14 @@ class Answer:
     next_step: str = ""
 
     def line(self) -> str:
-        """The answer as a line of text, with what to do only where it will not do."""
+        """The answer as a line of text, with the next step only if the answer does not pass."""
         step = f" ({self.next_step})" if self.next_step and not self.passed else ""
         return f"{'ok ' if self.passed else 'NOT'}  {self.question:10} {self.found}{step}"
 
 
 def answers(settings: Settings, model: str) -> Iterator[Answer]:
-    """One answer after another; the first that does not pass may be the last. `model` is any word for a model, also a
-    URL. Raises MissingError and UsageError for a model that cannot be reached."""
+    """Yields one answer after another. `model` is any word for a model: a name, a file, a folder or a URL. Raises
+    MissingError or UsageError if the model cannot be reached."""
     connection = connect(settings, model, "")
     with closing(connection.client(0)) as client:
         yield from _reached(connection, client)
@@ -66,7 +68,7 @@ def answers(settings: Settings, model: str) -> Iterator[Answer]:
 
 
 def first_answers(settings: Settings, model: str) -> Iterator[Answer]:
-    """Those of `answers` for which the model writes nothing. Raises as `answers` does."""
+    """Yields those of `answers` that need no reply of the model. Raises the same errors."""
     connection = connect(settings, model, "")
     with closing(connection.client(0)) as client:
         yield from _reached(connection, client)
@@ -81,7 +83,7 @@ def _reached(connection: ModelConnection, client: ModelClient) -> Iterator[Answe
 
 
 def _asked(client: ModelClient) -> Iterator[Answer]:
-    """Which form a call of a tool has, and how fast it came."""
+    """Yields answers about a small request: the model's speed, and whether it calls a tool and in which form."""
     request = Request((Message(role="user", content=ASKED),), (ALL["list"].schema,), max_tokens=512)
     until = time.monotonic() + REPLY_SECONDS
     try:
@@ -107,7 +109,7 @@ def _asked(client: ModelClient) -> Iterator[Answer]:
 
 
 def _job(model: str, connection: ModelConnection) -> Answer:
-    """A job for a small module: whether one of its kernels is right."""
+    """Optimizes a small module with the model; the answer says whether one of its kernels is correct."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "small.py"
         path.write_text(MODULE, encoding="utf-8")

@@ -96,7 +96,8 @@ def add_command(name: str, where: str, **fields: object) -> int:
 
 
 def _ask(name: str) -> None:
-    """Prints the first answers of `models test`. An endpoint that is not there yet is registered all the same."""
+    """Prints the first answers of `models test` for the endpoint that was just registered; a warning if it does not
+    answer."""
     from kernel_assistant.cli.services.model_questions import first_answers
 
     try:

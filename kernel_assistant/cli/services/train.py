@@ -1,4 +1,5 @@
-"""`kernel-assistant train`: all stages of training by a recipe, or one; in processes of their own, which load torch."""
+"""`kernel-assistant train`: runs all stages of a training recipe, or one stage, in processes of their own, because
+they load torch."""
 
 from __future__ import annotations
 

@@ -23,10 +23,10 @@ _MOST_JOINED = 4
 
 @dataclass(frozen=True)
 class Summary:
-    """The parts of a piece on which hints of other pieces depend: its imports and its classes, without the bodies of
-    functions.
+    """The parts of a piece of a file on which hints of other pieces depend: its imports and its classes, without the
+    bodies of functions. `compiles` says whether the piece calls torch.compile, `tf32` whether it enables TF32.
 
-    Summaries are compared by `text`, which contains everything.
+    Summaries are compared by `text` (the code of `skeleton`) and these two.
     """
 
     text: str
@@ -36,8 +36,8 @@ class Summary:
 
 
 def parsed_pieces(text: str) -> Iterator[tuple[int, str, Summary]]:
-    """Yields (lines above, text, summary) of each piece that is valid Python. A piece that is not may have been cut
-    inside a string, so it is also tried together with the following pieces."""
+    """Yields (number of lines above, text, summary) of each piece that is valid Python. A piece that is not valid may
+    have been cut inside a string, so it is also tried together with the following pieces."""
     cut = list(pieces(text))
     number = 0
     while number < len(cut):
@@ -65,7 +65,8 @@ def summary(text: str) -> Summary | None:
 
 
 def _skeleton(body: list[ast.stmt]) -> Iterator[ast.stmt]:
-    """Yields imports, aliases and classes; `forward` is replaced by an empty method."""
+    """Yields imports, aliases and classes. The body of each class has only an empty `forward` if the class defines
+    one."""
     for node in body:
         if isinstance(node, (ast.Import, ast.ImportFrom)) or (
             isinstance(node, ast.Assign) and isinstance(node.value, (ast.Name, ast.Attribute))

@@ -1,5 +1,5 @@
-"""One module class: the origin of its names, the modules that its constructor makes, and the methods that forward
-calls."""
+"""One module class: the origin of its names, the modules that its constructor makes, and the methods that its
+`forward` calls."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ Function = ast.FunctionDef
 
 @dataclass(frozen=True)
 class FileContext:
-    """The facts about the file around a class on which its hints depend. `compiles`: it calls torch.compile; `tf32`: it
-    enables TF32."""
+    """Facts about the file of a class and about the device on which the hints of the class depend. `compiles`: the
+    file calls torch.compile; `tf32`: the file enables TF32."""
 
     names: tuple[tuple[str, str], ...] = ()
     star_of_nn: bool = False
@@ -30,7 +30,7 @@ class FileContext:
 
 @dataclass(frozen=True)
 class ModuleScope:
-    """A module class with its file; `node` is its syntax tree."""
+    """A module class and the context of its file. `node` is the syntax tree of the class."""
 
     node: ast.ClassDef
     around: FileContext
@@ -41,7 +41,8 @@ class ModuleScope:
 
     @cached_property
     def compiled(self) -> bool:
-        """Whether the class itself is marked as compiled, or the file compiles anything."""
+        """Whether the class or one of its methods has a decorator that compiles, or the file calls torch.compile
+        anywhere."""
         decorated: list[ast.ClassDef | Function] = [self.node]
         decorated += [item for item in self.node.body if isinstance(item, Function)]
         return self.around.compiles or any(
@@ -52,7 +53,7 @@ class ModuleScope:
 
     @cached_property
     def methods(self) -> tuple[Function, ...]:
-        """`forward` and the methods of the class that it calls, directly or indirectly."""
+        """`forward` and the methods of this class that `forward` calls, directly or indirectly."""
         own = {item.name: item for item in self.node.body if isinstance(item, Function)}
         methods: dict[str, Function] = {}
         waiting = ["forward"]
@@ -69,8 +70,8 @@ class ModuleScope:
 
     @cached_property
     def modules(self) -> dict[str, str]:
-        """Attribute → dotted name of what the constructor calls to make it, e.g. `norm` → `torch.nn.LayerNorm`; "" if
-        there are several."""
+        """Maps each attribute to the dotted name of the class or function whose result it holds, e.g. `norm` to
+        `torch.nn.LayerNorm`; "" if there are several."""
         modules: dict[str, str] = {}
         for node in ast.walk(self.node):
             if isinstance(node, ast.Assign) and isinstance(node.value, ast.Call):
@@ -93,7 +94,7 @@ class ModuleScope:
         return None
 
     def submodule(self, call: ast.Call) -> str:
-        """Returns the dotted name of the module that `self.x(...)` calls, "" if unknown."""
+        """Returns the dotted name of the class of the module `self.x` for a call `self.x(...)`, "" if it is unknown."""
         function = call.func
         if isinstance(function, ast.Attribute) and is_self(function.value):
             return self.modules.get(function.attr, "")
@@ -110,7 +111,8 @@ class ModuleScope:
         return call.func.attr
 
     def operand(self, call: ast.Call) -> ast.expr | None:
-        """Returns the operand of an operation: the object of a method, the first argument of a function."""
+        """Returns the first operand of a called operation: `x` in `x.exp()` and in `torch.exp(x)`. None if there is
+        none."""
         if isinstance(call.func, ast.Attribute) and self.origin(call.func) is None and not is_self(call.func.value):
             return call.func.value
         return call.args[0] if call.args else None
@@ -137,7 +139,7 @@ def statements(function: Function) -> Iterator[ast.stmt]:
 
 
 def blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
-    """Yields lists of statements that run one after another: `body`, and each inner block."""
+    """Yields each list of statements that run one after another: `body`, and each block inside it."""
     yield body
     for statement in body:
         if isinstance(statement, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef)):
@@ -149,7 +151,7 @@ def blocks(body: list[ast.stmt]) -> Iterator[list[ast.stmt]]:
 
 
 def dotted(expression: ast.expr) -> str:
-    """Returns `a.b.c` as text, "" for any other expression."""
+    """Returns the text of an expression such as `a.b.c`, "" for any other expression."""
     if isinstance(expression, ast.Attribute):
         value = dotted(expression.value)
         return f"{value}.{expression.attr}" if value else ""

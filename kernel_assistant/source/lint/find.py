@@ -1,4 +1,5 @@
-"""Finds the hints of a text: splits it, inspects the pieces with module classes, removes suppressed hints."""
+"""Finds the hints of a text: splits it into pieces, applies the rules to pieces with module classes, and removes
+suppressed hints."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _APART = 10_000_000
 
 
 def find_hints(text: str, machine: DeviceTraits | None = None, ignore: Collection[str] = ()) -> list[Hint]:
-    """Returns the hints in order of appearance. `ignore` has the codes that a setting turns off. A class that does not
-    parse has no hints; nothing is raised for invalid Python."""
+    """Returns the hints in order of appearance. `ignore` has the codes of hints that a setting turns off. A class
+    that is not valid Python has no hints; no exception is raised for it."""
     text = text.replace("\r\n", "\n").replace("\r", "\n")
     whole = list(parsed_pieces(text))
     around, modules = _surroundings(tuple(part for _, _, part in whole), machine or DeviceTraits())
@@ -39,7 +40,8 @@ def find_hints(text: str, machine: DeviceTraits | None = None, ignore: Collectio
 
 @dataclass(frozen=True)
 class _Inspected:
-    """The hints of a piece. `starts` has (class, line of its first decorator, line of its statement)."""
+    """The hints of a piece. `starts` has for each class (name, line of its first decorator, line of its `class`
+    statement)."""
 
     hints: tuple[Hint, ...]
     starts: tuple[tuple[str, int, int], ...]
@@ -47,7 +49,7 @@ class _Inspected:
 
 @lru_cache(maxsize=_KEPT)
 def _inspect(piece: str, lines: frozenset[int], around: FileContext) -> _Inspected:
-    """Returns the hints of the module classes of `piece` that begin at `lines`, as if the piece were a file."""
+    """Returns the hints of the module classes of `piece` that begin at `lines`. Line numbers are those in the piece."""
     tree = parse_piece(piece)
     classes = [] if tree is None else [one for one in ast.walk(tree) if isinstance(one, ast.ClassDef)]
     classes = [one for one in classes if one.lineno in lines]
@@ -86,7 +88,8 @@ def _surroundings(parts: tuple[Summary, ...], machine: DeviceTraits) -> tuple[Fi
 
 
 def _lowered(node: ast.ClassDef, lines: int) -> ast.ClassDef:
-    """Returns a copy of `node` moved down by `lines`, so that the classes of all pieces keep their order."""
+    """Returns a copy of `node` whose line number is increased by `lines`, so that the classes of all pieces keep
+    their order."""
     moved = ast.ClassDef(name=node.name, bases=node.bases, keywords=[], body=node.body, decorator_list=[])
     moved.lineno, moved.col_offset = node.lineno + lines, node.col_offset
     return moved

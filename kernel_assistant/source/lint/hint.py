@@ -1,4 +1,4 @@
-"""The result of a rule for a range of the text, and the facts that rules have besides the text."""
+"""A hint for a range of the text, and the facts about the device that rules use besides the text."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ _FIRST_TF32 = 80
 
 @dataclass(frozen=True)
 class Hint:
-    """A hint for a range. Lines are 1-based, columns count UTF-8 bytes from 0, as in syntax trees; the end is
-    exclusive."""
+    """A hint for a range of the text. Lines are 1-based, columns count UTF-8 bytes from 0, as in syntax trees.
+    `end_column` is exclusive."""
 
     code: str
     message: str
@@ -28,14 +28,14 @@ class Hint:
 
     @property
     def href(self) -> str:
-        """The address of the code's explanation."""
+        """The address of the page that explains the hint's code."""
         return f"{page().as_uri()}#{self.code.lower()}"
 
 
 @lru_cache(maxsize=1)
 def page() -> Path:
-    """Returns the path of docs/diagnostics.md, installed or in this checkout; it has the right version and needs no
-    network."""
+    """Returns the path of docs/diagnostics.md in the installed package or in this checkout. This copy has the right
+    version and needs no network."""
     package = Path(__file__).resolve().parent.parent.parent
     installed = package / "docs" / "diagnostics.md"
     return installed if installed.is_file() else package.parent / "docs" / "diagnostics.md"
@@ -43,8 +43,8 @@ def page() -> Path:
 
 @dataclass(frozen=True)
 class DeviceTraits:
-    """Facts about the device: `tensor_cores` is True if it has TF32, `tf32_gain` is the gain from TF32 in earlier jobs
-    ("1.42 to 1.97 times as fast in 3 measured modules"), "" if none measured it."""
+    """Facts about the device. `tensor_cores` says whether it has TF32. `tf32_gain` is the gain from TF32 in earlier
+    jobs ("1.42 to 1.97 times as fast in 3 measured modules"), "" if no job measured it."""
 
     name: str = ""
     tensor_cores: bool = False
@@ -53,15 +53,16 @@ class DeviceTraits:
 
 @dataclass(frozen=True)
 class RuleHint:
-    """A rule's hint without its file: from the start of `first` to the end of `last`."""
+    """A hint as a rule returns it, without file and code. It covers the range from the start of `first` to the end of
+    `last` (without `last`, to the end of `first`)."""
 
     first: ast.expr | ast.stmt
     message: str
     last: ast.expr | ast.stmt | None = None
 
     def hint(self, code: str, class_name: str, above: int) -> Hint:
-        """Returns the hint for the file, in which `above` lines precede the parsed text. A block is marked only by its
-        first line."""
+        """Returns the hint for the file, in which `above` lines precede the parsed text. For a loop, only its header
+        is marked."""
         last = self.last or self.first
         end_line, end_column = last.end_lineno or last.lineno, last.end_col_offset or last.col_offset + 1
         if isinstance(self.first, (ast.For, ast.While)):
@@ -79,7 +80,8 @@ class RuleHint:
 
 
 def machine_of(facts: DeviceFacts | None, tf32_gain: str = "") -> DeviceTraits:
-    """Returns the traits. None is an unknown device, for which rules that need a device give no hints."""
+    """Returns the traits of the device with `facts`. With None the device is unknown, and rules that need one give no
+    hints."""
     if facts is None:
         return DeviceTraits()
     number = facts.arch.removeprefix("sm_")

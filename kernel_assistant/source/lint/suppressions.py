@@ -1,5 +1,5 @@
-"""Comments that suppress hints: `# kernel-assistant: ignore[KA001]` in a line, above a class, or in the head of the
-file."""
+"""Finds comments that suppress hints: `# kernel-assistant: ignore[KA001]` in a line, above a class, or in the head of
+the file."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _COMMENT = re.compile(r"#\s*kernel-assistant\s*:\s*ignore\b\s*(?:\[([^\]\n]*)\])
 
 
 class Suppressions:
-    """The suppressions of one text. A comment without codes in brackets suppresses every hint."""
+    """The suppressing comments of one text. A comment without codes in brackets suppresses every hint."""
 
     def __init__(self, text: str) -> None:
         self._lines: dict[int, frozenset[str]] = {}
@@ -28,8 +28,8 @@ class Suppressions:
         self._whole = self._of_file(text)
 
     def covers(self, hint: Hint, first: int, statement: int) -> bool:
-        """Whether `hint` is suppressed. Its class begins at line `first`, decorators included; its `class` statement is
-        at line `statement`."""
+        """Whether a comment suppresses `hint`. The class of the hint begins at line `first`, decorators included; its
+        `class` statement is at line `statement`."""
         if not self._lines and not self._alone:
             return False
         if _names(self._whole, hint.code):
@@ -40,7 +40,7 @@ class Suppressions:
         return of_class or self._above(hint.line, hint.code) or self._above(first, hint.code)
 
     def _above(self, line: int, code: str) -> bool:
-        """Whether the suppressing comments directly above `line` cover `code`."""
+        """Whether one of the suppressing comments directly above `line` covers `code`."""
         line -= 1
         while line in self._alone:
             if _names(self._alone[line], code):
@@ -49,8 +49,8 @@ class Suppressions:
         return False
 
     def _of_file(self, text: str) -> frozenset[str]:
-        """Returns the codes that comments in the head of the file suppress. The head is before everything except
-        comments, and not directly above a statement."""
+        """Returns the codes that comments in the head of the file suppress for the whole file. The head is the
+        comments before the first statement, without those directly above this statement."""
         codes: frozenset[str] = frozenset()
         waiting: frozenset[str] = frozenset()
         for number, line in enumerate(text.split("\n"), 1):

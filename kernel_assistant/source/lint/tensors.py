@@ -1,4 +1,4 @@
-"""Decides which expressions of a method are tensors, as far as its text shows."""
+"""Decides which expressions of a method are tensors, as far as the text of the method shows this."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from kernel_assistant.source.lint.classes import Function, ModuleScope, is_self,
 
 
 class TensorKind(Enum):
-    """`reduced` is a small tensor, such as a sum or an `arange`: operations on it cost no significant pass over memory.
-    `host` is certainly no tensor: a number, a size or a string."""
+    """The kind of an expression's value. `reduced` is a small tensor, such as a sum or an `arange`: operations on it
+    take no significant time for memory. `host` is certainly not a tensor: a number, a size or a string."""
 
     tensor = "tensor"
     reduced = "reduced"
@@ -52,7 +52,7 @@ _SEVERAL_MODULES = frozenset("LSTM GRU RNN LSTMCell MultiheadAttention ModuleLis
 
 
 class TensorNames:
-    """The kinds of the names of one method. A name with different kinds in different statements is unknown."""
+    """The kinds of the variables of one method. A variable that is assigned different kinds has the kind `unknown`."""
 
     def __init__(self, scope: ModuleScope, method: Function) -> None:
         self._scope = scope
@@ -65,7 +65,7 @@ class TensorNames:
         return expression is not None and self.kind(expression) in (TensorKind.tensor, TensorKind.reduced)
 
     def is_large(self, expression: ast.expr | None) -> bool:
-        """Whether an expression is certainly a tensor and not the result of a reduction."""
+        """Whether an expression is certainly a tensor and not of the kind `reduced`."""
         return expression is not None and self.kind(expression) is TensorKind.tensor
 
     def kind(self, expression: ast.expr) -> TensorKind:
@@ -152,7 +152,7 @@ class TensorNames:
         return kinds
 
     def _used_as_tensors(self, method: Function) -> set[str]:
-        """Returns the parameters that are used as only tensors can be."""
+        """Returns the names that the method uses in a way that only tensors allow."""
         used = set()
         for node in walk_body(method):
             if isinstance(node, ast.Attribute) and node.attr in _TELLING and isinstance(node.value, ast.Name):
@@ -205,7 +205,8 @@ class TensorNames:
 
 
 def _with_plain_default(method: Function) -> set[str]:
-    """Returns the parameters whose default is a number, a string or a bool, whatever their annotation is."""
+    """Returns the parameters whose default is a literal other than None (a number, a string or a bool), whatever
+    their annotation is."""
     positional = [*method.args.posonlyargs, *method.args.args]
     defaults = method.args.defaults
     pairs = [*zip(positional[len(positional) - len(defaults) :], defaults, strict=True)]
@@ -226,7 +227,7 @@ def walk_body(method: Function) -> list[ast.AST]:
 
 
 def _joined(*kinds: TensorKind) -> TensorKind:
-    """Returns the kind of an operation's result from those of its operands: a tensor if one of them is."""
+    """Returns the kind of an operation's result from the kinds of its operands: a tensor if one of them is a tensor."""
     for kind in (TensorKind.tensor, TensorKind.unknown, TensorKind.reduced):
         if kind in kinds:
             return kind
@@ -244,7 +245,7 @@ def _is_none(value: ast.expr) -> bool:
 
 
 def _is_size(value: ast.expr) -> bool:
-    """Whether an expression is `x.shape` or `x.size()`, or a slice of it."""
+    """Whether an expression is `x.shape` or `x.size()`, or a slice of one of these."""
     if isinstance(value, ast.Subscript) and isinstance(value.slice, ast.Slice):
         value = value.value
     function = value.func if isinstance(value, ast.Call) else value

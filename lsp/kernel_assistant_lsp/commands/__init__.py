@@ -1,1 +1,2 @@
-"""The commands of `workspace/executeCommand`: functions `(context, argument)`, which `dispatch` finds by name."""
+"""The commands of `workspace/executeCommand`: functions with the parameters `(context, argument)`. `dispatch` finds
+them by name."""

@@ -1,4 +1,4 @@
-"""Commands about the classes of a document: list or ignore them, draft or record their inputs."""
+"""Commands for the classes of a document: list or ignore them, draft or record their inputs."""
 
 from __future__ import annotations
 
@@ -23,10 +23,10 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 async def list_classes(context: Context, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """The module classes of a document, whether they have a lens or not.
+    """List the module classes of a document, with or without lenses.
 
-    Return `{"class", "line", "hindrance"}` of each class, in order; lines from 0. `hindrance` is why it cannot be
-    optimized, or ""."""
+    Return `{"class", "line", "hindrance"}` for each class, in order; lines from 0. `hindrance` says why the class
+    cannot be optimized; it is "" if it can."""
     snapshot = context.documents.get(text_of(argument, "uri"))
     known = await context.first_outline(snapshot)
     return [
@@ -52,9 +52,9 @@ async def ignore(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
 async def scan(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """Run one of the user's programs under the recorder, and rank its modules by time.
 
-    Return what `scan --json` prints, or `{"scan": null, "needs": "program", …}` with choices without a `program`.
-
-    If the request is cancelled, the program is stopped and the answer has what was recorded until then.
+    Return the object that `scan --json` prints. If `program` is missing, return `{"scan": null, "needs": "program",
+    …}` with choices. If the request is cancelled, the program is stopped, and the answer has what was recorded until
+    then.
     """
     path = path_of(text_of(argument, "uri"))
     program = argument.get("program")
@@ -81,17 +81,17 @@ def _needed(argument: dict[str, Any], path: Path) -> dict[str, Any]:
 
 
 def _folder(context: Context, path: Path) -> Path:
-    """Return the folder to run the program in: the workspace folder that contains the file, else the file's own."""
+    """Return the folder in which to run the program: the workspace folder that contains the file, else the file's own
+    folder."""
     return next((one for one in context.folders() if path.is_relative_to(one)), path.parent)
 
 
 async def give_inputs(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """Give a class inputs: drafted above it, or recorded from a program that uses it.
 
-    For `how` "draft" return `{"text", "origin", "problem", "inserted", "job"}`, for "record" the answer of `scan`.
-
-    A draft is run before it is returned; `problem` says why it does not run. `text` is a draft of an earlier call to
-    use instead of a new one. With `optimize` a job starts after the draft is inserted.
+    If `how` is "draft", return `{"text", "origin", "problem", "inserted", "job"}`; if it is "record", the answer of
+    `scan`. A draft is run before it is returned; `problem` says why it does not run. The argument `text` is a draft of
+    an earlier call, to be used instead of a new one. With `optimize` a job starts after the draft is inserted.
     """
     if text_of(argument, "how") == "record":
         return await scan(context, argument)
@@ -107,6 +107,7 @@ async def give_inputs(context: Context, argument: dict[str, Any]) -> dict[str, A
 
 
 async def _optimize(context: Context, argument: dict[str, Any], before: Snapshot) -> dict[str, Any]:
-    """Start a job after the editor has sent the text with the draft, which comes before or after its answer."""
+    """Start a job once the editor has sent the text with the draft. This text may arrive before or after the editor's
+    answer to the edit."""
     await context.changed_since(before)
     return await submit(context, argument, JobKind.optimize)

@@ -1,4 +1,4 @@
-"""Commands that put the kernels of a job into the user's file, or take them out."""
+"""Commands that apply the kernels of a job to the user's file, or undo this."""
 
 from __future__ import annotations
 
@@ -25,10 +25,9 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 async def apply_kernels(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """Put the kernels of a job into the user's file.
 
-    Return `{"applied", "path", "package", "edited", "warnings"}`; `edited`: the change is in the editor, not saved
-    yet. A class of an installed library is answered by `installed.apply`.
-
-    With `completed` an inline completion has inserted the decorator already; it is removed again if applying fails.
+    Return `{"applied", "path", "package", "edited", "warnings"}`; `edited` says that the change is in the editor and
+    not saved yet. For a class of an installed library `installed.apply` gives the answer. With `completed` an inline
+    completion has inserted the decorator already; it is removed again if applying fails.
     """
     snapshot, name = class_of(context, argument)
     if is_of_library(snapshot):
@@ -44,7 +43,7 @@ async def apply_kernels(context: Context, argument: dict[str, Any]) -> dict[str,
 
 
 def without(text: str, class_name: str) -> str:
-    """Return `text` without the decorator of a class."""
+    """Return `text` without the decorator that loads the kernels of a class."""
     return take_back(text, class_name, Edit(hunks=()), None)
 
 
@@ -64,7 +63,8 @@ async def _apply(context: Context, argument: dict[str, Any], snapshot: Snapshot,
 
 
 def _in_editor(context: Context, snapshot: Snapshot) -> bool:
-    """Return whether the editor has to make the edit. Raises UsageError if it has to but cannot."""
+    """Return whether the editor has to make the edit, because it has the file open. Raises UsageError if the editor
+    accepts no edits and has unsaved changes."""
     if context.documents.opened(snapshot.uri) is None:
         return False
     if context.abilities.applies_edits:
@@ -75,7 +75,8 @@ def _in_editor(context: Context, snapshot: Snapshot) -> bool:
 
 
 async def _edit(context: Context, snapshot: Snapshot, applied: ApplyResult) -> None:
-    """Have the editor insert the lines. The package exists already; it is deleted if the editor refuses the edit."""
+    """Have the editor insert the lines. The package exists already; it is deleted again if the editor refuses the
+    edit."""
     try:
         await context.edit(snapshot, applied.text, f"Kernels of {applied.class_name}")
     except UsageError:
@@ -93,8 +94,8 @@ def _take_back(context: Context, applied: ApplyResult) -> None:
 async def undo_kernels(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """Take applied kernels out of the user's file.
 
-    Return `{"undone", "path", "edited", "kept"}`. With `edited` the package is deleted when the file is saved,
-    else it is deleted already."""
+    Return `{"undone", "path", "edited", "kept"}`. If `edited` is true, the change is in the editor, and the package is
+    deleted when the file is saved; otherwise it is deleted already."""
     snapshot, name = class_of(context, argument)
     if installed.is_of_library(snapshot):
         return await installed.undo(context, snapshot, name)
@@ -125,6 +126,6 @@ def _named_on_disk(snapshot: Snapshot, name: str) -> bool:
 
 
 def undo_on_disk(context: Context, path: Path, name: str) -> dict[str, Any]:
-    """Undo on disk and delete the package. Call it in a thread."""
+    """Undo the applied kernels on disk and delete the package. Call it in a thread."""
     undone = undo_at(context.history.store, FileSelection(path, name))
     return {"undone": list(undone.classes), "path": str(path), "edited": False, "kept": list(undone.kept)}

@@ -1,4 +1,4 @@
-"""Commands about jobs: list, confirm, cancel or discard them, talk to their models, read their transcripts."""
+"""Commands for jobs: list, confirm, cancel or discard them, send messages to their models, read their transcripts."""
 
 from __future__ import annotations
 
@@ -29,11 +29,11 @@ _MOST = 100
 
 
 async def list_jobs(context: Context, argument: dict[str, Any]) -> list[dict[str, Any]]:
-    """List the jobs of this workspace: those that run, then those that ended, newest first.
+    """List the jobs of this workspace: running jobs first, then ended ones, newest first.
 
-    Return one object for each job. `active` is its view if this server follows it; `offer` and `figure` are those of
-    its result; `appliable` says whether it can be applied to the file as it is. With `all` jobs of other folders are
-    listed too."""
+    Return one object for each job. `active` is the job's view if this server follows it, else null; `offer` and
+    `figure` belong to its result; `appliable` says whether the kernels can be applied to the file as it is. With
+    `all`, jobs of other folders are listed too."""
     folders = [] if argument.get("all") is True else context.folders()
     opened = {snapshot.path: snapshot.text for snapshot in context.documents.all()}
 
@@ -94,14 +94,14 @@ async def cancel(context: Context, job: str) -> dict[str, Any]:
 
 
 def _source(context: Context, job: str) -> tuple[EventSource, str]:
-    """Return the event source of `job`, and the job's number there."""
+    """Return the event source of `job`, and the number of the job at this source."""
     return context.jobs.source(job) or (Client(context.settings(None)), job)
 
 
 async def confirm(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """Run a confirmation of the candidate of a job that was cut short or whose gain was unclear.
 
-    Return `{"job"}`; the new job is shown and applied like one that searched.
+    Return `{"job"}`. The new job is shown and applied like a job that searched for candidates.
     """
     from kernel_assistant.session.kinds.again import prepare_confirm
 
@@ -114,7 +114,7 @@ async def confirm(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
 
 
 async def discard(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Discard a result: the lens offers to optimize again. The job itself stays in the history.
+    """Discard the result of a job, so that the lens offers to optimize again. The job itself stays in the history.
 
     Return `{"discarded": job}`.
     """
@@ -132,9 +132,9 @@ async def discard(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
 
 
 async def say(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Send a message to the model that works on a job; it reads the message in its next turn.
+    """Send a message to the model that works on a job; the model reads it in its next turn.
 
-    Return `{"job"}`. Raises UsageError for a job that does not run.
+    Return `{"job"}`. Raises UsageError if the job does not run.
     """
     job, words = text_of(argument, "job"), text_of(argument, "words").strip()
     if not words:
@@ -149,10 +149,10 @@ _QUIET_S = 0.5
 
 
 async def show_transcript(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Return the events of a job so far: its phases, its candidates, and its conversations with a model.
+    """Show the events of a job so far: its phases, its candidates, and its conversations with a model.
 
-    Return `{"job", "text", "seen", "ended"}`: Markdown of the events after number `from` (0: all); `seen` is the
-    number of the last event."""
+    Return `{"job", "text", "seen", "ended"}`. `text` is Markdown with the events after number `from` (0: all events);
+    `seen` is the number of the last event."""
     job, behind = text_of(argument, "job"), argument.get("from", 0)
     if not isinstance(behind, int):
         raise JsonRpcException("'from' must be the number of an event", code=-32602)
@@ -179,7 +179,7 @@ async def show_transcript(context: Context, argument: dict[str, Any]) -> dict[st
 
 
 def _remote_events(source: EventSource, number: str) -> tuple[AnyEvent, ...]:
-    """Return the events that the session host on another machine has so far."""
+    """Return the events of a job that the session host on another machine has recorded so far."""
     stream, events = source.attach(number), list[AnyEvent]()
     try:
         while (event := stream.next(_QUIET_S)) is not None:

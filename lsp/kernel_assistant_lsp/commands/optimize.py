@@ -1,4 +1,4 @@
-"""Commands that start a job for a class. They answer at once."""
+"""Commands that start a job for a class. They do not wait for its end."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 async def optimize(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Start a job for a class, with its text as it is in the editor. Answers at once.
+    """Start a job for a class, with its text as it is in the editor. Does not wait for the job's end.
 
-    Return `{"job"}`, or `{"job": null, "needs": "inputs", …}` with choices if its inputs are unknown.
+    Return `{"job"}`, or `{"job": null, "needs": "inputs", …}` with choices if the inputs of the class are unknown.
     """
     return await submit(context, argument, JobKind.optimize)
 
@@ -62,7 +62,7 @@ def _needed(snapshot: Snapshot, name: str, error: Any) -> dict[str, Any]:
 
 
 async def _tried(context: Context, choice: dict[str, Any]) -> tuple[str, tuple[str, dict[str, Any]]]:
-    """Return the title of an answer that contains a tested draft, and the command behind it."""
+    """Return the title of a choice and the command that it runs: it inserts a draft of inputs that has been tested."""
     argument = choice["arguments"][0]
     draft = await drafted(context, *class_of(context, argument))
     line = draft["text"].splitlines()[-1].removeprefix("# kernel-assistant: ")
@@ -71,7 +71,7 @@ async def _tried(context: Context, choice: dict[str, Any]) -> tuple[str, tuple[s
 
 
 async def _offer(context: Context, needed: dict[str, Any]) -> None:
-    """Ask the user of a client without dialogs of its own how to get inputs. One of the choices is a draft that has
+    """Ask the user how to get inputs, for a client without dialogs of its own. One of the choices is a draft that has
     been run.
     """
     *drafts, record = needed["choices"]
@@ -82,9 +82,10 @@ async def _offer(context: Context, needed: dict[str, Any]) -> None:
 
 
 async def profile(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Time each line of a class's forward, as its text is in the editor. Inlay hints and hovers show the result.
+    """Time each line of a class's forward, with its text as it is in the editor. Inlay hints and hovers show the
+    result.
 
-    Return `{"job"}`, or the answer of `optimize` for a class without inputs.
+    Return `{"job"}`. For a class without inputs, return the same answer as `optimize`.
     """
     return await submit(context, argument, JobKind.lines)
 
@@ -92,8 +93,8 @@ async def profile(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
 async def verify(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
     """Verify kernels again: those applied in the file, or the candidate of a job.
 
-    Return `{"job"}`, or `{"job": null, "status", "message", "nextStep"}` if the kernels are not used, which
-    is known without a job."""
+    Return `{"job"}`, or `{"job": null, "status", "message", "nextStep"}` if it is known without a job that the kernels
+    are not used."""
     from kernel_assistant.session.kinds.again import prepare_again
 
     snapshot, name = class_of(context, argument)
@@ -115,7 +116,7 @@ async def verify(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
 
 
 async def drafted(context: Context, snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Return a draft as `{"text", "origin", "problem"}`. Takes as long as importing the file does."""
+    """Return a draft of inputs as `{"text", "origin", "problem"}`. Takes as long as importing and running the class."""
     from kernel_assistant.session.drafting import draft_that_runs
 
     settings = context.settings(snapshot.path)

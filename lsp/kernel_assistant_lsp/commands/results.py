@@ -1,4 +1,4 @@
-"""Commands that show what a job has found: its report, the change to the file, its kernels and their assembly."""
+"""Commands that show the result of a job: its report, the change to the file, its kernels and their assembly."""
 
 from __future__ import annotations
 
@@ -62,15 +62,16 @@ def _added(package: str, sources: dict[str, str]) -> str:
 
 
 def texts(artifacts: dict[str, str], suffixes: tuple[str, ...]) -> dict[str, str]:
-    """Map name → text of the artifacts that still exist and end with one of `suffixes`."""
+    """Return a map from name to text of the artifacts whose names end with one of `suffixes`; deleted files are left
+    out."""
     paths = {name: Path(path) for name, path in artifacts.items() if name.endswith(suffixes)}
     return {name: path.read_text(encoding="utf-8", errors="replace") for name, path in paths.items() if path.is_file()}
 
 
 async def show_kernels(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Return the sources of a job's kernels, to be shown at the class that they replace.
+    """Return the sources of a job's kernels, which the client shows at the class that they replace.
 
-    Return `{"job", "line", "kernels": name → text}`: `line` (from 0) is that of the class statement.
+    Return `{"job", "line", "kernels": name → text}`; `line` (from 0) is the line of the class statement.
     """
     snapshot, name = class_of(context, argument)
 
@@ -85,7 +86,8 @@ async def show_kernels(context: Context, argument: dict[str, Any]) -> dict[str, 
 
 
 def kernels_of(row: JobRow) -> dict[str, str]:
-    """Map name → annotated source. Reads files. Raises UsageError if there are none."""
+    """Return a map from name to annotated source of a job's kernels. Reads files. Raises UsageError if there are
+    none."""
     files = row.result.artifacts if row.result is not None else {}
     sources = own_sources(texts(files, SOURCES))
     plan, graph = (Path(files.get(name, "")) for name in ("plan.json", "graph.json"))
@@ -100,9 +102,8 @@ def _line(context: Context, snapshot: Snapshot, name: str) -> int:
 
 
 async def show_job(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """Return everything that is known of a job, for a report.
-
-    Return the job's row and steps as `show --json` prints them, with its graph, sources and evaluation.
+    """Return all facts about a job, for a report: its row and steps as `show --json` prints them, with its graph,
+    sources and evaluation.
     """
 
     def read() -> tuple[dict[str, Any], JobRow]:
@@ -133,7 +134,8 @@ async def show_job(context: Context, argument: dict[str, Any]) -> dict[str, Any]
 
 
 def _page(details: dict[str, Any], row: JobRow) -> str:
-    """Return Markdown for clients without a page of their own: the result, each candidate, paths of the sources."""
+    """Return a report in Markdown for clients without a page of their own: result, candidates, and paths of the
+    sources."""
     files = row.result.artifacts if row.result is not None else {}
     sources = [path for name, path in files.items() if name.endswith(SOURCES)]
     tried = [
@@ -147,7 +149,7 @@ def _page(details: dict[str, Any], row: JobRow) -> str:
 
 
 def _stale(context: Context, row: JobRow) -> str:
-    """Return why the result is stale for the class as it is now, "" if it is not or if the file is gone."""
+    """Return why the result does not hold for the class as it is now; "" if it does, or if the file is gone."""
     selection = place_of(row.task, row.options)
     try:
         text = (context.documents.of_path(selection.path) or from_disk(uri_of(selection.path), "utf-16")).text
@@ -162,7 +164,7 @@ def _time(evaluation: dict[str, Any]) -> str:
 
 
 def row_of(context: Context, argument: dict[str, Any]) -> JobRow:
-    """Return the job that `argument` names, else the newest of the class. Call it in a thread."""
+    """Return the job that `argument` names, else the newest job of the class. Call it in a thread."""
     store = context.history.store
     if "job" in argument:
         return store.job(text_of(argument, "job"))
@@ -179,9 +181,10 @@ def _document(artifacts: dict[str, str], name: str) -> Any:
 
 
 async def show_assembly(context: Context, argument: dict[str, Any]) -> dict[str, Any]:
-    """PTX and SASS, or assembly, of a job's kernels: made in the sandbox at the first request.
+    """Return PTX and SASS (for the CPU: assembly) of a job's kernels. They are made in the sandbox at the first
+    request.
 
-    Return `{"job", "files": name → text, "missing": lines that say why a text could not be made}`.
+    Return `{"job", "files": name → text, "missing"}`; `missing` are lines that say why a text could not be made.
     """
     snapshot, _ = class_of(context, argument)
     settings = context.settings(snapshot.path)

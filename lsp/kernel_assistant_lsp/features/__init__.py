@@ -1,1 +1,1 @@
-"""One file for each feature: functions of a snapshot and records, none of which waits for other processes."""
+"""One file for each feature. The functions take a snapshot and records, and do not wait for other processes."""

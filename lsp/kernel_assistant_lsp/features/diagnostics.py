@@ -1,4 +1,4 @@
-"""Hints of `kernel_assistant.source.lint` as diagnostics of a document."""
+"""Converts hints of `kernel_assistant.source.lint` to diagnostics of a document."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ SOURCE = "kernel-assistant"
 def find(
     snapshot: Snapshot, facts: DeviceFacts | None, *, tf32_gain: str = "", ignore: Collection[str] = ()
 ) -> list[Diagnostic]:
-    """Return the hints of a document. `tf32_gain` comes from `session.gains.tf32_gain`; `ignore` has the codes that
-    settings turn off. Raises nothing for any text."""
+    """Return the hints of a document as diagnostics. `tf32_gain` comes from `session.gains.tf32_gain`; `ignore` has
+    the codes that settings turn off. No text raises an exception."""
     hints = find_hints(snapshot.text, machine_of(facts, tf32_gain), ignore)
     return [_diagnostic(snapshot, hint) for hint in hints]
 
 
 def class_of(one: Diagnostic) -> str:
-    """Return the name of the class that a hint is about."""
+    """Return the name of the class to which a hint belongs."""
     return str((one.data or {}).get("class", ""))
 
 
@@ -43,6 +43,6 @@ def _diagnostic(snapshot: Snapshot, hint: Hint) -> Diagnostic:
 
 
 def _position(snapshot: Snapshot, line: int, column: int) -> Position:
-    """Return the position of a column in UTF-8 bytes, which is how syntax trees count."""
+    """Return the position of a column that is given in UTF-8 bytes, as in syntax trees."""
     before = snapshot.line(line).encode("utf-8", "surrogatepass")[:column].decode("utf-8", "ignore")
     return Position(line, units(before, snapshot.encoding))

@@ -1,4 +1,4 @@
-"""Quick fixes: turn off one hint by a comment, and remove labels from a verified source. Pure."""
+"""Quick fixes: turn off one hint by a comment, and remove the label "unverified" from a verified source. Pure."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ KIND = CodeActionKind.QuickFix
 
 
 def of_hints(snapshot: Snapshot, diagnostics: Sequence[Diagnostic], *, versioned: bool) -> list[CodeAction]:
-    """Return a fix for each of our hints: the comment that turns it off, on a line above. None if a comment is not
-    possible there because the line before ends with a backslash."""
+    """Return a fix for each of our hints: it inserts the comment that turns the hint off in the line above. A hint
+    gets no fix if the line before ends with a backslash, since a comment is not possible there."""
     actions = []
     for hint in diagnostics:
         line = hint.range.start.line
@@ -34,7 +34,7 @@ def of_hints(snapshot: Snapshot, diagnostics: Sequence[Diagnostic], *, versioned
 
 
 def of_labels(snapshot: Snapshot, *, passed: bool, versioned: bool) -> list[CodeAction]:
-    """Return the fix that removes the labels of a source if the environment found it correct."""
+    """Return the fix that removes the labels of a source if it has passed the environment; [] otherwise."""
     if not passed or LABEL not in snapshot.text:
         return []
     edit = workspace_edit(snapshot, without_labels(snapshot.text), versioned=versioned)

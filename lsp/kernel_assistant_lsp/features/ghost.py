@@ -1,4 +1,4 @@
-"""Inline completion: verified kernels above the class that is edited, and a model's continuation in CUDA files."""
+"""Inline completions: verified kernels above the class that is edited, and text of a model in CUDA files."""
 
 from __future__ import annotations
 
@@ -35,9 +35,12 @@ no fence, nothing that stands there already. At most {MOST_LINES} lines."""
 
 
 def body(snapshot: Snapshot, position: Position, result: JobRow) -> list[InlineCompletionItem]:
-    """Suggest the decorator that applies verified kernels, on the empty line above a class or while it is typed there.
-    Accepting it runs `kernelAssistant.apply`, which writes the package and inserts the import among the imports; a
-    completion could insert it only here, between the class and the comments above it.
+    """Suggest the decorator that applies verified kernels, on the empty line above a class or while it is typed
+    there.
+
+    Accepting the suggestion runs `kernelAssistant.apply`, which writes the package and inserts the import among the
+    other imports. The completion itself could insert the import only here, between the class and the comments above
+    it.
 
     Return nothing if the job confirmed no gain, if the class no longer computes what was verified, or if the kernels
     are applied already. Parses the text: call it in a thread.
@@ -65,8 +68,8 @@ def body(snapshot: Snapshot, position: Position, result: JobRow) -> list[InlineC
 
 def _kept_line(snapshot: Snapshot, number: int) -> str:
     """Return a line end if line `number` is the second of two empty lines above a class, else "". That empty line is
-    kept, so that undo restores the text. An empty line below a comment, or a third one, was opened for the completion
-    and is replaced.
+    kept, so that undo restores the text. An empty line below a comment, or a third empty line, was added for the
+    completion and is replaced.
     """
     above = [snapshot.line(number - back).strip() for back in range(3)]
     is_second = not above[0] and not above[1] and bool(above[2])
@@ -78,13 +81,15 @@ def is_cuda(path: Path) -> bool:
 
 
 def in_workspace(path: Path) -> bool:
-    """Return whether this file is a source of a candidate: plan.json is beside it, or beside the folder `sources`."""
+    """Return whether this file is a CUDA source of a candidate: plan.json is beside it, or beside its folder
+    `sources`."""
     return is_cuda(path) and any((folder / "plan.json").is_file() for folder in _folders(path))
 
 
 @dataclass(frozen=True)
 class CompletionContext:
-    """The content of the prompt: the file before and after the cursor, and the plan of its candidate."""
+    """The parts of the prompt: the file's text before and after the cursor, and the plan of its candidate ("" if
+    unknown)."""
 
     before: str
     after: str
@@ -98,7 +103,7 @@ class CompletionContext:
 
 
 def asked(snapshot: Snapshot, position: Position) -> CompletionContext:
-    """Collect the prompt for a cursor position. Reads the plan from disk."""
+    """Return the parts of the prompt for a cursor position. Reads the plan from disk."""
     offset = snapshot.offset(position)
     plan = next((one / "plan.json" for one in _folders(snapshot.path) if (one / "plan.json").is_file()), None)
     text = plan.read_text(errors="replace")[:PLAN] if plan is not None else ""
@@ -113,10 +118,11 @@ async def continue_cuda(
     client: Callable[[], ModelClient],
     passed: Callable[[str], bool] = lambda _: False,
 ) -> list[InlineCompletionItem]:
-    """Return the model's continuation at `position`, labelled unless `passed` accepts the whole resulting text.
+    """Return the code that the model suggests at `position`, labelled as unverified unless `passed` accepts the whole
+    resulting text.
 
-    `client`, the model and `passed` run in a thread. Cancelling this coroutine (the user types on) stops the
-    model. Raises PolicyError and MissingError, for the log.
+    `client`, the model and `passed` run in a thread. Cancelling this coroutine (the user types on) stops the model.
+    Raises PolicyError and MissingError; the caller logs them.
     """
     gone = threading.Event()
     offset = snapshot.offset(position)
@@ -143,7 +149,8 @@ async def continue_cuda(
 
 
 def continuation(reply: str, before: str, after: str) -> str:
-    """Extract the code of a reply: without fences, without text that is around the cursor already, cut to 12 lines."""
+    """Return the code in a reply, without fences and without text that is already around the cursor, cut to 12
+    lines."""
     fence = re.search(r"```[\w+]*\n(.*?)(?:\n```|\Z)", reply, re.DOTALL)
     code = fence[1] if fence else reply
     code = code.replace(_CURSOR, "").replace("\r\n", "\n")
@@ -162,7 +169,7 @@ def continuation(reply: str, before: str, after: str) -> str:
 
 
 def labelled(code: str) -> str:
-    """Return `code` with the label after the first line of code that does not end with a backslash."""
+    """Return `code` with the label at the end of the first line of code that does not end with a backslash."""
     lines = code.split("\n")
     for number, line in enumerate(lines):
         if line.strip() and not line.rstrip().endswith("\\"):
@@ -172,7 +179,7 @@ def labelled(code: str) -> str:
 
 
 def without_labels(text: str) -> str:
-    """Remove all labels from `text`."""
+    """Return `text` without all labels."""
     return re.sub(rf"[ \t]*{re.escape(LABEL)}", "", text)
 
 
@@ -181,6 +188,6 @@ def _folders(path: Path) -> tuple[Path, ...]:
 
 
 def _without(snapshot: Snapshot, number: int) -> str:
-    """Return the text with line `number` emptied."""
+    """Return the text of `snapshot` with line `number` replaced by an empty line."""
     start = snapshot.starts[number]
     return snapshot.text[:start] + snapshot.text[snapshot.line_end(number) :]

@@ -1,4 +1,4 @@
-"""Hover: the time and the kernels of a line; for a class, its last result with the confirmed measurements."""
+"""Hovers: for a line, its time and its kernels; for a class, its last result with the confirmed measurements."""
 
 from __future__ import annotations
 
@@ -39,8 +39,9 @@ def at(
     history: Sequence[JobRow],
     state: ClassState | None = None,
 ) -> Hover | None:
-    """Return the hover at `position`: on a `class` statement its newest job (`history`: jobs of the file, newest first)
-    and how often its guard fell back (`state`); on a profiled line its time. None elsewhere."""
+    """Return the hover at `position`, None if there is none. On a `class` statement it shows the newest job of the
+    class (`history`: jobs of the file, newest first) and its fallbacks (`state`); on a profiled line it shows the
+    line's time."""
     named = _CLASS.match(snapshot.line(position.line))
     if named:
         text = about_class(snapshot, named[1], history, state)
@@ -80,7 +81,7 @@ def about_line(row: LineTime, profile: LineProfile, *, edited: bool) -> str:
 
 
 def about_class(snapshot: Snapshot, name: str, history: Sequence[JobRow], state: ClassState | None) -> str:
-    """Return Markdown about a class, "" if nothing is known of it."""
+    """Return Markdown about a class, "" if there is neither a result nor a count of calls."""
     parts = []
     row = next((one for one in history if _is_result(one, name)), None)
     if row is not None:

@@ -12,7 +12,8 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 def hints(snapshot: Snapshot, profile: LineProfile, within: Range | None = None) -> list[InlayHint]:
-    """Return a hint for each profiled statement that was not edited since. `within` is the visible range."""
+    """Return a hint for each profiled statement that was not edited since. `within` is the range that the client
+    shows; None for the whole document."""
     edited = is_edited(snapshot, profile)
     inlay_hints = []
     for line, row in sorted(rows_at(snapshot, profile).items()):

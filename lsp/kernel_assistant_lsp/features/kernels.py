@@ -1,4 +1,5 @@
-"""Sources of a job's kernels with a comment above: measurements and the operators that they replace. Pure."""
+"""Adds a comment above the sources of a job's kernels: measurements, and the operators that the kernels replace.
+Pure."""
 
 from __future__ import annotations
 
@@ -18,13 +19,14 @@ _WIDTH = 72
 
 
 def own_sources(texts: Mapping[str, str]) -> dict[str, str]:
-    """Map name → text of the sources that were written for this job, without the vetted headers."""
+    """Return a map from name to text of the sources that were written for this job, without the vetted headers."""
     named = {name.removeprefix(_FOLDER): text for name, text in texts.items()}
     return {name: text for name, text in named.items() if name not in shipped()}
 
 
 def annotated(row: JobRow, sources: Mapping[str, str], plan: Plan, graph: OpGraph | None) -> dict[str, str]:
-    """Map name → source with a comment in front about its job and launches. `row` must have a result."""
+    """Return a map from name to source, each with a comment above it about its job and launches. `row` must have a
+    result."""
     head = [line for paragraph in about_job(row) for line in _plain(paragraph).split("\n")]
     if graph is not None:
         head.append(f"replaces: {_operators(graph, plan)}")
@@ -41,7 +43,8 @@ def _wrapped(line: str) -> list[str]:
 
 
 def _operators(graph: OpGraph, plan: Plan) -> str:
-    """Return the operators of the forward, in order, without overload names and residual calls."""
+    """Return the names of the operators of the forward, in order, without overload names. Residual calls are left
+    out."""
     names = (node.op.partition(".")[0] for node in graph.nodes if node.name not in plan.residual)
     return _listed(dict.fromkeys(names))
 

@@ -1,4 +1,4 @@
-"""Find the lines of a profile in a text that was edited since. Pure."""
+"""Finds the lines of a profile in a text that was edited after profiling. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ _NEXT = re.compile(r"\S")
 
 
 def rows_at(snapshot: Snapshot, profile: LineProfile) -> dict[int, LineTime]:
-    """Map first line of a statement in the document (from 0) → its times, without statements that were edited."""
+    """Return a map from a statement's first line in the document (from 0) to its times. Edited statements are left
+    out."""
     begins = class_line(snapshot, profile.class_name, profile.first_line - 1)
     if begins is None:
         return {}
@@ -45,7 +46,8 @@ def is_edited(snapshot: Snapshot, profile: LineProfile) -> bool:
 
 
 def class_line(snapshot: Snapshot, class_name: str, near: int) -> int | None:
-    """Return the line (from 0) of `class NAME`; of several the nearest to line `near`."""
+    """Return the line (from 0) of the statement `class NAME`, None if there is none. If there are several, return the
+    one nearest to line `near`."""
     pattern = re.compile(rf"^[ \t]*class[ \t]+{re.escape(class_name)}\b", re.MULTILINE)
     lines = [snapshot.position(match.end()).line for match in pattern.finditer(snapshot.text)]
     return min(lines, key=lambda line: abs(line - near), default=None)
@@ -56,7 +58,7 @@ def _is_class(line: str, class_name: str) -> bool:
 
 
 def _until_next(snapshot: Snapshot, start: int, begins: int) -> Iterator[str]:
-    """Yield the lines of the class, up to the next statement that is not indented deeper."""
+    """Yield the lines from `start` to the end of the class: up to the next statement that is not indented deeper."""
     indent = len(snapshot.line(begins)) - len(snapshot.line(begins).lstrip())
     for number in range(start, len(snapshot.starts)):
         line = snapshot.line(number)

@@ -29,7 +29,7 @@ _MOST_TASK, _MOST_ANSWER, _MOST_MESSAGE = 4, 40, 12
 
 
 def text_of(events: Iterable[AnyEvent]) -> str:
-    """Return one block for each event worth reading. Texts of later events can be appended unchanged."""
+    """Return one block of Markdown for each event worth reading. The text of later events can be appended to it."""
     return "".join(f"{block}\n" for event in events if (block := _block(event)))
 
 
@@ -103,7 +103,7 @@ def _message(event: ModelReplied) -> str:
 
 
 def _call(name: str, arguments: str) -> str:
-    """Show short arguments beside the tool's name, and those of several lines below it with their line breaks."""
+    """Return a tool call as Markdown: short arguments beside the tool's name, arguments of several lines below it."""
     try:
         parsed = json.loads(arguments)
     except ValueError:

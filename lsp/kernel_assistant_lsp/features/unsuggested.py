@@ -1,4 +1,4 @@
-"""The reasons why nothing is suggested in a CUDA file; each is shown once."""
+"""The reasons why nothing is suggested in a CUDA file. Each reason is shown to the user once."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ if TYPE_CHECKING:
 
 
 def no_plan() -> UsageError:
-    """The error for a file that is not a source of a candidate."""
+    """Return the error for a file that is not a source of a candidate."""
     return UsageError(
         "nothing is suggested in CUDA files that have no plan.json beside them",
         "open the kernels of a job: their folder has the plan that launches them",
@@ -20,7 +20,8 @@ def no_plan() -> UsageError:
 
 
 def tasks_alone() -> MissingError:
-    """The error for the model in the package: it is trained on compact task prompts only and cannot continue files."""
+    """Return the error for the model in the package: it is trained on compact task prompts only and cannot continue
+    files."""
     return MissingError(
         "nothing is suggested in CUDA files: the model that comes with the package writes whole kernels for a class "
         "and cannot continue a file",
@@ -29,7 +30,8 @@ def tasks_alone() -> MissingError:
 
 
 def say_why(context: Context, error: KernelAssistantError) -> None:
-    """Show a reason once while the server runs. The VS Code extension gets it as a notification and decides itself."""
+    """Show a reason once while the server runs. The VS Code extension gets it as a notification and decides how to
+    show it."""
     if error.cause in context.unsuggested:
         return
     context.unsuggested.add(error.cause)

@@ -26,5 +26,5 @@ def amount(count: float, unit: str) -> str:
 
 
 def interval(bounds: tuple[float, float] | None) -> str:
-    """Format a confidence interval: ` (1.8 to 2.3)`, "" for None."""
+    """Format a confidence interval: ` (1.8 to 2.3)`; "" for None."""
     return "" if bounds is None else f" ({bounds[0]:.2f} to {bounds[1]:.2f})"

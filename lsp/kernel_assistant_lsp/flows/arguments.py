@@ -1,4 +1,4 @@
-"""Read and check the arguments of commands."""
+"""Reads and checks the arguments of commands."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 def text_of(argument: dict[str, Any], name: str, default: str | None = None) -> str:
-    """Return a string argument. Raises JsonRpcException (invalid parameters) if it is missing and has no default."""
+    """Return a string argument. Raises JsonRpcException (invalid parameters) if it is missing without a default, or
+    not a string."""
     value = argument.get(name, default)
     if not isinstance(value, str):
         raise JsonRpcException(f"the argument needs {name!r}, a string", code=-32602)
@@ -26,14 +27,14 @@ def text_of(argument: dict[str, Any], name: str, default: str | None = None) -> 
 
 
 def class_of(context: Context, argument: dict[str, Any]) -> tuple[Snapshot, str]:
-    """Return the document and the class of a command. Raises UsageError for a class that is not in a file."""
+    """Return the document and the class name of a command. Raises UsageError if the document is not a file."""
     snapshot, name = context.documents.get(text_of(argument, "uri")), text_of(argument, "class")
     check_file(snapshot, name)
     return snapshot, name
 
 
 def job_of(context: Context, argument: dict[str, Any]) -> JobRow:
-    """Return the job that `argument` names, else the newest of the class with a gain. Call it in a thread.
+    """Return the job that `argument` names, else the newest job of the class with a gain. Call it in a thread.
 
     Raises UsageError if there is no such job of this class.
     """
@@ -41,7 +42,7 @@ def job_of(context: Context, argument: dict[str, Any]) -> JobRow:
 
 
 def unconfirmed_job_of(context: Context, argument: dict[str, Any]) -> JobRow:
-    """Like `job_of`, but with the newest job whose gain is not known as default."""
+    """Like `job_of`, but the default is the newest job whose gain is not known."""
     return _job(context, argument, is_unconfirmed, "no job kept a candidate of {} whose gain is not known")
 
 

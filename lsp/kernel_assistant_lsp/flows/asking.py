@@ -1,4 +1,4 @@
-"""Questions to the user of a client that shows no dialogs of its own."""
+"""Asks questions to the user of a client that shows no dialogs of its own."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ async def ask(context: Context, message: str, choices: Mapping[str, tuple[str, d
 
 @contextmanager
 def errors_shown(context: Context) -> Iterator[None]:
-    """Show an error of the block to the user, because no request of the client waits for an answer."""
+    """Show errors raised in this context to the user, because no request of the client waits for an answer."""
     try:
         yield
     except JsonRpcException as error:

@@ -1,5 +1,5 @@
-"""Apply and undo for classes of installed libraries: a program of the user imports the kernels, the library's file does
-not change."""
+"""Apply and undo kernels for classes of installed libraries: a program of the user imports the kernels, and the
+library's file does not change."""
 
 from __future__ import annotations
 
@@ -37,13 +37,13 @@ def _stays(name: str) -> str:
 
 
 def project_of(context: Context) -> Path:
-    """Return the folder for a package of kernels that no program imports yet."""
+    """Return the folder in which to write a package of kernels that no program imports yet."""
     return next(iter(context.folders()), Path.cwd())
 
 
 async def apply(context: Context, argument: dict[str, Any], snapshot: Snapshot, name: str) -> dict[str, Any]:
-    """Answer like the command `apply`. The argument `into` is the program that imports the kernels, "" for none; if it
-    is missing, return `{"applied": null, "needs": "program", "message", "nextStep", "choices"}`."""
+    """Answer like the command `apply`. The argument `into` is the program that will import the kernels, "" for none.
+    If `into` is missing, return `{"applied": null, "needs": "program", "message", "nextStep", "choices"}`."""
     row = await in_thread(lambda: job_of(context, argument))
     if "into" not in argument:
         return await _needed(context, {**argument, "job": row.id}, snapshot, name)
@@ -64,7 +64,7 @@ async def apply(context: Context, argument: dict[str, Any], snapshot: Snapshot, 
 
 
 def answer(applied: ApplyResult, job: str, warnings: list[str], *, edited: bool) -> dict[str, Any]:
-    """The answer of the command `apply`. `edited`: the change is in the editor."""
+    """Return the answer of the command `apply`. `edited` says that the change is in the editor, not on disk."""
     return {
         "applied": applied.class_name,
         "job": job,
@@ -93,7 +93,8 @@ async def undo(context: Context, snapshot: Snapshot, name: str) -> dict[str, Any
 
 
 def _check_saved(context: Context, paths: Iterable[Path]) -> None:
-    """Check files that are edited on disk. Raises UsageError if the editor has unsaved changes of one."""
+    """Raise UsageError if the editor has unsaved changes of one of `paths`, files that are about to be edited on
+    disk."""
     for path in paths:
         shown = context.documents.of_path(path)
         if shown is not None and from_disk(shown.uri, shown.encoding).text != shown.text:
@@ -120,7 +121,7 @@ async def _needed(context: Context, argument: dict[str, Any], snapshot: Snapshot
 
 
 async def _offer(context: Context, needed: dict[str, Any]) -> None:
-    """Ask the user of a client without dialogs of its own."""
+    """Ask the user of a client without dialogs of its own which program imports the kernels."""
     choices = {one["title"]: (one["command"], one["arguments"][0]) for one in needed["choices"]}
     with errors_shown(context):
         await ask(context, f"{needed['message']}: {needed['nextStep']}", choices)

@@ -1,4 +1,4 @@
-"""Fetch the editor's settings, for the workspace and for each of its folders."""
+"""Fetches the editor's settings for the workspace and for each of its folders."""
 
 from __future__ import annotations
 
@@ -14,7 +14,8 @@ from kernel_assistant_lsp.text.documents import path_of
 
 
 async def fetch_sections(context: Context) -> None:
-    """Fetch the settings if the client supports it; warn of invalid values and of settings not allowed in a project."""
+    """Fetch the settings if the client supports this. Show a warning for invalid values and for settings that a
+    project must not make."""
     if context.abilities.configuration:
         folders = context.folder_uris()
         items = [types.ConfigurationItem(section=SECTION)]

@@ -1,1 +1,1 @@
-"""Starts jobs and follows them to their ends, on this machine or another."""
+"""Starts jobs and follows them until they end, on this machine or another."""

@@ -20,15 +20,15 @@ from kernel_assistant_lsp.jobs.table import first_view
 
 
 async def start_there(context: Context, task: KernelTask, options: JobOptions, settings: Settings) -> dict[str, Any]:
-    """Submit a job and return `{"job": "MACHINE:NUMBER", …}`. Raises the remote machine's errors, and MissingError if
-    ssh fails."""
+    """Submit a job to the remote machine, follow it, and return `{"job": "MACHINE:NUMBER", …}`. Raises the remote
+    machine's errors, and MissingError if ssh fails."""
     sent = await in_thread(lambda: send(task, options, settings))
     _follow(context, sent.box, sent.away, settings)
     return {**sent.answer, "job": sent.away.job}
 
 
 async def follow_again(context: Context) -> None:
-    """Follow the jobs that an earlier server started on the remote machine of the settings."""
+    """Follow the jobs of this workspace that an earlier server has started on the remote machine of the settings."""
     settings = context.settings(next(iter(context.folders()), None))
     if not settings.host:
         return

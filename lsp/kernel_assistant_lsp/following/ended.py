@@ -9,7 +9,7 @@ from kernel_assistant_lsp.text.documents import uri_of
 
 
 def ended(context: Context, path: Path) -> None:
-    """Update the documents of `path` after a job of it has ended."""
+    """Update the documents of `path` after a job for this file has ended."""
     context.look_soon(uri_of(path), 0.0)
     for snapshot in context.documents.all():
         if snapshot.path == path:

@@ -1,4 +1,4 @@
-"""Every two seconds, find the jobs and results of other front ends."""
+"""Checks every two seconds for jobs and results of other front ends."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _EVERY_S = 2.0
 
 
 async def rounds(context: Context) -> None:
-    """Check for changes of other processes until the server ends."""
+    """Check for changes made by other processes, until the server ends."""
     seen, followed = (0, 0), False
     while True:
         if context.trusted and not followed:
@@ -58,7 +58,8 @@ async def _round(context: Context, seen: tuple[int, int]) -> tuple[int, int]:
 
 
 def _active(context: Context, settings: Settings) -> list[JobRow]:
-    """Return the queued and running jobs if a session host is alive; those of a dead host wait for the user."""
+    """Return the queued and running jobs if a session host is alive, else []. Jobs of a dead host are resumed only by
+    the user."""
     rows = context.history.store.jobs(states=(JobState.queued, JobState.running))
     return rows if rows and Client(settings).status() is not None else []
 

@@ -1,4 +1,4 @@
-"""Submit a job and follow it, on this machine or a remote one."""
+"""Submits jobs and follows them, on this machine or a remote one."""
 
 from __future__ import annotations
 
@@ -53,7 +53,8 @@ def _ended(context: Context, job: str, path: Path) -> None:
 
 
 async def _say_verdict(context: Context, path: Path) -> None:
-    """Show the verdict of a check of applied kernels, which its events do not contain."""
+    """Show the result of a check of applied kernels. It is in the file `path`, because the job's events do not
+    contain it."""
     check = await in_thread(lambda: read_check(path))
     kind = MessageType.Info if check.status is CheckStatus.ok else MessageType.Warning
     context.tell(f"{check.name}: {check.status.value}: {check.message}", kind)

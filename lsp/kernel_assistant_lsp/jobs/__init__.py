@@ -1,1 +1,1 @@
-"""The jobs that an editor follows, as they are shown. Knows neither server nor client."""
+"""The jobs that an editor follows, and how they are shown. This package uses neither server nor client."""

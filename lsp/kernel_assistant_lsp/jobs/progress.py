@@ -1,4 +1,4 @@
-"""Show jobs as work-done progress of the protocol, with a cancel button and the best speed-up so far."""
+"""Shows jobs as work-done progress of the protocol, with a cancel button and the best speed-up so far."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _DOING = {"optimize": "Optimizing", "lines": "Profiling"}
 
 
 class WorkDone:
-    """One progress display for each job; it begins when the client has accepted its token."""
+    """The progress displays of all jobs, one for each job. A display begins when the client has accepted its token."""
 
     def __init__(self, progress: Progress) -> None:
         self._progress = progress
@@ -67,8 +67,8 @@ class WorkDone:
 
 
 def message(view: EditorJob) -> str:
-    """Return the current message, the best candidate if the message does not name it, what a model has cost, and the
-    time left."""
+    """Return the current message of a job, the best candidate unless the message names it, the cost of the model, and
+    the time left."""
     best = "" if view.best is None or view.message.startswith("best so far") else f"best {told(view.best)}"
     left = time_left(view.ends, view.now) if view.active else ""
     return " · ".join(filter(None, (view.message, best, of_spending(view.spent), left)))

@@ -1,4 +1,4 @@
-"""The jobs that this server follows, and the listeners that get their changes."""
+"""The jobs that this server follows, and the listeners that are called at each change."""
 
 from __future__ import annotations
 
@@ -40,14 +40,15 @@ class Jobs:
         return self._views.get(job)
 
     def source(self, job: str) -> tuple[EventSource, str] | None:
-        """Return the event source of `job`, and the job's number there; None if it is not followed."""
+        """Return the event source of `job`, and the number of the job at this source; None if the job is not
+        followed."""
         return self._sources.get(job)
 
     def active(self) -> list[EditorJob]:
         return [view for view in self._views.values() if view.active]
 
     def running(self, path: Path) -> dict[str, EditorJob]:
-        """Map class name → active job, of one file."""
+        """Return a map from class name to active job for one file."""
         views = [view for view in self._views.values() if view.active and self._paths[view.job] == path]
         return {view.class_name: view for view in views}
 
@@ -74,7 +75,8 @@ def follow_in_thread(
     on_event: Callable[[AnyEvent], None],
     on_end: Callable[[], None],
 ) -> None:
-    """Call `on_event` in the loop for every event of `job`, old and new, then `on_end`. Returns at once."""
+    """Call `on_event` in the loop for every event of `job`, old and new, then `on_end`. Returns at once; a thread
+    does the work."""
 
     def on_events(events: Batch) -> None:
         for event in events:

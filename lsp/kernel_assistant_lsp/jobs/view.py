@@ -1,4 +1,4 @@
-"""The state of a job for an editor. Pure."""
+"""The state of a job as an editor shows it. Pure."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from kernel_assistant.store import JobState
 
 
 class EditorJob(JobView, frozen=True, kw_only=True):
-    """A job with the class in the editor that it is about. `budget` is in seconds."""
+    """The view of a job, with the class in the editor for which it runs. `budget` is in seconds."""
 
     uri: str
     class_name: str
@@ -38,14 +38,14 @@ class EditorJob(JobView, frozen=True, kw_only=True):
 
     @property
     def status(self) -> str:
-        """Return queued, running, finished, failed or cancelled."""
+        """Return queued, running, finished, failed, cancelled or interrupted."""
         if self.state is not JobState.done:
             return str(self.state.value)
         return "failed" if self.result is not None and self.result.outcome is JobOutcome.failed else "finished"
 
     @property
     def message(self) -> str:
-        """Describe the newest event that people should know of."""
+        """Describe the newest event that the user should know."""
         match self.newest(
             JobQueued,
             JobStarted,
@@ -76,7 +76,7 @@ class EditorJob(JobView, frozen=True, kw_only=True):
 
     @property
     def next_step(self) -> str:
-        """Return what to do about the failure of the job; "" without one."""
+        """Return the next step after the failure of the job; "" if it has not failed."""
         return "" if self.failure is None else self.failure.next_step
 
     @property
@@ -117,7 +117,7 @@ class EditorJob(JobView, frozen=True, kw_only=True):
 
 
 def told(best: BestImproved) -> str:
-    """Format a speed-up: `2.1× vs torch.compile`, or vs eager without it; unconfirmed ones are marked."""
+    """Format a speed-up: `2.1× vs torch.compile`, or vs eager if it is not known; unconfirmed ones are marked."""
     state = "" if best.confirmed else ", not confirmed"
     if best.speedup_vs_compile is None:
         return f"{best.speedup_vs_eager:.2f}× vs eager{state}"

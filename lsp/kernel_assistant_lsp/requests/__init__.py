@@ -1,4 +1,4 @@
-"""Requests and notifications of the protocol. They call functions that know no server."""
+"""Requests and notifications of the protocol. The functions that they call do not use the server."""
 
 from __future__ import annotations
 

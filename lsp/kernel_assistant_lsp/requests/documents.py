@@ -44,7 +44,8 @@ def register(context: Context) -> None:
 
 
 def _remove(context: Context, uri: str, path: Path, undone: set[str]) -> None:
-    """Delete the package of kernels of a saved file. This may run twice, if an editor saves and quits."""
+    """Delete the package of kernels of a file that was saved without them. This may run twice, if an editor saves and
+    quits."""
     try:
         with _REMOVING:
             still = decorated_classes(from_disk(uri, "utf-16").text)

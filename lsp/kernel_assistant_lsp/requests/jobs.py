@@ -1,4 +1,4 @@
-"""Requests about running jobs: cancelling one by its progress display, and the load of the device."""
+"""Requests about running jobs: cancelling a job in its progress display, and the load of the device."""
 
 from __future__ import annotations
 
@@ -53,8 +53,8 @@ async def _send(context: Context) -> None:
 
 
 def device_status() -> dict[str, Any]:
-    """Return `utilisation` from 0 to 1 and memory in bytes; None for values that the device does not report. Call it
-    in a thread."""
+    """Return the name of the device, its `utilisation` from 0 to 1 and its memory in bytes; None for values that it
+    does not report. Call it in a thread."""
     try:
         device = detect("auto")
     except KernelAssistantError as error:
@@ -64,7 +64,8 @@ def device_status() -> dict[str, Any]:
 
 
 def _of_gpu(index: int) -> tuple[float | None, int | None, int | None]:
-    """Return (utilisation, memory used, memory in all) of a GPU by its CUDA index; None for what the driver refuses."""
+    """Return (utilisation from 0 to 1, used memory, total memory) of a GPU by its CUDA index; None for values that
+    the driver does not report."""
     with nvml.opened() as library:
         if library is None:
             return None, None, None
@@ -78,8 +79,8 @@ def _of_gpu(index: int) -> tuple[float | None, int | None, int | None]:
 
 
 def _memory(library: Any, handle: Any) -> tuple[int | None, int | None]:
-    """Return used and total memory, like nvidia-smi without the memory that the driver reserves; old drivers include
-    it."""
+    """Return the used and the total memory in bytes. Like in nvidia-smi, memory that the driver reserves does not
+    count as used; old drivers count it."""
     for version in (library.nvmlMemory_v2, None):
         try:
             memory = library.nvmlDeviceGetMemoryInfo(handle, version)

@@ -40,7 +40,8 @@ def register(context: Context) -> None:
 
 
 def _wanted(context: Context, uri: str, switch: str = "") -> Snapshot | None:
-    """Return the open document; None if there is none, if nothing may be run, or if the feature is switched off."""
+    """Return the open document; None if there is none, if the workspace is not trusted, or if the feature is switched
+    off."""
     snapshot = context.documents.opened(uri)
     if snapshot is None or not context.trusted or (switch and not context.configuration.is_on(snapshot.path, switch)):
         return None
@@ -62,7 +63,7 @@ def _register_code_lens(context: Context) -> None:
 
 
 class _Latest:
-    """The last answer, which is sent again if nothing has changed."""
+    """Keeps the last answer to a request for lenses, which is sent again if nothing has changed."""
 
     def __init__(self) -> None:
         self._of: tuple[Any, ...] = ()
@@ -126,7 +127,7 @@ def _passed(context: Context, text: str) -> bool:
 
 
 def _wants(kind: types.CodeActionKind, only: Sequence[types.CodeActionKind | str] | None) -> bool:
-    """Return whether `only` contains `kind` or a parent of it, or is None."""
+    """Return whether the client accepts actions of `kind`: `only` is None, or contains `kind` or a parent of it."""
     names = [str(getattr(one, "value", one)) for one in only or ()]
     return only is None or any(name in ("", kind.value) or kind.value.startswith(f"{name}.") for name in names)
 
@@ -157,7 +158,7 @@ def _register_inlay_hint(context: Context) -> None:
 
 
 def _register_inline_completion(context: Context) -> None:
-    """Registers verified kernels above their class, and a model's continuation of CUDA files."""
+    """Registers completions: verified kernels above their class, and a model's suggestions in CUDA files."""
 
     def passed(text: str) -> bool:
         # Runs in the thread that asks the model: the first access opens the store.
@@ -189,5 +190,5 @@ def _register_inline_completion(context: Context) -> None:
 
 
 def _bodies(snapshot: Snapshot, position: types.Position, rows: Iterable[JobRow]) -> list[types.InlineCompletionItem]:
-    """Return the completion of the first job that fits, [] if none does."""
+    """Return the completion for the first job that fits, [] if none does."""
     return next((items for row in rows if (items := ghost.body(snapshot, position, row))), [])

@@ -1,4 +1,4 @@
-"""Requests about the life of the server: `initialize`, `initialized`, `shutdown`."""
+"""Requests about the start and end of the server: `initialize`, `initialized`, `shutdown`."""
 
 from __future__ import annotations
 

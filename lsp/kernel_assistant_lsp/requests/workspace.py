@@ -64,10 +64,11 @@ def _register(context: Context, name: str) -> None:
 
 
 def renamed_packages(files: Iterable[tuple[str, str]]) -> list[RenameFile]:
-    """Return the renames of kernel packages for pairs of old and new URI of their files. Reads the disk.
+    """Return the renames of kernel packages that belong to renamed files. `files` are pairs of old and new URI. Reads
+    the disk.
 
-    A package is left where it is if its new path exists already. The lines that `apply` writes into a file do not
-    change, because they find the package by the path of the file.
+    A package is not renamed if its new path exists already. The lines that `apply` writes into a file do not change,
+    because they find the package by the path of the file.
     """
     renames = []
     for old, new in files:

@@ -1,1 +1,1 @@
-"""The documents that are open, the positions of their classes, and edits."""
+"""The open documents, the positions of their classes, and edits."""

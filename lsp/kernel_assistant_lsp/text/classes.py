@@ -1,4 +1,4 @@
-"""Compute the new lines of the classes in a text that was edited but not parsed again yet. Pure."""
+"""Computes the new lines of the classes in a text that was edited and not parsed again yet. Pure."""
 
 from __future__ import annotations
 
@@ -16,9 +16,10 @@ _CLASS = re.compile(r"(?<![^\r\n])[ \t]*class[ \t]+(\w+)")
 
 
 def moved(known: Outline, before: Snapshot, after: Snapshot) -> Outline:
-    """Return the outline `known` of the text `before` with line numbers of `after`, without classes that are gone.
+    """Return the outline `known` of the text `before`, with the line numbers of `after` and without classes that are
+    gone.
 
-    Classes of the same name are matched in order: the second one with the second one.
+    Classes of the same name are matched in order: the second one of `before` with the second one of `after`.
     """
     if before.text == after.text:
         return known
@@ -31,20 +32,21 @@ def moved(known: Outline, before: Snapshot, after: Snapshot) -> Outline:
 
 
 def why_not(one: ModuleClass) -> str:
-    """Return why a class at this position in the file cannot be optimized, "" if it can."""
+    """Return why a class cannot be optimized because of its position in the file, "" if it can."""
     if one.addressable:
         return ""
     return f"{one.name} is inside a function or a class, or a later class has its name: move or rename it"
 
 
 def in_words(fault: SyntaxFault) -> str:
-    """Return the error as text, such as `syntax error on line 14: '(' was never closed`."""
+    """Return a syntax error as text, such as `syntax error on line 14: '(' was never closed`."""
     return f"syntax error on line {fault.line}: {fault.message}"
 
 
 @dataclass(frozen=True)
 class _Change:
-    """An edit of the lines `first` to `last` (from 1) that added `lines` lines; negative if it removed some."""
+    """An edit of the lines `first` to `last` (from 1). `lines` is the number of lines that it added, negative if it
+    removed lines."""
 
     first: int
     last: int
@@ -78,7 +80,8 @@ def _change(before: Snapshot, after: Snapshot) -> _Change:
 
 
 def _common(one: str, other: str) -> int:
-    """Return the length of the common prefix. Binary search: character by character would take a tenth of a second."""
+    """Return the length of the common prefix, by binary search: comparing single characters would take a tenth of a
+    second."""
     low, high = 0, min(len(one), len(other))
     while low < high:
         middle = (low + high + 1) // 2
@@ -103,7 +106,7 @@ def _common_tail(one: str, other: str) -> int:
 def _kept_classes(
     around: Iterable[ModuleClass], change: _Change, before: Snapshot, after: Snapshot
 ) -> dict[ModuleClass, ModuleClass]:
-    """Map each edited class that still exists to its version with new lines."""
+    """Return a map from each edited class that still exists to its version with new lines."""
     around = list(around)
     if not around:
         return {}
@@ -122,7 +125,8 @@ def _kept_classes(
 
 
 def _statements(snapshot: Snapshot, first: int, last: int) -> dict[str, list[int]]:
-    """Map class name → the lines (from 1) of its class statements between the lines `first` and `last`."""
+    """Return a map from class name to the lines (from 1) of its class statements between the lines `first` and
+    `last`."""
     lines: dict[str, list[int]] = {}
     start = snapshot.starts[first - 1]
     end = snapshot.line_end(min(max(last, first), len(snapshot.starts)) - 1)

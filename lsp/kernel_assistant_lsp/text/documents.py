@@ -1,4 +1,4 @@
-"""The texts of documents that are open in the editor; other files are read from disk."""
+"""The texts of open documents; other files are read from disk."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 class Documents:
-    """Open documents by URI. Change it in the event loop only; snapshots may go to any thread."""
+    """Open documents by URI. Change this object in the event loop only; snapshots may be used in any thread."""
 
     def __init__(self) -> None:
         self.encoding = "utf-16"
@@ -29,7 +29,7 @@ class Documents:
     def change(
         self, uri: str, changes: Iterable[TextDocumentContentChangeEvent], version: int | None
     ) -> Snapshot | None:
-        """Apply `changes` to a document and return it; None if it is not open."""
+        """Apply `changes` to a document. Return its new snapshot, None if the document is not open."""
         if uri not in self._open:
             return None
         self._open[uri] = changed(self._open[uri], changes, version)
@@ -62,7 +62,8 @@ class Documents:
 
 
 def changed(snapshot: Snapshot, changes: Iterable[TextDocumentContentChangeEvent], version: int | None) -> Snapshot:
-    """Apply `changes` in order; the positions of each refer to the text after the previous one."""
+    """Apply `changes` in order and return the result. The positions of each change refer to the text after the change
+    before."""
     for change in changes:
         if isinstance(change, TextDocumentContentChangePartial):
             start, end = sorted((snapshot.offset(change.range.start), snapshot.offset(change.range.end)))
@@ -73,7 +74,8 @@ def changed(snapshot: Snapshot, changes: Iterable[TextDocumentContentChangeEvent
 
 
 def from_disk(uri: str, encoding: str) -> Snapshot:
-    """Read the file at `uri`, in the encoding that it declares. Raises UsageError if it cannot be read."""
+    """Read the file at `uri`, with the encoding that the file declares. `encoding` is the position encoding. Raises
+    UsageError if the file cannot be read."""
     path = path_of(uri)
     if not is_file(uri):
         raise UsageError(f"{uri} is not a file on this machine", "save it first")
@@ -85,12 +87,12 @@ def from_disk(uri: str, encoding: str) -> Snapshot:
 
 
 def is_file(uri: str) -> bool:
-    """Return whether `uri` is a file; untitled buffers, old revisions and notebook cells are not."""
+    """Return whether `uri` refers to a file. Untitled buffers, old revisions and notebook cells do not."""
     return urlsplit(uri).scheme == "file"
 
 
 def path_of(uri: str) -> Path:
-    """Return the path of `uri`; for schemes other than `file` the path part of it."""
+    """Return the path of `uri`. For schemes other than `file`, this is the path part of the URI."""
     return Path(to_fs_path(uri) or urlsplit(uri).path or "untitled.py")
 
 

@@ -1,4 +1,4 @@
-"""Compute the smallest editor edits between two texts. Pure."""
+"""Computes the smallest editor edits that turn one text into another. Pure."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 def text_edits(snapshot: Snapshot, after: str) -> list[TextEdit]:
-    """Return edits of whole lines that turn `snapshot.text` into `after`; unchanged lines keep the cursor."""
+    """Return edits of whole lines that turn `snapshot.text` into `after`. Equal lines are not edited, so that the
+    cursor stays in them."""
     old, new = split_lines(snapshot.text), split_lines(after)
     head = _common(old, new)
     tail = _common(old[: head - 1 if head else None : -1], new[: head - 1 if head else None : -1])
@@ -37,14 +38,14 @@ def text_edits(snapshot: Snapshot, after: str) -> list[TextEdit]:
 
 
 def _common(one: list[str], other: list[str]) -> int:
-    """Return the number of equal lines at the start."""
+    """Return the number of equal lines at the start of both lists."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((number for number, (a, b) in pairs if a != b), min(len(one), len(other)))
 
 
 def workspace_edit(snapshot: Snapshot, after: str, *, versioned: bool) -> WorkspaceEdit:
-    """Return the edits for the client. With `versioned` they name the document's version, so the client refuses them if
-    the text has changed since."""
+    """Return the edits in the form for the client. With `versioned` they name the document's version, so that the
+    client refuses them if the text has changed since."""
     edits = text_edits(snapshot, after)
     if not versioned:
         return WorkspaceEdit(changes={snapshot.uri: edits})

@@ -11,7 +11,7 @@ from kernel_assistant_lsp.text.snapshot import Snapshot
 
 
 def in_words(snapshot: Snapshot, name: str) -> str:
-    """Return what to do before class `name` can be optimized, "" for a class in a file."""
+    """Return what the user must do before class `name` can be optimized; "" for a class in a file."""
     if snapshot.is_file:
         return ""
     if "#" in snapshot.uri:
@@ -27,7 +27,7 @@ def check_file(snapshot: Snapshot, name: str) -> None:
 
 
 def outline_of_cell(snapshot: Snapshot, others: Iterable[Snapshot]) -> Outline:
-    """Return the outline of one cell, with the imports of the `others` in effect."""
+    """Return the outline of one notebook cell, using the imports of the `others`."""
     above = "".join(f"{one.text}\n" for one in others)
     lines = above.count("\n")
     whole = outline(above + snapshot.text)

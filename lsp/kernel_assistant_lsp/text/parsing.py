@@ -1,4 +1,4 @@
-"""The classes of open documents; long ones are parsed when typing pauses."""
+"""The classes of open documents. Long documents are parsed only when the user pauses typing."""
 
 from __future__ import annotations
 
@@ -21,13 +21,14 @@ class _Parsed:
 
 
 class ParseCache:
-    """The last outline of each document."""
+    """The last outline of each open document."""
 
     def __init__(self) -> None:
         self._known: dict[str, _Parsed] = {}
 
     def outline(self, snapshot: Snapshot) -> Outline:
-        """Return the outline of `snapshot`. A long text is not parsed: its last outline is returned with new lines."""
+        """Return the outline of `snapshot`. A long text is not parsed: its last outline is returned with new line
+        numbers."""
         known = self._known.get(snapshot.uri)
         if known is not None and self.has(snapshot):
             return known.outline
@@ -41,11 +42,11 @@ class ParseCache:
         return known is not None and known.snapshot.text == snapshot.text
 
     def is_known(self, snapshot: Snapshot) -> bool:
-        """Return whether `outline` knows the document: it was parsed before, or is short."""
+        """Return whether `outline` knows the classes of the document: it was parsed before, or it is short."""
         return snapshot.uri in self._known or len(snapshot.text) <= SMALL
 
     def parse(self, snapshot: Snapshot) -> bool:
-        """Parse the document; return whether the classes differ from those that `outline` last returned. May run in a
+        """Parse the document. Return whether the classes differ from those that `outline` last returned. May run in a
         thread.
         """
         known = self._known.get(snapshot.uri)
@@ -59,7 +60,8 @@ class ParseCache:
 
 
 def _with_half_typed(parsed: Outline, known: tuple[ModuleClass, ...]) -> Outline:
-    """Add the classes of `known` whose header is being typed and has a syntax error for now."""
+    """Return `parsed` with the classes of `known` that are missing only because their header is being typed and has a
+    syntax error for now."""
     names = {one.name for one in parsed.classes}
     kept = [one for one in known if one.name not in names and parsed.fault_of(one) is not None]
     classes = sorted((*parsed.classes, *kept), key=lambda one: one.line)

@@ -1,4 +1,4 @@
-"""One document at one moment. Every pure function of the server works on a snapshot."""
+"""A document at one moment. Every pure function of the server works on a snapshot."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ _LINE_END = re.compile(r"\r\n|\r|\n")
 class Snapshot:
     """The text of a document, with its position encoding.
 
-    `version` is the client's, None for a file that is read from disk. `encoding` is what `character` of a position
-    counts: "utf-8" (bytes), "utf-16" (code units) or "utf-32" (code points). Offsets index `text`. `language` is the
-    client's name for it, "" for a file that is read from disk.
+    `version` is the client's number for this text, None for a file that is read from disk. `encoding` is the unit in
+    which `character` of a position counts: "utf-8" (bytes), "utf-16" (code units) or "utf-32" (code points). Offsets
+    index `text`. `language` is the client's name of the language, "" for a file that is read from disk.
     """
 
     uri: str
@@ -34,7 +34,7 @@ class Snapshot:
 
     @property
     def is_file(self) -> bool:
-        """False for unsaved documents, old revisions and notebook cells."""
+        """Whether the document is a file. False for unsaved documents, old revisions and notebook cells."""
         return urlsplit(self.uri).scheme == "file"
 
     @property
@@ -43,14 +43,14 @@ class Snapshot:
 
     @cached_property
     def starts(self) -> tuple[int, ...]:
-        """Offset at which each line begins; a text that ends with a line end has an empty last line."""
+        """The offset at which each line begins. A text that ends with a line end has an empty last line."""
         if "\r" not in self.text:
             # Three times as fast as the expression: a long text needs it at each keystroke.
             return tuple(accumulate((len(line) + 1 for line in self.text.split("\n")[:-1]), initial=0))
         return (0, *(match.end() for match in _LINE_END.finditer(self.text)))
 
     def of_version(self, version: int | None) -> Snapshot:
-        """Return the same text with another version."""
+        """Return the same text with the version number `version`."""
         new = replace(self, version=version)
         new.__dict__.update({name: value for name, value in self.__dict__.items() if name == "starts"})
         return new
@@ -99,7 +99,7 @@ class Snapshot:
         return Range(self.position(start), self.position(end))
 
     def lines(self, first: int, last: int) -> Range:
-        """Return the range of whole lines without the last line end. `first` and `last` (included) count from 1."""
+        """Return the range of the lines `first` to `last` (from 1, inclusive), without the last line end."""
         last = min(last, len(self.starts))
         return self.range(self.starts[max(min(first, last), 1) - 1], self.line_end(last - 1))
 

@@ -1,1 +1,1 @@
-"""The load of the GPUs and the CPU, read once a second in a thread."""
+"""Reads the load of the GPUs and the CPU, once a second in a thread."""

@@ -1,4 +1,4 @@
-"""Read the load of the GPUs and the CPU."""
+"""Reads the load of the GPUs and the CPU."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ KEPT = 120
 
 
 class DeviceMonitor:
-    """Reads all devices. `read` waits for the driver: call it in a thread."""
+    """Reads all devices. `read` waits for the driver, so call it in a thread."""
 
     def __init__(self, nvml: Nvml | None = None) -> None:
         self._nvml = nvml or Nvml()
@@ -39,7 +39,7 @@ class DeviceMonitor:
 
 
 class DeviceHistory:
-    """Readings of the last two minutes in per cent, by name: `cpu`, `cpu memory`, and for GPU 0 `0`, `0 memory`."""
+    """Readings of the last two minutes in per cent, by name: `cpu`, `cpu memory`, and for GPU 0 `0` and `0 memory`."""
 
     def __init__(self) -> None:
         self._kept: dict[str, deque[float]] = {}
@@ -53,7 +53,7 @@ class DeviceHistory:
                 self._note(f"{gpu.index} memory", 100 * gpu.memory / gpu.memory_total)
 
     def of(self, name: str) -> tuple[float, ...]:
-        """Return the readings of one name, oldest first."""
+        """Return the readings with this name, oldest first."""
         return tuple(self._kept.get(name, ()))
 
     def _note(self, name: str, value: float) -> None:

@@ -1,4 +1,5 @@
-"""Read GPUs with NVIDIA's management library. Values that it refuses become None, other errors a line of text."""
+"""Reads GPUs with NVIDIA's management library. A value that the library does not report becomes None; any other error
+becomes a line of text."""
 
 from __future__ import annotations
 
@@ -22,8 +23,8 @@ NO_DRIVER = "no NVIDIA GPU here: "
 
 
 def name_of(pid: int) -> str:
-    """Return the name of a process, "" if it has ended, or belongs to another container: the driver may report the ids
-    of processes there, which mean others here."""
+    """Return the name of a process, "" if it has ended, or if it seems to belong to another container: the driver may
+    report process ids of other containers, which belong to other processes here."""
     try:
         return _name(pid, psutil.Process(pid).create_time())
     except psutil.Error:
@@ -32,8 +33,8 @@ def name_of(pid: int) -> str:
 
 @functools.lru_cache(maxsize=256)
 def _name(pid: int, begun: float) -> str:
-    """The name of the process `pid` that began at `begun`. Cached, since the list of loaded files of a process is
-    long.
+    """Return the name of the process `pid` that began at `begun`, "" if it has not loaded the driver. Cached, because
+    the list of a process's loaded files is long.
     """
     return psutil.Process(pid).name() if _has_driver(pid) else ""
 
@@ -50,7 +51,7 @@ def _has_driver(pid: int) -> bool:
 
 
 class Nvml:
-    """Keeps the library open between readings. Use it in one thread at a time."""
+    """Reads GPUs, and keeps the library open between readings. Use it in one thread at a time."""
 
     def __init__(self, library: Any = None, clock: Callable[[], float] = time.monotonic) -> None:
         if library is None:
@@ -66,7 +67,8 @@ class Nvml:
         self._tried = float("-inf")
 
     def read(self) -> tuple[tuple[Gpu, ...], str]:
-        """Return the GPUs, and why there are none. A GPU that cannot be read is included, with a note that says why."""
+        """Return the GPUs, and a line that says why there are none ("" if there are some). A GPU that cannot be read
+        is included, with a note that says why."""
         again = self._clock() - self._tried >= TRY_AGAIN_S
         if not self._open and not again:
             return (), self._trouble

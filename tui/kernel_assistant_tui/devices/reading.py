@@ -1,4 +1,4 @@
-"""Records of one reading of the machine."""
+"""Records for one reading of the devices."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ NEXT_TO_NOTHING = 1 << 30
 
 @dataclass(frozen=True)
 class Process:
-    """A process on one GPU. `name` is "" if it is not visible from here; `memory` in bytes, None if not reported."""
+    """A process on one GPU. `name` is "" if the process is not visible from here; `memory` is in bytes, None if it is
+    not reported."""
 
     pid: int
     name: str
@@ -19,8 +20,8 @@ class Process:
 
 @dataclass(frozen=True)
 class Gpu:
-    """None for values that the driver does not report. `busy` in per cent, memory in bytes, power in watts, temperature
-    in degrees Celsius.
+    """The load of a GPU. Values that the driver does not report are None. `busy` is in per cent, memory in bytes,
+    power in watts, temperature in degrees Celsius.
 
     `note` is one line about values that cannot be read, because of MIG or permissions.
     """
@@ -38,7 +39,8 @@ class Gpu:
 
     @property
     def unlisted(self) -> int:
-        """Bytes in use by no listed process; 0 if the memory of a listed process is unknown, or if it is little.
+        """Bytes of memory that no listed process uses. 0 if the memory of a listed process is unknown, or if less
+        than 1 GiB is left.
 
         Drivers list no processes in some containers and virtual machines.
         """
@@ -49,7 +51,8 @@ class Gpu:
 
 @dataclass(frozen=True)
 class Cpu:
-    """`cores`: load of each core in per cent; memory in bytes; `load`: the load average of one minute."""
+    """The load of the CPU: `cores` is the load of each core in per cent, memory is in bytes, `load` is the load
+    average of one minute."""
 
     cores: tuple[float, ...]
     memory: int
@@ -63,7 +66,7 @@ class Cpu:
 
 @dataclass(frozen=True)
 class DeviceSample:
-    """`trouble` says in one line why no GPUs are visible, "" if there are some."""
+    """One reading of all devices. `trouble` says in one line why no GPUs are visible, "" if there are some."""
 
     gpus: tuple[Gpu, ...]
     cpu: Cpu

@@ -1,1 +1,1 @@
-"""Dialogs over the main screen. Each returns what the user chose."""
+"""Dialogs over the main screen. Each returns the user's choice."""

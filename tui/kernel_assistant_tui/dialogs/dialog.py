@@ -1,4 +1,4 @@
-"""The base of all dialogs: a box with a title and buttons, each with a key. Escape always closes it."""
+"""The base class of all dialogs: a box with a title and buttons, each of which has a key. Escape closes the dialog."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Choice(Generic[T]):
-    """A button; `key` presses it unless an input line has the focus."""
+    """A button. The key `key` presses it unless an input line has the focus; the dialog then returns `value`."""
 
     key: str
     label: str
@@ -29,7 +29,7 @@ class Choice(Generic[T]):
 
 
 class Dialog(ModalScreen[T | None], Generic[T]):
-    """Returns a value, or None if the user closes it. Enter takes the first choice."""
+    """A dialog that returns a value, or None if the user closes it. Enter takes the first choice."""
 
     BINDINGS: ClassVar[list[BindingType]] = [
         Binding("escape", "leave", show=False),
@@ -45,7 +45,7 @@ class Dialog(ModalScreen[T | None], Generic[T]):
         self._choices = choices
 
     def body(self) -> Iterable[Widget]:
-        """Return the widgets between title and choices."""
+        """Return the widgets between the title and the choices."""
         return ()
 
     def compose(self) -> ComposeResult:
@@ -68,15 +68,16 @@ class Dialog(ModalScreen[T | None], Generic[T]):
         self.ready()
 
     def ready(self) -> None:
-        """Override it to fill in the widgets after mounting. (Textual calls the `on_mount` of every base class.)"""
+        """Called after mounting; subclasses fill in their widgets here. (Not in `on_mount`: Textual calls that of
+        every base class.)"""
 
     def entered(self) -> None:
-        """Handle Enter in an input line: take the first choice, if not overridden."""
+        """Handle Enter in an input line: take the first choice, unless a subclass does something else."""
         if self._choices:
             self.answer(self._choices[0].value)
 
     def answer(self, value: T) -> None:
-        """Close the dialog with `value`. Override it to check the answer first."""
+        """Close the dialog with `value`. Subclasses may check or replace the value first."""
         self.dismiss(value)
 
     def action_leave(self) -> None:

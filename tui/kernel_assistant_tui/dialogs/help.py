@@ -23,7 +23,7 @@ _WITH_COMMANDS = 110
 
 
 class FileLine(Widget):
-    """A path in one line; if it is too long, its beginning is cut off."""
+    """A path in one line. If it is too long, its beginning is cut off."""
 
     DEFAULT_CSS = "FileLine { height: 1; color: $text-muted; }"
 

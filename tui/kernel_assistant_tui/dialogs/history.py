@@ -1,4 +1,4 @@
-"""The history of jobs, newest first, with search."""
+"""The dialog with the history of jobs, newest first, with search."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _MOST_NAME, _LEAST_WHERE = 24, 10
 
 @dataclass(frozen=True)
 class HistoryEntry:
-    """The part of a job that the list needs; a row of the store has the whole source text too."""
+    """The parts of a job that the list shows. It is smaller than a row of the store, which has the whole source text
+    too."""
 
     job: str
     state: str
@@ -38,8 +39,8 @@ class HistoryEntry:
 
 
 def past(row: JobRow, when: str, base: Path, *, alive: bool) -> HistoryEntry:
-    """Return the entry of a job. `alive`: a session host runs; without one an active job counts as interrupted. Paths
-    are relative to `base`."""
+    """Return the entry of a job. `alive` says whether a session host runs; without one an active job counts as
+    interrupted. Paths are relative to `base`."""
     selection = place_of(row.task, row.options)
     where = selection.path.relative_to(base) if selection.path.is_relative_to(base) else selection.path
     kind = "" if row.options.kind.value == "optimize" else f"{row.options.kind.value} "
@@ -78,7 +79,7 @@ class HistoryRows(Rows[HistoryEntry]):
 
 
 class HistoryDialog(Dialog[str]):
-    """Returns the number of the job to open."""
+    """Shows the history and returns the number of the job to open."""
 
     FULL = True
 

@@ -1,4 +1,5 @@
-"""Small dialogs: one line, the diff of a change, inputs, the form of an export, what to do with jobs on exit."""
+"""Small dialogs: one line of text, the diff of a change, inputs of a class, the form of an export, and what to do
+with running jobs on exit."""
 
 from __future__ import annotations
 
@@ -22,7 +23,8 @@ _STYLES = {"+": "$text-success", "-": "$text-error", "@": "$text-accent"}
 
 
 class LineDialog(Dialog[str]):
-    """Returns the line as the user left it, without spaces around it. `yes` is the key and the label of its button."""
+    """Asks for one line of text and returns it without spaces around it. `yes` is the key and the label of its
+    button."""
 
     def __init__(self, title: str, suggested: str, hint: str, *, yes: tuple[str, str], placeholder: str = "") -> None:
         super().__init__(title, Choice(*yes, ""))
@@ -37,7 +39,7 @@ class LineDialog(Dialog[str]):
 
 
 class DiffDialog(Dialog[bool]):
-    """Returns True if the user wants the change."""
+    """Shows a diff and returns True if the user wants the change."""
 
     FULL = True
 
@@ -55,14 +57,14 @@ class DiffDialog(Dialog[bool]):
 
 
 def coloured(diff: str) -> Content:
-    """Colour a unified diff line by line."""
+    """Return a unified diff, coloured line by line."""
     lines = [Content.styled(clean(line), _STYLES.get(line[:1], "$text")) for line in diff.splitlines()]
     return Content("\n").join(lines)
 
 
 @dataclass(frozen=True)
 class InputsAnswer:
-    """`how` is "draft", with the edited text, or "record"."""
+    """The user's choice in `InputsDialog`. `how` is "draft", then `text` is the edited draft, or "record"."""
 
     how: str
     text: str = ""
@@ -119,7 +121,7 @@ class ExportDialog(Dialog[ExportChoice]):
 
 
 class CloseDialog(Dialog[str]):
-    """Answers "leave", "cancel" or "stay"."""
+    """Asks what to do with running jobs on exit. Returns "leave", "cancel" or "stay"."""
 
     def __init__(self, running: Sequence[str]) -> None:
         title = "A job is running" if len(running) == 1 else f"{len(running)} jobs are running"

@@ -1,4 +1,4 @@
-"""The settings with their values and origins; they can be changed in the user's file."""
+"""The dialog with the settings, their values and origins. They can be changed in the user's file."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from kernel_assistant_tui.widgets.rows import Piece, Rows, fitted
 
 @dataclass(frozen=True)
 class Setting:
-    """`name` is a name for `config set`, or `tui.theme`, `tui.keys.ACTION`."""
+    """One line of the list. `name` is a name for `config set`, `tui.theme` or `tui.keys.ACTION`; `where` is the
+    origin of the value."""
 
     name: str
     value: str
@@ -43,7 +44,8 @@ class SettingRows(Rows[Setting]):
 
 
 class SettingsDialog(Dialog[Change]):
-    """Returns one change; the flow makes it and opens the dialog again."""
+    """Shows the settings and returns one change. The caller makes the change and opens the dialog again, with the
+    cursor on the setting `at` and the error message `wrong`."""
 
     FULL = True
 
@@ -77,7 +79,7 @@ class SettingsDialog(Dialog[Change]):
         self.answer(Change("", ""))
 
     def answer(self, value: Change) -> None:
-        """Focus the input line below to change a setting."""
+        """Open the input line for the chosen setting, with its value. Enter in this line returns the change."""
         chosen = self._rows.chosen
         if chosen is not None:
             field = self.query_one("#setting-value", Input)

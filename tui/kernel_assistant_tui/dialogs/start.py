@@ -1,4 +1,4 @@
-"""Asks for the options of one job."""
+"""The dialog that asks for the options of one job."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from kernel_assistant_tui.widgets.cycle import Cycle
 
 
 class StartDialog(Dialog[dict[str, object]]):
-    """Returns the changed options only, as flags for `resolve`."""
+    """Returns the options that the user has changed, as flags for `resolve`."""
 
     def __init__(self, module: Module, settings: Settings) -> None:
         super().__init__(f"Optimize {module.name} ({module.where}:{module.line})", Choice("s", "start", {}))

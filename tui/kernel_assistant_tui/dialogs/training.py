@@ -1,4 +1,4 @@
-"""Ask which training run to show."""
+"""The dialog that asks which training run to show."""
 
 from __future__ import annotations
 
@@ -38,7 +38,8 @@ class RunRows(Rows[TrainingRun]):
 
 
 class RunDialog(Dialog[Path]):
-    """Returns the folder of a run. The input line filters the list, or takes a folder that is not in it."""
+    """Returns the folder of the chosen run. The input line filters the list, or takes a folder that is not in the
+    list."""
 
     FULL = True
 

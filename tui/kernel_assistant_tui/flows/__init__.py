@@ -1,1 +1,2 @@
-"""The actions: coroutines that take the main screen, or plain functions if there is nothing to await."""
+"""The implementations of the actions. Each is a function that takes the main screen; it is a coroutine if it has to
+wait."""

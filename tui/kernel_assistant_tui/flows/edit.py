@@ -1,4 +1,4 @@
-"""Open a file in the user's editor, while the application is suspended."""
+"""Opens a file in the user's editor, while the application is suspended."""
 
 from __future__ import annotations
 
@@ -26,7 +26,8 @@ async def edit(screen: MainScreen) -> None:
 
 
 async def open_editor(screen: MainScreen, path: Path, line: int) -> None:
-    """Open the editor, wait for its end, and read the changed file again. Raises MissingError, UsageError."""
+    """Open the editor, wait until it ends, and read the changed file again. Raises MissingError if the editor cannot
+    be started, UsageError if the application cannot be suspended."""
     command = editor_command(path, line)
     try:
         with screen.app.suspend():
@@ -42,8 +43,8 @@ async def open_editor(screen: MainScreen, path: Path, line: int) -> None:
 
 
 def _run(command: list[str]) -> int | OSError:
-    """Run the editor; return its exit code or the text of an error. It raises nothing, because an exception would leave
-    the application suspended.
+    """Run the editor. Return its exit code, or the error if it cannot be started. The error is not raised, because an
+    exception would leave the application suspended.
     """
     try:
         return subprocess.run(command, check=False).returncode

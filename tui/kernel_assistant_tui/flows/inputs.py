@@ -1,4 +1,4 @@
-"""Get inputs for a class: a draft that the user edits, or a recording of a program. Also scans of the project."""
+"""Gets inputs for a class: a draft that the user edits, or a recording of a program. Also scans programs."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ async def inputs(screen: MainScreen) -> None:
 
 
 async def offer(screen: MainScreen, module: Module, why: str) -> bool:
-    """Ask for the inputs of a class; return whether it has some now. `why` is shown in the dialog."""
+    """Ask the user for the inputs of a class. Return whether the class has inputs now. `why` is shown in the dialog."""
     from kernel_assistant_tui.dialogs.questions import InputsDialog
 
     if is_installed(module.path):
@@ -50,7 +50,8 @@ async def scan(screen: MainScreen) -> None:
 
 
 async def record(screen: MainScreen, module: Module | None) -> bool:
-    """Ask for a program and run it under the recorder; return whether it recorded classes. Raises the scan's errors."""
+    """Ask for a program and run it under the recorder. Return whether it recorded any class. Raises the errors of the
+    scan."""
     from kernel_assistant.session.scanning.scan_process import ScanProcess
     from kernel_assistant_tui.dialogs.questions import LineDialog
 

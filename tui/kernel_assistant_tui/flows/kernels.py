@@ -1,4 +1,4 @@
-"""What a user does with the kernels of a job: verify and confirm them, apply them, take them out, export them."""
+"""Actions on the kernels of a job: verify and confirm them, apply them, take them out of the file, export them."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 
 async def verify(screen: MainScreen) -> None:
-    """Verify the kernels applied in the file, else the candidate of the job."""
+    """Verify the kernels that are applied in the file; if there are none, verify the candidate of the job."""
     module, store, number = screen.subject, screen.work.project.store, screen.job_number
     if module is None:
         return
@@ -54,7 +54,8 @@ def words_of(check: ClassCheck) -> str:
 
 
 async def confirm(screen: MainScreen) -> None:
-    """Start the confirmation as a job in a new tab."""
+    """Start a confirmation as a job in a new tab: of the current job, or of the chosen class's job whose gain is not
+    known."""
     job, module, store = screen.job, screen.subject, screen.work.project.store
     if module is None:
         return
@@ -93,7 +94,8 @@ async def apply(screen: MainScreen) -> None:
 
 
 async def _into(screen: MainScreen, row: JobRow) -> str | None:
-    """Ask which program imports the kernels. Return its path below the project, "" for none, None if cancelled."""
+    """Ask which program is to import the kernels. Return its path below the project, "" for no program, None if
+    cancelled."""
     from kernel_assistant_tui.dialogs.questions import LineDialog
 
     selection, project = place_of(row.task, row.options), screen.work.project

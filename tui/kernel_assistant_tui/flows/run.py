@@ -1,4 +1,4 @@
-"""Start, steer, cancel and resume jobs."""
+"""Start, cancel and resume jobs, and send messages to their models."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ async def options(screen: MainScreen) -> None:
 
 
 async def begin(screen: MainScreen, module: Module, flags: dict[str, object]) -> None:
-    """Start a job for a class; `flags` override the settings. If the class has no inputs, ask for them first."""
+    """Start a job for a class; `flags` override the settings. If the class has no inputs, ask the user for them
+    first."""
     from kernel_assistant.session.prepare import prepare
     from kernel_assistant.source.declared import NoInputsError
     from kernel_assistant_tui.flows.inputs import offer
@@ -53,7 +54,7 @@ async def begin(screen: MainScreen, module: Module, flags: dict[str, object]) ->
 
 
 async def cancel(screen: MainScreen) -> None:
-    """Cancel the scan if one runs, else the job."""
+    """Cancel the scan if one is running, else the current job."""
     job = screen.job
     if screen.scanning is not None:
         screen.scanning.stop()
@@ -73,7 +74,8 @@ def steer(screen: MainScreen) -> None:
 
 
 async def send(screen: MainScreen, words: str) -> None:
-    """Send the user's words to the model for its next turn; if that fails, put them back into the input line."""
+    """Send `words` to the model, which reads them in its next turn. If that fails, put them back into the input
+    line."""
     job = screen.job
     if job is None:
         return

@@ -1,4 +1,4 @@
-"""List the settings with their origins and change them in the user's file; changes apply from the next job on."""
+"""Lists the settings with their origins and changes them in the user's file. Changes apply from the next job on."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def listing(root: Path, flags: dict[str, object]) -> list[Setting]:
 
 
 def write(name: str, value: str) -> None:
-    """Set one value in the user's file; an empty `value` removes it.
+    """Set one value in the user's file; an empty `value` removes the setting.
 
     Raises UsageError if the value is invalid; then the file is not changed.
     """

@@ -1,4 +1,5 @@
-"""Navigate and leave: search, tabs, palette, help, training, history; copy what a pane shows."""
+"""Actions for navigation and exit: search, tabs, palette, help, training, history. Also copies the text that a pane
+shows."""
 
 from __future__ import annotations
 
@@ -49,7 +50,7 @@ async def help(screen: MainScreen) -> None:  # noqa: A001 - the action's name
 
 
 async def training(screen: MainScreen) -> None:
-    """Show the open training run; if none is open or it is focused already, ask which one to open."""
+    """Show the open training run. If none is open, or its pane is focused already, ask which run to open."""
     from kernel_assistant_tui.dialogs.training import RunDialog
     from kernel_assistant_tui.runs.find import newest_runs
 
@@ -66,7 +67,7 @@ async def training(screen: MainScreen) -> None:
 
 
 async def history(screen: MainScreen) -> None:
-    """Show the history of jobs and open the chosen one in a tab."""
+    """Show the history of jobs, and open the job that the user chooses in a tab."""
     from kernel_assistant_tui.dialogs.history import HistoryDialog
 
     entries = await in_thread(lambda: _read(screen))
@@ -89,7 +90,8 @@ def _read(screen: MainScreen) -> list[HistoryEntry]:
 
 
 def copy(screen: MainScreen) -> None:
-    """Copy the text selected with the mouse; else the text of the focused pane, or the chosen class."""
+    """Copy the text that is selected with the mouse; else the text of the focused pane, or the name of the chosen
+    class."""
     marked = screen.get_selected_text()
     if marked:
         _copy(screen, marked, "what is marked")
@@ -107,7 +109,7 @@ def _copy(screen: MainScreen, text: str, what: str) -> None:
 
 
 async def quit(screen: MainScreen) -> None:  # noqa: A001 - the action's name
-    """Exit. If jobs run, ask first: leave them to the host (Enter), cancel them, or stay."""
+    """Exit the application. If jobs are running, ask first: leave them to the host (Enter), cancel them, or stay."""
     from kernel_assistant_tui.dialogs.questions import CloseDialog
 
     running = screen.following.jobs.running()

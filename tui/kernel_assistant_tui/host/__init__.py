@@ -1,1 +1,1 @@
-"""Calls the session host from threads."""
+"""Calls the session host and reads the store, in threads."""

@@ -1,4 +1,5 @@
-"""Follow each job in a thread of its own, which posts messages: a daemon, so that exiting never waits for a socket."""
+"""Follows each job in a thread of its own, which posts messages. The threads are daemons, so that exiting never waits
+for a socket."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ _followers = itertools.count(1)
 
 class JobEvents(Message):
     """A batch of events of one job, in order; at most twenty batches a second. `follower` is the number of the thread
-    that sends it: a tab that is opened again gets a new thread."""
+    that sends it. A tab that is closed and opened again gets a new thread."""
 
     def __init__(self, job: str, events: tuple[AnyEvent, ...], follower: int = 0) -> None:
         super().__init__()
@@ -30,7 +31,7 @@ class JobEvents(Message):
 
 
 class JobLost(Message):
-    """The host of a followed job has died; the thread starts a new one and continues."""
+    """The session host of a followed job has died. The thread starts a new host and continues."""
 
     def __init__(self, job: str, why: str) -> None:
         super().__init__()
@@ -39,7 +40,7 @@ class JobLost(Message):
 
 
 class JobFollowed(Message):
-    """No more events will come of this job: it has ended, or its host cannot be reached."""
+    """No more events of this job will come: it has ended, or its session host cannot be reached."""
 
     def __init__(self, job: str, follower: int = 0) -> None:
         super().__init__()
@@ -48,7 +49,8 @@ class JobFollowed(Message):
 
 
 def follow_in_thread(source: EventSource, number: str, job: str, to: MessagePump) -> int:
-    """Start to post the events of job `number` of `source` to `to` under the key `job`. Returns the thread's number."""
+    """Start a thread that posts the events of job `number` of `source` to `to`, under the key `job`. Return the
+    number of the thread."""
     follower = next(_followers)
 
     def run() -> None:

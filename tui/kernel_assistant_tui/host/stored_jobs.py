@@ -1,4 +1,5 @@
-"""Read jobs from the store and their folders: those in hand, their candidates and results. Call it in threads."""
+"""Reads jobs from the store and their folders: unfinished jobs, candidates and results. Call the functions in
+threads."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ _OPEN = (JobState.queued, JobState.running, JobState.interrupted)
 
 @dataclass(frozen=True)
 class ActiveJobs:
-    """The jobs of a project that have not ended, newest first. `left` are jobs of a host that died; attaching to one
-    resumes it.
+    """The jobs of a project that have not ended, newest first: `active` are run or queued by a host, `left` are those
+    of a host that has died. Attaching to one of these resumes it.
     """
 
     active: tuple[JobRow, ...] = ()
@@ -27,7 +28,7 @@ class ActiveJobs:
 
 
 def in_hand(project: Project, client: Client) -> ActiveJobs:
-    """Return the jobs of the project that have not ended. Starts no host. Raises StoreError, HostError."""
+    """Return the jobs of the project that have not ended. Does not start a host. Raises StoreError, HostError."""
     if not project.has_store:
         return ActiveJobs()
     rows = project.store.jobs(states=_OPEN)
@@ -38,13 +39,14 @@ def in_hand(project: Project, client: Client) -> ActiveJobs:
 
 
 class StoredJobs:
-    """The jobs of one state folder. It has nothing of a job on a remote machine (MACHINE:NUMBER)."""
+    """The jobs of one state folder. Jobs that run on a remote machine (MACHINE:NUMBER) are not in it."""
 
     def __init__(self, state_dir: Path) -> None:
         self._state_dir = state_dir
 
     def sources(self, candidate: str) -> dict[str, str]:
-        """Map name → text of a candidate's files; empty if it is not in the store, which is written after each turn."""
+        """Return a map from name to text of a candidate's files. It is empty if the candidate is not in the store,
+        which is written after each turn."""
         try:
             stored = self._store().candidate(candidate)
         except KernelAssistantError:
@@ -52,14 +54,15 @@ class StoredJobs:
         return {} if stored is None else dict(stored.sources)
 
     def facts(self, result: OptimizeResult, known: Evaluation | None) -> list[tuple[str, str]]:
-        """Return the facts that the command line reports. `known` is used if the folder has no evaluation."""
+        """Return the facts that the command line reports, as (name, text). The evaluation `known` is used if the
+        job's folder has none."""
         try:
             return facts(result, read_evaluation(result) or known)
         except (KernelAssistantError, OSError) as error:
             return [("note", f"what the job left cannot be read: {error}")]
 
     def diff(self, job: str) -> tuple[str, list[str]]:
-        """Return the diff of `apply` and its warnings; "" and the error if it fails."""
+        """Return the diff that `apply` would make, and its warnings. If it fails, return "" and the error."""
         try:
             store = self._store()
             applied, warnings = apply_job(store, store.job(job), dry_run=True, force=True)

@@ -1,1 +1,1 @@
-"""The classes of the project, their states, and changes of its files."""
+"""The classes of the project, their states, and changes to its files."""

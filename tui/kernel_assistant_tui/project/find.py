@@ -1,4 +1,4 @@
-"""Find the module classes below a folder by their syntax; nothing is imported or run."""
+"""Finds the module classes below a folder by their syntax; nothing is imported or run."""
 
 from __future__ import annotations
 
@@ -18,8 +18,8 @@ MOST_FILES = 20_000
 
 
 def python_files(root: Path) -> Iterator[Path]:
-    """Yield the Python files of a project in order; `root` itself if it is a file. Environments, hidden folders and
-    packages written by `apply` are left out."""
+    """Yield the Python files of a project in order; `root` itself if it is a file. Virtual environments, hidden
+    folders and packages written by `apply` are skipped."""
     if root.is_file():
         yield root
         return
@@ -38,7 +38,8 @@ def python_files(root: Path) -> Iterator[Path]:
 
 
 def is_part_of(root: Path, path: Path) -> bool:
-    """Return whether `python_files` would yield a file; virtual environments are recognized by the folder name only."""
+    """Return whether `python_files` would yield the file `path`, judged by its path: a virtual environment is
+    recognized by the name of its folder only."""
     if path == root:
         return True
     if path.suffix != ".py" or not path.is_relative_to(root):
@@ -47,8 +48,8 @@ def is_part_of(root: Path, path: Path) -> bool:
 
 
 def classes_in(path: Path) -> tuple[str, tuple[ModuleClass, ...]]:
-    """Return the text of a file and its module classes that can be optimized; "" and () if it is missing, unreadable or
-    not Python."""
+    """Return the text of a file and its module classes that can be optimized. Return "" and () if the file is
+    missing, unreadable or not Python."""
     try:
         text = read_text(path)
         # Parsing takes most of the time, and most files have no modules.

@@ -1,4 +1,4 @@
-"""A module class of the project, for the list. Pure."""
+"""A module class of the project, as the list shows it. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from kernel_assistant.session.reporting.class_state import ClassState
 
 @dataclass(frozen=True)
 class Rank:
-    """The rank of the class in a scan (from 1), and its share of the program's time (0 to 1)."""
+    """The rank of a class in a scan (`place`, from 1), and its share of the program's time (0 to 1)."""
 
     place: int
     share: float
@@ -19,7 +19,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Module:
-    """`line` counts from 1; `where` is the path relative to the project."""
+    """A module class in the list. `line` counts from 1; `where` is the path relative to the project."""
 
     path: Path
     where: str
@@ -39,19 +39,20 @@ class Module:
 
 
 def ordered(modules: Iterable[Module]) -> tuple[Module, ...]:
-    """Sort by rank, if a scan has ranked the class, then by file and line."""
+    """Sort the classes by rank; those that no scan has ranked come last, by file and line."""
     last = 1 << 30
     return tuple(sorted(modules, key=lambda one: (one.rank.place if one.rank else last, one.where, one.line)))
 
 
 def matching(modules: Iterable[Module], words: str) -> tuple[Module, ...]:
-    """Return the modules whose file or class name contains all of the words, ignoring case."""
+    """Return the modules whose file or class name contains each of `words`, ignoring case."""
     parts = words.lower().split()
     return tuple(one for one in modules if all(part in f"{one.where}:{one.name}".lower() for part in parts))
 
 
 def said(state: ClassState) -> str:
-    """Return the last result in a few characters: a gain with its baseline, and the job's number if it is older."""
+    """Return the last result in a few characters: a gain with its baseline, the gain and number of an earlier job
+    whose kernels can be applied, or the job's state or outcome."""
     if state.state in ("queued", "running", "interrupted"):
         return state.state
     if state.figure and (state.applied or state.applicable):

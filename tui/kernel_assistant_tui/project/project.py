@@ -1,5 +1,5 @@
-"""The state of the project's classes, and of those of installed libraries whose inputs a scan of one of its programs
-kept. Read it in a thread; unchanged files are not read again."""
+"""The state of the project's classes, and of classes of installed libraries whose inputs were kept by a scan of one
+of the project's programs. Read it in a thread; unchanged files are not read again."""
 
 from __future__ import annotations
 
@@ -29,14 +29,16 @@ _PART_S = 0.7
 
 @dataclass(frozen=True)
 class Scanned:
-    """`ranks` is by file and class. `installed` has files of libraries, with the classes whose inputs were kept."""
+    """The facts from a scan. `ranks` maps (file, class) to a rank. `installed` maps files of libraries to the classes
+    whose inputs were kept."""
 
     ranks: Mapping[tuple[str, str], Rank] = field(default_factory=dict)
     installed: Mapping[Path, frozenset[str]] = field(default_factory=dict)
 
 
 def newest_scanned(state_dir: Path, root: Path) -> Scanned:
-    """Return the newest scan that ran a program in `root` or saw a class of it. Raises StoreError."""
+    """Return the facts from the newest scan that ran a program in `root` or saw a class of `root`. Raises
+    StoreError."""
     by_scan = (_of(scan, root) for scan in newest_scans(state_dir))
     return next((scanned for scanned in by_scan if scanned.ranks), Scanned())
 
@@ -58,7 +60,7 @@ def _of(scan: Scan, root: Path) -> Scanned:
 
 @dataclass(frozen=True)
 class _File:
-    """`stamp` is (mtime in ns, size), to detect changes; `classes` is empty for most files."""
+    """A file that was read. `stamp` is (mtime in ns, size), to detect changes; `classes` is empty for most files."""
 
     stamp: tuple[int, int]
     classes: tuple[ModuleClass, ...] = ()
@@ -67,7 +69,7 @@ class _File:
 
 @dataclass
 class Project:
-    """The classes of one folder or file. `read` blocks, and may be called from several threads."""
+    """The classes of one folder or file. `read` waits for the disk; several threads may call it."""
 
     root: Path
     settings: Settings
@@ -83,7 +85,7 @@ class Project:
 
     @property
     def base(self) -> Path:
-        """The folder that paths are shown from, and where packages for installed libraries lie."""
+        """The folder to which shown paths are relative, and in which packages for installed libraries are written."""
         return self.root if self.root.is_dir() else self.root.parent
 
     @property
@@ -106,9 +108,9 @@ class Project:
     def read(
         self, changed: Collection[Path] | None = None, on_part: Callable[[tuple[Module, ...]], None] | None = None
     ) -> tuple[Module, ...]:
-        """Read the classes and return them: from all files, or only from those in `changed`.
+        """Read the files in `changed` (None: all files) and return all classes of the project.
 
-        If that takes long, `on_part` gets the classes known so far. Raises StoreError.
+        If this takes long, `on_part` is called with the classes known so far. Raises StoreError.
         """
         with self._lock:
             everything = changed is None or self.root in changed
@@ -121,7 +123,7 @@ class Project:
         return self.has_store and self.store.stamp() != self._stamp
 
     def _read_files(self, changed: set[Path] | None, on_part: Callable[[tuple[Module, ...]], None] | None) -> set[Path]:
-        """Read files and return those whose text has changed."""
+        """Read the files in `changed` (None: all files). Return those whose text has changed."""
         if changed is None:
             paths = list(python_files(self.root))
             paths += sorted(set(self._files) - set(paths))
@@ -148,7 +150,8 @@ class Project:
         return True
 
     def _read_scan(self) -> set[Path]:
-        """Return the files of installed libraries that are new, or whose classes have other kernels than before."""
+        """Read the newest scan. Return the files of installed libraries that are new, or whose classes have other
+        kernels than before."""
         stamp = self.store.stamp() if self.has_store else ()
         if stamp != self._stamp:
             self._scan = newest_scanned(self.settings.state_dir, self.root)
@@ -160,7 +163,7 @@ class Project:
         return touched | {path for path in replaced if replaced[path] != before.get(path, {})}
 
     def _read_states(self, touched: set[Path]) -> None:
-        """Read the class states of files that have changed, or whose jobs have."""
+        """Read the states of the classes in files that have changed, or whose jobs have changed."""
         before, self._jobs = self._jobs, self.store.path_stamps() if self.has_store else {}
         for path, file in self._files.items():
             known = self._jobs.get(str(path))

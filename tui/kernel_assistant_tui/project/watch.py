@@ -1,4 +1,4 @@
-"""Watch the files of the project for changes."""
+"""Watches the files of the project for changes."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _TOGETHER_S = 0.3
 
 
 class Watcher:
-    """Calls `on_change` in another thread with the changed files, `on_failure` if watching is not possible.
+    """Calls `on_change` in another thread with the changed files, or `on_failure` if watching is not possible.
 
-    If the root itself is among the files, a folder was created or deleted and everything must be read.
+    If the root itself is among the changed files, a folder was created or deleted, and everything must be read again.
     """
 
     def __init__(
@@ -36,7 +36,7 @@ class Watcher:
         self._lock = threading.Lock()
 
     def start(self) -> None:
-        """Start to watch and return at once; registering a large project takes a while."""
+        """Start to watch. Returns at once, although registering a large project takes a while."""
         threading.Thread(target=self._start, name="watch", daemon=True).start()
 
     def stop(self) -> None:
@@ -72,7 +72,8 @@ class Watcher:
                 self._timer.start()
 
     def _meant(self, path: Path) -> Path | None:
-        """Return the source file that a change concerns, None if none: for a package of kernels the file beside it."""
+        """Return the source file to which a change of `path` belongs, None if there is none. For a package of kernels
+        this is the file beside it."""
         if path.name == MANIFEST and path.parent.name.endswith("_kernels"):
             path = path.parent.with_name(path.parent.name.removesuffix("_kernels") + ".py")
         return path if is_part_of(self._root, path) else None

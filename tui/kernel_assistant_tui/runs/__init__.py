@@ -1,1 +1,1 @@
-"""Read training runs from their folders: docs/training_metrics.md."""
+"""Reads training runs from their folders. See docs/training_metrics.md."""

@@ -1,4 +1,5 @@
-"""Find training runs below folders: runs of one stage have metrics, runs of a recipe have stages."""
+"""Finds training runs below folders. A run of one stage has a file with metrics, a run of a recipe has several
+stages."""
 
 from __future__ import annotations
 
@@ -18,8 +19,8 @@ DEEPEST = 4
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """`state` comes from its status, "" without one. `stages` says how many stages are done, or names the only one.
-    `written` is the time of the last write, in seconds since the epoch."""
+    """A training run. `state` comes from its status file, "" without one. `stages` says how many stages are done, or
+    is the name of the only stage. `written` is the time of the last write, in seconds since the epoch."""
 
     path: Path
     state: str
@@ -28,8 +29,8 @@ class TrainingRun:
 
 
 def newest_runs(*roots: Path) -> list[TrainingRun]:
-    """Return the training runs below `roots`, last written first; stages of a recipe are not runs of their own. Walks
-    folders: call it in a thread."""
+    """Return the training runs below `roots`, last written first. The stages of a recipe are not listed as runs.
+    Walks the folders: call it in a thread."""
     last_written = {run: written for root in roots for run, written in _below(root)}
     return [_described(run, last_written[run]) for run in sorted(last_written, key=lambda run: -last_written[run])]
 

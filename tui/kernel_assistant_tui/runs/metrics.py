@@ -1,4 +1,4 @@
-"""Read the metrics of a run while its file grows."""
+"""Reads the metrics of a run while their file grows."""
 
 from __future__ import annotations
 
@@ -17,7 +17,8 @@ _MOST_BYTES = 8 << 20
 
 @dataclass
 class Stage:
-    """The curves of one stage: name → step → value. If a step is written twice, the later value counts."""
+    """The curves of one stage: `curves` maps name → step → value. If a step is written twice, the later value counts.
+    `step` and `time` are those of the last line."""
 
     name: str
     curves: dict[str, dict[float, float]] = field(default_factory=dict)
@@ -33,7 +34,8 @@ class Stage:
 
 
 class MetricsTail:
-    """Reads the lines that were appended since the last call. `read` waits for the disk: call it in a thread."""
+    """Reads the lines that were appended to a run's metrics since the last call. `read` waits for the disk: call it
+    in a thread."""
 
     def __init__(self, run: Path) -> None:
         self.path = run / METRICS
@@ -42,9 +44,10 @@ class MetricsTail:
         self._at = 0
 
     def read(self) -> bool:
-        """Read new lines; return whether there were any. If the file is shorter than before, it is read from the start.
+        """Read new lines. Return whether there were any. If the file is shorter than before, it is read from the
+        start.
 
-        Raises OSError if it cannot be read.
+        Raises OSError if the file cannot be read.
         """
         start, lines = appended_lines(self.path, self._at, _MOST_BYTES)
         if start < self._at:
@@ -69,7 +72,8 @@ class MetricsTail:
 
 
 def thinned(points: Sequence[tuple[float, float]], most: int) -> list[tuple[float, float]]:
-    """Reduce sorted points to about `most`: the lowest and highest of each interval, and the first and last one."""
+    """Reduce sorted points to about `most`: keep the lowest and the highest point of each interval, and the first and
+    the last point."""
     if len(points) <= most:
         return list(points)
     size = -(-len(points) * 2 // most)

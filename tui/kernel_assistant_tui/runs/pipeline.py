@@ -1,4 +1,5 @@
-"""Read the stages of a run from its folder: docs/training_recipes.md. Reads files: call it in threads."""
+"""Reads the stages of a run from its folder (docs/training_recipes.md). The functions read files: call them in
+threads."""
 
 from __future__ import annotations
 
@@ -28,8 +29,8 @@ _MOST_BYTES = 16 << 10
 
 @dataclass(frozen=True)
 class StageState:
-    """`state` is "waiting", "done", "limit" (ended at its time limit), "stopped", or the value of a `RunState`.
-    `seconds` is the time used of `limit`. `folder` may not exist."""
+    """The state of a stage. `state` is "waiting", "done", "limit" (ended at its time limit), "stopped", or the value
+    of a `RunState`. `seconds` is the used part of the time `limit`, also in seconds. `folder` may not exist."""
 
     name: str
     state: str
@@ -52,14 +53,15 @@ def read_stages(run: Path, status: RunStatus | None) -> tuple[StageState, ...]:
 
 
 def metrics_of(stage: Path) -> Path | None:
-    """Return the folder with the metrics of a stage: its own or a subfolder, None if it has none."""
+    """Return the folder that has the metrics of a stage: the stage's own folder or a subfolder; None if there are
+    none."""
     if (stage / METRICS).is_file():
         return stage
     return next((path.parent for path in sorted(stage.glob(f"*/{METRICS}"))), None)
 
 
 def log_lines(stage: Path) -> list[str]:
-    """Return the last lines of the output of a stage's processes."""
+    """Return the last lines that the processes of a stage have printed."""
     try:
         with (stage / LOG).open("rb") as file:
             size = file.seek(0, 2)
@@ -88,7 +90,7 @@ def _stages(run: Path, status: RunStatus | None) -> Iterator[StageState]:
 
 
 def _recipe(run: Path) -> list[dict[str, Any]]:
-    """Return the stages of a recipe; [] for a run of one stage, whose run.json has only options."""
+    """Return the stages of a run's recipe. [] for a run of one stage, whose run.json has only options."""
     try:
         parsed = json.loads((run / RECIPE).read_bytes())
     except (OSError, ValueError):

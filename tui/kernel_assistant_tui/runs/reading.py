@@ -1,4 +1,5 @@
-"""Read the status of a run repeatedly: state, stages, and the curves of the chosen stage. Call it in threads."""
+"""Reads the status of a run repeatedly: its state, its stages, and the curves of the chosen stage. Call it in
+threads."""
 
 from __future__ import annotations
 
@@ -14,9 +15,9 @@ _REPORT = "report.md"
 
 @dataclass(frozen=True)
 class RunSnapshot:
-    """One reading. `wish` is the last command to the run. `stages` are those of a recipe, () for a run of one stage;
-    `curves` and `log` are of the stage `chosen`. `log` is read if the stage has no curves. `fresh`: the curves have
-    changed since the reading before. `report`: a report.md exists."""
+    """One reading of a run. `wish` is the last command to the run. `stages` are the stages of a recipe, () for a run
+    of one stage; `curves` and `log` belong to the stage `chosen`. `log` is read only if the stage has no curves.
+    `fresh` says whether the curves have changed since the previous reading, `report` whether there is a report.md."""
 
     status: RunStatus | None
     wish: TrainingCommand
@@ -38,7 +39,7 @@ class RunReader:
         self._copies: dict[Path, tuple[Stage, ...]] = {}
 
     def look(self, wanted: str) -> RunSnapshot:
-        """Read the run. `wanted` is the name of the chosen stage, "" for the one that runs or ran last."""
+        """Read the run. `wanted` is the name of the chosen stage, "" for the stage that runs or ran last."""
         status = read_status(self.run)
         stages = read_stages(self.run, status)
         if not stages:
@@ -57,8 +58,8 @@ class RunReader:
         return RunSnapshot(status, wish_of(self.run), (), chosen, curves, (), trouble, fresh)
 
     def _curves(self, folder: Path) -> tuple[tuple[Stage, ...], str, bool]:
-        """Return (copies of the curves, error or "", whether they have changed). Copies can be drawn during the next
-        reading."""
+        """Return (copies of the curves, error or "", whether the curves have changed). The copies can be drawn during
+        the next reading."""
         tail, trouble, fresh = self._tails.setdefault(folder, MetricsTail(folder)), "", False
         try:
             fresh = tail.read()
@@ -70,7 +71,7 @@ class RunReader:
 
 
 def _latest(stages: tuple[StageState, ...]) -> StageState:
-    """Return the first stage that runs, is paused or failed; else the last one with metrics, else the first one."""
+    """Return the first stage that runs, is paused or failed; else the last stage with metrics, else the first stage."""
     going = [one for one in stages if one.state in ("running", "paused", "failed", "died")]
     reporting = [one for one in stages if metrics_of(one.folder) is not None]
     return going[0] if going else reporting[-1] if reporting else stages[0]

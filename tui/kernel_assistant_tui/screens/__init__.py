@@ -1,1 +1,1 @@
-"""The main screen: its panes, its keys, and which actions are possible now."""
+"""The main screen: its panes, its keys, and the actions that are possible now."""

@@ -1,4 +1,5 @@
-"""Decide what an action applies to and whether it is possible now, and run it. The actions are in flows/."""
+"""Decides to which class or job an action applies and whether it is possible now, and runs it. The actions are in
+flows/."""
 
 from __future__ import annotations
 
@@ -46,7 +47,7 @@ PAUSE_S = 1.5
 
 
 class ActingScreen(Screen[None]):
-    """The base of the main screen; flows use its public members."""
+    """The base class of the main screen. The flows use its public members."""
 
     BINDINGS: ClassVar[list[BindingType]] = list(bindings())
 
@@ -81,20 +82,20 @@ class ActingScreen(Screen[None]):
 
     @property
     def pane(self) -> str:
-        """The focused pane, else the one that was shown last."""
+        """The focused pane, else the pane that was shown last."""
         inside = {node.id for node in self.focused.ancestors_with_self} if self.focused is not None else set()
         names = [name for name, pane in PANES.items() if inside & {pane.widget, name}]
         return self._pane if not names or self._pane in names else names[0]
 
     @property
     def job_number(self) -> str:
-        """The job that an action applies to: the current one, or the last of the chosen class if the modules have the
-        focus. Raises UsageError if there is none."""
+        """The number of the job to which an action applies: the current job, or the last job of the chosen class if
+        the list of modules has the focus. Raises UsageError if there is none."""
         return self._number(lambda state: state.job)
 
     @property
     def job_to_apply(self) -> str:
-        """Like `job_number`, but for `apply`: of the chosen class the last job with a gain."""
+        """Like `job_number`, but for `apply`: for the chosen class this is its last job with a gain."""
         return self._number(lambda state: state.offer or state.job)
 
     def _number(self, of_class: Callable[[ClassState], str]) -> str:
@@ -109,7 +110,8 @@ class ActingScreen(Screen[None]):
 
     @property
     def subject(self) -> Module | None:
-        """The class that an action applies to: that of the current job, or the chosen one (see `job_number`)."""
+        """The class to which an action applies: the class of the current job, or the chosen class (see
+        `job_number`)."""
         job, chosen = self.job, self.module
         if job is None or self.pane == "modules":
             return chosen
@@ -130,7 +132,7 @@ class ActingScreen(Screen[None]):
 
     @property
     def alive(self) -> bool:
-        """False once the application is ending."""
+        """Whether the screen is in use: False once the application is ending."""
         return self.app.is_running and self.is_attached
 
     def show_pane(self, name: str) -> None:
@@ -138,7 +140,7 @@ class ActingScreen(Screen[None]):
         raise NotImplementedError
 
     def why_not(self, action: Action) -> str:
-        """Return why an action is not possible now, "" if it is."""
+        """Return why an action is not possible now, "" if it is possible."""
         others = any(one.key != self.following.key or self.in_training for one in self.following.jobs)
         return why_not(action, ActionContext(self.module, self.subject, self.job, self.scanning is not None, others))
 
@@ -163,7 +165,7 @@ class ActingScreen(Screen[None]):
             pass  # the screen is being built or taken down
 
     def check_action(self, action: str, parameters: tuple[object, ...]) -> bool | None:
-        """Return False if the focused input line or pane uses the key itself."""
+        """Return whether a binding is active: not if the focused input line or pane uses its key."""
         if action != "act" or self.focused is None:
             return True
         keys = [key.strip() for key in self.work.preferences.key(str(parameters[0])).split(",")]
@@ -175,7 +177,7 @@ class ActingScreen(Screen[None]):
     def action_act(self, name: str) -> None:
         """Run the action `name`, or show why it is not possible. Plain functions run at once, coroutines as a worker.
 
-        Does nothing while a dialog of the same action is open.
+        Does nothing while the dialog of the same action is open.
         """
         if name in self._open:
             return
@@ -194,9 +196,9 @@ class ActingScreen(Screen[None]):
             flow(self)
 
     def swallows(self, event: KeyEvent) -> bool:
-        """Return whether to drop a key. If an action that opens a text input was refused, the user may type on without
-        noticing, and each letter would run another action. So keys are dropped until the user pauses, or presses Enter
-        or Escape.
+        """Return whether to drop a key. If an action that opens a text input was refused, the user may type on
+        without noticing, and each letter would run another action. So keys are dropped until the user pauses, or
+        presses Enter or Escape.
         """
         if monotonic() > self._deaf_until or not (event.is_printable or event.key in ("enter", "escape")):
             return False
@@ -208,8 +210,8 @@ class ActingScreen(Screen[None]):
         return True
 
     async def _settled(self, flow: Callable[[ActingScreen], Awaitable[None]]) -> None:
-        """Run a flow after the focused widgets have handled all earlier keys, because these may change the class or job
-        that the flow applies to.
+        """Run a flow after the focused widgets have handled all earlier keys, because these keys may change the class
+        or job to which the flow applies.
         """
         for node in () if self.focused is None else self.focused.ancestors_with_self:
             passed = asyncio.Event()
@@ -219,7 +221,8 @@ class ActingScreen(Screen[None]):
         await flow(self)
 
     def flow(self, work: Callable[[], Awaitable[Any]], name: str = "") -> None:
-        """Run `work` as a worker and show its error. While it runs, `action_act` refuses an action called `name`."""
+        """Run `work` as a worker and show the error that it raises. While it runs, `action_act` ignores the action
+        `name`."""
 
         async def guarded() -> None:
             self._open.add(name)

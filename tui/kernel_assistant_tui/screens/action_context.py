@@ -1,4 +1,4 @@
-"""Decide whether an action is possible now, and why not. Pure."""
+"""Decides whether an action is possible now, and says why not. Pure."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _WHY_NOT = {
 
 @dataclass(frozen=True)
 class ActionContext:
-    """`module` is chosen in the list; `subject` is the class that an action applies to; `others` says whether there are
-    tabs besides the current one."""
+    """The state on which actions depend. `module` is the class chosen in the list, `subject` the class to which an
+    action applies; `others` says whether there are tabs besides the current one."""
 
     module: Module | None
     subject: Module | None
@@ -36,7 +36,7 @@ class ActionContext:
 
 
 def why_not(action: Action, now: ActionContext) -> str:
-    """Return in one line why an action is not possible, "" if it is."""
+    """Return one line that says why an action is not possible, "" if it is possible."""
     return "" if not action.needs or _is_there(action, now) else f"{action.label}: {_WHY_NOT[action.needs]}"
 
 

@@ -1,4 +1,4 @@
-"""The main screen: panes, tabs and footer, and the handlers of their messages. The actions are in flows/."""
+"""The main screen: its panes, tabs and footer, and the handlers of messages. The actions are in flows/."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ ROUND_S = 2.0
 
 
 class MainScreen(ActingScreen):
-    """Consists of the widgets of the panes, and passes messages to them."""
+    """The screen with the widgets of all panes. It passes messages to them."""
 
     #: Nothing is focused behind a dialog: Textual would focus the first field, which is the closed search line.
     AUTO_FOCUS: ClassVar[str | None] = ""
@@ -110,7 +110,7 @@ class MainScreen(ActingScreen):
         self.refresh_keys()
 
     def show_job(self) -> None:
-        """Draw the tabs, and the job of the current one."""
+        """Draw the tabs, and the job of the current tab."""
         if not self.alive:
             return
         following = self.following
@@ -134,7 +134,7 @@ class MainScreen(ActingScreen):
         self.refresh_keys()
 
     def on_screen_suspend(self) -> None:
-        """Hide the keys of the footer while a dialog or the palette is open: they do not work then."""
+        """Hide the keys of the footer while a dialog or the palette is open, because the keys do not work then."""
         self._keys_count(False)
 
     def on_screen_resume(self) -> None:
@@ -178,12 +178,14 @@ class MainScreen(ActingScreen):
         self.following.ended(message)
 
     def _keys_count(self, count: bool) -> None:
-        """Show or hide the footer's keys. It keeps its height, so nothing moves. It does not exist yet at the start."""
+        """Show or hide the footer's keys. The footer keeps its height, so that nothing moves. At the start there is
+        no footer yet."""
         for footer in self.query(Keys):
             footer.visible = count
 
     def _lay_out(self) -> None:
-        """Show the widgets that fit. They are switched one by one: a CSS class would update all styles."""
+        """Show the widgets that fit into the window. Each one is switched by itself: a CSS class would update all
+        styles."""
         wide, tiny = is_wide(self.app.size), is_tiny(self.app.size)
         shown = PANES[self._pane].widget
         # The curves need the whole width, and do not belong to a class.

@@ -14,7 +14,7 @@ SMALLEST = Size(34, 9)
 
 @dataclass(frozen=True)
 class Pane:
-    """`widget` is the id of its widget, `focus` the selector of the widget inside that gets the focus."""
+    """A pane. `widget` is the id of its widget, `focus` the selector of the inner widget that gets the focus."""
 
     name: str
     widget: str

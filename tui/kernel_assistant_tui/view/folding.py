@@ -1,4 +1,4 @@
-"""`fold` updates the view of a job by its events."""
+"""Defines `fold`, which updates the view of a job by its events."""
 
 from __future__ import annotations
 
@@ -22,9 +22,10 @@ from kernel_assistant_tui.view.telling import lines_of
 
 
 def fold(view: SearchView, *events: AnyEvent) -> SearchView:
-    """Return `view` after `events`. Events that it has already (after a second `attach`) change nothing.
+    """Return `view` updated by `events`. Events that the view contains already (after a second `attach`) change
+    nothing.
 
-    Takes time linear in the size of the view and of the events: fold a whole log in one call.
+    Takes time linear in the size of the view and of the events, so fold a whole log in one call.
     """
     new = job_view.unseen(view, events)
     after = job_view.fold(view, *new)
@@ -44,14 +45,15 @@ def fold(view: SearchView, *events: AnyEvent) -> SearchView:
 
 
 class _Repeats:
-    """Recognizes what another conversation had already: all have the same task, baseline and phases."""
+    """Recognizes events that another conversation of the job has reported already: all conversations have the same
+    task, baseline and phases."""
 
     def __init__(self, view: SearchView) -> None:
         self.asked, self.last_progress = view.asked, view.last_progress
         self._baseline = "" if view.baseline is None else of_baseline(view.baseline)
 
     def has(self, event: AnyEvent) -> bool:
-        """Return whether `event` repeats the last one of its kind, and remember it."""
+        """Return whether `event` repeats the last event of its kind, and remember it."""
         match event:
             case BaselineMeasured():
                 known, self._baseline = self._baseline, of_baseline(event)
@@ -66,7 +68,7 @@ class _Repeats:
 
 
 class _Search:
-    """The candidates and turns of a view while evaluations are added."""
+    """The candidates and turns of a view, to which evaluations are added."""
 
     def __init__(self, view: SearchView) -> None:
         self.candidates = {seen.candidate: seen for seen in view.candidates}
@@ -85,7 +87,8 @@ class _Search:
             self._count(event)
 
     def _count(self, event: CandidateEvaluated) -> None:
-        """Count an evaluation for its turn. Evaluations of several conversations may arrive out of order."""
+        """Count an evaluation in its turn, and update the best speed-ups of this and later turns. Evaluations of
+        several conversations may arrive out of order."""
         turns, number, evaluation = self.turns, event.turn, event.evaluation
         index = bisect_left(turns, number, key=lambda turn: turn.number)
         if index == len(turns) or turns[index].number != number:
@@ -106,7 +109,7 @@ class _Search:
 
 
 def _at_least(turn: Turn, *others: Turn) -> Turn:
-    """Return `turn` with the best speed-ups of it and `others`."""
+    """Return `turn` with the best speed-ups of `turn` and `others`."""
     eager = [one.vs_eager for one in (turn, *others) if one.vs_eager is not None]
     compiled = [one.vs_compile for one in (turn, *others) if one.vs_compile is not None]
     return msgspec.structs.replace(turn, vs_eager=max(eager, default=None), vs_compile=max(compiled, default=None))

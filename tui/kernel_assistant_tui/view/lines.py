@@ -1,4 +1,4 @@
-"""The lines of a transcript: append-only, so that adding costs only as much as the new lines."""
+"""The lines of a transcript. They are append-only, so that the cost of adding lines depends only on the new lines."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import msgspec
 
 
 class LineKind(str, Enum):
-    """The kind of a line; the widget has a style for each."""
+    """The kind of a line. The widget has a style for each kind."""
 
     phase = "phase"
     said = "said"  # text of the model
@@ -29,8 +29,8 @@ class LineKind(str, Enum):
 
 
 class Line(msgspec.Struct, frozen=True, gc=False):
-    """`conversation` counts from 1; 0 for lines that belong to none. `time` is in seconds since the epoch, and 0 except
-    for the first line of an event."""
+    """A line of a transcript. `conversation` counts from 1; it is 0 for lines that belong to no conversation. `time`
+    is in seconds since the epoch for the first line of an event, and 0 for the other lines."""
 
     kind: LineKind
     text: str
@@ -39,7 +39,7 @@ class Line(msgspec.Struct, frozen=True, gc=False):
 
 
 class Lines(Sequence[Line]):
-    """An immutable sequence. Sequences made by `plus` share their storage."""
+    """An immutable sequence of lines. A sequence made by `plus` shares its storage with the original one."""
 
     __slots__ = ("_count", "_shared")
 
@@ -48,7 +48,7 @@ class Lines(Sequence[Line]):
         self._count = 0
 
     def plus(self, new: Iterable[Line]) -> Lines:
-        """Return a sequence of these lines and `new` after them."""
+        """Return a sequence of these lines followed by `new`."""
         grown = Lines()
         # If lines were appended to the shared list already, they are not ours: copy it.
         grown._shared = self._shared if len(self._shared) == self._count else self._shared[: self._count]

@@ -1,4 +1,4 @@
-"""The state of a job for the terminal.
+"""The state of a job as the terminal shows it.
 
 There may be thousands of candidates and turns. They cannot be part of reference cycles, so `gc=False` is safe.
 """
@@ -14,7 +14,8 @@ from kernel_assistant_tui.view.lines import Lines
 
 
 class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """A candidate with its evaluations. The best ones are evaluated again in the full tier, and may fail there."""
+    """A candidate with its evaluations. The best candidates are evaluated again in the full tier, and may fail
+    there."""
 
     candidate: str
     turn: int
@@ -25,14 +26,15 @@ class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
     @property
     def evaluation(self) -> Evaluation:
-        """The evaluation in the full tier if there is one, else the quick one."""
+        """The evaluation in the full tier if there is one, else the one in the quick tier."""
         last = self.full or self.quick
         assert last is not None
         return last
 
     @property
     def speedup(self) -> float | None:
-        """Speed-up over torch.compile, or over eager without it; None if the candidate is incorrect or not timed."""
+        """Speed-up over torch.compile, or over eager if that is not known; None if the candidate is incorrect or not
+        timed."""
         timing = self.evaluation.timing if self.evaluation.correct else None
         if timing is None:
             return None
@@ -40,8 +42,8 @@ class JudgedCandidate(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 
 
 class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
-    """One turn of a policy. The speed-ups are the best of all turns so far, in the quick tier; None without a correct
-    candidate."""
+    """One turn of a policy, with the numbers of candidates tried and of correct ones. The speed-ups are the best of
+    all turns so far, in the quick tier; None if there is no correct candidate yet."""
 
     number: int
     tried: int
@@ -53,7 +55,7 @@ class Turn(msgspec.Struct, frozen=True, kw_only=True, gc=False):
 class SearchView(JobView, frozen=True, kw_only=True):
     """A job with its turns, its candidates and the lines of its transcript.
 
-    `asked` is the last message with the task to a model, `last_progress` the last message of a phase.
+    `asked` is the last task message to a model, `last_progress` the last message about a phase.
     """
 
     turns: tuple[Turn, ...] = ()
@@ -64,7 +66,7 @@ class SearchView(JobView, frozen=True, kw_only=True):
 
     @property
     def phase(self) -> str:
-        """What the job does now, in a few words."""
+        """What the job is doing now, in a few words."""
         match self.newest(JobQueued, JobStarted, Progress, JobFinished, JobFailed):
             case JobQueued():
                 return "waiting"
@@ -81,14 +83,14 @@ class SearchView(JobView, frozen=True, kw_only=True):
 
     @property
     def shown(self) -> JudgedCandidate | None:
-        """The best candidate. If the job only checked one candidate, this is that candidate."""
+        """The candidate to show: the best one, or the only candidate of a job that verified or timed one candidate."""
         if self.best is not None:
             return self.seen(self.best.candidate)
         return self.candidates[-1] if self.result is not None and self.candidates else None
 
     @property
     def timing(self) -> Timing | None:
-        """The timing of the last evaluation of the shown candidate."""
+        """The timing in the last evaluation of the shown candidate."""
         seen = self.shown
         return None if seen is None else seen.evaluation.timing
 

@@ -1,4 +1,4 @@
-"""Transcript lines for the events of a job."""
+"""Makes transcript lines from the events of a job."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ _FENCE = "```"
 
 
 def lines_of(event: AnyEvent) -> list[Line]:
-    """Return the lines of an event; the first one has its time. Some events have none."""
+    """Return the lines of an event; the first line has the event's time. Some events have no lines."""
     lines = _lines(event)
     if not lines:
         return []
@@ -68,7 +68,7 @@ def _lines(event: AnyEvent) -> list[Line]:
 
 
 def plain_best(event: BestImproved) -> str:
-    """Describe the best candidate without its schedule, which is shown with its evaluation."""
+    """Describe the best candidate without its schedule, which is shown with its evaluation already."""
     return of_best(msgspec.structs.replace(event, schedule=""))
 
 
@@ -140,7 +140,8 @@ def _each(kind: LineKind, text: str) -> list[Line]:
 
 
 def of_message(event: ModelReplied) -> list[Line]:
-    """Return the lines of a message, with its conversation's number; 0 for the task, which all conversations share."""
+    """Return the lines of a message. They have the number of its conversation; 0 for the task, which all
+    conversations share."""
     lines = {"assistant": _reply, "tool": _answer, "user": _user}[event.role](event)
     conversation = event.conversation if event.turn else 0
     return [Line(kind, text, conversation) for kind, text in lines]
@@ -161,7 +162,7 @@ def _reply(event: ModelReplied) -> list[tuple[LineKind, str]]:
 
 
 def _call(call: RequestedTool) -> list[tuple[LineKind, str]]:
-    """Show short arguments beside the tool's name, and those of several lines below it with their line breaks."""
+    """Return the lines of a tool call: short arguments beside the tool's name, arguments of several lines below it."""
     try:
         parsed = json.loads(call.arguments)
     except ValueError:

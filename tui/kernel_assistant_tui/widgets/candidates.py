@@ -1,4 +1,4 @@
-"""The table of candidates: it can be sorted by any column, and two candidates can be marked for comparison."""
+"""The table of candidates. It can be sorted by any column, and two candidates can be marked for comparison."""
 
 from __future__ import annotations
 
@@ -79,7 +79,7 @@ _COLUMNS = (
 
 
 class Candidates(DataTable[str]):
-    """The table, fastest candidate first until another column is chosen."""
+    """The table of candidates. It is sorted by time, fastest first, until another column is chosen."""
 
     BINDINGS: ClassVar[list[BindingType]] = [*bindings_of("candidates")]
 
@@ -107,7 +107,7 @@ class Candidates(DataTable[str]):
             self.add_column(column.name, key=column.name)
 
     def show(self, view: SearchView, *, fresh: bool) -> None:
-        """Show the candidates of a job. `fresh`: it is another job than before."""
+        """Show the candidates of a job. `fresh` says that the table showed another job before."""
         if fresh:
             self.clear()
             self._seen, self.marked = {}, []
@@ -148,7 +148,8 @@ class Candidates(DataTable[str]):
             self.post_message(self.Chosen(event.row_key.value))
 
     def action_mark(self) -> None:
-        """Mark or unmark the row. Two marked candidates are compared; a third one replaces the first."""
+        """Mark or unmark the candidate under the cursor. Two marked candidates are compared; a third one replaces the
+        first."""
         if not self.row_count:
             return
         key = self.coordinate_to_cell_key(self.cursor_coordinate).row_key.value
@@ -163,7 +164,7 @@ class Candidates(DataTable[str]):
             self.post_message(self.Paired(*self.marked))
 
     def _mark(self) -> None:
-        """Update the marks: `*` for candidates to compare, `>` for the best one."""
+        """Update the marks in the table: `*` for candidates to compare, `>` for the best candidate."""
         for name in self._seen:
             self.update_cell(name, "mark", "*" if name in self.marked else ">" if name == self._best else "")
 

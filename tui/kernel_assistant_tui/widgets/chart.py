@@ -1,6 +1,6 @@
-"""Draw curves with characters: braille dots if the terminal can show them, else ASCII letters. Pure.
+"""Draws curves with characters: braille dots if the terminal can show them, else ASCII letters. Pure.
 
-plotext needs a compiled library and a second to load, and textual-plot needs numpy: docs/dependencies.md.
+plotext would need a compiled library and a second to load, textual-plot would need numpy: docs/dependencies.md.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Series:
 
 @dataclass(frozen=True)
 class Frame:
-    """The ranges of the axes."""
+    """The ranges of both axes of a chart."""
 
     left: float
     right: float
@@ -68,8 +68,9 @@ def chart(
     level: float | None = None,
     legend: bool = True,
 ) -> list[Content]:
-    """Return `height` lines of `width` cells: legend, curves with the highest and lowest value at the left, and the
-    range of x with its unit `across`. `level` is drawn as a dotted line. Return [] without room or finite points."""
+    """Return `height` lines of `width` cells: the legend, the curves with the highest and lowest value at the left,
+    and the range of x with its unit `across`. `level` is drawn as a dotted line. Return [] if the room is too
+    small or there are no finite points."""
     kept = [Series(one.name, _finite(one.points), one.style, one.steps) for one in series]
     kept = [one for one in kept if one.points]
     if not kept or height < 5 or width < 24:
@@ -98,7 +99,8 @@ def chart(
 def _cells(
     series: Sequence[Series], frame: Frame, columns: int, rows: int, braille: bool
 ) -> dict[tuple[int, int], tuple[int, int]]:
-    """Map (column, row) of a cell → (dots, index of the series). A later series covers an earlier one."""
+    """Return a map from (column, row) of a cell to (its dots, index of the series). A later series covers an earlier
+    one."""
     wide, tall = (2, 4) if braille else (1, 1)
     cells: dict[tuple[int, int], tuple[int, int]] = {}
     for number, one in enumerate(series):
@@ -148,7 +150,7 @@ def _corners(series: Series) -> Iterator[Point]:
 
 
 def _line(start: tuple[int, int], end: tuple[int, int]) -> Iterator[tuple[int, int]]:
-    """Yield the dots of a line, both ends included (one for each step along its longer side)."""
+    """Yield the (column, row) of the dots on a line, both ends included, one for each step along its longer side."""
     count = max(abs(end[0] - start[0]), abs(end[1] - start[1]), 1)
     for step in range(count + 1):
         share = step / count

@@ -1,4 +1,4 @@
-"""Draw sources and diffs as coloured lines. Pure."""
+"""Draws sources and diffs as coloured lines. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ _HEADS = ("+++", "---")
 
 
 def source_lines(sources: Mapping[str, str]) -> list[Content]:
-    """Return the lines of all files, sources before headers, each after its name and with its own line numbers."""
+    """Return the lines of all files, sources before headers. Each file begins with its name, and its lines are
+    numbered."""
     lines: list[Content] = []
     for name, text in sorted(sources.items(), key=lambda item: (item[0].endswith((".h", ".cuh")), item[0])):
         lines += [Content("")] if lines else []
@@ -42,7 +43,7 @@ def _style(line: str) -> str:
 
 
 def sources_diff(before: Mapping[str, str], after: Mapping[str, str]) -> str:
-    """Return the unified diff from `before` to `after`, file by file."""
+    """Return the unified diff from `before` to `after`, file by file. Both map file names to texts."""
     parts: list[str] = []
     for name in sorted({*before, *after}):
         old, new = (one.get(name, "").splitlines() for one in (before, after))

@@ -1,4 +1,4 @@
-"""Compare two candidates: their measurements side by side, then the diff of their sources. Pure."""
+"""Compares two candidates: their measurements side by side, then the diff of their sources. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ NO_SOURCE = "its source is not here yet: it comes when its turn ends, from anoth
 def compared(
     first: JudgedCandidate, second: JudgedCandidate, sources: Mapping[str, Mapping[str, str]], width: int
 ) -> list[Content | StyledText]:
-    """Return the lines of the comparison. `sources`: candidate → (file name → text)."""
+    """Return the lines of the comparison. `sources` maps a candidate to its files (name → text)."""
     size = max(12, (width - 16) // 2)
     lines: list[Content | StyledText] = [
         _row("", first.candidate[:8], second.candidate[:8], size, "bold $text-primary")

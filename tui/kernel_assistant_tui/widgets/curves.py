@@ -1,4 +1,4 @@
-"""Draw the curves of a stage, as many side by side as there is room for. Pure."""
+"""Draws the curves of a training stage, with as many charts side by side as fit. Pure."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _STYLES = ("$text-primary", "$text-success", "$text-warning", "$text-accent")
 
 
 def curve_lines(stage: Stage, width: int) -> list[Content]:
-    """Return a chart for each metric, with its newest value above it; a metric with a single value has no curve."""
+    """Return the lines with a chart for each metric and its newest value above the chart. A metric with a single
+    value has no chart."""
     columns = max(1, width // NARROW)
     room = width // columns - 2
     blocks = [_block(stage, name, room, number) for number, name in enumerate(stage.names())]
@@ -42,7 +43,7 @@ def _block(stage: Stage, name: str, width: int, number: int) -> list[Content]:
 
 
 def _per_cent(value: float) -> str:
-    """Format a label of an axis, which may reach a little above 100%."""
+    """Format a label of an axis in per cent. The axis may reach a little above 100%, its label does not."""
     return f"{min(value, 1.0):.0%}"
 
 

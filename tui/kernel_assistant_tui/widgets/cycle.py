@@ -1,4 +1,5 @@
-"""A choice of a few words with left, right or a click. It takes one line, where a drop-down list takes five."""
+"""A field to choose one of a few words with left, right or a click. It takes one line; a drop-down list would take
+five."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from textual.widgets import Static
 
 
 class Cycle(Static, can_focus=True):
-    """A field that shows one of `words`, its `value`; keys and clicks go to the next one."""
+    """A field that shows `value`, one of `words`. Keys and clicks select the next word."""
 
     DEFAULT_CSS = """
     Cycle { height: 1; width: 1fr; background: $panel; padding: 0 1; }

@@ -1,4 +1,4 @@
-"""The pane with the load of GPUs and CPU and its history. It updates itself while it is visible."""
+"""The pane with the load of the GPUs and the CPU and its history. The pane updates itself while it is visible."""
 
 from __future__ import annotations
 
@@ -19,7 +19,8 @@ ROOM = 7
 
 
 class Devices(VerticalScroll):
-    """Reads the driver in a thread; no reading starts before the one before it has ended."""
+    """Shows the load of the devices. It reads them in a thread; a reading starts only after the previous one has
+    ended."""
 
     DEFAULT_CSS = """
     Devices { height: 1fr; scrollbar-size-vertical: 1; }

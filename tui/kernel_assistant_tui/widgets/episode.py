@@ -1,4 +1,4 @@
-"""The pane of the running episode: messages, tool calls, evaluations and measurements as they arrive."""
+"""The pane of the running episode. It shows messages, tool calls, evaluations and measurements as they arrive."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _EMPTY = "Nothing runs here. Choose a module and start, or open a job from histo
 
 
 class Episode(Vertical):
-    """Call `show` after every batch of events: it draws the new lines."""
+    """The transcript of a job. Call `show` after every batch of events: it draws the new lines."""
 
     DEFAULT_CSS = """
     Episode { height: 1fr; }
@@ -75,7 +75,7 @@ class Episode(Vertical):
         return self.lines.text
 
     def show(self, view: SearchView) -> None:
-        """Draw `view`: only the new lines if it is the same job as before."""
+        """Draw `view`. If it shows the same job as before, only the new lines are drawn."""
         known, self._view = self._view, view
         same = known is not None and known.job == view.job and len(view.lines) >= self._shown
         if known is None or not same or (view.conversations > 1) != (known.conversations > 1):
@@ -106,7 +106,7 @@ class Episode(Vertical):
         self.lines.follow_end()
 
     def action_only(self) -> None:
-        """Show only the next conversation; after the last conversation, show all of them again."""
+        """Show only the next conversation; after the last conversation, show all conversations again."""
         if self._view is not None and self._view.conversations > 1:
             self._only = (self._only + 1) % (self._view.conversations + 1)
             self._all()

@@ -1,4 +1,4 @@
-"""The measurements of a job as lines, in the words of the command line's report. Pure."""
+"""Formats the measurements of a job as lines, in the same words as the command line's report. Pure."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _TIMES = 62
 
 
 def headline(view: SearchView) -> Content:
-    """Describe the outcome so far in one line."""
+    """Return one line about the outcome of the job so far."""
     if not view.job:
         return _line(EMPTY, _MUTED)
     if view.failure is not None:
@@ -54,7 +54,7 @@ def headline(view: SearchView) -> Content:
 
 
 def best_lines(view: SearchView, facts: Sequence[tuple[str, str]], width: int) -> list[Content]:
-    """Return all lines of the pane. `facts` are those of the result, from `session.report`."""
+    """Return all lines of the tab "Best". `facts` are the facts about the result from `session.report`."""
     lines = [headline(view)]
     if view.failure is not None and view.failure.next_step:
         lines.append(_line(f"next: {view.failure.next_step}"))
@@ -70,7 +70,7 @@ def best_lines(view: SearchView, facts: Sequence[tuple[str, str]], width: int) -
 
 
 def speedups(turns: Sequence[Turn], width: int) -> list[Content]:
-    """Draw, for each turn, the best speed-up so far, as the search measured it."""
+    """Return a chart with the best speed-up up to each turn, as the search measured it."""
     compiled = [(float(turn.number), turn.vs_compile) for turn in turns if turn.vs_compile is not None]
     eager = [(float(turn.number), turn.vs_eager) for turn in turns if turn.vs_eager is not None]
     if not eager:
@@ -88,7 +88,8 @@ def speedups(turns: Sequence[Turn], width: int) -> list[Content]:
 
 
 def roofline(view: SearchView, width: int) -> list[Content]:
-    """Draw a bar for eager PyTorch, torch.compile and our kernels: the roofline time divided by the time."""
+    """Return a bar for each of eager PyTorch, torch.compile and our kernels. Its length is the roofline time divided
+    by the measured time."""
     timing, baseline = view.timing, view.baseline
     if timing is None and baseline is None:
         return []
@@ -135,7 +136,8 @@ def _times(timing: Timing, width: int) -> list[Content]:
 
 
 def _of_best(view: SearchView) -> list[tuple[str, str]]:
-    """Return rows about the best candidate while there is no result; later `facts` contains the same."""
+    """Return rows about the best candidate while the job has no result; afterwards `facts` contains the same
+    information."""
     seen = view.shown
     if view.result is not None:
         return []

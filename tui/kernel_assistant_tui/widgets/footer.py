@@ -15,7 +15,8 @@ from textual.widget import Widget
 
 @dataclass(frozen=True)
 class Key:
-    """`action` is the Textual action of a click. `here`: its pane has the focus already."""
+    """A key in the footer. `action` is the Textual action of a click; `here` says that the pane of the key has the
+    focus."""
 
     shown: str
     label: str
@@ -24,7 +25,7 @@ class Key:
 
 
 class Keys(Widget):
-    """The footer has four lines at most, enough for all keys at 80 columns."""
+    """The footer. It has four lines at most, enough for all keys at 80 columns."""
 
     COMPONENT_CLASSES = {"keys--key"}
     DEFAULT_CSS = """
@@ -84,5 +85,5 @@ class Keys(Widget):
 
 
 def _width(key: Key) -> int:
-    """Return the width of a key in cells, with the gap after it."""
+    """Return the width of a key with its label in cells, including the gap after it."""
     return cell_len(key.shown) + 1 + cell_len(key.label) + 2

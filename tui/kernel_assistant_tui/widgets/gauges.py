@@ -1,4 +1,4 @@
-"""Draw devices as lines: one for each, more if there is room. Pure."""
+"""Draws devices as lines: at least one line for each device, and more if there is room. Pure."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PLAIN_LEVELS = " .:-=+*#@"
 
 
 def device_lines(reading: DeviceSample, history: DeviceHistory, width: int, height: int) -> list[Content]:
-    """Return the lines of the GPUs and the CPU, then of the GPUs' processes as far as `height` has room."""
+    """Return the lines for the GPUs and the CPU, followed by as many of the GPUs' processes as `height` lines allow."""
     lines: list[Content] = []
     if reading.trouble:
         lines.append(Content.styled(clean(reading.trouble), _MUTED))
@@ -44,7 +44,7 @@ def _process(gpu: Gpu, process: Process) -> Content:
 
 
 def sparkline(values: Sequence[float], width: int) -> str:
-    """Draw values in per cent as bars, one cell each, the newest at the right."""
+    """Return values in per cent as bars of one cell each, the newest at the right."""
     levels = glyph(_LEVELS, _PLAIN_LEVELS)
     shown = [levels[min(len(levels) - 1, max(0, round(one / 100 * (len(levels) - 1))))] for one in values[-width:]]
     return "".join(shown).rjust(width) if width > 0 else ""
@@ -65,7 +65,7 @@ def _gpu(gpu: Gpu, history: DeviceHistory, width: int) -> Content:
 
 
 def _with_history(head: Content, values: Sequence[float], width: int) -> Content:
-    """Fill the rest of the line with the history."""
+    """Return `head` followed by the history, which fills the rest of the line."""
     return head + Content.styled("  " + sparkline(values, width - head.cell_length - 2), "$text-success")
 
 

@@ -1,4 +1,5 @@
-"""Make text safe for the terminal: without control characters, and without non-ASCII if the locale is not UTF-8."""
+"""Makes text safe for the terminal: removes control characters, and replaces non-ASCII characters if the locale is
+not UTF-8."""
 
 from __future__ import annotations
 
@@ -17,7 +18,7 @@ def utf8() -> bool:
 
 
 def clean(text: str) -> str:
-    """Return one safe line: output of kernels and models must not control the terminal."""
+    """Return `text` as one safe line: the output of kernels and models must not control the terminal."""
     if not text.isprintable():
         text = text.translate(_CONTROL).expandtabs(4)
     return text if utf8() or text.isascii() else ascii_of(text)

@@ -1,4 +1,5 @@
-"""A view of many coloured lines. Only the visible ones are drawn, so that ten thousand are no slower."""
+"""A view of many coloured lines. Only the visible lines are drawn, so that ten thousand lines are not slower than
+ten."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _MATCH, _HERE = "$text on $warning-muted", "$background on $warning"
 
 
 class StyledText(NamedTuple):
-    """A line of text in one style, which is always wrapped. It becomes a `Content`, which is slower, only when it is
-    drawn."""
+    """A line of text in one style, which is always wrapped. Only when the line is drawn is it converted to a
+    `Content`, which is slower."""
 
     plain: str
     style: str
@@ -37,8 +38,9 @@ class _Row(NamedTuple):
 
 
 class LineView(ScrollView, can_focus=True):
-    """Wraps long lines, or scrolls code sideways. With `follow` it stays at its end, until the user scrolls away; it
-    follows again when they scroll back to the end. Text can be selected with the mouse; `text` has all of it."""
+    """A view that wraps long lines, or scrolls code sideways. With `follow` it stays at its end until the user
+    scrolls away, and again when the user scrolls back to the end. Text can be selected with the mouse; `text` is
+    the whole text."""
 
     ALLOW_SELECT = True
     DEFAULT_CSS = """
@@ -47,7 +49,7 @@ class LineView(ScrollView, can_focus=True):
     """
 
     class FollowChanged(Message):
-        """The user has left the end, or has come back to it."""
+        """Sent when the user has scrolled away from the end, or back to it."""
 
     def __init__(self, *, wrap: bool = True, follow: bool = False, id: str | None = None) -> None:  # noqa: A002 - Textual's name
         super().__init__(id=id, classes="" if wrap else "-sideways")
@@ -69,7 +71,7 @@ class LineView(ScrollView, can_focus=True):
         return len(self._lines)
 
     def append(self, lines: Iterable[Content | StyledText]) -> None:
-        """Append lines. They must have no line ends and control characters."""
+        """Append lines. They must have no line ends or control characters."""
         first = len(self._lines)
         self._lines.extend(lines)
         if len(self._lines) == first:
@@ -81,7 +83,7 @@ class LineView(ScrollView, can_focus=True):
         self.refresh()
 
     def replace(self, lines: Iterable[Content | StyledText]) -> None:
-        """Replace all lines. The scroll position stays, if there are enough lines."""
+        """Replace all lines. The scroll position is kept if there are enough lines."""
         self._lines, self._rows, self._matches, self._widest = [], [], [], 0
         self._strips.clear()
         self.append(lines)
@@ -90,7 +92,7 @@ class LineView(ScrollView, can_focus=True):
             self.refresh()
 
     def find(self, query: str) -> None:
-        """Mark every line that has `query`, whatever its case, and go to the next such line; "" ends the search."""
+        """Mark every line that contains `query`, ignoring case, and go to the next such line. "" ends the search."""
         self._query, self._matches, self._at = query.lower(), [], -1
         self._strips.clear()
         self._search_from(0)
@@ -105,7 +107,7 @@ class LineView(ScrollView, can_focus=True):
 
     @property
     def matches(self) -> tuple[int, int]:
-        """The number of the current match, from 1, and the number of matches. A match is a line."""
+        """The number of the current match (from 1), and the number of all matches. A match is a line."""
         return self._at + 1, len(self._matches)
 
     def follow_end(self) -> None:
@@ -132,7 +134,7 @@ class LineView(ScrollView, can_focus=True):
             self._matches += [index for index, line in lines if self._query in line.plain.lower()]
 
     def _lay_out(self, first: int) -> None:
-        """Compute the rows of the lines from `first` on."""
+        """Compute the screen rows of the lines from number `first` on."""
         self._wrapped_for = self._width
         for index, line in enumerate(self._lines[first:], first):
             if self._wrap or isinstance(line, StyledText):
@@ -166,11 +168,11 @@ class LineView(ScrollView, can_focus=True):
             self.post_message(self.FollowChanged())
 
     def scroll_to(self, *args: Any, **options: Any) -> None:
-        """Scroll without animation, which would be slow over a slow connection."""
+        """Scroll without animation, because animations are slow over a slow connection."""
         super().scroll_to(*args, **(options | {"animate": False, "immediate": True}))
 
     def _move(self, y: int | None) -> None:
-        """Scroll to row `y`, or to the end for None, without counting it as scrolling by the user."""
+        """Scroll to row `y`, or to the end if it is None, without counting this as scrolling by the user."""
         self._moving = True
         try:
             self.scroll_to(y=self.max_scroll_y if y is None else y)
@@ -186,7 +188,7 @@ class LineView(ScrollView, can_focus=True):
         self.refresh()
 
     def get_selection(self, selection: Selection) -> tuple[str, str] | None:
-        """Return the selected text, with the lines unwrapped."""
+        """Return the selected text without the line breaks of wrapping, and the line end."""
         text = ""
         for index, row in enumerate(self._rows):
             span = selection.get_span(index)

@@ -1,4 +1,4 @@
-"""The pane with the module classes of the project and their states."""
+"""The pane with the module classes of the project and the states of these classes."""
 
 from __future__ import annotations
 
@@ -73,7 +73,8 @@ def _figure_style(item: Module) -> str:
 
 
 class Modules(Vertical):
-    """The list, with a search line above it during a search, and details of the chosen class below."""
+    """The list of classes. During a search there is a search line above it; below it are details of the chosen
+    class."""
 
     DEFAULT_CSS = """
     Modules {
@@ -142,7 +143,7 @@ class Modules(Vertical):
         return action != "take_hits" or self.screen.focused is self.query_one("#search")
 
     async def action_take_hits(self) -> None:
-        """Filter and focus the list, after the search line has handled all keys that were typed before."""
+        """Filter the list and focus it, after the search line has handled all keys typed before."""
         typed = asyncio.Event()
         self.query_one("#search", Input).call_later(typed.set)
         await typed.wait()

@@ -1,4 +1,5 @@
-"""The pane of the best result, so far or at the end: measurements, candidates, source, and diff of applying."""
+"""The pane of the best result, during a job or at its end: measurements, candidates, source, and the diff of
+applying."""
 
 from __future__ import annotations
 
@@ -30,7 +31,8 @@ TABLE_EVERY_S = 0.5
 
 
 class Result(Vertical, can_focus=True):
-    """Call `show` after every batch of events. Only the visible pane is drawn; files are read in threads."""
+    """Shows the result of a job in several tabs. Call `show` after every batch of events. Only the visible tab is
+    drawn; files are read in threads."""
 
     DEFAULT_CSS = """
     Result { height: 1fr; }
@@ -71,11 +73,11 @@ class Result(Vertical, can_focus=True):
 
     @property
     def text(self) -> str:
-        """The text of the visible pane, for copying."""
+        """The text of the visible tab, for copying; "" for the table of candidates."""
         return "" if self._active == "candidates" else self._lines(self._active).text
 
     def show(self, view: SearchView) -> None:
-        """Draw `view`, if anything has changed that the visible pane shows."""
+        """Draw `view` if anything that the visible tab shows has changed."""
         before, self._view = self._view, view
         if before is None or before.job != view.job:
             self._facts, self._chosen, self._pair, self._drawn = [], "", None, {}
@@ -125,7 +127,7 @@ class Result(Vertical, can_focus=True):
             self._lines(self._active).focus()
 
     def _draw(self) -> None:
-        """Draw the visible pane, if the values that it depends on have changed."""
+        """Draw the visible tab if the values on which it depends have changed."""
         view, pane = self._view, self._active
         if view is None:
             return
@@ -143,7 +145,7 @@ class Result(Vertical, can_focus=True):
             {"source": self._read_source, "diff": self._read_diff, "compare": self._read_pair}[pane](view)
 
     def _show_table(self, view: SearchView, fresh: bool) -> None:
-        """Update the table, twice a second at most: it sorts and measures all of its rows each time."""
+        """Update the table of candidates, at most twice a second: each update sorts and measures all rows."""
         if not fresh and monotonic() - self._table_shown < TABLE_EVERY_S:
             self._drawn["candidates"] = None
             if not self._waiting:
@@ -222,7 +224,7 @@ class Result(Vertical, can_focus=True):
 
 
 def _here(view: SearchView) -> str:
-    """Return the job's number in the local store. A remote job gets one when its result is copied here."""
+    """Return the number of a job in the local store. A remote job gets this number when its result is copied here."""
     return view.job if view.result is None else view.result.artifacts.get("job", view.job)
 
 

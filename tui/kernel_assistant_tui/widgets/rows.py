@@ -1,4 +1,4 @@
-"""A list of which only the visible lines are drawn, so that thousands of entries are not slow."""
+"""A list that draws only its visible lines, so that thousands of entries are not slow."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ Piece = tuple[str, str]
 
 
 class Rows(ScrollView, Generic[T], can_focus=True):
-    """A list with one line for each item. Subclasses define how an item is drawn (`pieces`) and its key (`key_of`)."""
+    """A list with one line for each item. Subclasses define the text of an item (`pieces`) and its key (`key_of`)."""
 
     COMPONENT_CLASSES: ClassVar[set[str]] = {"rows--cursor", "rows--strong", "rows--dim", "rows--good", "rows--bad"} | {
         "rows--warn"
@@ -57,7 +57,7 @@ class Rows(ScrollView, Generic[T], can_focus=True):
     cursor: reactive[int] = reactive(0, repaint=False)
 
     class Moved(Message):
-        """Sent when another item is under the cursor."""
+        """Sent when the item under the cursor has changed."""
 
         def __init__(self, rows: Rows[Any], item: Any) -> None:
             super().__init__()
@@ -76,11 +76,11 @@ class Rows(ScrollView, Generic[T], can_focus=True):
         self.items: tuple[T, ...] = ()
 
     def pieces(self, item: T, width: int) -> list[Piece]:
-        """Return the pieces of the line of `item`, at most `width` cells in all."""
+        """Return the pieces of the line for `item`, at most `width` cells together."""
         raise NotImplementedError
 
     def key_of(self, item: T) -> Hashable:
-        """Return the key of an item, by which the cursor finds it again in a new list."""
+        """Return the key of an item. When the list is replaced, the cursor moves to the new item with the same key."""
         raise NotImplementedError
 
     @property
@@ -88,7 +88,7 @@ class Rows(ScrollView, Generic[T], can_focus=True):
         return self.items[self.cursor] if self.cursor < len(self.items) else None
 
     def show(self, items: Sequence[T]) -> None:
-        """Show other items. The cursor stays on the same item if it is among them."""
+        """Replace the items. The cursor stays on its item if the new list contains it."""
         before = self.chosen
         self.items = tuple(items)
         index = min(self.cursor, max(len(self.items) - 1, 0))
@@ -103,7 +103,7 @@ class Rows(ScrollView, Generic[T], can_focus=True):
         self.refresh()
 
     def choose(self, item: T) -> None:
-        """Put the cursor on `item`."""
+        """Move the cursor to `item`."""
         key = self.key_of(item)
         self.cursor = next((at for at, one in enumerate(self.items) if self.key_of(one) == key), self.cursor)
 
@@ -158,7 +158,8 @@ class Rows(ScrollView, Generic[T], can_focus=True):
 
 
 def fitted(text: str, width: int) -> str:
-    """Return `text` padded or cut to `width` cells; a long one is cut at the left, where paths are alike."""
+    """Return `text` padded or cut to `width` cells. Long text is cut at the left, because paths differ more at their
+    ends."""
     if cell_len(text) <= width:
         return set_cell_size(text, width)
     return ("~" + text[-(width - 1) :]) if width > 1 and cell_len(text) == len(text) else set_cell_size(text, width)

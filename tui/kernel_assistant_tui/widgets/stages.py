@@ -1,4 +1,4 @@
-"""Draw the stages of a training run with their progress."""
+"""Draws the stages of a training run with their progress."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ def stage_at(event: MouseEvent) -> str:
 
 
 def stage_lines(stages: Sequence[StageState], chosen: str, width: int, height: int) -> list[Content]:
-    """Return one line for each stage if there is room, else as many stages in a line as fit."""
+    """Return one line for each stage if there is room; otherwise put as many stages into a line as fit."""
     if height >= TALL:
         size = max((len(one.name) for one in stages), default=0)
         return [_row(one, chosen, size, width) for one in stages]

@@ -1,4 +1,4 @@
-"""One tab for each open job, and one for training runs."""
+"""The line of tabs: one for each open job, and one for training runs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TRAINING = "training"
 
 
 class JobTabs(Widget):
-    """One line of tabs. The current one is always visible, the others as far as there is room."""
+    """One line of tabs. The current tab is always visible; other tabs are visible as far as there is room."""
 
     COMPONENT_CLASSES = {"tabs--current"}
     DEFAULT_CSS = """
@@ -73,7 +73,7 @@ class JobTabs(Widget):
                 return
 
     def _visible(self) -> list[Tab]:
-        """Return the tabs from the first one that leaves room for the current one."""
+        """Return the tabs to draw, beginning with the first one that leaves room for the current tab."""
         index = next((at for at, tab in enumerate(self._tabs) if tab.key == self._current), 0)
         first = index
         room = self.size.width - self._width(index) if self._tabs else 0

@@ -1,4 +1,4 @@
-"""The pane of a training run: stages, state and curves, with keys to pause, continue and stop it."""
+"""The pane of a training run: its stages, its state and curves, with keys to pause, continue and stop the run."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _STATES = {
 
 
 class Training(Vertical, can_focus=True):
-    """Reads the folder of the run in a thread each second, while it is visible."""
+    """Shows a training run. While the pane is visible, a thread reads the folder of the run each second."""
 
     DEFAULT_CSS = """
     Training { height: 1fr; }
@@ -77,12 +77,12 @@ class Training(Vertical, can_focus=True):
         self.call_after_refresh(self._draw)
 
     def open(self, run: Path) -> None:
-        """Show the run in this folder."""
+        """Show the run in the folder `run`."""
         self.run, self._reading, self._seen, self._stage = run, RunReader(run), None, ""
         self._read()
 
     def action_pause(self) -> None:
-        """Pause the run, or let it continue if it is paused or about to be."""
+        """Pause the run, or let it continue if the last command was to pause."""
         if self._can_ask():
             self._ask(
                 TrainingCommand.go_on
@@ -100,7 +100,7 @@ class Training(Vertical, can_focus=True):
             self._ask(TrainingCommand.stop)
 
     def action_stage(self) -> None:
-        """Show the curves of the next stage; after the last one those of the first."""
+        """Show the curves of the next stage; after the last stage, those of the first."""
         seen = self._seen
         if seen is None:
             return
@@ -110,7 +110,7 @@ class Training(Vertical, can_focus=True):
             self._choose(names[(at + 1) % len(names)])
 
     def on_click(self, event: events.Click) -> None:
-        """Show the curves of the stage that was clicked."""
+        """Show the curves of the stage under the mouse."""
         stage = stage_at(event)
         if stage and self._seen is not None:
             if stage in _with_curves(self._seen):
@@ -128,8 +128,8 @@ class Training(Vertical, can_focus=True):
 
     @work(group="training")
     async def _read(self) -> None:
-        """Read the run once and draw it, even if another stage was chosen meanwhile: the next reading would not report
-        these curves as new."""
+        """Read the run once and draw it. It is drawn even if another stage was chosen meanwhile, because the next
+        reading would not report these curves as new."""
         reading, wanted = self._reading, self._stage
         if reading is None or self._asking:
             return
@@ -181,7 +181,7 @@ class Training(Vertical, can_focus=True):
             lines.replace(self._below(seen, width))
 
     def _below(self, seen: RunSnapshot, width: int) -> list[Content | StyledText]:
-        """Return the curves of the chosen stage, or the end of its log if it has none."""
+        """Return the lines with the curves of the chosen stage, or with the end of its log if it has no curves."""
         curves = seen.curves if seen.stages else [one for one in seen.curves if one.name == seen.chosen]
         drawn: list[Content | StyledText] = []
         for one in curves:
@@ -225,12 +225,12 @@ def _clickable_name(stage: str, chosen: str) -> Content:
 
 
 def _with_curves(seen: RunSnapshot) -> list[str]:
-    """Return the stages that can be shown: of a recipe those that have begun."""
+    """Return the names of the stages that can be shown; in a run of a recipe these are the stages that have begun."""
     return [one.name for one in seen.stages if one.begun] or [one.name for one in seen.curves]
 
 
 def _pending(status: RunStatus, command: TrainingCommand) -> bool:
-    """Return whether the run has not yet done the last command."""
+    """Return whether the run has not carried out the last command yet."""
     return command is TrainingCommand.stop or (command is TrainingCommand.pause) != (status.state is RunState.paused)
 
 

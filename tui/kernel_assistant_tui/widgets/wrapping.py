@@ -1,4 +1,4 @@
-"""Wrap lines to a width in cells. Pure."""
+"""Wraps lines to a width in cells. Pure."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SINGLE = re.compile(r"[ -~¡-¬®-ʯ‐-‧]*")
 
 
 def wrapped(text: str, width: int) -> list[tuple[int, int]]:
-    """Return (start, end) of each row; there is at least one, and the rows cover all characters."""
+    """Return (start, end) of each row of `text`. There is at least one row, and the rows cover all characters."""
     count = len(text)
     if width <= 0 or not count:
         return [(0, count)]
@@ -40,7 +40,8 @@ def wrapped(text: str, width: int) -> list[tuple[int, int]]:
 
 
 def _reach(text: str, start: int, width: int) -> int:
-    """Return the end of the text that fits into `width` cells; at least one character is taken."""
+    """Return the end of the part of `text` that begins at `start` and fits into `width` cells; it has at least one
+    character."""
     cells = 0
     for index in range(start, len(text)):
         cells += get_character_cell_size(text[index])

@@ -1,4 +1,5 @@
-"""One file for each rule, with `CODE`, `NAME` and `find(method) -> Iterator[RuleHint]` (docs/diagnostics.md)."""
+"""The rules that find hints. Each has a file with `CODE`, `NAME` and `find(method) -> Iterator[RuleHint]`
+(docs/diagnostics.md)."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The interface of a rule, and the methods that a rule inspects."""
+"""The interface of a rule, and a method as the rules see it."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from kernel_assistant.source.lint.tensors import TensorNames, walk_body
 
 @dataclass(frozen=True)
 class Method:
-    """`forward`, or a method that it calls. `first` is True for one method of the class, for hints that are given once
-    for each class."""
+    """`forward`, or a method that it calls. `first` is True for exactly one method of a class; rules use it to give a
+    hint once for each class."""
 
     scope: ModuleScope
     node: Function
@@ -36,11 +36,11 @@ class Method:
 
     @cached_property
     def tensor_loops(self) -> list[ast.For]:
-        """Loops over a dimension of a tensor, by its size or element by element."""
+        """Loops over a dimension of a tensor, by index or element by element."""
         return [one for one in self.loops if isinstance(one, ast.For) and self.over_dimension(one)]
 
     def over_dimension(self, loop: ast.For) -> bool:
-        """Whether each iteration takes the next element of one dimension."""
+        """Whether each iteration of the loop takes the next element of one dimension of a tensor."""
         over, names = loop.iter, {node.id for node in ast.walk(loop.target) if isinstance(node, ast.Name)}
         if isinstance(over, ast.Call) and isinstance(over.func, ast.Name) and over.func.id == "enumerate" and over.args:
             over = over.args[0]
@@ -53,7 +53,8 @@ class Method:
         return self.tensors.is_large(over)
 
     def is_size(self, expression: ast.expr) -> bool:
-        """Whether an expression is a size of a tensor: `x.shape[1]`, `x.size(1)`, `len(x)`, or a name for one."""
+        """Whether an expression contains a size of a tensor: `x.shape[1]`, `x.size(1)`, `len(x)`, or a variable with
+        such a size."""
         return any(self._gives_size(node) for node in ast.walk(expression))
 
     def _gives_size(self, node: ast.AST) -> bool:
@@ -69,7 +70,7 @@ class Method:
 
     @cached_property
     def sizes(self) -> frozenset[str]:
-        """Names of sizes: from `batch, length, _ = x.shape`, `n = x.size(1)`."""
+        """Names that hold a size of a tensor, assigned by `batch, length, _ = x.shape`, `n = x.size(1)` and similar."""
         names = set()
         for statement in statements(self.node):
             if isinstance(statement, ast.Assign) and any(
@@ -90,7 +91,8 @@ class Rule:
 
 
 def _top(value: ast.expr) -> list[ast.expr]:
-    """Returns the parts of a value that may be sizes: the value itself, or the items of a tuple or a sum."""
+    """Returns the parts of a value that may be sizes: the items of a tuple, both sides of a binary operation, the
+    value behind an index, the method of a call, or the value itself."""
     match value:
         case ast.Tuple(elts=elts):
             return [one for item in elts for one in _top(item)]
@@ -105,7 +107,7 @@ def _top(value: ast.expr) -> list[ast.expr]:
 
 
 def _subscripts_with(loop: ast.For, names: set[str], tensors: TensorNames) -> bool:
-    """Whether the body indexes a tensor with the loop's own index."""
+    """Whether the body of the loop indexes a tensor with one of the loop variables `names`."""
     return any(
         isinstance(node, ast.Subscript)
         and tensors.is_tensor(node.value)

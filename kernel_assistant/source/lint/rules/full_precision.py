@@ -18,7 +18,8 @@ _OTHER_TYPES = frozenset("half bfloat16 float16 autocast float64 double custom_f
 
 
 def find(method: Method) -> Iterator[RuleHint]:
-    """Yields the first product of the class; nothing if the file enables TF32 or the class names another dtype."""
+    """Yields a hint for the first product of the class; none if the file enables TF32 or the class names another
+    dtype."""
     machine = method.scope.around.machine
     if not (method.first and machine.tensor_cores) or method.scope.around.tf32 or _has_other_types(method):
         return

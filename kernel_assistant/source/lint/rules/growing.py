@@ -34,7 +34,7 @@ def find(method: Method) -> Iterator[RuleHint]:
 
 
 def _grows(method: Method, node: ast.Assign) -> bool:
-    """Whether a concatenation assigns to one of its own operands: `out = torch.cat([out, part])`."""
+    """Whether a concatenation is assigned to one of its own operands: `out = torch.cat([out, part])`."""
     value = node.value
     if not (isinstance(value, ast.Call) and method.scope.function(value) in _JOINS and value.args):
         return False
@@ -47,7 +47,8 @@ def _grows(method: Method, node: ast.Assign) -> bool:
 
 
 def _begun_anew(method: Method, loop: ast.For | ast.While, join: ast.Assign) -> bool:
-    """Whether the loop also assigns the name a value that does not depend on the previous iteration."""
+    """Whether the loop also assigns another value to the name that `join` assigns, so that it does not grow in every
+    iteration."""
     (name,) = (target.id for target in join.targets if isinstance(target, ast.Name))
     others = (node for node in ast.walk(loop) if isinstance(node, ast.Assign) and not _grows(method, node))
     stored = (target for node in others for target in node.targets)
@@ -55,8 +56,8 @@ def _begun_anew(method: Method, loop: ast.For | ast.While, join: ast.Assign) -> 
 
 
 def _copies_again(method: Method, node: ast.Assign, changed: set[str]) -> bool:
-    """Whether a copy is the same in each iteration: `y = x.clone()` if the loop changes neither `x` nor, in place,
-    `y`."""
+    """Whether each iteration makes the same copy: `y = x.clone()`, where the loop changes neither `x`, nor `y` in
+    place."""
     value = node.value
     if not (isinstance(value, ast.Call) and method.scope.function(value) in _COPIES):
         return False
@@ -69,8 +70,8 @@ def _copies_again(method: Method, node: ast.Assign, changed: set[str]) -> bool:
 
 
 def _written(loop: ast.For | ast.While) -> set[str]:
-    """Returns the names that the loop writes into (by an index, by `+=` or by a method such as `add_`), each also with
-    the suffix " in place"."""
+    """Returns the names of values that the loop changes in place (by an index, by `+=` or by a method such as
+    `add_`), each also with the suffix " in place"."""
     names = set()
     for node in ast.walk(loop):
         target: ast.expr | None = None

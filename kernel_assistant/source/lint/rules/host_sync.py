@@ -1,4 +1,4 @@
-"""KA005: `forward` waits for the device, because Python needs a value from it."""
+"""KA005: `forward` waits for the device, because Python needs the value of a tensor."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def _by_call(method: Method, call: ast.Call) -> str:
 
 
 def _tests(node: ast.AST) -> list[ast.expr]:
-    """Returns the expressions that Python converts to bool."""
+    """Returns the expressions in `node` that Python converts to bool."""
     match node:
         case ast.If(test=test) | ast.While(test=test) | ast.IfExp(test=test) | ast.Assert(test=test):
             return [] if isinstance(test, (ast.BoolOp, ast.UnaryOp)) else [test]
@@ -78,7 +78,8 @@ def _tests(node: ast.AST) -> list[ast.expr]:
 
 
 def _by_mask(method: Method, node: ast.Subscript) -> bool:
-    """Whether a subscript reads by a mask, as `x[x > 0]`. The masked fill `x[mask] = 0` does not wait."""
+    """Whether a subscript reads with a mask, as in `x[x > 0]`. The assignment `x[mask] = 0` does not wait for the
+    device."""
     if not isinstance(node.ctx, ast.Load) or not method.tensors.is_tensor(node.value):
         return False
     index = node.slice.operand if isinstance(node.slice, ast.UnaryOp) else node.slice
@@ -104,7 +105,7 @@ def _printed(call: ast.Call) -> Iterator[ast.expr]:
 
 
 def _is_plain(expression: ast.expr) -> bool:
-    """Whether a value is on the host, made by NumPy or the constructor."""
+    """Whether a value is on the host because NumPy or `math` made it."""
     root = expression
     while isinstance(root, (ast.Attribute, ast.Subscript, ast.Call)):
         root = root.func if isinstance(root, ast.Call) else root.value

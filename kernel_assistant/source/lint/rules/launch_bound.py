@@ -39,7 +39,8 @@ def find(method: Method) -> Iterator[RuleHint]:
 
 
 def is_recurrent(method: Method, loop: ast.For) -> bool:
-    """Whether a loop over a dimension carries a value from step to step through a product or a cell of torch.nn."""
+    """Whether a loop over a dimension passes a value from one iteration to the next through a matrix product or a
+    cell of torch.nn."""
     if _cell(method, loop):
         return True
     if loop not in method.tensor_loops:
@@ -52,7 +53,7 @@ def is_recurrent(method: Method, loop: ast.For) -> bool:
 
 
 def _carried(loop: ast.For) -> set[str]:
-    """Returns the names that the loop's body reads before it assigns them."""
+    """Returns the names whose value the loop's body reads before it assigns them: values of the previous iteration."""
     exposed: set[str] = set()
     stored: set[str] = set()
     for node in (inner for statement in loop.body for inner in walk(statement)):
@@ -79,7 +80,7 @@ def _cell(method: Method, loop: ast.For | ast.While) -> str:
 
 
 def _counts(loop: ast.For | ast.While) -> bool:
-    """Whether a loop runs over numbers or the result of a call, not over a list of layers."""
+    """Whether a loop runs over the result of a call such as `range(...)`, and not over a list of layers."""
     return isinstance(loop, ast.For) and isinstance(loop.iter, ast.Call)
 
 

@@ -49,8 +49,8 @@ def _redundant(method: Method, node: ast.Call | ast.Attribute, inner: ast.expr) 
 
 
 def _change(method: Method, node: ast.expr) -> str:
-    """Returns the name of the layout change `node`, "" if it is none. `contiguous` with a memory format counts as
-    one."""
+    """Returns the name of the layout change that `node` makes, "" if it makes none. `contiguous` is one, except with
+    a memory format."""
     if isinstance(node, ast.Attribute):
         return node.attr if node.attr in ("T", "mT", "H", "mH") and method.tensors.is_tensor(node.value) else ""
     if not isinstance(node, ast.Call) or not method.tensors.is_tensor(method.scope.operand(node)):
@@ -72,7 +72,7 @@ def _dims(method: Method, node: ast.expr) -> frozenset[int]:
 
 
 def _order(method: Method, node: ast.expr) -> list[int]:
-    """Returns the permutation, [] if it is not written as numbers from 0."""
+    """Returns the permutation of `permute(...)`, [] if its arguments are not literal non-negative numbers."""
     numbers = _numbers(method, node)
     return numbers if sorted(numbers) == list(range(len(numbers))) else []
 
@@ -90,7 +90,7 @@ def _numbers(method: Method, node: ast.expr) -> list[int]:
 
 
 def _values_before(method: Method) -> dict[tuple[int, str], ast.expr]:
-    """Maps (id of a layout change of a name, the name) to the value that the preceding statement assigned to the
+    """Maps (id of a syntax node, name) to the value that the statement before the node's statement assigned to the
     name.
     """
     values = {}

@@ -36,8 +36,8 @@ class _Chain:
 
 
 def find(method: Method) -> Iterator[RuleHint]:
-    """Yields chains of at least `LEAST` operations, also through names of the same block; nothing if the file
-    compiles."""
+    """Yields a hint for each chain of at least `LEAST` operations; a chain may continue through variables of the same
+    block. Yields nothing if the file compiles."""
     if method.scope.compiled:
         return
     for block in blocks(method.node.body):
@@ -53,7 +53,7 @@ def find(method: Method) -> Iterator[RuleHint]:
 
 
 class _Block:
-    """Finds the chains in statements that run one after another."""
+    """Finds the chains of pointwise operations in statements that run one after another."""
 
     def __init__(self, method: Method) -> None:
         self._method = method
@@ -75,7 +75,8 @@ class _Block:
         return self._chains
 
     def _walk(self, node: ast.expr) -> _Chain | None:
-        """Returns the chain that ends in `node`, and records chains inside it."""
+        """Returns the chain whose last operation is `node` (None if `node` is not pointwise), and records the chains
+        found inside `node`."""
         if isinstance(node, ast.Name):
             return self._made.get(node.id)
         operands = _operands(node) if self._is_pointwise(node) else None
@@ -141,7 +142,8 @@ def _operands(node: ast.expr) -> list[ast.expr]:
 
 
 def _value(statement: ast.stmt) -> tuple[ast.expr | None, str]:
-    """Returns the expression of a simple statement and the name to which it is assigned."""
+    """Returns the expression of a simple statement, and the name to which it is assigned ("" for none). (None, "")
+    for other statements."""
     match statement:
         case ast.Assign(targets=[ast.Name(id=name)], value=value):
             return value, name

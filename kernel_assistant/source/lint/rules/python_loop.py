@@ -18,7 +18,8 @@ _MESSAGE = (
 
 
 def find(method: Method) -> Iterator[RuleHint]:
-    """Yields `for` statements and comprehensions, except recurrent loops, which are KA006."""
+    """Yields a hint for each `for` statement or comprehension over a dimension, except recurrent loops, which are
+    KA006."""
     inner: set[int] = set()
     for loop in method.tensor_loops:
         if id(loop) in inner or is_recurrent(method, loop):
