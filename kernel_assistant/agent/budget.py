@@ -28,8 +28,8 @@ class Budget:
 class Phase:
     """Policies that search at the same time; several of them need an environment that is safe for threads.
 
-    The budget's seconds count from the start of the episode. `steps` were measured before a crash. `says` is shown to
-    the user when the phase begins.
+    The budget's seconds count from the start of the episode. `steps` are those that were measured before a crash.
+    `says` is shown to the user when the phase begins.
     """
 
     policies: tuple[Policy, ...]

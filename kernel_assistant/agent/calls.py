@@ -1,6 +1,6 @@
-"""Reads the tool calls of a reply: in OpenAI's form, or in one of those that models write into their text. Pure.
+"""Reads the tool calls of a reply: in OpenAI's form, or in one of the forms that models write into their text. Pure.
 
-All give the same `ParsedCall`. An error in a call becomes its `problem`, for the model to read.
+Every form gives the same `ParsedCall`. An error in a call becomes its `problem`, for the model to read.
 """
 
 from __future__ import annotations
@@ -23,8 +23,10 @@ _PLAN = re.compile(r"^plan:[ \t]*(.*)$", re.MULTILINE)
 
 
 def with_calls(reply: Message, known: Collection[str]) -> tuple[Message, list[ParsedCall]]:
-    """The reply without reasoning in its text and with the calls of its text as tool calls, and these calls, as
-    `calls_of` gives them. They stay in the text if one of them cannot be read.
+    """The reply as it is kept, and its calls as `calls_of` gives them.
+
+    In the kept reply, reasoning is no longer in the text, and calls of the text have become tool calls. If one of these
+    calls cannot be read, the text stays as it is.
     """
     found = read(reply.content)
     reasoning = "\n".join(part for part in (reply.reasoning, found.reasoning) if part)
@@ -49,8 +51,8 @@ def code_of(reply: str) -> str | None:
 
 
 def source_of(reply: str) -> str | None:
-    """The last fenced block that is a whole unit, None if there is none: one with a launch line, or else the last in a
-    language of kernels."""
+    """The last fenced block with a launch line; if there is none, the last fenced block in C, C++ or CUDA; else
+    None."""
     blocks = [(language.lower(), code) for language, code in _FENCE.findall(reply)]
     whole = [code for _, code in blocks if "launch:" in code]
     whole = whole or [code for language, code in blocks if language in _LANGUAGES]
@@ -58,7 +60,7 @@ def source_of(reply: str) -> str | None:
 
 
 def plan_of(reply: str) -> str | None:
-    """The text after `plan:`, None if there is none."""
+    """The text after `plan:` in a reply, None if there is none."""
     match = _PLAN.search(reply)
     return match[1] if match else None
 

@@ -16,8 +16,8 @@ def within_reach(first: Evaluation) -> bool:
     """Whether another finalist may still be an improvement. `first` is the full evaluation of the search's fastest
     candidate.
 
-    The search cannot tell the finalists' times apart. Once the whole interval of the first shows it slower than a
-    baseline, the others are not tried.
+    The search cannot distinguish the finalists' times. If the whole interval of `first` shows that candidate slower
+    than a baseline, the other finalists are not tried.
     """
     timing = first.timing
     if timing is None:
@@ -39,7 +39,7 @@ class ConfirmationBudget:
 
     @contextmanager
     def one(self) -> Iterator[None]:
-        """Measures the time of one evaluation."""
+        """Measures the time of one evaluation, which runs in the block."""
         began = self._now()
         yield
         self.longest = max(self.longest, self._now() - began)

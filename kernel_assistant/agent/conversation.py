@@ -1,6 +1,7 @@
-"""A conversation that fits into the model's context: it keeps all messages in full, and sends old ones shortened.
+"""A conversation that fits into the model's context: all messages are kept in full, and old ones are sent shortened.
 
-The server's token count of a prompt gives the characters per token; from it the tokens of later prompts are estimated.
+The server reports the number of tokens of a prompt, which gives the characters per token; the tokens of later prompts
+are estimated from that ratio.
 """
 
 from __future__ import annotations
@@ -30,9 +31,8 @@ MOST_TEXT, MOST_ARGUMENTS = 6000, 6000
 
 @dataclass(frozen=True)
 class ContextWindow:
-    """Sizes in tokens: `context` is the most that the model can take, `reply` the part of it that its answer may
-    use.
-    """
+    """Sizes in tokens: `context` is the most that the model can take, prompt and reply together; `reply` is the part of
+    it that the reply may use."""
 
     context: int
     reply: int
@@ -57,10 +57,11 @@ class Conversation:
         self.messages.append(message)
 
     def add_reply(self, reply: Message) -> None:
-        """Append the model's reply to `prompt()`; its usage corrects the estimate of tokens.
+        """Append the model's reply to `prompt()`; the reply's usage corrects the estimate of tokens.
 
-        Prompt and reply together give the characters of a token, because a vocabulary for kernels has tokens for whole
-        lines; or the prompt alone, if that gives more: a reply's tokens may include reasoning that is not in the text.
+        The characters per token are computed from prompt and reply together, because a vocabulary for kernels has
+        tokens for whole lines. The prompt alone is used if it gives more characters per token: the tokens of a reply
+        may include reasoning that is not in its text.
         """
         prompt, answer = reply.usage.prompt_tokens, reply.usage.completion_tokens
         if prompt:
@@ -83,13 +84,15 @@ class Conversation:
         return int(self._characters(messages) / self._ratio)
 
     def fits(self) -> bool:
-        """Whether the prompt fits into its room; compacts it first where that is needed and allowed."""
+        """Whether the prompt fits into its part of the context; compacts the prompt first where that is needed and
+        allowed."""
         if self.tokens() > self._room.prompt and self._compacts:
             self._compact()
         return self.tokens() <= self._room.prompt
 
     def tighten(self) -> bool:
-        """Reduce the room after a server refused the prompt as too long. False if nothing more can be shortened."""
+        """Reduce the room for the prompt, after a server refused a prompt as too long. Returns whether the prompt now
+        fits and has become shorter."""
         before = self._characters(self.prompt())
         self._room = ContextWindow(
             min(self._room.context, self.tokens()) * 6 // 10 + self._room.reply, self._room.reply
@@ -97,8 +100,8 @@ class Conversation:
         return self._compacts and self.fits() and self._characters(self.prompt()) < before
 
     def _compact(self) -> None:
-        """Shorten tool results, oldest first; then the model's replies; then recent ones of both, if there is no other
-        way.
+        """Shorten tool results, oldest first; then the model's replies; then recent messages of both kinds, if there is
+        no other way.
 
         System text, task, user messages and the last messages stay in full.
         """
@@ -125,7 +128,7 @@ def _length(message: Message) -> int:
 
 
 def event_of(message: Message, conversation: int, turn: int) -> ModelReplied | None:
-    """The event that shows `message` to watchers; None for the system's text, which is the same for every task."""
+    """The event that shows `message` to watchers; None for the system message, which is the same for every task."""
     if message.role == "system":
         return None
     return ModelReplied(

@@ -39,7 +39,7 @@ _GEOMETRY = ("grid", "block", "shared")
 
 
 class DirectiveError(Exception):
-    """A plan that cannot be read; `file` and `line` (from 1, 0 for the whole) say where."""
+    """The plan in a source cannot be read. `file` and `line` (counted from 1; 0 for the whole file) say where."""
 
     def __init__(self, message: str, file: str = "", line: int = 0) -> None:
         super().__init__(message)
@@ -90,7 +90,8 @@ def read_constants(text: str) -> dict[str, int]:
 
 
 def with_constants(source: str, changes: dict[str, int]) -> str:
-    """The source with its first `set` line changed, or with one put in front; the lines keep their numbers."""
+    """The source with its first `set` line changed or, without a `set` line, with a new one at the top. The lines keep
+    their numbers."""
     lines = source.split("\n")
     for number, line in enumerate(lines):
         match = _DIRECTIVE.match(line)
@@ -181,7 +182,7 @@ def _residual(text: str, read: _ParsedDirectives, graph: OpGraph) -> Launch:
 
 
 def _call(text: str) -> tuple[str, str, str]:
-    """Symbol, text inside its brackets, and text after them."""
+    """The symbol, the text inside its brackets, and the text after the brackets."""
     match = _CALL.match(text)
     depth = 0
     for position in range(match.end() - 1 if match else len(text), len(text)):

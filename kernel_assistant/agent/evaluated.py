@@ -20,7 +20,7 @@ class BestSoFar:
         self._lock = threading.Lock()
 
     def takes(self, evaluation: Evaluation) -> bool:
-        """Whether `evaluation` is the best so far; if so, later ones are compared with it."""
+        """Whether `evaluation` is the best so far; if so, later evaluations are compared with it."""
         with self._lock:
             better = evaluation.correct and evaluation.timing is not None and evaluation.timing.ranked_ms < self.ms
             if better and evaluation.timing is not None:
@@ -29,7 +29,7 @@ class BestSoFar:
 
 
 class EvaluatedCandidates:
-    """Candidates with their quick evaluations."""
+    """Candidates, each with its latest evaluation in the search."""
 
     def __init__(self, steps: tuple[Step, ...] = ()) -> None:
         self.candidates: dict[str, Candidate] = {}
@@ -43,18 +43,20 @@ class EvaluatedCandidates:
         self._evaluations[candidate.hash()] = evaluation
 
     def fresh(self, candidates: tuple[Candidate, ...]) -> tuple[Candidate, ...]:
-        """The candidates that were not evaluated yet, each once."""
+        """The candidates that were not evaluated yet, without duplicates."""
         unseen = {candidate.hash(): candidate for candidate in candidates}
         return tuple(candidate for key, candidate in unseen.items() if key not in self.candidates)
 
     @property
     def best_ms(self) -> float:
-        """Milliseconds by which the fastest correct candidate is ranked, infinite if there is none."""
+        """The time in milliseconds by which the fastest correct candidate is ranked; infinite if no candidate is
+        correct."""
         return min(map(self._ms, self._evaluations), default=NEVER)
 
     @property
     def best_call_ms(self) -> float:
-        """Milliseconds that a call of the fastest correct candidate takes, infinite if there is none."""
+        """The time in milliseconds that a call of the fastest correct candidate takes; infinite if no candidate is
+        correct."""
         best = min(self._evaluations, key=self._ms, default=None)
         timing = self._evaluations[best].timing if best is not None and self._ms(best) < NEVER else None
         return timing.candidate_ms if timing else NEVER
@@ -65,7 +67,7 @@ class EvaluatedCandidates:
         return [self.candidates[key] for key in sorted(correct, key=self._ms)[:FINALISTS]]
 
     def is_close(self, candidate: Candidate) -> bool:
-        """Whether the quick tier cannot tell the candidate from the best."""
+        """Whether the quick tier cannot distinguish the candidate's time from that of the best candidate."""
         return self._ms(candidate.hash()) <= CLOSE * self.best_ms
 
     def _ms(self, key: str) -> float:

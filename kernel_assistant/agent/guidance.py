@@ -1,7 +1,9 @@
-"""A project's own guidance for models: what to try, what to avoid. It can restrict them, never allow more.
+"""A project's own guidance for models: what to try, what to avoid. Guidance can restrict a model, but never allow it
+more.
 
-`kernel-assistant.md` beside the nearest pyproject.toml, else beside the module's file. A block of TOML between two
-lines `+++` at its top may hold `without_tools` (names) and `turns` (at most so many); the rest is text for the prompt.
+It is the file `kernel-assistant.md` beside the nearest pyproject.toml, else beside the module's file. A block of TOML
+between two lines `+++` at its top may hold `without_tools` (names of tools) and `turns` (the most turns); the rest is
+text for the prompt.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""An episode: policies search, one after another or side by side, and the best of all is confirmed.
+"""An episode: policies search, one after another or side by side, and the best candidate of all is confirmed.
 
 Search runs in the quick tier. Only the winner is reported, after it was verified in full and measured again on fresh
 samples; a finalist that fails there is replaced by the next.
@@ -173,8 +173,8 @@ class Episode:
             self.final = winner
 
     def _compare_with_compile(self, candidate: Candidate, longest: float) -> None:
-        """Measures the result once more, beside torch.compile, if that is compiled before the limit less `longest`
-        seconds, which measuring takes."""
+        """Measure the winner once more, beside torch.compile, if torch.compile is ready at least `longest` seconds
+        before the job's limit. That is how long a measurement takes."""
         self.emit(Progress(phase="confirm", message="waiting for torch.compile, to compare with it"))
         if not self.environment.wait_for_compile(max(self.clock.until_limit() - longest, 0.0)):
             self.emit(Warned(message=NOT_COMPARED))
@@ -187,7 +187,7 @@ class Episode:
             self.final = None
 
     def _cut_short(self, reason: StopReason) -> StopReason:
-        """The stop reason after the time ran out; a finalist that was confirmed before that is the result."""
+        """The stop reason after the time ran out; a finalist that was confirmed before then becomes the result."""
         tried = self._tried()
         if self._verified and not (self.final and self.final.correct):
             self.final = self._verified[0]

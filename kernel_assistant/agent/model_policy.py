@@ -62,8 +62,8 @@ class ConversationLimits:
 
 
 class ModelPolicy:
-    """Talks with the model until it finishes or a limit is met. `steering` grows by the user's messages meanwhile; the
-    conversations of a job share the `bill`."""
+    """Talks with the model until the model finishes or a limit is met. The caller appends the user's messages to
+    `steering` during the conversation; the conversations of a job share the `bill`."""
 
     name = "model"
 
@@ -95,7 +95,8 @@ class ModelPolicy:
         return None
 
     def step(self, view: EpisodeView) -> PolicyAction:
-        """Continue the conversation until something is to be evaluated. Raises Stop, Cancelled and PolicyError."""
+        """Continue the conversation until the model asks for an evaluation or finishes. Raises Stop, Cancelled and
+        PolicyError."""
         self._view, self._deadline = view, time.monotonic() + view.remaining
         return next(self._actions)
 
@@ -202,20 +203,22 @@ class ModelPolicy:
             raise Stop(StopReason.wall_time) from None
 
     def _keep(self, text: str) -> None:
-        """Keeps in the transcript what came of a reply that did not end."""
+        """Keeps, in the transcript, the text that was received of a reply that did not end."""
         if text:
             self._charge(Usage(), text)
             self._add(Message(role="assistant", content=text, finish_reason=CUT))
 
     def _charge(self, usage: Usage, text: str) -> None:
-        """Counts a request and its reply. What the server does not say is estimated, rather too high."""
+        """Counts a request and its reply. Numbers of tokens that the server does not report are estimated, rather too
+        high."""
         written = usage.completion_tokens or int(len(text) / CHARACTERS_PER_TOKEN)
         self._generated += written
         counted = bool(usage.prompt_tokens and usage.completion_tokens)
         self._bill.add(usage.prompt_tokens or self._conversation.tokens(), written, estimated=not counted)
 
     def _most_tokens(self) -> int:
-        """Returns the tokens that the next reply may have. Raises Stop if the money left does not pay one."""
+        """Returns the number of tokens that the next reply may have. Raises Stop if the money left pays less than
+        LEAST_REPLY tokens."""
         paid = self._bill.room(self._conversation.tokens())
         if paid < LEAST_REPLY:
             raise Stop(StopReason.money)
@@ -235,8 +238,9 @@ class ModelPolicy:
             raise Stop(StopReason.tokens)
 
     def _check_progress(self, reply: Message, *, failed: bool) -> None:
-        """Sends the worked example where the same problem comes again and again, and ends the conversation if it comes
-        once more. `failed`: nothing was called, or each call of the reply had a problem."""
+        """Sends the worked example when the same problem has occurred in `patience` replies in a row, and ends the
+        conversation if it then occurs once more. `failed`: nothing was called, or each call of the reply had a
+        problem."""
         problem = _NUMBER.sub("#", self._problems[0]) if failed else ""
         again = problem == self._problem
         self._stuck = (self._stuck + 1 if again else 1) if problem else 0

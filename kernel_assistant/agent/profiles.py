@@ -43,7 +43,7 @@ class ToolProfile(Protocol):
     example: str
 
     def opening(self, view: EpisodeView, *, short: bool = False) -> tuple[Message, ...]:
-        """The first messages of a conversation; `short` without what can be read on demand."""
+        """The first messages of a conversation; `short` leaves out texts that the model can read on demand."""
 
     def read(self, reply: Message) -> tuple[Message, list[ParsedCall]]:
         """The reply in the form in which it is kept, and its tool calls."""
@@ -106,11 +106,12 @@ class FullProfile:
 
 
 class CompactProfile:
-    """A fence of code is a candidate and evaluated at once; messages never change once sent. Graph and sources use
-    names for numbers (`records/canonical.py`).
+    """A fenced block of code in a reply is a candidate, which is evaluated at once; messages never change once sent.
+    Graph and sources use names for numbers (`records/canonical.py`).
 
-    After a source of the model that is right, a `plan:` line names another schedule, for which the generator writes the
-    source. In the language of `earlier` versions it changes constants of a `set` line.
+    After a correct source of the model, a `plan:` line names another schedule, for which the generator writes the
+    source. If the model writes in the language of `earlier` versions, a `plan:` line changes constants of a `set` line
+    instead.
     """
 
     name, compacts = "compact", False
@@ -144,7 +145,8 @@ class CompactProfile:
         return reply, [ParsedCall("evaluate", "evaluate", "{}")]
 
     def _source(self, code: str | None, plan: str) -> str:
-        """The source of a reply: its code, or what its plan makes. Raises Unsupported, PathRefused."""
+        """The source of a reply: its code, or the source that follows from its plan. Raises Unsupported,
+        PathRefused."""
         if self._earlier:
             source = self._workspace.read(self._file) if code is None else code
             return with_constants(source, read_constants(plan)) if plan else source

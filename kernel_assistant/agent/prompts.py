@@ -61,7 +61,8 @@ COMPACT = (
 
 
 def full_system(target: str, guidance: str, *, short: bool = False) -> str:
-    """The rules, SKILL.md and the project's guidance. A `short` one has a line that says where SKILL.md is."""
+    """The system message of the full profile: the rules, SKILL.md and the project's guidance. With `short`, one line
+    says where SKILL.md is, instead of its text."""
     rules = FULL.format(
         language=LANGUAGE[target],
         unit="*" + UNITS[target][0],
@@ -91,14 +92,16 @@ def full_task(task: KernelTask, view: EpisodeView) -> str:
 
 
 def compact_system(target: str, *, earlier: bool = False) -> str:
-    """The system message of the compact profile; `earlier` for a model that writes kernels in the language before."""
+    """The system message of the compact profile; `earlier` is for a model that writes kernels in the language of
+    earlier versions."""
     return (EARLIER_COMPACT if earlier else COMPACT).format(
         language={"cuda": "CUDA", "cpu": "C++"}[target], call=write_call("finish", "{}")
     )
 
 
 def compact_task(task: Canonical, dims: Mapping[str, int], arch: str, baseline: Baseline) -> str:
-    """The graph, and one line: free dimensions with their base sizes, names of numbers, device, milliseconds."""
+    """The task for the compact profile: the graph, and one line with free dimensions and their base sizes, named sizes
+    and constants, architecture, dtype of the output, and the baseline's times in milliseconds."""
     bindings = {**dims, **task.sizes, **task.constants}
     words = [f"{name}={value!r}" for name, value in bindings.items()]
     words += [arch, task.graph.spec(task.graph.outputs[0]).dtype, "eager", number(baseline.eager_ms)]

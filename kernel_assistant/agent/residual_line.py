@@ -2,8 +2,9 @@
 
     // call: n0(x0, p0, n0=conv)
 
-The line names a node of the graph, then pairs of a value and the buffer that holds it (a bare name is both), for all
-that the node reads and for its results. Views between those values and the operator are included.
+The line names a node of the graph, then pairs VALUE=BUFFER: a value, and the buffer that holds it. A bare name stands
+for both. There is a pair for each value that the node reads and for each result. Views between those values and the
+operator are included.
 """
 
 from __future__ import annotations

@@ -30,8 +30,8 @@ SETTLED = (StopReason.at_limit, StopReason.at_roofline, StopReason.target_reache
 
 
 class Search:
-    """One run of a policy. Searches of an episode share `turns`, which numbers the steps, and `standing`, the best
-    result; `began` is the episode's start.
+    """One run of a policy. The searches of an episode share `turns`, which numbers the steps, and `standing`, the best
+    time so far; `began` is the episode's start.
 
     `enough` is set once one of several searches has reached the episode's goal.
     """
@@ -94,8 +94,8 @@ class Search:
         return self._clock.now() - self._began
 
     def _reason_to_stop(self) -> StopReason | None:
-        """The stop rule. After the first turn it measures torch.compile, or after a later one if that is still being
-        compiled ahead."""
+        """The stop rule. After the first turn, it also measures torch.compile as a baseline; if torch.compile is still
+        compiling then, it does so after a later turn."""
         before, self._best_ms = self._best_ms, self.tried.best_ms
         self._stalled = 0 if self._best_ms < before * 0.99 else self._stalled + 1
         if not self._compared and self._baseline.compile_ms is None and self.environment.wait_for_compile(0.0):
@@ -122,8 +122,8 @@ class Search:
         return self.tried.best_ms < NEVER and self._seconds() > self._most_seconds()
 
     def _most_seconds(self) -> float:
-        """Returns the time of the search since the episode began: less than its budget if the full tier will take
-        long."""
+        """Returns the time at which the search must end, in seconds since the episode began: earlier than its budget if
+        the full tier will take long."""
         return min(self.budget.seconds, self._seconds() + self._clock.search_seconds(FULL_TIMES * self._longest))
 
     def _ask(self, view: EpisodeView) -> PolicyAction:
@@ -167,9 +167,8 @@ class Search:
 
 
 def until_settled(search: Search, enough: threading.Event) -> StopReason:
-    """Runs one of several searches. It ends the others (by setting `enough`) if it reaches the episode's goal or
-    raises.
-    """
+    """Runs one of several searches. If this search reaches the episode's goal or raises, ends the other searches by
+    setting `enough`."""
     try:
         reason = search.run()
     except BaseException:
@@ -183,7 +182,7 @@ def until_settled(search: Search, enough: threading.Event) -> StopReason:
 def tell(
     emit: Emit, turn: int, candidate: Candidate, evaluation: Evaluation, *, best: bool, conversation: int = 0
 ) -> None:
-    """Emit the event of one evaluation, and another if it is the best so far."""
+    """Emit the event of one evaluation, and a second event if the candidate is the best so far."""
     schedule = candidate.plan.schedule
     emit(
         CandidateEvaluated(
@@ -199,7 +198,7 @@ def tell(
 
 
 def tell_best(emit: Emit, candidate: Candidate, evaluation: Evaluation, *, confirmed: bool = False) -> None:
-    """Emit the event of a new best candidate; nothing if it was not timed."""
+    """Emit the event of a new best candidate; emit nothing if the candidate was not timed."""
     timing = evaluation.timing
     if timing:
         emit(

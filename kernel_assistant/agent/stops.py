@@ -15,7 +15,7 @@ TURNS_WHILE_SLOWER = 4
 
 
 class Stop(Exception):
-    """Ends an episode, with the reason; `why` is what the user hears beyond it."""
+    """Ends an episode for a `reason`; `why` is an explanation that is shown to the user as well."""
 
     def __init__(self, reason: StopReason, why: str = "") -> None:
         super().__init__(reason.value)
@@ -25,7 +25,8 @@ class Stop(Exception):
 def reason_to_stop(
     baseline: Baseline, best_ms: float, budget: Budget, *, seconds: float, turns: int, stalled: int
 ) -> StopReason | None:
-    """The first reason that holds after a turn, None to go on. `best_ms` is infinite while nothing is correct."""
+    """The first stop reason that holds after a turn; None if the search goes on. `best_ms` is infinite while no
+    candidate is correct."""
     compiled = baseline.compile_ms or baseline.eager_ms
     enough = best_ms <= SLOWER * compiled or turns >= TURNS_WHILE_SLOWER
     reasons = (
@@ -40,5 +41,5 @@ def reason_to_stop(
 
 
 def reaches_limit(floor_ms: float, measured_ms: float) -> bool:
-    """Whether a time is at the roofline. A time well below it means that the roofline is wrong."""
+    """Whether a time is at the roofline. A time well below the roofline does not count: then the roofline is wrong."""
     return AT_LIMIT <= floor_ms / measured_ms <= BELIEVABLE

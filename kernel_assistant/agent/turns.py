@@ -6,16 +6,16 @@ The loop has no thread, clock or limit of its own; each caller passes its parts:
   once are threads of `agent/loop.py`, with one loop each, which share the numbers of the turns. The judge skips known
   candidates and, when the time is over, the rest of a turn. The stop rule reads the budget, the roofline and the other
   searches. `steps` begins with the steps from before a crash.
-* Lessons (`episodes/play.py` of training): a lesson in place of a model, which alone ends it. The judge is a cache,
-  with nominal times if the run's clock is nominal.
+* Lessons (`episodes/play.py` of training): a lesson replaces the model, and only the lesson ends the episode. The judge
+  is a cache, with nominal times if the run's clock is nominal.
 * PPO, rejection fine-tuning and evaluations (`ppo/play.py` of training): a conversation whose replies and evaluations
   come from batched rounds. The stop rule ends an episode whose judge was lost (`void`). Time stands still.
 * The benchmark of held-out tasks (`bench/held_out_generator.py`): the generator, until it has used as many
   evaluations as a model.
 
-All of them show the policy a view (graph, device, baseline, steps, time left), record a step for each turn, also when
-its evaluation raises an exception, and end with one `StopReason`: `finished` by the policy, the reason of a `Stop`
-that any part raises, or that of the stop rule after a turn. Other exceptions pass through.
+Each of these loops shows the policy a view (graph, device, baseline, steps, time left), records a step for each turn,
+also when its evaluation raises an exception, and ends with one `StopReason`: `finished` by the policy, the reason of a
+`Stop` that any part raises, or the reason that the stop rule gives after a turn. Other exceptions pass through.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ class ViewedTask(Protocol):
 class TurnLoop:
     """One episode of one policy on `task`.
 
-    `policy` is asked once a turn and `stop_rule` after each turn. `judge` gets the action and the number of its turn,
-    and yields each candidate that it evaluated. `steps` grows by one step a turn, numbered by `turns`. The policy has
-    `seconds`; `now` gives the seconds since the episode began.
+    `policy` is called once a turn and `stop_rule` after each turn. `judge` gets the action and the number of its turn,
+    and yields each candidate that it evaluated, with the evaluation. `steps` grows by one step a turn, numbered by
+    `turns`. The policy has `seconds`; `now` gives the seconds since the episode began.
     """
 
     task: ViewedTask

@@ -29,7 +29,7 @@ class EpisodeView:
 class PolicyAction:
     """One turn: candidates to evaluate in `tier`, or `finished` when there is nothing more to try.
 
-    `conversation` is the number (from 1) of the conversation that it comes from, 0 for none.
+    `conversation` is the number (from 1) of the conversation that the action comes from, 0 for none.
     """
 
     message: str

@@ -1,4 +1,4 @@
-"""Bill: what all conversations of a job spend together, and what its limit of money leaves."""
+"""Bill: the spending of all conversations of a job together, and the rest of the job's limit of money."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from kernel_assistant.records.spending import PRICED_TOKENS, Price, Spending
 
 
 class Bill:
-    """Thread-safe. `before` was spent earlier by the same job. Raises ValueError for a limit without a price."""
+    """Counts the spending of one job. Thread-safe. `before` is what the same job spent earlier. Raises ValueError for a
+    limit without a price."""
 
     def __init__(self, price: Price | None = None, limit: float | None = None, before: Spending | None = None) -> None:
         if limit is not None and price is None:
@@ -25,7 +26,7 @@ class Bill:
         return self._spent
 
     def add(self, tokens_in: int, tokens_out: int, *, estimated: bool) -> None:
-        """Adds a request."""
+        """Adds one request with the tokens of its prompt and of its reply."""
         with self._lock:
             spent = self._spent
             self._spent = self._priced(
@@ -38,8 +39,8 @@ class Bill:
             )
 
     def room(self, tokens_in: int) -> float:
-        """The number of tokens that the limit leaves for a reply to a prompt of `tokens_in` tokens; below 0 if it does
-        not even leave the prompt."""
+        """The number of tokens that the limit leaves for a reply to a prompt of `tokens_in` tokens; below 0 if the
+        limit does not even pay for the prompt."""
         if self._price is None or self._limit == math.inf:
             return math.inf
         left = self._limit - (self._spent.money or 0.0) - self._price.of(tokens_in, 0)

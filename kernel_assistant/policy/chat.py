@@ -35,11 +35,12 @@ EXTRAS: dict[str, Any] = {"logprobs": True, "extra_body": {"return_token_ids": T
 
 @dataclass(frozen=True)
 class ChatSettings:
-    """`silence` is the longest time without data (connecting, first token, between tokens), in seconds.
+    """Settings of a client. `silence` is the longest time without data (connecting, first token, between tokens), in
+    seconds.
 
-    `seed` makes sampling repeatable where the server can; best of N gives each conversation its own. A server of ours
-    is restarted when it ends: while `comes_back()` is true, failed attempts do not count. Nor do those of a server that
-    is busy: it is asked again, when it says to or after a pause, until the request is cancelled.
+    `seed` makes sampling repeatable where the server supports it; best of N gives each conversation its own seed. Some
+    failed attempts do not count: while `comes_back()` is true, because a server of ours is restarting; and while a
+    server is busy, which is asked again, at the time that it names or after a pause, until the request is cancelled.
     """
 
     url: str
@@ -104,9 +105,8 @@ class ChatClient:
             raise failure_of(error, self._settings.url) from error
 
     def _speaks_plainer(self, error: Exception) -> bool:
-        """Sends fewer optional fields, because the server may have refused them. Returns False if there are none left
-        to leave out.
-        """
+        """Leaves out or renames optional fields in later requests, if the server may have refused them. Returns whether
+        that changed anything."""
         if not refuses_words(error):
             return False
         if "max_completion_tokens" in str(error) and self._bound != "max_completion_tokens":
@@ -159,8 +159,8 @@ class ChatClient:
         return body | (EXTRAS if self._with_extras else {})
 
     def _pause(self, attempt: int) -> float:
-        """Seconds before the next attempt. They double; up to a quarter is random, so that conversations do not
-        retry together."""
+        """Seconds before the next attempt. Pauses double with each attempt; up to a quarter is random, so that
+        conversations do not retry together."""
         pause = min(self._settings.first_pause * 2.0 ** min(attempt - 1, 9), self._settings.longest_pause)
         return pause * random.uniform(0.75, 1.0)
 
@@ -197,7 +197,7 @@ def library() -> ModuleType:
 
 
 def as_text(request: Request) -> Request:
-    """The same request without tools, calls and results of tools."""
+    """The same request for a server without tools: schemas, calls and results of tools become text."""
     return replace(request, messages=tuple(_joined(_plain(request.messages, request.tools))), tools=())
 
 
@@ -215,7 +215,8 @@ def _plain(messages: Sequence[Message], tools: Sequence[Any]) -> Iterator[Messag
 
 
 def _joined(messages: Iterator[Message]) -> list[Message]:
-    """Messages of the user one behind the other as one: many chat templates want the two to alternate."""
+    """The messages, with consecutive user messages joined into one: many chat templates require user and assistant to
+    alternate."""
     found: list[Message] = []
     for message in messages:
         if message.role == "user" and found and found[-1].role == "user":

@@ -97,7 +97,7 @@ def masked(text: str) -> str:
 
 
 def _seconds_to_wait(error: object) -> float:
-    """What `Retry-After` says, in seconds; 0 where it is missing or a date."""
+    """The seconds that the header `Retry-After` names; 0 if it is missing or a date."""
     said = getattr(getattr(error, "response", None), "headers", {}).get("retry-after", "")
     try:
         return max(0.0, float(said))

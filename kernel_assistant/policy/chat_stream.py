@@ -25,7 +25,7 @@ class StreamedReply:
         self._began = 0.0
 
     def add(self, chunk: Any) -> None:
-        """One `ChatCompletionChunk`; the last may hold the usage only. Raises PolicyError for anything else."""
+        """Add one `ChatCompletionChunk`; the last may hold the usage only. Raises PolicyError for anything else."""
         self._chunks += 1
         self._began = self._began or time.monotonic()
         try:
@@ -42,12 +42,13 @@ class StreamedReply:
             self._ids += getattr(choice, "token_ids", None) or ()
 
     def partial(self, now: float) -> ReplySoFar:
-        """What has come until `now`, a time of the monotonic clock; arguments of calls count as text."""
+        """The part of the reply that has come until `now`, a time of the monotonic clock; arguments of calls count as
+        text."""
         written = [part for call in self._calls.values() for part in (call["name"], call["arguments"])]
         return ReplySoFar("".join([*self._reasoning, *self._text, *written]), self._chunks, now - self._began)
 
     def stop(self) -> None:
-        """Ends the reply here. Its last call is left out: it may be cut."""
+        """Ends the reply here. Its last call is left out, because it may be incomplete."""
         self._finish = STOPPED
         if self._calls:
             self._calls.pop(max(self._calls))
@@ -119,7 +120,8 @@ class StreamedText(StreamedReply):
 
 
 def _as_delta(choice: dict[str, Any]) -> dict[str, Any]:
-    """A choice of a whole reply as one of a stream: the calls of a delta have their numbers."""
+    """A choice of a complete reply, converted to a choice of a stream: in a stream, the calls of a delta are
+    numbered."""
     message = choice.get("message") or {}
     calls = [{**call, "index": index} for index, call in enumerate(message.get("tool_calls") or ())]
     return {**choice, "delta": {**message, "tool_calls": calls}}

@@ -44,14 +44,15 @@ def takes_tokens(url: str, key: str, model: str) -> bool:
 
 
 class TokenClient(ChatClient):
-    """See `ModelClient` and `ChatClient`; temperatures are those of the embedded model."""
+    """See `ModelClient` and `ChatClient`; the default temperatures are those of the embedded model."""
 
     def __init__(self, settings: ChatSettings) -> None:
         super().__init__(settings)
         self._known: dict[str, tuple[int, ...]] = {}
 
     async def prompt(self, request: Request) -> list[int]:
-        """The tokens of a prompt. Raises the client's errors, and PolicyError or ValueError for an odd answer."""
+        """The tokens of a prompt. Raises the client's errors, and PolicyError or ValueError for an invalid answer of
+        the server."""
         parts = [
             piece if piece.ids is not None else PromptPiece(piece.text, piece.special, await self._tokens(piece))
             for piece in pieces(request.messages, tools=request.tools)
@@ -89,7 +90,7 @@ class TokenClient(ChatClient):
 
 
 def beside(url: str, name: str) -> str:
-    """The URL of what lies beside `/v1` under this name."""
+    """The URL of the path `name` on the server of `url`, beside `/v1`."""
     return f"{url.rstrip('/').removesuffix('/v1')}/{name}"
 
 

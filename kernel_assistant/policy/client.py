@@ -28,8 +28,8 @@ class PolicyError(KernelAssistantError):
 
 @dataclass(frozen=True)
 class ReplySoFar:
-    """What has come of a reply: its text, reasoning included, the number of its tokens or parts, and the seconds since
-    the first of them."""
+    """The part of a reply that has come so far: its text, reasoning included, the number of its tokens or parts, and
+    the seconds since the first of them."""
 
     text: str
     tokens: int
@@ -37,21 +37,20 @@ class ReplySoFar:
 
     @property
     def rate(self) -> float:
-        """Tokens a second behind the first one; 0 before the second."""
+        """The tokens per second after the first token; 0 before the second one."""
         return (self.tokens - 1) / self.seconds if self.tokens > 1 and self.seconds > 0 else 0.0
 
 
 def unwatched(partial: ReplySoFar) -> bool:
-    """Lets a reply go on."""
+    """The `watch` of a request without a watcher: never ends a reply."""
     return False
 
 
 @dataclass(frozen=True)
 class Request:
-    """One turn. `messages` as they are to be sent, `tools` as OpenAI schemas; `max_tokens` bounds the reply. Without a
-    `temperature` the client uses its own default. A client that streams calls `watch` several times a second; True
-    ends the reply there, with the finish reason `STOPPED`.
-    """
+    """The request for one reply. `messages` are sent as they are, `tools` are OpenAI schemas; `max_tokens` bounds the
+    reply. Without a `temperature` the client uses its own default. A client that streams calls `watch` several times a
+    second; if it returns True, the reply ends there, with the finish reason `STOPPED`."""
 
     messages: tuple[Message, ...]
     tools: tuple[dict[str, Any], ...] = ()

@@ -1,4 +1,4 @@
-"""Makes clients from what the user named: an endpoint, our own server, or a model for a process of ours."""
+"""Makes clients from what the user named: an endpoint, our own server, or a model that runs in a process of ours."""
 
 from __future__ import annotations
 
@@ -28,8 +28,8 @@ CONTEXT_TOKENS = 128_000
 @dataclass(frozen=True)
 class ModelConnection:
     """Makes clients for one model; each conversation has its own client, with its own seed. `compact` selects the
-    profile. `turns` is the most replies of a conversation, 0 for any number. With `tokens`, prompts are sent as
-    token ids. `earlier`: it writes kernels in the language of earlier versions. `first` holds the first replies of an
+    profile. `turns` is the most replies of a conversation, 0 for any number. With `tokens`, prompts are sent as token
+    ids. `earlier`: the model writes kernels in the language of earlier versions. `first` holds the first replies of an
     embedded model."""
 
     endpoint: Endpoint | None
@@ -64,8 +64,8 @@ class ModelConnection:
 
 
 def connect(settings: Settings, endpoint: str, model: str) -> ModelConnection:
-    """Find the model and ask its server. `endpoint` takes precedence over `model`, which then is the model's name
-    there.
+    """Find the model and ask its server. If `endpoint` is given, it is used, and `model` is the name of the model at
+    that endpoint.
 
     Raises NoModelError, MissingError (also for an endpoint that cannot be reached) and UsageError.
     """
@@ -86,8 +86,8 @@ def connect(settings: Settings, endpoint: str, model: str) -> ModelConnection:
 
 
 def _is_earlier(entry: ModelEntry) -> bool:
-    """Whether a model writes kernels in the language of earlier versions, as the shipped one may. Raises UsageError for
-    another such model."""
+    """Whether a model writes kernels in the language of earlier versions, as the shipped model may. Raises UsageError
+    if a model other than the shipped one does so."""
     if entry.kind not in (ModelKind.gguf, ModelKind.folder) or not is_earlier(Path(entry.where)):
         return False
     if entry.where != str(registry.SHIPPED):
@@ -106,7 +106,7 @@ def _comes_back(endpoint: Endpoint, settings: Settings) -> bool:
 
 
 def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:
-    """The model to ask for and its context in tokens, from `GET /models`, which a server need not have."""
+    """The name of the model to request, and its context in tokens, from `GET /models`, which not every server has."""
     openai = library()
     client = openai.OpenAI(base_url=url, api_key=key or "none", timeout=ASK_SECONDS, max_retries=1)
     try:
@@ -123,7 +123,7 @@ def _served(url: str, key: str, wanted: str, known: str) -> tuple[str, int]:
 
 
 def _context(model: Any, url: str, key: str) -> int:
-    """Context in tokens as vLLM or llama.cpp reports it, else the default."""
+    """The context in tokens that vLLM or llama.cpp reports, else the default."""
     meta = getattr(model, "meta", None)
     made_for = meta.get("n_ctx_train") if isinstance(meta, dict) else None
     length = getattr(model, "max_model_len", None) or (made_for and (_given_context(url, key) or made_for))

@@ -45,7 +45,7 @@ class FirstReplyCache:
     def next(
         self, model: EmbeddedModel, request: Request, sampling: Sampling, cancelled: Callable[[], bool]
     ) -> Message:
-        """The likeliest reply that no conversation has had yet; a sampled one if there is none left."""
+        """The likeliest reply that no conversation has had yet; if there is none left, a sampled reply."""
         with turn(self._lock, cancelled, "another conversation was writing"):
             search = self._known.setdefault(tuple(request.messages), BestFirstSearch())
             begun = search.next()

@@ -1,4 +1,5 @@
-"""GeneratorPolicy: tries the generator's schedules, one safe candidate first, then batches around the best measured."""
+"""GeneratorPolicy: tries the generator's schedules, one safe candidate first, then batches around the best measured
+schedule."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ NO_EFFECT = 0.01
 
 @dataclass(frozen=True)
 class ScheduleResult:
-    """One evaluated schedule; `ms` is None where it failed."""
+    """One evaluated schedule; `ms` is None if its candidate failed."""
 
     schedule: Schedule
     ms: float | None
@@ -88,9 +89,8 @@ def _tried(view: EpisodeView) -> list[ScheduleResult]:
 def _next(
     view: EpisodeView, first: list[Schedule], tried: list[ScheduleResult], best: ScheduleResult | None, most: int
 ) -> list[Schedule]:
-    """At most so many untried schedules: the rest of the first list, then the neighbours of the best schedule and of
-    those that come close to it.
-    """
+    """At most `most` untried schedules: the rest of the list `first`; after that, the neighbours of the best schedule
+    and of schedules that come close to it."""
     seen = {item.schedule for item in tried}
     waiting = [schedule for schedule in first if schedule not in seen]
     if waiting or best is None:
@@ -108,7 +108,8 @@ def _next(
 
 
 def without_effect(tried: list[ScheduleResult], target: str) -> frozenset[str]:
-    """Parameters that changed nothing in at least two pairs of schedules that differ in them alone."""
+    """The parameters without effect: at least two pairs of schedules differ only in the parameter, and in none of them
+    does the time change."""
     names = {name for ladders in LADDERS[target].values() for name in ladders}
     inside = {name for item in tried for name, _ in item.schedule.settings() if name.rpartition(".")[2] in names}
     return frozenset(name for name in inside if _no_effect(tried, name))

@@ -23,7 +23,8 @@ from kernel_assistant.records.residual import ResidualCall
 
 
 class BufferSpec(Record, frozen=True, kw_only=True):
-    """A dense, contiguous buffer (unless `strides`, in elements). Shapes are expressions over the plan's dimensions."""
+    """A dense buffer, contiguous unless it has `strides` (in elements). Shapes are expressions over the plan's
+    dimensions."""
 
     name: str
     dtype: str
@@ -41,8 +42,8 @@ class Launch(Record, frozen=True, kw_only=True):
     """One launch. `args` pairs a struct field with a buffer name or an integer expression, in order of the struct.
 
     With `library` (an operation such as "cublaslt.matmul") there is no kernel: `symbol` is a label, `settings` are the
-    operation's static ones, and grid, block and shared memory keep their defaults. With `call` there is no kernel
-    either: `args` pairs values of the task's graph with buffers, those of `call.specs`.
+    static settings of the operation, and grid, block and shared memory keep their defaults. With `call` there is no
+    kernel either: `args` pairs the values in `call.specs`, which are values of the task's graph, with buffers.
     """
 
     symbol: str
@@ -72,7 +73,7 @@ class Launch(Record, frozen=True, kw_only=True):
 
     @property
     def is_kernel(self) -> bool:
-        """Whether it launches a kernel, rather than an operation of a library or a call of PyTorch."""
+        """Whether the launch runs a kernel, rather than an operation of a library or a call of PyTorch."""
         return not self.library and self.call is None
 
 
@@ -80,9 +81,9 @@ class Plan(Record, frozen=True, kw_only=True):
     """The launches to run, in order, and the buffers that they use.
 
     `inputs` are the graph's inputs, parameters and buffers that the kernels read, by graph name; `outputs` are the
-    module's tensor outputs in order; `scratch` is uninitialised memory that lives for one call. `prepare` runs once and
-    again when a parameter's version changes (its outputs are the buffers in `packed`). `residual` names graph nodes
-    that stay PyTorch calls (empty: everything is in our kernels). `schedule` is the plan line.
+    module's tensor outputs in order; `scratch` is uninitialised memory that lives for one call. The launches in
+    `prepare` fill the buffers in `packed`: they run once, and again when a parameter's version changes. `residual`
+    names graph nodes that stay PyTorch calls (empty: everything is in our kernels). `schedule` is the schedule as text.
     """
 
     target: str

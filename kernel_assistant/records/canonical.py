@@ -1,7 +1,7 @@
 """The canonical form of a graph: its numbers are replaced by names, so that one computation has one text at all sizes.
 
 Literal sizes above 1 become D0, D1, … and floating-point literals C0, C1, …, in the order in which the text names them;
-equal numbers share a name. Free dimensions keep theirs (B, B2, …). Values that say *how* an operator works stay
+equal numbers share a name. Free dimensions keep their names (B, B2, …). Values that say *how* an operator works stay
 unchanged: dimensions, flags, kernel sizes, strides and paddings up to 16, everything negative, the numbers 0, 1, 2, -1
 and 0.5.
 
@@ -61,15 +61,16 @@ _PRODUCT = re.compile(r"\w+(?:\*\w+)*$")
 
 
 class Canonical(Record, frozen=True, kw_only=True):
-    """`graph` has names for numbers; `sizes` (D0 → 768) and `constants` (C0 → 1e-05) say which. Made by `canonical`."""
+    """A graph with names instead of numbers. `sizes` (D0 → 768) and `constants` (C0 → 1e-05) say which number each name
+    stands for. Made by `canonical`."""
 
     graph: OpGraph
     sizes: dict[str, int]
     constants: dict[str, float]
 
     def text(self) -> str:
-        """One line for each value, for a model to read. Left out are dtypes equal to the first input's, shapes equal
-        to the first operand's, and overloads. Different computations have different texts."""
+        """The graph as text for a model, one line for each value. Left out are dtypes equal to the first input's,
+        shapes equal to the first operand's, and overloads. Different computations have different texts."""
         graph = self.graph
         shapes = {value.name: value.spec.shape for value in graph.inputs}
         usual = graph.inputs[0].spec.dtype if graph.inputs else ""
@@ -88,11 +89,11 @@ class Canonical(Record, frozen=True, kw_only=True):
         return "\n".join(lines) + "\n"
 
     def key(self) -> str:
-        """Hash of the text: graphs that differ in numbers alone share it."""
+        """Hash of the text: graphs that differ in numbers alone have the same hash."""
         return content_hash(self.text())
 
     def concrete(self) -> OpGraph:
-        """The graph with its numbers put back."""
+        """The graph with numbers instead of their names: the inverse of `canonical`, except for renamed values."""
 
         def size(text: str) -> str:
             return "*".join(str(self.sizes.get(factor, factor)) for factor in factors(text))
@@ -155,8 +156,8 @@ def factors(text: str) -> list[str]:
 
 
 def mapped(graph: OpGraph, size: Callable[[str], str], item: Callable[[Item, bool], Item]) -> OpGraph:
-    """The graph with sizes and operands replaced by `size` and `item`, called in the order of the text. The second
-    argument of `item` says whether the operand is part of a shape."""
+    """The graph with sizes and operands replaced by `size` and `item`, which are called in the order of the text. The
+    second argument of `item` says whether the operand is part of a shape."""
 
     def spec(of: TensorSpec) -> TensorSpec:
         strides = None if of.strides is None else tuple(map(size, of.strides))

@@ -47,7 +47,8 @@ def decode(data: bytes | str, kind: type[T]) -> T:
 
 
 def from_builtins(data: Any, kind: type[T]) -> T:
-    """A record from plain dicts and lists (what the worker sends)."""
+    """The record of type `kind` from plain dicts and lists, such as the worker sends. Raises UsageError if they do not
+    fit."""
     _prepare(kind)
     try:
         return msgspec.convert(data, type=kind)

@@ -11,8 +11,8 @@ class KernelCounters(Record, frozen=True, kw_only=True):
     `memory` and `compute` are shares of the peak rates of DRAM and of the multiprocessors. `occupancy` is the share of
     the warps that a multiprocessor can hold, averaged while it was active. `l2_hits` is the share of requested sectors
     that were in the L2 cache. `loads` and `stores` are the used shares of the 32-byte sectors that global accesses
-    move. `bank_conflicts` are those of shared memory. `stalls` are reasons why warps waited, in warps an issued
-    instruction, the largest first.
+    move. `bank_conflicts` is the number of conflicts in shared memory. `stalls` are the reasons why warps waited,
+    largest first, each with the number of waiting warps per issued instruction.
     """
 
     symbol: str

@@ -19,7 +19,7 @@ class Tier(str, Enum):
 
 
 class Stage(str, Enum):
-    """The stages of an evaluation, in order; it stops at the first failure."""
+    """The stages of an evaluation, in order; an evaluation stops at the first failure."""
 
     screen = "screen"
     compile = "compile"
@@ -63,12 +63,13 @@ class Diagnostic(Record, frozen=True, kw_only=True):
 
     @property
     def located(self) -> str:
-        """The message behind its file and line."""
+        """The message, preceded by its file and line."""
         return f"{self.file} L{self.line} {self.message}".strip()
 
 
 class Mismatch(Record, frozen=True, kw_only=True):
-    """The worst element that failed: which output, where, on which workload, `got` against float64 `want`.
+    """The worst element that failed: its output, its index, its workload, and the value `got` against the float64 value
+    `want`. `count` of the output's `total` elements failed.
 
     JSON has no NaN and no infinity: they come back from a round trip as None.
     """
@@ -84,11 +85,12 @@ class Mismatch(Record, frozen=True, kw_only=True):
 
 
 class Accuracy(Record, frozen=True, kw_only=True):
-    """Errors against a float64 run of the reference, worst over all inputs tried.
+    """Errors against a float64 run of the reference; each is the worst over all inputs tried.
 
-    `error` is max |candidate - float64|, `reference_error` the same for PyTorch in the task's dtype at the same flags,
-    `error_ratio` the first over the second (0/0 is 1). `relative_error` is ‖candidate - float64‖₂/‖float64‖₂.
-    `reference` is "f64", or "same dtype" where the module cannot run in float64: PyTorch's error is not known then.
+    `error` is max |candidate - float64|. `reference_error` is the same for PyTorch in the task's dtype at the same
+    flags; `error_ratio` is `error` over `reference_error` (0/0 is 1). `relative_error` is ‖candidate -
+    float64‖₂/‖float64‖₂. `reference` is "f64", or "same dtype" if the module cannot run in float64: PyTorch's error is
+    then not known.
     """
 
     error: float
@@ -116,18 +118,21 @@ LAUNCH_BOUND = 1.1
 
 
 def ranked_ms(candidate_ms: float, graph_ms: float | None) -> float:
-    """The time by which candidates are compared with each other: that in a graph where launching takes more than a
-    tenth of a call. Such a call takes as long as the host is slow, which differs from block to block."""
+    """The time in milliseconds by which candidates are compared with each other: `graph_ms` if launching takes more
+    than about a tenth of a call, else `candidate_ms`. The time of such a call depends on the speed of the host, which
+    differs from block to block."""
     return graph_ms if graph_ms is not None and candidate_ms > LAUNCH_BOUND * graph_ms else candidate_ms
 
 
 class Timing(Record, frozen=True, kw_only=True):
-    """Milliseconds per call, medians; speed-ups are baseline over candidate from paired blocks.
+    """Milliseconds per call, medians; speed-ups are baseline over candidate from paired blocks, with 99.9% intervals
+    (`_ci`).
 
     `candidate_ms` is the time of a call as a user makes it. `graph_ms` is the time of the same calls in one CUDA graph,
-    without what the host needs to launch them: quick tier, None where it was not or cannot be measured. The interval is
-    99.9%. `noise` is the candidate's own relative spread between blocks or graphs. `floor_ms` is the roofline's lower
-    bound, `roofline` floor over candidate (0 where unknown). In the quick tier the compile baseline may be None.
+    without the host's launch overhead; it is measured in the quick tier, and None if it was not or cannot be measured.
+    `noise` is the candidate's own relative spread between blocks or graphs. `floor_ms` is the roofline's lower bound,
+    `roofline` is `floor_ms` over the candidate's time (0 where unknown). In the quick tier the compile baseline may be
+    None.
     """
 
     candidate_ms: float
@@ -147,7 +152,7 @@ class Timing(Record, frozen=True, kw_only=True):
 
     @property
     def ranked_ms(self) -> float:
-        """The time by which candidates are compared with each other."""
+        """The time in milliseconds by which candidates are compared with each other."""
         return ranked_ms(self.candidate_ms, self.graph_ms)
 
     @property
@@ -160,7 +165,7 @@ class Timing(Record, frozen=True, kw_only=True):
 
     @property
     def is_clear(self) -> bool:
-        """Whether both comparisons have a verdict, so that another measurement would tell no more."""
+        """Whether neither verdict is unclear, so that another measurement would add nothing."""
         return Gain.unclear not in (self.vs_eager, self.vs_compile)
 
 
@@ -189,7 +194,8 @@ class Gain(str, Enum):
 
 
 def gain_of(speedup: float | None, interval: tuple[float, float] | None) -> Gain:
-    """The verdict; `no_gain` only if the interval leaves no room for a gain."""
+    """The verdict for a speed-up with its 99.9% interval; `no_gain` only if the whole interval is below
+    `LEAST_EFFECT`."""
     if speedup is None or interval is None:
         return Gain.unknown
     if measurably_faster(speedup, interval):
@@ -214,8 +220,8 @@ class Evaluation(Record, frozen=True, kw_only=True):
 
     `residual` names the calls that stay PyTorch's; if there are any, the result is partial, and `share_in_our_kernels`
     says which part of the time is in our kernels. `launches` are the times of a plan's launches in order, if there are
-    several. `sizes` is "declared" where a candidate is correct at the declared sizes only; `elsewhere` says how it
-    failed at others.
+    several. `sizes` is "declared" if a candidate is correct at the declared sizes only; `elsewhere` says how it failed
+    at other sizes.
     """
 
     candidate: str
@@ -259,5 +265,5 @@ class Evaluation(Record, frozen=True, kw_only=True):
 
     @property
     def correct_everywhere(self) -> bool:
-        """Correct at every size that was tried, not only at the declared ones."""
+        """Whether the candidate is correct at every size that was tried, not only at the declared sizes."""
         return self.correct and self.sizes == "all"

@@ -15,8 +15,8 @@ MODES = {"cuda_graphs": "reduce-overhead", "max_autotune": "max-autotune-no-cuda
 
 
 class FreeWin(Record, frozen=True, kw_only=True):
-    """One change, or several at once. `write` is the code that turns it on; `together` has the names of the single
-    changes.
+    """One change, or several at once. `write` is the code that turns the change on; if `name` is `together`, it has the
+    names of the single changes.
 
     `ms` is the median per call; speed-ups are baseline over change from paired blocks, with 99.9% intervals; they are
     None if nothing was measured. For the change `compile` itself there is no speed-up over torch.compile. Errors are
@@ -63,9 +63,8 @@ class FreeWin(Record, frozen=True, kw_only=True):
 
 
 def float32_win(wins: tuple[FreeWin, ...], speedup_vs_compile: float | None) -> FreeWin | None:
-    """The float32 win, if it is at least as fast as a kernel with this speed-up over the half type's torch.compile. The
-    kernel then gains nothing over float32.
-    """
+    """The float32 win, if it is at least as fast as a kernel with this speed-up over torch.compile in the half type;
+    else None. Beside such a win, the kernel gains nothing over float32."""
     for win in wins:
         if win.name == FLOAT32 and win.passes and (win.speedup_vs_compile or 0.0) >= (speedup_vs_compile or 0.0) > 0.0:
             return win
@@ -89,8 +88,8 @@ def over_change(
 ) -> tuple[float | None, tuple[float, float] | None]:
     """The speed-up of a kernel over a change, and its interval, from both speed-ups over plain torch.compile.
 
-    The two series share no rounds, so the ends are the quotients of opposite ends; both intervals hold together at
-    99.8% (Bonferroni). (None, None) where one of them was not measured.
+    The two series share no rounds, so the interval's bounds are quotients of opposite bounds; both intervals hold
+    together at 99.8% (Bonferroni). (None, None) if one of the speed-ups was not measured.
     """
     if speedup is None or interval is None or win.speedup_vs_compile is None or win.speedup_vs_compile_ci is None:
         return None, None

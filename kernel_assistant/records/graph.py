@@ -42,7 +42,7 @@ class GraphInput(Record, frozen=True, kw_only=True):
 
 class Node(Record, frozen=True, kw_only=True):
     """One operator call. `op` is the ATen overload without namespace, e.g. "add.Tensor", "softmax.int"; an operator of
-    another library has one: "transformers::grouped_mm_fallback"."""
+    another library keeps its namespace: "transformers::grouped_mm_fallback"."""
 
     name: str
     op: str
@@ -94,7 +94,7 @@ class OpGraph(Record, frozen=True, kw_only=True):
         return "\n".join(lines) + "\n"
 
     def hash(self) -> str:
-        """Content hash of the text form with base sizes: equal graphs at equal sizes share it."""
+        """Content hash of the text form with base sizes: equal graphs at equal sizes have the same hash."""
         return content_hash([self.text(), sorted(self.dims.items())])
 
 
@@ -108,18 +108,18 @@ def references(node: Node) -> list[str]:
 
 
 def name_of(operand: object) -> str:
-    """The value that an operand names, "" if it names none."""
+    """The name of the value that an operand refers to, "" if the operand is a literal."""
     return operand[1:] if isinstance(operand, str) and operand.startswith("%") else ""
 
 
 def spec_of(graph: OpGraph, operand: object) -> TensorSpec | None:
-    """The spec of the value that an operand names, None if it names none."""
+    """The spec of the value that an operand refers to, None if the operand is a literal."""
     name = name_of(operand)
     return graph.spec(name) if name else None
 
 
 def readers_of(graph: OpGraph) -> dict[str, list[Node]]:
-    """The nodes that read each value, in order, each once. Values that no node reads are left out."""
+    """For each value, the nodes that read it, in order and without repeats. Values that no node reads are left out."""
     found: dict[str, list[Node]] = {}
     for node in graph.nodes:
         for name in dict.fromkeys(references(node)):

@@ -21,7 +21,8 @@ _SAYS_WHAT = re.compile(r"cutlass_\d\w*|\w*(?:Functor|Ops\b|_kernel)\w*")
 
 
 class LineKernel(Record, frozen=True, kw_only=True):
-    """A kernel of the GPU (on the CPU: an operator of PyTorch) that ran for a line. `calls` and `ms` per forward."""
+    """A kernel of the GPU (on the CPU: an operator of PyTorch) that ran for a line. `calls` and `ms` are per
+    forward."""
 
     name: str
     calls: float
@@ -29,9 +30,8 @@ class LineKernel(Record, frozen=True, kw_only=True):
 
     @property
     def plain(self) -> str:
-        """The kernel's name without namespaces, types and arguments. If a template argument says what it computes, that
-        is added: `vectorized_elementwise_kernel (silu_kernel)`.
-        """
+        """The kernel's name without namespaces, types and arguments. If a template argument says what the kernel
+        computes, that argument is added: `vectorized_elementwise_kernel (silu_kernel)`."""
         if not re.search("[<(]", self.name):
             return self.name
         template = self.name.removeprefix("void ").replace("(anonymous namespace)::", "").replace("at::native::", "")
@@ -41,14 +41,15 @@ class LineKernel(Record, frozen=True, kw_only=True):
 
 
 class LineTime(Record, frozen=True, kw_only=True):
-    """One statement, in the lines `line` to `end_line` of the file (1-based); of a block only its head.
+    """One statement, in the lines `line` to `end_line` of the file (1-based); for a block statement, only its head.
 
-    `ms` is the median over runs of all its executions in one forward, with what it calls; `share` is of all lines of
-    forward. On CUDA `ms` is the device's time line and `host_ms` Python's own time; elsewhere they are the same.
-    `read_bytes` and `written_bytes` are the bytes that the line would have to move if it were one kernel: values that
-    existed before it and that it reads, and values that it writes and that exist after it. `roofline` is the time that
-    this takes at the measured bandwidth over `ms`, None where the bandwidth is unknown or all of it fits into the
-    cache. `flops` counts matrix products and convolutions only.
+    `ms` is the time of all executions of the statement in one forward, including the functions that it calls, as the
+    median over runs; `share` is its share of the time of all lines of forward. On CUDA `ms` is the device's time line
+    and `host_ms` Python's own time; elsewhere they are the same. `read_bytes` and `written_bytes` are the bytes that
+    the line would have to move if it were one kernel: values that existed before it and that it reads, and values that
+    it writes and that exist after it. `roofline` is the time to move these bytes at the measured bandwidth, divided by
+    `ms`; None if the bandwidth is unknown or all of the bytes fit into the cache. `flops` counts matrix products and
+    convolutions only.
     """
 
     line: int

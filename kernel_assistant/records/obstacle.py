@@ -1,4 +1,4 @@
-"""Obstacle: why a job has no result, as `optimize --json` and `show` tell it."""
+"""Obstacle: why a job has no result, as `optimize --json` and `show` report it."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from kernel_assistant.records.codec import Record
 class Obstacle(Record, frozen=True, kw_only=True):
     """One check that stood between a job and a result.
 
-    `check` is a stage of the judge (screen, compile, verify, profile), with "in full" behind it for a finalist, or what
-    ended the job: operators, budget, policy, environment, confirmation, measurement, edited file. `outcome` names the
-    failure; `where` is the place in the source or in the values, "" where there is none; `count` candidates of `of`
-    failed so. `message` is of the first of them, `next_step` says what to try.
+    `check` is a stage of the judge (screen, compile, verify, profile), followed by "in full" for a finalist, or the
+    thing that ended the job: operators, budget, policy, environment, confirmation, measurement, edited file. `outcome`
+    names the failure; `where` is the line of the source or the element of an output that failed, "" if there is none.
+    `count` of `of` candidates failed in this way; `message` is that of the first one. `next_step` says what to try.
     """
 
     check: str

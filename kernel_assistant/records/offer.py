@@ -1,4 +1,4 @@
-"""The one rule for an offer: which kernels are recommended, and which can be applied. Every front end asks it."""
+"""The one rule for an offer: which kernels are recommended, and which can be applied. Every front end uses it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ Figure = tuple[float | None, tuple[float, float] | None]
 
 
 class Offer(str, Enum):
-    """What a front end says about applying a candidate that was measured in full."""
+    """Whether front ends offer to apply a candidate that was measured in full."""
 
     recommended = "recommended"  # measurably faster than one of the timed baselines, measurably slower than none
     possible = "possible"  # a gain over what the program runs; another baseline alone gives more
@@ -36,15 +36,16 @@ class Offer(str, Enum):
 
     @property
     def applicable(self) -> bool:
-        """Whether applying gains something over what the program runs, or may run."""
+        """Whether applying the candidate gains something over the baseline that the program runs, or may run."""
         return self in (Offer.recommended, Offer.possible)
 
 
 def offer_of(verdicts: Verdicts, program: ProgramMode = ProgramMode.unknown) -> Offer:
-    """The rule. A baseline that was not timed does not count; a program that no scan has seen counts as eager.
+    """The offer that follows from the verdicts. A baseline that was not timed does not count; a program that no scan
+    has seen counts as eager.
 
-    Where a scan has seen what the program runs, and the candidate is shown to gain nothing over that, there is nothing
-    to offer, whatever it gains over the other baseline.
+    If a scan has seen which baseline the program runs, and the candidate is shown to gain nothing over that baseline,
+    there is nothing to offer, whatever it gains over the other baseline.
     """
     timed = {name: gain for name, gain in verdicts.items() if gain is not Gain.unknown}
     runs = timed.get(_run_by(program), Gain.unknown)
@@ -59,8 +60,8 @@ def offer_of(verdicts: Verdicts, program: ProgramMode = ProgramMode.unknown) -> 
 
 
 def gain_over(verdicts: Verdicts, program: ProgramMode = ProgramMode.unknown) -> str:
-    """The baseline that names the gain of an offer: what the program is known to run, else torch.compile, if it is
-    beaten; "" if there is nothing to apply."""
+    """The baseline over which an offer states its gain: of the baselines that the candidate beats, the one that the
+    program is known to run, else torch.compile, else the first one. "" if there is nothing to apply."""
     if not offer_of(verdicts, program).applicable:
         return ""
     known = [] if program is ProgramMode.unknown else [_run_by(program)]
@@ -68,13 +69,14 @@ def gain_over(verdicts: Verdicts, program: ProgramMode = ProgramMode.unknown) ->
 
 
 def gives_more(verdicts: Verdicts) -> tuple[str, ...]:
-    """The baselines that are measurably faster than the candidate: changing to one of them gives more."""
+    """The baselines that are measurably faster than the candidate: switching to one of them gains more than the kernels
+    do."""
     return tuple(name for name, gain in verdicts.items() if gain is Gain.slower)
 
 
 def verdicts_of(over_compile: Figure, over_eager: Figure, wins: tuple[FreeWin, ...] = ()) -> dict[str, Gain]:
-    """The verdict over each baseline. The fastest mode of torch.compile among `wins` counts as one, by the quotient of
-    both speed-ups over the default."""
+    """The verdict over each baseline. The fastest mode of torch.compile among `wins` is one more baseline; the speed-up
+    over it is the quotient of both speed-ups over the default mode."""
     found = {OVER_COMPILE: gain_of(*over_compile), OVER_EAGER: gain_of(*over_eager)}
     mode = fastest_mode(wins)
     if mode is not None:

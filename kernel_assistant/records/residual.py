@@ -15,10 +15,10 @@ PASSIVE = frozenset(
 
 
 class ResidualCall(Record, frozen=True, kw_only=True):
-    """`nodes` are nodes of the task's graph, unchanged and in order: the nodes that lead to the operator, the operator,
-    and the `getitem`s of its results. `specs` gives dtype, shape and strides of each value that the launch pairs with a
-    buffer; values that are nodes here are results, the others are read.
-    """
+    """A call of one operator that PyTorch runs in a plan. `nodes` are nodes of the task's graph, unchanged and in
+    order: the nodes that lead to the operator, the operator, and the `getitem`s of its results. `specs` gives dtype,
+    shape and strides of each value that the launch pairs with a buffer; a value that is one of `nodes` is a result,
+    every other value is read."""
 
     nodes: tuple[Node, ...]
     specs: dict[str, TensorSpec]

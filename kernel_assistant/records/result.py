@@ -29,7 +29,8 @@ class Best(Record, frozen=True, kw_only=True):
     """The best candidate, from fresh samples of the full tier only.
 
     `residual` names the calls that stay PyTorch's; if there are any, the result is partial. Milliseconds are per call,
-    medians; `relative_error` is ‖candidate - float64‖₂/‖float64‖₂. Both are None in older documents.
+    medians; `relative_error` is ‖candidate - float64‖₂/‖float64‖₂. Milliseconds and `relative_error` are None in older
+    documents.
     """
 
     policy: str
@@ -51,12 +52,15 @@ class Best(Record, frozen=True, kw_only=True):
 
 
 class OptimizeResult(Record, frozen=True, kw_only=True):
-    """`vs_eager` and `vs_compile` are the two verdicts on the best candidate; `offer` follows from them by the rule of
-    records/offer.py, `outcome` is improved where it is recommended. `gain_over` names the baseline over which applying
-    gains, "" where it does not; both also depend on the timing of the edited file. `why` says in one line why there is
-    no candidate, "" where there is one; `obstacles` are the checks that stood in the way. `job` is the number on this
-    machine, None where it is not known; `session` is the task's: the notebook or session of a class that is in no file.
-    `spent` is what models cost, None where none was to be asked. Older documents leave these out.
+    """The result of a job. `vs_eager` and `vs_compile` are the two verdicts on the best candidate. `offer` follows from
+    them by the rule of records/offer.py, and `outcome` is `improved` if the offer is `recommended`. `gain_over` names
+    the baseline over which applying gains, "" if applying gains nothing; `offer` and `gain_over` also depend on the
+    timing of the edited file.
+
+    `why` says in one line why there is no candidate, "" if there is one; `obstacles` are the checks that stood in the
+    way. `job` is the job's number on this machine, None if it is not known; `session` is that of the task: the notebook
+    or session of a class that is in no file. `spent` is the cost of models, None if no model was used. Older documents
+    lack some of these fields.
     """
 
     task: str
@@ -87,7 +91,7 @@ class OptimizeResult(Record, frozen=True, kw_only=True):
 
     @property
     def offered(self) -> Offer:
-        """The offer; of an older document, the one that its outcome stands for."""
+        """The offer; for an older document without one, the offer that follows from its outcome."""
         if self.offer is not None:
             return self.offer
         if self.outcome is JobOutcome.improved:
@@ -98,7 +102,7 @@ class OptimizeResult(Record, frozen=True, kw_only=True):
 
     @property
     def applicable(self) -> bool:
-        """Whether applying the kernels is faster than what the user runs, or may run."""
+        """Whether the kernels are faster than the baseline that the user's program runs, or may run."""
         return self.offered.applicable
 
     @property
@@ -112,8 +116,9 @@ class OptimizeResult(Record, frozen=True, kw_only=True):
 
     @property
     def headline(self) -> tuple[str, float, tuple[float, float] | None] | None:
-        """The baseline that figures are told over, with speed-up and interval: torch.compile's default, its fastest
-        mode if that is faster, or eager where torch.compile was not timed. None without a confirmed candidate."""
+        """The baseline to report a speed-up over, with the speed-up and its interval. The baseline is torch.compile's
+        default, its fastest mode if that is faster, or eager if torch.compile was not timed. None without a confirmed
+        candidate."""
         best = self.best
         if best is None:
             return None

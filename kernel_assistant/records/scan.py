@@ -8,10 +8,9 @@ from kernel_assistant.records.codec import Record
 
 
 class RecordedSignature(Record, frozen=True, kw_only=True):
-    """Calls with equal structure, shapes and plain values. `counted_calls` and `seconds` are of the part that counts
-    (see `Recording`). `sample` is the number of the kept inputs, -1 without; `exact`: their values were kept, not only
-    statistics. `objects`: arguments that no kernel accepts.
-    """
+    """Calls with equal structure, shapes and plain values. `counted_calls` and `seconds` are those in the part of the
+    run that counts (see `Recording`). `sample` is the number of the kept inputs, -1 if none were kept; `exact`: the
+    values of these inputs were kept, not only statistics. `objects`: arguments that no kernel accepts."""
 
     text: str
     kind: str
@@ -28,7 +27,8 @@ class RecordedSignature(Record, frozen=True, kw_only=True):
 
 
 class RecordedConfiguration(Record, frozen=True, kw_only=True):
-    """Instances of a class that are alike. `kept` is "module", "init" or "" (with `notes` that say why)."""
+    """Instances of a class with equal parameter shapes and plain attributes. `kept` says what was saved: "module" (the
+    instance itself), "init" (its constructor arguments) or "" (nothing; `notes` say why)."""
 
     folder: str
     parameter_bytes: int
@@ -42,10 +42,9 @@ class RecordedConfiguration(Record, frozen=True, kw_only=True):
 
 
 class RecordedClass(Record, frozen=True, kw_only=True):
-    """One class. Seconds as docs/scan.md defines them, of the part that counts; `warm_seconds` are the inclusive ones
-    without the first call of each kind. `first_seconds` are those of the first calls in the whole program; `callers`
-    counts calls by the class they came from.
-    """
+    """One class. Seconds are defined in docs/scan.md, and are times in the part of the run that counts; `warm_seconds`
+    are the inclusive seconds without the first call of each kind. `first_seconds` are the seconds of these first calls
+    in the whole program; `callers` counts calls by the class from which they came."""
 
     name: str
     qualname: str
@@ -67,11 +66,14 @@ class RecordedClass(Record, frozen=True, kw_only=True):
 
 
 class Recording(Record, frozen=True, kw_only=True):
-    """One process of a program. `startup_seconds` end with the first call of a module, `calls_seconds` go from there to
-    the end of the last call, and `loop_seconds` (0 without a loop) to the same end from the second outermost call of an
-    instance of the class `loop`, the first of `rounds`; the last two without the recorder's own time. The part that
-    counts is the loop's, else that of all calls. `compiled` are the classes `FILE:CLASS` that ran inside torch.compile,
-    `scripted` those inside torch.jit.script."""
+    """One process of a program. `startup_seconds` end with the first call of a module; `calls_seconds` go from there to
+    the end of the last call. `loop_seconds` (0 without a loop) also end there, but begin with the second outermost call
+    of an instance of the class `loop`, which is the first of `rounds`. Neither `calls_seconds` nor `loop_seconds`
+    include the recorder's own time.
+
+    The part of the run that counts is the loop or, without a loop, all calls. `compiled` are the classes `FILE:CLASS`
+    that ran inside torch.compile, `scripted` those inside torch.jit.script.
+    """
 
     version: int
     pid: int
@@ -100,7 +102,7 @@ class Recording(Record, frozen=True, kw_only=True):
 
     @property
     def net_seconds(self) -> float:
-        """Wall time, less the time that the recorder itself took."""
+        """Wall time in seconds, less the time that the recorder itself took."""
         return max(self.wall_seconds - self.overhead_seconds, 1e-9)
 
     @property
@@ -109,8 +111,8 @@ class Recording(Record, frozen=True, kw_only=True):
 
 
 class Sample(Record, frozen=True, kw_only=True):
-    """Kept inputs number `number` of a class, with a description of their shapes and types; `calls` of the program had
-    them (0: not known, in older scans)."""
+    """The kept inputs number `number` of a class, with a text that describes their shapes and types. `calls` is the
+    number of calls in the program that had such inputs (0: not known, in older scans)."""
 
     number: int
     text: str
@@ -119,10 +121,11 @@ class Sample(Record, frozen=True, kw_only=True):
 
 
 class ScannedConfiguration(Record, frozen=True, kw_only=True):
-    """Instances of a class with parameters and plain attributes of their own, called in one way.
+    """Instances of a class with equal parameter shapes and plain attributes, called in one way.
 
-    Ways differ in structure, dtypes, ranks and order in memory. `seconds` are inclusive, of the part that counts, and
-    `calls` are all of the program, both of calls whose inputs were kept (0 calls: not known, in older scans).
+    Ways differ in structure, dtypes, ranks and order in memory. Only calls whose inputs were kept count here: `seconds`
+    are their inclusive seconds in the part of the run that counts, `calls` their number in the whole program (0: not
+    known, in older scans).
     """
 
     seconds: float
@@ -133,16 +136,18 @@ class ScannedConfiguration(Record, frozen=True, kw_only=True):
 
 
 class ScannedClass(Record, frozen=True, kw_only=True):
-    """One row of the ranking. Seconds are of the part of one run that counts: `Scan.counted_seconds`.
+    """One row of the ranking. Seconds are times in the part of one run that counts: `Scan.counted_seconds`.
 
     `share_seconds` is the time of this class without other classes inside it, so the shares of all classes add up to
-    the whole; `floor_seconds` is the part of it that must remain on any device as fast as this one; `saved_seconds` is
-    what applied kernels could save at most; `warm_seconds` are the inclusive ones without the first call of each kind
-    (None in older scans), `first_seconds` those of the first calls in the whole program. `folder` holds the samples, ""
-    without; `problem` says why the class cannot be optimized as it is. `folder`, `training`, `samples`, `main_seconds`
-    and `main_calls` are about the configuration that took most time; `more` has the other ones that were kept:
-    `CLASS#2`, `CLASS#3`, …. `objects` are arguments of some of its calls that no kernel accepts
-    (`past_key_values is a DynamicCache`).
+    the whole. `floor_seconds` is the part of `share_seconds` that must remain on any device as fast as this one;
+    `saved_seconds` is the most that applied kernels could save. `warm_seconds` are the inclusive seconds without the
+    first call of each kind (None in older scans), `first_seconds` the seconds of these first calls in the whole
+    program.
+
+    `folder` holds the samples, "" if there are none; `problem` says why the class cannot be optimized as it is.
+    `folder`, `training`, `samples`, `main_seconds` and `main_calls` are about the configuration that took most time;
+    `more` has the other configurations that were kept: `CLASS#2`, `CLASS#3`, …. `objects` are arguments in some calls
+    of the class that no kernel accepts (`past_key_values is a DynamicCache`).
     """
 
     name: str
@@ -177,7 +182,7 @@ class ScannedClass(Record, frozen=True, kw_only=True):
 
     @property
     def configurations(self) -> tuple[ScannedConfiguration, ...]:
-        """All that were kept, in the order of their numbers; none for a class that cannot be optimized."""
+        """The configurations that were kept, in the order of their numbers; () for a class that cannot be optimized."""
         if not self.folder:
             return ()
         others = sum(one.seconds for one in self.more)
@@ -192,10 +197,10 @@ class ScannedClass(Record, frozen=True, kw_only=True):
 
 
 class Scan(Record, frozen=True, kw_only=True):
-    """One scan of a command. `startup_seconds`, `calls_seconds`, `loop_seconds`, `loop` and `rounds` as in `Recording`.
-    `applied` are the `FILE:CLASS` whose kernels were in place when it ran; `runs` the wall seconds of each run, and
-    `counted_runs` those of the part that counts, recorder subtracted. Older scans have neither a loop nor
-    `counted_runs`."""
+    """One scan of a command. `startup_seconds`, `calls_seconds`, `loop_seconds`, `loop` and `rounds` are as in
+    `Recording`. `applied` are the `FILE:CLASS` whose kernels were applied during the scan. `runs` are the wall seconds
+    of each run, `counted_runs` the seconds of the part that counts; both are without the recorder's own time. Older
+    scans have neither a loop nor `counted_runs`."""
 
     id: str
     command: tuple[str, ...]
@@ -227,10 +232,12 @@ class Scan(Record, frozen=True, kw_only=True):
 
     @property
     def counted_seconds(self) -> float:
-        """The seconds that shares and gains are of: those of the loop, else those from the first call to the last."""
+        """The seconds of the part of the run that counts, to which shares and gains refer: the loop or, without a loop,
+        the time from the first call to the last."""
         return max(self.loop_seconds or self.calls_seconds, 1e-9)
 
     def spec(self, row: ScannedClass) -> str:
-        """What commands call a class: `3:Norm`, with its module if two classes have the name."""
+        """The text by which commands select a class: `3:Norm`, with the class's module if two classes have this
+        name."""
         alone = sum(one.name == row.name for one in self.classes) == 1
         return f"{self.id}:{row.name if alone else row.key}"

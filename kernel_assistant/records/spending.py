@@ -22,7 +22,7 @@ class Price(Record, frozen=True, kw_only=True):
 
     @classmethod
     def known(cls, tokens_in: float | None, tokens_out: float | None) -> Price | None:
-        """The price of two numbers; None unless both are known."""
+        """The price with these two numbers; None unless both are known."""
         return None if tokens_in is None or tokens_out is None else cls(tokens_in=tokens_in, tokens_out=tokens_out)
 
     def of(self, tokens_in: float, tokens_out: float) -> float:
@@ -31,8 +31,8 @@ class Price(Record, frozen=True, kw_only=True):
 
 
 class Spending(Record, frozen=True, kw_only=True):
-    """Replies that came, also in part, and their tokens. `money` is None where no price is known; `estimated` says that
-    a server did not count all tokens."""
+    """The cost of the replies received, complete or not: their number and their tokens. `money` is None if no price is
+    known; `estimated` says that a server did not count all tokens."""
 
     requests: int = 0
     tokens_in: int = 0

@@ -44,9 +44,9 @@ class KernelTask(Record, frozen=True, kw_only=True):
 
     `recording` is the folder in which `scan` kept the module and its calls; the expressions reach it as `recorded`.
     `installed` says that the file belongs to a package and not to the user: the worker imports it by `module_name`
-    instead of executing `content`, and its file must not be edited when a result is applied. `session` says in words
-    which notebook or session the class was typed into, "" for a class of a file; `path` is then a file that we made,
-    and there is no file to apply to.
+    instead of executing `content`, and the file must not be edited when a result is applied. `session` says in words
+    into which notebook or session the class was typed, "" for a class of a file. With a `session`, `path` is a file
+    that we made, and there is no file to apply to.
     """
 
     path: str

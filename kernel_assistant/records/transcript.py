@@ -82,7 +82,8 @@ class Message(Record, frozen=True, kw_only=True):
 class Transcript(Record, frozen=True, kw_only=True):
     """All messages of one conversation, in order and in full.
 
-    `profile` is "full" or "compact", `tools` the schemas that were sent. `ending` is how it ended, in one line.
+    `profile` is "full" or "compact", `tools` the schemas that were sent. `ending` says in one line how the conversation
+    ended.
     """
 
     model: str
@@ -104,7 +105,7 @@ class Transcript(Record, frozen=True, kw_only=True):
 
 
 def as_sent(messages: tuple[Message, ...], turn: int) -> tuple[Message, ...]:
-    """The messages as they go to the model at `turn`."""
+    """The messages as they are sent to the model at `turn`, old ones shortened."""
     return tuple(
         message.in_short() if message.short_from and message.short_from <= turn else message for message in messages
     )

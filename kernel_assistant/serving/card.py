@@ -12,7 +12,8 @@ from kernel_assistant.records.codec import Record
 
 
 class ModelCard(Record, frozen=True, kw_only=True):
-    """`sha256` of the file in hexadecimal; `commit` of data and program. `figures` are measured values by name.
+    """The card of a model. `sha256` is the hash of the GGUF file in hexadecimal; `commit` is the version of data and
+    program. `figures` are measured values by name.
 
     `turns`: the number of replies in one conversation for which the model was trained, 0 for any number.
     """

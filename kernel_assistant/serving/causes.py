@@ -1,4 +1,5 @@
-"""Finds the cause of an engine's end in the last lines of its log. A known cause does not go away by a restart."""
+"""Finds the cause of an engine's end in the last lines of its log. Restarting the engine does not help against a known
+cause."""
 
 from __future__ import annotations
 

@@ -23,8 +23,8 @@ _FORM = 2
 
 
 def derived_folder(file: Path, settings: Settings) -> Path:
-    """Returns the Hugging Face folder of a GGUF file. It is made once for each content, in a second or two for ten
-    million weights."""
+    """Returns the Hugging Face folder of a GGUF file. The folder is made once for each content of the file, in a second
+    or two for ten million weights."""
     digest = hashlib.sha256(file.read_bytes()).hexdigest()[:16]
     folder = settings.cache_dir / "models" / f"{file.stem}-{digest}-{_FORM}"
     if folder.is_dir():
@@ -50,7 +50,7 @@ def gguf_info(file: Path) -> dict[str, Any]:
 
 
 def convert(what: str, *paths: Path) -> str:
-    """Runs the command and returns its output. Raises the error that it reports."""
+    """Runs the converter's command `what` and returns its output. Raises the error that the command reports."""
     missing = [name for name in ("gguf", "safetensors") if importlib.util.find_spec(name) is None]
     if missing:
         raise MissingError(f"{missing[0]} is not installed", "pip install 'kernel-assistant[serve]'")

@@ -72,15 +72,15 @@ class EngineProcess:
         return self._leash.pid
 
     def exit_code(self) -> int | None:
-        """Returns the exit code, 128 + n for signal n; None while it runs."""
+        """Returns the engine's exit code, 128 + n for signal n; None while the engine runs."""
         return self._leash.poll()
 
     def healthy(self) -> bool:
-        """Whether it answers its health page now."""
+        """Whether the engine runs and answers its health page now."""
         return self.exit_code() is None and answers(self.spec.host, self.spec.port, self.spec.key)
 
     def stop(self) -> None:
-        """Ends the whole process group and waits for it."""
+        """Ends the engine's whole process group and waits until it has ended."""
         if self._leash.stdin is not None:
             with suppress(BrokenPipeError):
                 self._leash.stdin.close()
@@ -91,14 +91,14 @@ class EngineProcess:
             self._leash.wait()
 
     def log_tail(self) -> str:
-        """Returns the end of the log since this start."""
+        """Returns the end of the log, at most what the engine has written since this start."""
         with self.spec.log.open("rb") as log:
             log.seek(0, os.SEEK_END)
             log.seek(max(self._log_begins, log.tell() - _TAIL))
             return log.read().decode(errors="replace")
 
     def cause(self) -> tuple[KernelAssistantError, bool]:
-        """Returns why it ended, and whether this cause is known to be permanent."""
+        """Returns the error that says why the engine ended, and whether its cause is known, and so permanent."""
         known = explain(self.log_tail(), self.spec.source, self.spec.port)
         if known is not None:
             return known, True

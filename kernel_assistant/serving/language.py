@@ -1,7 +1,7 @@
-"""The language in which models for the compact profile write kernels, and models that write an earlier one.
+"""The language in which models for the compact profile write kernels; finds models that write an earlier language.
 
-`config.json` and a GGUF file name the language. Models of earlier versions name none: they are known by the name that
-training gave a GGUF file, and by the chat template in a folder.
+`config.json` and a GGUF file have a field with the language. Models of earlier versions lack this field: a GGUF file is
+recognized by the name that training gave it, a folder by its chat template.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ _CHECK_EVERY = 0.05
 
 
 class LocalEngine:
-    """One engine. Thread-safe. An engine that ended is started again by the next `running`."""
+    """One engine. Thread-safe. If the engine has ended, the next call of `running` starts it again."""
 
     def __init__(self, spec: EngineSpec) -> None:
         self.spec = replace(spec, log=_own_log(spec.log.parent))
@@ -31,7 +31,8 @@ class LocalEngine:
         self._slots = threading.BoundedSemaphore(SLOTS)
 
     def running(self) -> EngineSpec:
-        """Starts the engine unless it runs, and waits until it is ready. Raises the reason if it does not get ready."""
+        """Starts the engine unless it runs, and waits until it is ready. Returns its specification. Raises an error
+        with the reason if the engine does not get ready."""
         with self._lock:
             if self._process is None or self._process.exit_code() is not None:
                 self._process = EngineProcess(self.spec)
@@ -39,12 +40,14 @@ class LocalEngine:
         return self.spec
 
     def reply(self, cancelled: Callable[[], bool]) -> AbstractContextManager[None]:
-        """Makes a context for a whole reply, which limits simultaneous replies to the engine's slots. With more, each
-        request would first have to replace another reply's cache in its slot. Raises Cancelled while it waits."""
+        """Returns a context manager for a whole reply. It limits simultaneous replies to the engine's slots, because
+        with more, each request would first have to replace another reply's cache in its slot. Raises Cancelled while it
+        waits."""
         return turn(self._slots, cancelled, "other conversations were writing")
 
     def why(self) -> EngineError:
-        """Returns why a request failed: how the process ended, or that it runs but does not answer."""
+        """Returns an error that says why a request failed: how the process ended, or that it runs but does not
+        answer."""
         process = self._process
         if process is not None:
             deadline = time.monotonic() + 1.0  # the connection may break before the end of the process is noticed
@@ -76,7 +79,8 @@ class LocalEngine:
 
 
 def _own_log(folder: Path) -> Path:
-    """Returns a log file for this process, since several processes may run engines. Deletes logs of killed ones."""
+    """Returns a log file for this process, since several processes may run engines. Deletes the logs of processes that
+    were killed."""
     for path in folder.glob("embedded-*.log"):
         if not psutil.pid_exists(int(path.stem.split("-")[1])):
             path.unlink(missing_ok=True)

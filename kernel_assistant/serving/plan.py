@@ -32,7 +32,8 @@ class GpuMemory:
 
 
 def plan(request: ServeRequest, settings: Settings) -> EngineSpec:
-    """Returns what to start, after all checks that are possible before a start. Raises UsageError and MissingError."""
+    """Returns the engine to start, after all checks that are possible before a start. Raises UsageError and
+    MissingError."""
     entry = find(request.model, settings)
     if entry.kind is ModelKind.endpoint:
         raise UsageError(f"{entry.name} is served elsewhere ({entry.where})", "it can be used as it is: models use")

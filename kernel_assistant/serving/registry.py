@@ -124,7 +124,7 @@ def entry_for(where: str, name: str = "", **fields: object) -> ModelEntry:
 def find(word: str, settings: Settings) -> ModelEntry:
     """Resolves a word: a registered name, else a path, hub name or URL; "" is the model in use.
 
-    Raises NoModelError if no model is in use, ModelNotFoundError if the word does not name one.
+    Raises NoModelError if no model is in use, ModelNotFoundError if the word names no model.
     """
     known = entries()
     word = word or settings.model or (SHIPPED_NAME if SHIPPED_NAME in known else "")
@@ -142,7 +142,7 @@ def find(word: str, settings: Settings) -> ModelEntry:
 
 
 def price_of(entry: ModelEntry, otherwise: Price | None, money: float | None) -> Price | None:
-    """Returns a model's price: its own, or else `otherwise`. Raises UsageError if `money` is limited and none is
+    """Returns a model's price: its own, or else `otherwise`. Raises UsageError if `money` is limited and no price is
     known."""
     price = entry.price or otherwise
     if money is not None and price is None:
@@ -166,7 +166,7 @@ def key_of(entry: ModelEntry) -> str:
 
 
 def _is_set(value: object) -> bool:
-    """Whether a field has another value than none. A price may be 0."""
+    """Whether a field has a value that must be written: a number 0 counts as one, since a price may be 0."""
     return bool(value) or isinstance(value, float)
 
 

@@ -1,6 +1,5 @@
-"""The model server of a user and state folder. `serve` runs it; detached, it is
-`python -m kernel_assistant.serving.server` with the request on stdin.
-"""
+"""The model server, one for each user and state folder. `serve` runs it in this process; a detached server is the
+process `python -m kernel_assistant.serving.server`, which gets the request on stdin."""
 
 from __future__ import annotations
 
@@ -27,7 +26,8 @@ Tell = Callable[[ServerState], None]
 
 
 def serve(request: ServeRequest, settings: Settings, tell: Tell) -> None:
-    """Serves until SIGTERM or SIGINT. Calls `tell` with every change. Raises the reason if it cannot serve."""
+    """Serves until SIGTERM or SIGINT. Calls `tell` with the state after every change. If it cannot serve, raises an
+    error with the reason."""
     stop = SignalSafeEvent()
     before = {number: signal.signal(number, lambda *_: stop.set()) for number in (signal.SIGTERM, signal.SIGINT)}
     try:
@@ -40,8 +40,8 @@ def serve(request: ServeRequest, settings: Settings, tell: Tell) -> None:
 
 
 def serve_detached(request: ServeRequest, settings: Settings, tell: Tell) -> ServerState:
-    """Starts a server that outlives this process, and waits until it is ready. Raises the error with which it
-    failed."""
+    """Starts a server that outlives this process, waits until it is ready, and returns its state. If the server fails,
+    raises the error with which it failed."""
     with take_lock(settings):
         plan(request, settings)  # checked here first, so that errors appear in the terminal
     log = folder(settings) / "server.log"

@@ -59,7 +59,7 @@ def write_state(settings: Settings, state: ServerState) -> None:
 
 
 def last_state(settings: Settings) -> ServerState | None:
-    """Reads the state of the last server, running or not."""
+    """Returns the state of the last server, running or not; None if there was no server, or one of another version."""
     try:
         return decode((settings.state_dir / "serving" / "server.json").read_bytes(), ServerState)
     except FileNotFoundError:
@@ -81,7 +81,8 @@ def running(settings: Settings) -> ServerState | None:
 
 
 def take_lock(settings: Settings) -> IO[str]:
-    """Takes the lock, until the returned file is closed. Raises UsageError if a server is running."""
+    """Takes the server's lock, which is held until the returned file is closed. Raises UsageError if a server is
+    running."""
     file = (folder(settings) / "server.lock").open("a")
     if not _take(file):
         file.close()
@@ -92,7 +93,8 @@ def take_lock(settings: Settings) -> IO[str]:
 
 
 def stop_running(settings: Settings) -> bool:
-    """Ends the running server and everything that it started. Returns False if there is none."""
+    """Ends the running server and everything that it started. Returns False if no server is running. Raises EngineError
+    if the server does not end."""
     state = running(settings)
     if state is None:
         return False

@@ -25,7 +25,8 @@ class ServerStatus(str, Enum):
 
 @dataclass(frozen=True)
 class SupervisorTimeouts:
-    """Timeouts in seconds. After `tries` ends without `calm` healthy seconds between them there is no restart."""
+    """Timeouts in seconds, and numbers of attempts. The engine is not restarted after it has ended `tries` times
+    without `calm` healthy seconds in between."""
 
     first_pause: float = 1.0
     longest_pause: float = 30.0
@@ -77,8 +78,8 @@ class Supervisor:
         self._tell(ServerChange(ServerStatus.stopped, restarts=self._restarts))
 
     def _one_life(self, stop: threading.Event) -> tuple[KernelAssistantError | None, bool]:
-        """Runs the engine from a start to its end. Returns why it ended (None if it was stopped), and whether that is
-        permanent."""
+        """Runs the engine from a start to its end. Returns why the engine ended (None if it was stopped), and whether
+        the cause is permanent."""
         self._ready_since = None
         process = EngineProcess(self._spec)
         self._tell(ServerChange(ServerStatus.starting, process.pid, self._restarts))
@@ -98,8 +99,8 @@ class Supervisor:
             process.stop()
 
     def _watch(self, process: EngineProcess, stop: threading.Event) -> tuple[KernelAssistantError | None, bool]:
-        """Waits until the engine ends, hangs or is stopped. One failed health check is ignored, because a busy engine
-        answers late."""
+        """Waits until the engine ends, hangs or is stopped. Returns the same as `_one_life`. Only `silent_checks`
+        failed health checks in a row count as hanging, because a busy engine answers late."""
         silent = 0
         checked = time.monotonic()
         while not stop.wait(self._patience.look_every):

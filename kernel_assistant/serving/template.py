@@ -45,7 +45,7 @@ class PromptPiece:
 
 
 def pieces(messages: Sequence[Message], *, tools: Sequence[Any] = (), answer: bool = True) -> Iterator[PromptPiece]:
-    """Yields the prompt for `messages`, with `answer` up to the beginning of the assistant's next turn.
+    """Yields the pieces of the prompt for `messages`; with `answer`, up to the beginning of the assistant's next turn.
 
     `tools` are OpenAI schemas; they follow the system message. An assistant's `token_ids` are used instead of its text.
     """
@@ -65,8 +65,8 @@ def pieces(messages: Sequence[Message], *, tools: Sequence[Any] = (), answer: bo
 
 
 def assemble(parts: Iterable[PromptPiece], tokens: Callable[[PromptPiece], Sequence[int]]) -> list[int]:
-    """Returns the prompt as tokens; `tokens` tokenizes a piece without ids. If the sampled tokens of a turn contain its
-    end, no second end is added."""
+    """Returns the prompt as tokens; `tokens` tokenizes a piece without ids. If the sampled tokens of a turn already
+    contain its end token, no second one is added."""
     ids: list[int] = []
     for part in parts:
         part_ids = tuple(tokens(part) if part.ids is None else part.ids)
@@ -76,8 +76,8 @@ def assemble(parts: Iterable[PromptPiece], tokens: Callable[[PromptPiece], Seque
 
 
 def without_control(text: str) -> list[str]:
-    """Splits ordinary text into parts without the text of a control token, which some servers would interpret. It is
-    split where the pre-tokenizer also splits, so that the tokens are those of the whole text."""
+    """Splits ordinary text into parts that do not contain the text of a control token, which some servers would
+    interpret. The text is split only where the pre-tokenizer splits too, so the tokens are those of the whole text."""
     return _INSIDE_CONTROL.split(text)
 
 
@@ -106,7 +106,7 @@ def _own_tokens(message: Message) -> tuple[int, ...] | None:
 
 
 def tools_text(tools: Sequence[Any]) -> str:
-    """The schemas of tools for the end of the system's text, and how to call one."""
+    """The text about tools at the end of the system message: their schemas, and how to call a tool."""
     lines = "".join("\n" + json.dumps(tool, ensure_ascii=False) for tool in tools)
     how = f'Call a tool with {CALL_START}\n{{"name": NAME, "arguments": OBJECT}}\n{CALL_END}'
     return f"\n\n<tools>{lines}\n</tools>\n{how}"

@@ -1,4 +1,4 @@
-"""vLLM: the command that starts it, and its own virtual environment. It is never imported."""
+"""The command that starts vLLM, and vLLM's own virtual environment. This program never imports vLLM."""
 
 from __future__ import annotations
 
@@ -99,7 +99,7 @@ def command(python: Path, model: str, request: ServeRequest, *, name: str, deriv
 
 
 def environment(settings: Settings, key: str, *, gpu: bool) -> dict[str, str]:
-    """Returns the server's environment variables. They include the key, because command lines are public."""
+    """Returns the server's environment variables. They include the key, because other users can read command lines."""
     inherited = dict(os.environ) if settings.vllm_python else _without_ours()
     return {**({} if gpu else _ON_CPU), **inherited, **_OURS, "VLLM_API_KEY": key}
 
@@ -109,7 +109,8 @@ def _environment(settings: Settings) -> Path:
 
 
 def _has_vllm(python: Path) -> bool:
-    """Whether an interpreter can import vLLM. It is not imported, because that takes ten seconds."""
+    """Whether an interpreter has vLLM installed. vLLM is not imported for that, because importing it takes ten
+    seconds."""
     probe = "import importlib.util as u, sys; sys.exit(u.find_spec('vllm') is None)"
     try:
         return not subprocess.run([str(python), "-c", probe], capture_output=True, check=False).returncode
@@ -123,7 +124,7 @@ def _without_ours() -> dict[str, str]:
 
 
 def parsers(template: str) -> tuple[str, ...]:
-    """Arguments of vLLM for a chat template."""
+    """The command-line arguments with which vLLM parses the replies of a model with this chat template."""
     return next((words for marks, words in FAMILIES if all(mark in template for mark in marks)), OTHERS)
 
 

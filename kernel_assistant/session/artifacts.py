@@ -29,14 +29,16 @@ class JobArtifacts(TypedDict):
 
 
 def write_result(folder: Path, **known: Unpack[JobArtifacts]) -> dict[str, str]:
-    """Writes everything that is known to `folder`, replacing it as a whole. Returns artifact name → absolute path."""
+    """Writes the records `known` as files of `folder`, which is replaced as a whole. Returns the absolute path of each
+    artifact by its name. Raises StoreError."""
     files = result_files(**known)
     write_files(folder, files)
     return {name: str(folder / name) for name in files}
 
 
 def result_files(**known: Unpack[JobArtifacts]) -> dict[str, bytes]:
-    """Returns the files for everything that is known, as name → content."""
+    """Returns the files of a result as name → content: one for each record in `known`, and the plan, sources and
+    binaries of the candidate. Records that are None have no file."""
     graph, trajectory, evaluation = known["graph"], known.get("trajectory"), known["evaluation"]
     files: dict[str, bytes] = {
         "task.json": encode(known["task"]),
@@ -58,13 +60,15 @@ def result_files(**known: Unpack[JobArtifacts]) -> dict[str, bytes]:
 
 
 def write_files(folder: Path, files: dict[str, bytes]) -> None:
-    """Replaces `folder` as a whole. Raises StoreError, and keeps the old folder, if writing fails."""
+    """Replaces the content of `folder` with `files` (name → content). Raises StoreError, and keeps the old folder, if
+    writing fails."""
     with boundary(StoreError, f"cannot write {folder}"):
         _replace_folder(folder, files)
 
 
 def read_workspace(folder: Path) -> Candidate:
-    """Loads the candidate from a folder with `plan.json` and sources, beside it or in `sources/`. Raises UsageError."""
+    """Loads the candidate from a folder that holds `plan.json`, and its source files beside the plan or in `sources/`.
+    Raises UsageError if `folder` is no such workspace."""
     try:
         plan = decode((folder / "plan.json").read_bytes(), Plan)
         within = folder / "sources" if (folder / "sources").is_dir() else folder
@@ -79,7 +83,7 @@ def read_workspace(folder: Path) -> Candidate:
 
 
 def read_task(folder: Path) -> KernelTask | None:
-    """Reads the task beside a workspace's plan, None if there is none."""
+    """Reads the task from `task.json` of a workspace; returns None if there is no such file."""
     path = folder / "task.json"
     return decode(path.read_bytes(), KernelTask) if path.is_file() else None
 

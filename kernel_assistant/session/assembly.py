@@ -1,4 +1,4 @@
-"""Makes PTX and SASS, or assembly, of a job's best candidate when a report needs it."""
+"""Makes the PTX and SASS (GPU) or the assembly (CPU) of a job's best candidate when a report needs them."""
 
 from __future__ import annotations
 
@@ -16,10 +16,11 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 def assembly_of(row: JobRow, settings: Settings) -> Assembly:
-    """Makes the texts from the job's artifacts, with this machine's compilers in the sandbox of `settings`.
+    """Makes PTX and SASS, or assembly, from the job's artifacts, with this machine's compilers in the sandbox of
+    `settings`.
 
-    Takes seconds the first time; later the texts come from the cache. Raises UsageError for a job without kernels,
-    MissingError if no sandbox works.
+    Takes seconds the first time; later calls read the texts from the cache. Raises UsageError for a job without
+    kernels, MissingError if no sandbox works.
     """
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no kernels", f"kernel-assistant show {row.id}")

@@ -1,5 +1,5 @@
-"""Prepares the job that checks an applied package, with the current file and the original task. Does not import
-torch."""
+"""Prepares the job that checks an applied package against the task of the job that made its kernels, with the current
+text of the file. Does not import torch."""
 
 from __future__ import annotations
 
@@ -47,7 +47,8 @@ FIND_SECONDS = 300.0
 
 @dataclass(frozen=True)
 class CheckOptions:
-    """The optional parts of a check, as in `AppliedCheck`."""
+    """The optional parts of a check: `timing` times the file with its kernels against the original, `kernels` also
+    times the kernels alone, `build_missing` adds a binary for the architecture of this machine if there is none."""
 
     timing: bool = True
     kernels: bool = False
@@ -65,7 +66,8 @@ class PreparedCheck:
 def prepare_applied(
     applied: AppliedClass, settings: Settings, check_options: CheckOptions
 ) -> PreparedCheck | ClassCheck:
-    """Returns the job for one class, or the result if no job is needed because the file differs from what was verified.
+    """Returns the job that checks one class. If the class's text differs from the verified text, no job is needed:
+    returns the result (`stale`) instead.
 
     Raises UsageError if a file or inputs are missing, MissingError if a device or an interpreter is.
     """
@@ -95,8 +97,8 @@ def prepare_applied(
 
 
 def _task(applied: AppliedClass, source: Path, text: str, target: str) -> KernelTask:
-    """Returns the task of the original job; or the one that the file declares now, if the former was not kept or names
-    files that are not on this machine."""
+    """Returns the task of the job that made the kernels. If that task was not kept, or needs files that are not on this
+    machine, returns a task with the inputs that the file declares now."""
     known = applied.task
     if known is None or not _is_whole(known):
         numerics = applied.provenance["numbers"]["numerics"]
@@ -119,14 +121,16 @@ def _task(applied: AppliedClass, source: Path, text: str, target: str) -> Kernel
 
 
 def _is_whole(task: KernelTask) -> bool:
-    """Whether the task needs no files that a Python call or a scan left on another machine."""
+    """Whether the task can be opened on this machine: it needs no files that a Python call or a scan left on another
+    machine."""
     if task.source is InputSource.recorded:
         return Path(task.recording).is_dir()
     return task.source is not InputSource.files
 
 
 def _replaced(applied: AppliedClass, text: str) -> str:
-    """Returns the library's text with the kernels in its class, as after importing the project's package."""
+    """Returns `text`, the file of an installed library, with the decorator that adds the kernels to its class.
+    Importing the project's package has the same effect."""
     decorator = f'@{ALIAS}({str(applied.package / "load.py")!r})["accelerated"]("{applied.class_name}")'
     return plan_edit(text, applied.class_name, IMPORT_LINE, decorator, name=applied.module).apply(text)
 

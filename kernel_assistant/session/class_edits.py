@@ -1,4 +1,5 @@
-"""Applies the jobs of all configurations of a scanned class, one after another: their kernels lie side by side."""
+"""Applies the jobs of all configurations of a scanned class, one after another. Each configuration keeps its own
+kernels in the package."""
 
 from __future__ import annotations
 
@@ -18,18 +19,18 @@ from kernel_assistant.store import JobRow, Store
 
 @dataclass(frozen=True)
 class ChosenJobs:
-    """The jobs to apply, in this order, and notes about jobs of the same class that are not among them."""
+    """The jobs to apply, in this order, and notes about jobs of the same class that are not applied."""
 
     rows: tuple[JobRow, ...]
     notes: tuple[str, ...] = ()
 
 
 def jobs_to_apply(store: Store, what: str, settings: Settings, *, force: bool = False) -> ChosenJobs:
-    """Returns the jobs that `what` names: a number is one job; `last`, `FILE[:CLASS]` and `SCAN:CLASS` are the newest
-    ones of all configurations of the class, if a scan recorded several.
+    """Returns the jobs that `what` names. A number names one job; `last`, `FILE[:CLASS]` and `SCAN:CLASS` name one job
+    for each configuration of the class that a scan recorded.
 
-    Of each configuration the newest job with a gain counts; with `force`, where there is none, the newest one with a
-    candidate. Raises UsageError if there is no job.
+    For each configuration, that is the newest job with a gain; with `force`, if no job has a gain, the newest job with
+    a candidate. Raises UsageError if there is no job.
     """
     scan, colon, name = what.partition(":")
     if colon and scan.isdigit() and not Path(scan).exists():
@@ -45,7 +46,7 @@ def jobs_to_apply(store: Store, what: str, settings: Settings, *, force: bool = 
 
 @dataclass(frozen=True)
 class AppliedJob:
-    """What was done for one job."""
+    """A job and the result of applying it."""
 
     row: JobRow
     result: ApplyResult
@@ -54,8 +55,11 @@ class AppliedJob:
 def apply_jobs(
     store: Store, chosen: ChosenJobs, *, dry_run: bool, force: bool = False, into: Path | None = None
 ) -> tuple[list[AppliedJob], list[str]]:
-    """Applies the jobs one after another. Returns what was done, at least for one, and warnings: of several jobs, one
-    that cannot be applied does not stop the others. Raises UsageError as `apply_one` does if no job can be applied."""
+    """Applies the jobs one after another. Returns the applied jobs, at least one, and warnings.
+
+    A job that cannot be applied gives a warning and does not stop the other jobs. If no job can be applied, raises the
+    UsageError of `apply_one`.
+    """
     applied: list[AppliedJob] = []
     warnings, refused = list(chosen.notes), None
     for row in chosen.rows:
@@ -90,7 +94,8 @@ def _of_class(store: Store, scan: str, name: str, settings: Settings, *, force: 
 
 
 def _with_siblings(store: Store, row: JobRow, *, force: bool) -> tuple[JobRow, ...]:
-    """The job to apply of each configuration of the same class, scan and target, in the order of their numbers."""
+    """Returns the job to apply for each configuration of the same class, scan and target, ordered by job number; () if
+    the task of `row` has no recording."""
     if not row.task.recording:
         return ()
     jobs: dict[tuple[str, ...], list[JobRow]] = {}

@@ -30,18 +30,20 @@ T = TypeVar("T")
 
 
 class Client:
-    """The session host of `settings`. Every method raises HostError when it cannot be reached."""
+    """A client of the session host that belongs to `settings`. Every method raises HostError if the host cannot be
+    reached."""
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
 
     def submit(self, task: KernelTask, options: JobOptions) -> dict[str, Any]:
-        """Queues, joins or continues a job. Returns `{"job", "joined", "resumed", "ahead"}`, see `Submitted`."""
+        """Queues a new job, or joins or continues an unfinished one with the same task and options. Returns the fields
+        of `Submitted` as a dict: `{"job", "joined", "resumed", "ahead"}`."""
         result: dict[str, Any] = self._call("submit", task=to_builtins(task), options=to_builtins(options))
         return result
 
     def jobs(self, limit: int = 100) -> list[JobRow]:
-        """Returns jobs: unfinished ones first, then the newest."""
+        """Returns at most `limit` jobs: first the unfinished jobs, then the ended ones, each group newest first."""
         return [from_builtins(row, JobRow) for row in self._call("jobs", limit=limit)]
 
     def cancel(self, job: str, *, timeout: float | None = None) -> JobState:
@@ -62,7 +64,7 @@ class Client:
         self._call("ping")
 
     def status(self) -> dict[str, Any] | None:
-        """Returns the host's status; None if there is no host or it is ending. Does not start one."""
+        """Returns the host's status; None if there is no host or the host is ending. Does not start a host."""
         try:
             connection = self._find()
             return None if connection is None else _ask(connection, "status")
@@ -70,9 +72,10 @@ class Client:
             return None
 
     def shutdown(self) -> bool:
-        """Makes a host of any version cancel its jobs and end. Returns False if there is no host.
+        """Makes the running host, of whatever version, cancel its jobs and end, and waits until it has ended. Returns
+        False if there is no host.
 
-        Waits until the host has ended. Raises HostError if it does not end.
+        Raises HostError if the host does not end.
         """
         stream = find_host(self._settings)
         if stream is None:
@@ -128,7 +131,8 @@ class Client:
 
 
 class EventStream:
-    """Iterates over the events of one job. `seq` is the number of the last event, to attach again after it."""
+    """Iterates over the events of one job. `seq` is the number of the last event received; to continue later, attach
+    again with `from_seq=seq + 1`."""
 
     def __init__(self, connection: SocketConnection, job: str, from_seq: int) -> None:
         self._connection = connection
@@ -146,7 +150,8 @@ class EventStream:
             yield event
 
     def next(self, timeout: float | None = None) -> AnyEvent | None:
-        """Returns the next event, None after the last. Raises TimeoutError, and HostError if the host dies first."""
+        """Returns the next event, None after the last one. Raises TimeoutError if no event comes within `timeout`
+        seconds, HostError if the host dies before the job ends."""
         if self._first is not None:
             event, self._first = self._first, None
             return event
@@ -223,8 +228,8 @@ def _peer(stream: socket.socket) -> int:
 
 
 def _greet(connection: SocketConnection, timeout: float) -> None:
-    """Exchanges hellos. Raises HostShuttingDown if a newer host will take over, HostError if the versions do not
-    fit."""
+    """Exchanges hellos. Raises HostShuttingDown if the host runs older code than this client and has no jobs, because
+    it then ends; HostError if the protocols differ or the host does not answer."""
     mine = hello()
     try:
         connection.send(mine)

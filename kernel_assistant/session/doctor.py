@@ -1,5 +1,5 @@
-"""Examines this machine: what is installed, what is missing, what does not work without it and how to get it. Runs
-only probes."""
+"""Examines this machine: which parts are installed and which are missing; for a missing part, what does not work
+without it and how to get it. Runs only probes."""
 
 from __future__ import annotations
 
@@ -27,14 +27,15 @@ class DiagnosisItem(Record, frozen=True, kw_only=True):
 
 
 class Diagnosis(Record, frozen=True, kw_only=True):
-    """`works` is True if at least one target can be optimized for."""
+    """The result of `examine`. `works` is True if at least one target can be optimized for."""
 
     findings: tuple[DiagnosisItem, ...]
     works: bool
 
 
 def examine(settings: Settings, start: Path) -> Diagnosis:
-    """Examines everything, for a module in the folder `start`."""
+    """Examines all parts of the installation. `start` is the folder of the user's module; the Python interpreter is
+    searched from there."""
     python = _python(settings, start)
     cpu = _compiler("C++ compiler", _cpu_compiler, "modules cannot be made faster on the CPU")
     nvcc = _compiler("nvcc", _cuda_compiler, "modules cannot be made faster on a GPU")
@@ -79,7 +80,8 @@ def _compiler(name: str, find: Callable[[], str], cost: str) -> DiagnosisItem:
 
 
 def _version(path: str) -> str:
-    """Returns the first version number in the last line that has one (for nvcc this is the release line)."""
+    """Returns the version that the program `path` prints for `--version`: the number after "release" (nvcc), else the
+    first version number in the output; "" if there is none."""
     try:
         done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=20, check=True)
     except (OSError, subprocess.SubprocessError) as error:

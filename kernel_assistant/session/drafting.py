@@ -1,4 +1,4 @@
-"""Drafts declarations of a class's inputs, and tries each by importing, building and calling the class with it."""
+"""Drafts declarations of a class's inputs. Tries each draft: imports the file, constructs the class and calls it."""
 
 from __future__ import annotations
 
@@ -21,15 +21,18 @@ _IDLE_SECONDS = 60.0
 
 @dataclass(frozen=True)
 class TriedDraft:
-    """`problem` says in one line why the class does not run with the draft, "" if it runs."""
+    """A draft, and whether the class runs with it: `problem` says in one line why not, "" if it runs."""
 
     draft: Draft
     problem: str
 
 
 def draft_that_runs(spec: str, settings: Settings, text: str) -> TriedDraft:
-    """Returns the first draft for `FILE:CLASS` in `text` with which the class runs, on the CPU under the user's
-    interpreter; if there is none, the likeliest draft. Takes seconds. Raises UsageError if the class does not exist."""
+    """Returns the first draft for the class `FILE:CLASS` with which the class runs, on the CPU under the user's
+    interpreter; if there is none, the likeliest draft. `text` is the text of the file.
+
+    Takes seconds. If jobs run on a remote machine, no draft is tried. Raises UsageError if the class does not exist.
+    """
     candidates = drafts(spec, text)
     if settings.host:
         return TriedDraft(candidates[0], f"it was not run here, where jobs run on {settings.host}")

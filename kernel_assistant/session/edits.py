@@ -1,5 +1,5 @@
-"""Applies a job's kernels to the user's file and undoes that, with a note in the store. Every front end uses this, in
-its own process, which has the user's rights to the file."""
+"""Applies a job's kernels to the user's file and removes them again; notes each edit in the store. Every front end
+calls this module in its own process, which has the user's rights to the file."""
 
 from __future__ import annotations
 
@@ -38,14 +38,16 @@ from kernel_assistant.store import JobOptions, JobRow, Store
 
 @dataclass(frozen=True)
 class FileSelection:
-    """A file, and one of its classes, or "" for all of them."""
+    """A file, or a package that replaces a library's class, and the name of one of its classes; "" stands for all
+    classes."""
 
     path: Path
     class_name: str
 
 
 def find_job(store: Store, what: str) -> JobRow:
-    """Returns the job that `what` names: a number, `last`, or the newest of `FILE[:CLASS]` with a gain."""
+    """Returns the job that `what` names: a number, `last`, or `FILE[:CLASS]`, which means the newest job with a gain
+    for that file or class. Raises UsageError if there is none."""
     if what == "last" or what.isdigit():
         return store.job(what)
     selection = place_named(what)
@@ -70,11 +72,13 @@ def apply_job(
     project: Path | None = None,
     text: str | None = None,
 ) -> tuple[ApplyResult, list[str]]:
-    """Edits the user's file. Returns what was done, and warnings; one of them says which calls of a scanned program
-    have no kernels yet. Raises UsageError if nothing is worth applying.
+    """Edits the user's file. Returns the result of the edit, and warnings; one of them says which calls of a scanned
+    program have no kernels yet. Raises UsageError if nothing is worth applying.
 
-    A class of an installed library, and any class with `into`, is replaced from outside (apply/outside.py). Its package
-    goes where `into` imports it from, else into `project`, else into the current folder.
+    A class of an installed library is not edited but replaced from outside by a package (apply/outside.py), as is any
+    class with `into`. The package is written to the folder from which `into` imports it, else to `project`, else to the
+    current folder.
+
     `text` is the file's text in an editor, which then inserts the lines itself (see `apply_result`).
     """
     applied, warnings = apply_one(store, row, dry_run=dry_run, force=force, into=into, project=project, text=text)
@@ -92,7 +96,7 @@ def apply_one(
     project: Path | None = None,
     text: str | None = None,
 ) -> tuple[ApplyResult, list[str]]:
-    """Does what `apply_job` does, and says nothing of other calls of the class."""
+    """Does the same as `apply_job`, without the warning about calls of a scanned program that have no kernels yet."""
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no candidate to apply", f"kernel-assistant show {row.id}")
     if session := row.task.session:
@@ -120,7 +124,8 @@ def apply_one(
 
 
 def is_appliable(row: JobRow, text: str) -> bool:
-    """Whether `apply_job` can apply this job to `text`: it has a gain, and the class has not changed or got kernels."""
+    """Whether `apply_job` can apply this job to `text`: the job has a gain, and in `text` its class is unchanged and
+    has no kernels yet."""
     result = row.result
     if result is None or "plan.json" not in result.artifacts or doubt_of(result):
         return False
@@ -133,7 +138,7 @@ def is_appliable(row: JobRow, text: str) -> bool:
 
 
 def export_job(row: JobRow, kind: str, folder: Path) -> ExportResult:
-    """Writes the job's best candidate in a form that does not need this tool. Raises UsageError."""
+    """Writes the job's best candidate to `folder` in a form, `kind`, that runs without this tool. Raises UsageError."""
     if row.result is None or "plan.json" not in row.result.artifacts:
         raise UsageError(f"job {row.id} has no candidate to export", f"kernel-assistant show {row.id}")
     result = Path(row.result.artifacts["plan.json"]).parent
@@ -143,8 +148,8 @@ def export_job(row: JobRow, kind: str, folder: Path) -> ExportResult:
 
 
 def find_place(store: Store, what: str) -> FileSelection:
-    """Returns what `undo WHAT` refers to: a file, or the target of an applied job; for "" the last one that is still
-    applied."""
+    """Returns the file and class, or the package, from which `undo WHAT` removes kernels. `what` is a file, an applied
+    job (its number or `last`), or "" for the newest edit that is still applied. Raises UsageError if nothing fits."""
     if not what:
         selections = (FileSelection(Path(edit.path), str(json.loads(edit.document)["class"])) for edit in store.edits())
         if (last := next(filter(_is_applied, selections), None)) is not None:
@@ -159,22 +164,22 @@ def find_place(store: Store, what: str) -> FileSelection:
 
 
 def applied_place(path: Path, class_name: str, projects: Iterable[Path]) -> FileSelection:
-    """Returns where `undo_at` finds the kernels of a class: in its file or, for a class of an installed library, in the
-    package that replaces it for one of `projects`.
-    """
+    """Returns the selection from which `undo_at` removes the kernels of a class: its file or, for a class of an
+    installed library, the package that replaces the class for one of `projects`."""
     package = replaced_in(projects, path).get(class_name) if is_installed(path) else None
     return FileSelection(package or path, class_name)
 
 
 def importing_files(selection: FileSelection) -> tuple[Path, ...]:
-    """Returns the user's files that import the selected package. Raises UsageError for a folder that is not ours."""
+    """Returns the user's files that import the selected package. Raises UsageError for a folder that this tool did not
+    make."""
     known = read_outside(selection.path)
     return tuple((selection.path.parent / path).resolve() for path in known.into) if known is not None else ()
 
 
 def _served_from(selection: FileSelection) -> FileSelection:
-    """Returns the selection itself if kernels are applied in it; else the package through which the file replaces a
-    library's class."""
+    """Returns `selection` itself if kernels are applied in it; else, if its file imports a package that replaces a
+    library's class, a selection of that package. Raises UsageError if there are several such packages."""
     if selection.path.is_dir() or not selection.path.is_file() or _is_applied(selection):
         return selection
     packages = packages_of(selection.path, selection.class_name)
@@ -185,7 +190,8 @@ def _served_from(selection: FileSelection) -> FileSelection:
 
 
 def _is_applied(selection: FileSelection) -> bool:
-    """Whether kernels are applied. False if the lines were deleted by hand, or the file is gone."""
+    """Whether kernels are applied in this selection. False if the user deleted the generated lines or the file; True
+    for a file with a syntax error, which may be in the middle of an edit."""
     if selection.path.is_dir():
         return True
     try:
@@ -198,7 +204,8 @@ def _is_applied(selection: FileSelection) -> bool:
 
 
 def undo_at(store: Store, selection: FileSelection, *, dry_run: bool = False) -> UndoResult:
-    """Undoes the kernels applied at `selection`, which is a file, or a folder that replaces a library's class."""
+    """Removes the applied kernels of `selection`, which is a file, or a package that replaces a library's class.
+    Changes nothing if `dry_run` is true."""
     take_back = undo_outside if selection.path.is_dir() else undo
     undone = take_back(selection.path, selection.class_name or None, dry_run=dry_run)
     if not dry_run:
@@ -213,7 +220,8 @@ def _note_undone(store: Store, path: Path, classes: tuple[str, ...]) -> None:
 
 
 def place_of(task: KernelTask, options: JobOptions) -> FileSelection:
-    """Returns the file and class of a job: those of the task, or of the original file for a call from Python."""
+    """Returns the file and class that a job belongs to: those of its task or, for a job of a Python call, those of the
+    user's original file."""
     if not options.source_path:
         return FileSelection(Path(task.path), task.class_name)
     path, _, class_name = options.source_path.rpartition(":")
@@ -237,7 +245,7 @@ def _next_step(row: JobRow) -> str:
 
 
 def is_of(row: JobRow, selection: FileSelection) -> bool:
-    """Whether a job belongs to a class of this selection."""
+    """Whether a job is about a class of this selection."""
     mine = place_of(row.task, row.options)
     return mine.path == selection.path and selection.class_name in ("", mine.class_name)
 

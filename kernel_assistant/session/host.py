@@ -35,7 +35,8 @@ _MAX_SOCKET_PATH = 107
 
 
 def serve(settings: Settings, run: RunJob, lane_of: Callable[[KernelTask], str]) -> int:
-    """Serves until idle, asked to stop or signalled. Returns at once if another host serves this state folder."""
+    """Serves clients until the host has been idle for a while, is asked to stop or gets a signal. Returns the exit
+    code; returns at once if another host serves this state folder. Raises HostError if the host cannot start."""
     with boundary(HostError, "the session host cannot start"):
         settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = _lock(settings.state_dir / LOCK_FILE)
@@ -121,8 +122,8 @@ def _announce(address: Path, path: Path) -> None:
 
 
 def _withdraw(address: Path, path: Path, mine: int) -> None:
-    """Removes the address, and the socket if its inode is `mine`. They may belong to a newer host, if the state folder
-    was deleted together with the lock."""
+    """Removes the address file if it names this process, and the socket if its inode is `mine`. Either may belong to a
+    newer host, if the state folder was deleted together with the lock."""
     with contextlib.suppress(OSError, ValueError):
         if json.loads(address.read_text())["pid"] == os.getpid():
             address.unlink()

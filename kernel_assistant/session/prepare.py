@@ -1,4 +1,5 @@
-"""Makes the task and the options of a job from what the user named. Every front end uses this."""
+"""Makes the task and the options of a job from the file, class or candidate that the user named. Every front end uses
+this."""
 
 from __future__ import annotations
 
@@ -122,7 +123,8 @@ def check_policy(settings: Settings) -> None:
 
 
 def resolve_target(target: str) -> str:
-    """Returns the target; `auto` is the GPU if there is one. Raises MissingError for a GPU that is not there."""
+    """Returns the target that `target` means here; `auto` is the GPU if there is one. Raises MissingError if the GPU is
+    missing."""
     from kernel_assistant.targets.detect import detect
 
     return detect(target).target
@@ -133,7 +135,7 @@ def prepare_check(
 ) -> tuple[KernelTask, JobOptions]:
     """Returns task and options to check the candidate at `path`: a workspace, a ModelNew file or a CUDA-Agent workdir.
 
-    `reference` (FILE[:CLASS]) replaces the candidate's own. Raises UsageError and MissingError.
+    `reference` (FILE[:CLASS]) replaces the candidate's own reference. Raises UsageError and MissingError.
     """
     if (path / "plan.json").is_file():
         return _prepare_workspace(path, reference, settings, kind)

@@ -14,8 +14,8 @@ from kernel_assistant.store.scans import newest_scans
 
 
 def programs_using(path: Path, class_name: str, state_dir: Path, folders: Iterable[Path]) -> list[Path]:
-    """Returns the programs in `folders` that used the class `class_name` of the file `path`, those of the newest scans
-    first. Raises StoreError."""
+    """Returns the programs in `folders` that used the class `class_name` of the file `path`; programs of newer scans
+    come first. Raises StoreError."""
     within = tuple(folders)
     programs = [
         Path(scan.main)

@@ -16,13 +16,15 @@ Identity = tuple[str, ...]
 
 
 def configuration_of(task: KernelTask) -> Identity:
-    """The recorded calls that a task is about."""
+    """Returns what identifies the configuration of a task: the folder of its recording, and the recorded arguments of
+    its workloads."""
     return (task.recording, *(workload.args for workload in task.workloads))
 
 
 def left_to_original(store: Store, rows: Iterable[JobRow]) -> str:
-    """Returns which calls run the original once the jobs `rows`, which are of one class, are applied too; "" if their
-    inputs are not recorded, or if every configuration of the scan has kernels."""
+    """Returns a message about the configurations whose calls will still run the original when the jobs `rows`, all of
+    one class, are applied. Returns "" if every configuration of the scan has kernels, or if the inputs are not
+    recorded."""
     jobs = list(rows)
     found = class_of_task(jobs[0].task, store.state_dir)
     if found is None:
@@ -45,7 +47,7 @@ def _identity(one: ScannedConfiguration) -> Identity:
 
 
 def _applied(store: Store, row: JobRow) -> list[JobRow]:
-    """The jobs that are applied to the same class."""
+    """Returns the jobs that are applied to the class of `row`."""
     rows = []
     for edit in store.edits():
         if json.loads(edit.document)["class"] == row.task.class_name:

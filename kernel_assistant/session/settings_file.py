@@ -1,4 +1,5 @@
-"""Changes one setting in the user's file or in a project's pyproject.toml, and nothing else in it."""
+"""Changes one setting in the user's settings file or in a project's pyproject.toml, and leaves the rest of the file as
+it is."""
 
 from __future__ import annotations
 
@@ -17,8 +18,9 @@ PROJECT_TABLE = f"tool.{APP}"
 
 
 def kept_form(name: str, value: str) -> object:
-    """Returns the value of a setting as it is stored in a file: a duration such as `2m` as text; booleans, lists and
-    folders in their own form. Raises UsageError for an unknown name or a wrong value."""
+    """Returns the value of a setting in the form in which it is stored in a file: a duration such as `2m` as text,
+    booleans and lists as such, a folder as its absolute path. Raises UsageError for an unknown name or a wrong
+    value."""
     parsed = check_value(name, value)
     kept = parsed if isinstance(parsed, (bool, tuple)) or (isinstance(parsed, float) and _is_number(value)) else value
     return str(parsed) if isinstance(parsed, Path) else kept

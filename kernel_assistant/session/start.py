@@ -25,7 +25,8 @@ _children: list[subprocess.Popen[bytes]] = []
 
 
 def find_host(settings: Settings) -> socket.socket | None:
-    """Returns a connected socket, None if no host serves this state folder."""
+    """Returns a socket that is connected to the session host; None if no host serves this state folder. Raises
+    HostError if the host cannot be reached."""
     try:
         address = json.loads((settings.state_dir / ADDRESS_FILE).read_text())
         path = str(address["socket"])
@@ -78,8 +79,8 @@ def socket_path(folder: Path, name: str, most: int) -> Path:
 
 
 def start_host(settings: Settings) -> None:
-    """Starts a host unless another client does, and waits until it listens. Raises HostError with the end of its
-    log."""
+    """Starts a host, unless another client has just started one, and waits until it listens. Raises HostError with the
+    last line of the host's log, StoreError if the state folder cannot be written."""
     try:
         settings.state_dir.mkdir(parents=True, exist_ok=True, mode=0o700)
         lock = (settings.state_dir / "start.lock").open("w")

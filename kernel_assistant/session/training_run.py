@@ -91,7 +91,7 @@ def read_status(run: Path) -> RunStatus | None:
 
 
 def wish_of(run: Path) -> TrainingCommand:
-    """Returns the current command for the run."""
+    """Returns the current command for the run; `go_on` if there is none."""
     try:
         return TrainingCommand((run / CONTROL).read_text(encoding="utf-8").strip())
     except (OSError, ValueError):
@@ -99,7 +99,7 @@ def wish_of(run: Path) -> TrainingCommand:
 
 
 def ask(run: Path, command: TrainingCommand) -> None:
-    """Tells a run to pause, stop or continue. Raises StoreError."""
+    """Writes the command that makes a run pause, stop or continue. Raises StoreError."""
     with boundary(StoreError, f"cannot write {run / CONTROL}"):
         if command is TrainingCommand.go_on:
             (run / CONTROL).unlink(missing_ok=True)

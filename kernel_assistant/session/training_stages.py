@@ -20,8 +20,8 @@ FIRST = (
 
 
 class StageProgress(Record, frozen=True, kw_only=True):
-    """Progress of a stage: seconds and number of starts so far, and how many bytes of its metrics have been copied to
-    the run's."""
+    """Progress of a stage: seconds and number of starts so far, and how many bytes of the stage's metrics have been
+    copied to the metrics of the run."""
 
     seconds: float = 0.0
     starts: int = 0
@@ -29,8 +29,9 @@ class StageProgress(Record, frozen=True, kw_only=True):
 
 
 class StageDone(Record, frozen=True, kw_only=True):
-    """Result of a finished stage. `how` is "ended", or "limit" if the time limit stopped it. `model` is a path relative
-    to the run's folder, "" without one; `result` is the object that ended the stage's output."""
+    """Result of a finished stage. `how` is "ended", or "limit" if the time limit stopped it. `model` is the path of the
+    trained model relative to the run's folder, "" without a model; `result` is the object at the end of the stage's
+    output."""
 
     seconds: float
     starts: int
@@ -40,19 +41,20 @@ class StageDone(Record, frozen=True, kw_only=True):
 
 
 def stage_folder(run: Path, index: int, name: str) -> Path:
-    """The folder of the stage number `index`, from 0. It may not exist."""
+    """Returns the folder of the stage number `index`, counted from 0. The folder may not exist."""
     return run / f"{index + 1:02}-{name}"
 
 
 def read_record(file: Path, kind: type[R]) -> R | None:
-    """Reads `DONE` or `PROGRESS` of a stage; None for a stage that is not so far. Raises UsageError if the file cannot
-    be understood."""
+    """Reads the file `DONE` or `PROGRESS` of a stage; returns None if the stage has not written the file yet. Raises
+    UsageError if the file is not valid."""
     return decode(file.read_bytes(), kind) if file.is_file() else None
 
 
 def appended_lines(file: Path, start: int, most: int = -1) -> tuple[int, bytes]:
-    """Reads the whole lines of a growing file from byte `start` on, at most `most` bytes of them. Returns the first
-    byte of the lines, which is 0 if the file became shorter, and the lines. Raises OSError."""
+    """Reads the complete lines of a growing file from byte `start` on; reads at most `most` bytes, -1 for all. Returns
+    the offset at which the lines begin, which is 0 if the file became shorter than `start`, and the lines. Raises
+    OSError."""
     with file.open("rb") as opened:
         start = start if opened.seek(0, 2) >= start else 0
         opened.seek(start)

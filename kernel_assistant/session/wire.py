@@ -1,4 +1,4 @@
-"""JSON lines over a unix socket. Errors keep their class."""
+"""Messages between session host and client: JSON lines over a unix socket. An error keeps its exception class."""
 
 from __future__ import annotations
 
@@ -42,8 +42,8 @@ class SocketConnection:
         self._socket.sendall(line + b"\n")
 
     def receive(self, timeout: float | None = None) -> dict[str, Any] | None:
-        """Returns the next message, None if the peer closed. Raises TimeoutError, OSError, and HostError if it is not
-        JSON."""
+        """Returns the next message, None if the peer has closed the connection. Raises TimeoutError, OSError, and
+        HostError if the message is not a JSON object."""
         line = self._line(timeout)
         if line is None:
             return None
@@ -84,7 +84,7 @@ class SocketConnection:
 
 
 def hello() -> dict[str, Any]:
-    """Returns the first message of both sides."""
+    """Returns the message that both sides send first."""
     return {"hello": PROTOCOL, "version": __version__, "build": build_stamp()}
 
 

@@ -179,7 +179,7 @@ class Database:
 
 
 def last_number(folder: Path) -> int:
-    """The highest number that names an entry of a folder; 0 without one."""
+    """The highest number that is the name of an entry in `folder`; 0 if no name is a number."""
     entries = folder.iterdir() if folder.is_dir() else ()
     return max((int(item.name) for item in entries if item.name.isdigit()), default=0)
 

@@ -1,7 +1,7 @@
 """Rebuilds a damaged database from the folders of jobs.
 
-Jobs with a result are restored, with their episodes. Jobs that failed or never ran, conversations with models, marks of
-discarded jobs, and the edits that `undo` takes back by number are lost.
+Jobs with a result are restored, with their episodes. Lost are: jobs that failed or never ran, conversations with
+models, marks of discarded jobs, and the list of applied edits, in which `undo` looks up the edit of a job.
 """
 
 from __future__ import annotations

@@ -43,10 +43,10 @@ class FreeformFiles(Record, frozen=True, kw_only=True):
 
 
 class AppliedCheck(Record, frozen=True, kw_only=True):
-    """A class with kernels in its file. `folder` holds them, `text` is the file with our lines.
+    """A check of a class with applied kernels. `folder` holds the kernels, `text` is the file with the generated lines.
 
-    Without `timing` only values are checked, with `kernels` the kernels alone are timed against torch.compile as well;
-    `build_missing` adds a binary for the architecture that is here.
+    Without `timing` only values are checked. With `kernels`, the kernels alone are timed against torch.compile as well.
+    `build_missing` adds a binary for the architecture of this machine if there is none.
     """
 
     folder: str
@@ -57,12 +57,13 @@ class AppliedCheck(Record, frozen=True, kw_only=True):
 
 
 class JobOptions(Record, frozen=True, kw_only=True):
-    """How to run a task. `budget` in seconds; empty `python` means: found from the project.
+    """How to run a task. `budget` is in seconds; an empty `python` means that the interpreter is found from the
+    project.
 
-    `endpoint` and `model` say which model writes kernels ("" for the one in use); `episodes` is the number of
-    conversations at once; `turns`, `tokens` and `device_time` (seconds, None for no limit) are the limits of each.
-    `money` limits all of them together (None: no limit); `price` is for a model that has none of its own.
-    `source_path` is the file that `apply` edits where it is not the task's own (the Python call's tasks).
+    `endpoint` and `model` say which model writes kernels ("" for the model in use); `episodes` is the number of
+    conversations at once; `turns`, `tokens` and `device_time` (seconds, None for no limit) limit each conversation.
+    `money` limits all conversations together (None: no limit); `price` is for a model that has no price of its own.
+    `source_path` is the file that `apply` edits if it is not the task's own file (for tasks of the Python call).
     """
 
     kind: JobKind = JobKind.optimize
@@ -86,8 +87,8 @@ class JobOptions(Record, frozen=True, kw_only=True):
 
 
 class JobRow(Record, frozen=True, kw_only=True):
-    """One job. Times are seconds since the epoch, 0 while that has not happened. `error` is the cause of a failure, and
-    `next_step` what to do about it."""
+    """One job. Times are seconds since the epoch; a time is 0 until it is reached. `error` is the cause of a failure,
+    and `next_step` what to do about it."""
 
     id: str
     task: KernelTask
@@ -106,7 +107,7 @@ class JobRow(Record, frozen=True, kw_only=True):
         return job_key(self.task, self.options)
 
     def summary(self) -> dict[str, object]:
-        """The job as plain data for scripts. It has the same fields for every file; the source text is left out."""
+        """The job as plain data for scripts. All jobs have the same fields; the source text is left out."""
         return {
             "job": self.id,
             "kind": self.options.kind.value,
@@ -127,7 +128,7 @@ def job_key(task: KernelTask, options: JobOptions) -> str:
 
 
 class EditRow(Record, frozen=True, kw_only=True):
-    """An applied edit, kept for `undo`: `document` is the JSON of what `apply` returned."""
+    """An applied edit, kept for `undo`: `document` is JSON with the edit's class, package and diff."""
 
     id: int
     path: str

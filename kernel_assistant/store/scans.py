@@ -1,4 +1,5 @@
-"""Scans of programs and which classes they kept inputs of. The tables are in the store's database file."""
+"""Stores scans of programs, and the classes of which each scan kept inputs. The tables are in the store's database
+file."""
 
 from __future__ import annotations
 
@@ -28,7 +29,8 @@ def newest_scans(state_dir: Path) -> list[Scan]:
 
 
 class ScanStore:
-    """Every method raises StoreError when the database cannot be read or written."""
+    """The scans in the database below `state_dir`. Every method raises StoreError when the database cannot be read or
+    written."""
 
     def __init__(self, state_dir: Path) -> None:
         self._database = Database(state_dir / "store.sqlite")
@@ -73,7 +75,7 @@ class ScanStore:
             db.executemany("INSERT OR REPLACE INTO programs (path, class, compiled, seen) VALUES (?, ?, ?, ?)", rows)
 
     def program_of(self, path: str, class_name: str) -> ProgramMode:
-        """How the newest program that used the class ran it; `unknown` if no scan has seen one."""
+        """How the newest program that used the class ran it; `unknown` if no scan has seen such a program."""
         with self._database.reading() as db:
             row = db.execute(
                 "SELECT compiled FROM programs WHERE path = ? AND class = ?", (path, class_name)
@@ -96,9 +98,8 @@ class ScanStore:
         return self._scans("AND command = ? AND folder = ? ORDER BY id DESC LIMIT ?", _key(command), folder, limit)
 
     def with_inputs(self, path: Path, class_name: str = "") -> Scan | None:
-        """The newest scan that kept inputs of this class of the file; without a class name, of any class of the
-        file.
-        """
+        """The newest scan that kept inputs of this class of the file; without a class name, of any class of the file.
+        None if there is no such scan."""
         with self._database.reading() as db:
             row = db.execute(
                 "SELECT max(scan) FROM recorded WHERE path = ? AND (? = '' OR class = ?)",

@@ -33,7 +33,7 @@ _JOB_COLUMNS = "id, task, options, state, device, created, started, ended, resul
 
 
 class EpisodeSummary(Record, frozen=True, kw_only=True):
-    """A trajectory without its steps."""
+    """The fields of a trajectory that are stored as one document; its steps are stored separately."""
 
     task: str
     policy: str
@@ -44,7 +44,7 @@ class EpisodeSummary(Record, frozen=True, kw_only=True):
 
 
 class Store:
-    """The database below `state_dir`. Every method raises StoreError when it cannot be read or written."""
+    """The database below `state_dir`. Every method raises StoreError when the database cannot be read or written."""
 
     def __init__(self, state_dir: Path, *, lock_wait: float = 5.0) -> None:
         self._database = Database(state_dir / "store.sqlite", lock_wait=lock_wait)
@@ -94,7 +94,8 @@ class Store:
     # jobs
 
     def add_job(self, task: KernelTask, options: JobOptions, device: str) -> JobRow:
-        """A new queued job. Its number is above every row and every folder, so that no old log is continued."""
+        """Add a queued job and return its row. Its number is above that of every row and every job folder, so that no
+        old log is continued."""
         with self._database.transaction() as db:
             (last,) = db.execute("SELECT coalesce(max(id), 0) FROM jobs").fetchone()
             number = max(last, last_number(self._jobs_dir)) + 1
@@ -161,8 +162,8 @@ class Store:
             return int(db.execute("PRAGMA data_version").fetchone()[0])
 
     def stamp(self) -> tuple[object, ...]:
-        """A value that changes when a job begins, resumes or ends, a scan ends, or something is applied, taken back
-        or discarded; it stays the same while jobs do their work."""
+        """A value that changes when a job begins, resumes or ends, a scan ends, or kernels are applied, undone or
+        discarded; it stays the same while jobs do their work."""
         columns = (
             "(SELECT total(id) FROM jobs WHERE state = 'queued'), (SELECT total(id) FROM jobs WHERE state = 'running')",
             "(SELECT count(*) FROM jobs), (SELECT max(ended) FROM jobs), (SELECT max(started) FROM jobs)",
@@ -173,8 +174,8 @@ class Store:
             return tuple(db.execute(f"SELECT {', '.join(columns)}").fetchone())
 
     def path_stamps(self) -> dict[str, tuple[object, ...]]:
-        """Each file that a job was about, with a value that changes when one of its jobs begins, resumes, ends or is
-        discarded."""
+        """For each file that a job was about, a value that changes when one of the file's jobs begins, resumes, ends or
+        is discarded."""
         counts = "count(*), max(id), max(started), max(ended), total(state = 'queued'), total(state = 'running')"
         given_up = "total(id IN (SELECT job FROM discarded))"
         with self._database.reading() as db:
@@ -182,7 +183,7 @@ class Store:
         return {str(path): tuple(stamp) for path, *stamp in rows}
 
     def find_unfinished(self, task: KernelTask, options: JobOptions) -> JobRow | None:
-        """The newest queued, running or interrupted job that would do the same work."""
+        """The newest queued, running or interrupted job that would do the same work; None if there is none."""
         condition = "WHERE key = ? AND state IN ('queued', 'running', 'interrupted') ORDER BY id DESC LIMIT 1"
         rows = self._jobs(condition, job_key(task, options))
         return rows[0] if rows else None
@@ -190,7 +191,7 @@ class Store:
     # episodes
 
     def add_step(self, job: str, step: Step) -> None:
-        """Add a step; replaces an earlier one of the same turn."""
+        """Add a step; it replaces an earlier step of the same turn."""
         with self._database.transaction() as db:
             db.execute(
                 "INSERT OR REPLACE INTO steps VALUES (?, ?, ?, ?, ?)",
@@ -280,7 +281,7 @@ class Store:
         return EditRow(id=number, path=path, job=job, document=document, created=created)
 
     def edits(self, *, path: str = "", job: str = "", undone: bool = False) -> list[EditRow]:
-        """Applied edits, newest first. Without `undone`, only those that were not taken back."""
+        """Applied edits, newest first. Without `undone`, only the edits that were not undone."""
         with self._database.reading() as db:
             rows = db.execute(
                 "SELECT id, path, job, document, created, undone FROM edits WHERE (? = '' OR path = ?) "

@@ -18,8 +18,8 @@ class Transcripts:
     def keep(
         self, job: str, conversation: int, transcript: Transcript, before: tuple[Message, ...] = ()
     ) -> tuple[Message, ...]:
-        """Write the messages that are new or changed since `before`, which the previous call returned; returns the
-        value to pass to the next one."""
+        """Write the messages that are new or changed since `before`, which is what the previous call returned. Returns
+        all messages, to pass as `before` to the next call."""
         head = msgspec.structs.replace(transcript, messages=())
         key = (int(job), conversation)
         changed = [
@@ -55,7 +55,7 @@ class Transcripts:
             )
 
     def count(self, job: str) -> int:
-        """Number of stored conversations of a job, which is also the number of the next."""
+        """Number of stored conversations of a job, which is also the number that the next conversation gets."""
         with self._database.reading() as db:
             (number,) = db.execute("SELECT count(*) FROM transcripts WHERE job = ?", (int(job),)).fetchone()
         return int(number)

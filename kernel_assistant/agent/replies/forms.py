@@ -1,7 +1,9 @@
-"""Tool calls as families write them whose servers leave them in the text: between tags, on channels, as Python.
+"""Reads tool calls that a server left in the text of a reply, in the form of the model's family: between tags, on
+channels, as Python.
 
-Each reader gets the text of a reply and gives its calls, in order. Values without quotes are strings here, exactly as
-they stand there; the schema of the tool says what they become. The forms are those of the families' chat templates.
+Each reader gets the text of a reply and gives its calls, in order. A value without quotes is returned as a string,
+exactly as it was written; the schema of the tool says what type the value becomes. The forms are those of the families'
+chat templates.
 """
 
 from __future__ import annotations
@@ -61,8 +63,8 @@ def tool_call(text: str) -> list[ParsedCall]:
 
 
 def functions(text: str) -> list[ParsedCall]:
-    """Qwen3-Coder, Seed-OSS: `<function=NAME>` with `<parameter=KEY>` and the bare value, perhaps a line end on either
-    side."""
+    """Qwen3-Coder, Seed-OSS: `<function=NAME>` with `<parameter=KEY>` and the bare value, which a line end may precede
+    and follow."""
     return [from_values(name, dict(_PARAMETER.findall(body.rstrip()))) for name, body in _FUNCTION.findall(text)]
 
 
@@ -75,8 +77,8 @@ def invokes(text: str) -> list[ParsedCall]:
 
 
 def objects(text: str) -> list[ParsedCall]:
-    """Llama 3, Granite: objects, or a list of them, with `;` or a comma between. An empty list if the text has anything
-    else."""
+    """Llama 3, Granite: JSON objects, or a list of them, separated by `;` or commas. An empty list if the text has
+    anything else."""
     found: list[ParsedCall] = []
     at = 0
     while at < len(text):
@@ -89,7 +91,8 @@ def objects(text: str) -> list[ParsedCall]:
 
 
 def mistral(text: str) -> list[ParsedCall]:
-    """Mistral: `[TOOL_CALLS]` with a list of objects, or before each name, which its arguments follow."""
+    """Mistral: `[TOOL_CALLS]` with a list of objects; or `[TOOL_CALLS]` before the name of each tool, and the arguments
+    after the name."""
     named = [(match[1], match.end()) for match in _MISTRAL.finditer(text)]
     if named:
         return named_values(text, named)
@@ -97,7 +100,7 @@ def mistral(text: str) -> list[ParsedCall]:
 
 
 def deepseek(text: str) -> list[ParsedCall]:
-    """DeepSeek V3, R1 (JSON in a fence, the kind before the name) and V3.1 (JSON behind the name)."""
+    """DeepSeek V3 and R1 (the word `function`, the name, then JSON in a fence), and V3.1 (the name, then JSON)."""
     named = ((match[1] or match[2], match.end()) for match in _DEEPSEEK.finditer(text))
     return named_values(text, named) or [unreadable("no name of a tool behind the tag")]
 
@@ -109,7 +112,7 @@ def kimi(text: str) -> list[ParsedCall]:
 
 
 def behind(tag: str) -> Reader:
-    """The reader of objects behind a tag."""
+    """A reader of the JSON objects that follow `tag`."""
 
     def reader(text: str) -> list[ParsedCall]:
         return objects(text.partition(tag)[2]) or [unreadable("the tool call is not JSON")]
@@ -141,10 +144,11 @@ AROUND = (
 
 
 def harmony(text: str) -> tuple[str, str, list[ParsedCall]]:
-    """gpt-oss's form as raw text: messages on channels, of which one is a call if it names a receiver.
+    """Reasoning (the channel `analysis`), text, and calls of a reply in the form of gpt-oss, as raw text.
 
-    Reasoning (the channel `analysis`), text, and calls of a reply. The header of a message, with channel and
-    receiver in either order, ends with `<|message|>`."""
+    In this form a reply consists of messages on channels; a message is a call if it names a receiver. The header of a
+    message, with channel and receiver in either order, ends with `<|message|>`.
+    """
     reasoning, said, calls = list[str](), list[str](), list[ParsedCall]()
     for message in _ENDS.split(text):
         header, _, body = message.partition(MESSAGE)

@@ -13,8 +13,8 @@ _DECODER = json.JSONDecoder(strict=False)
 
 @dataclass(frozen=True)
 class ParsedCall:
-    """One tool call; `arguments` is JSON text. A call with a `problem` is not run. An `answerable` one has an id
-    that a tool message can answer."""
+    """One tool call; `arguments` is JSON text. A call with a `problem` is not run. An `answerable` call has an id to
+    which a tool message can refer."""
 
     id: str
     name: str
@@ -29,8 +29,11 @@ def unreadable(problem: str) -> ParsedCall:
 
 
 def from_json(text: str, begin: int) -> tuple[list[ParsedCall], int]:
-    """The calls in the JSON value at `begin`, an object or a list of objects, and where it ends: {"name": …,
-    "arguments": …}, of which "parameters" is Llama's word for the second."""
+    """The calls in the JSON value at `begin`, and the index at which the value ends.
+
+    The value is an object {"name": …, "arguments": …} or a list of such objects; Llama writes "parameters" for
+    "arguments".
+    """
     value, end = value_at(text, begin)
     if isinstance(value, ValueError):
         return [unreadable(f"the tool call is not JSON: {value}")], end
@@ -39,7 +42,8 @@ def from_json(text: str, begin: int) -> tuple[list[ParsedCall], int]:
 
 
 def value_at(text: str, begin: int) -> tuple[Any, int]:
-    """The JSON value behind the white space at `begin`, and where it ends; the error if it is none."""
+    """The JSON value after the white space at `begin`, and the index at which it ends. If there is no valid JSON, the
+    error and the length of the text."""
     while begin < len(text) and text[begin].isspace():
         begin += 1
     try:
@@ -49,14 +53,15 @@ def value_at(text: str, begin: int) -> tuple[Any, int]:
 
 
 def from_values(name: str, arguments: Any) -> ParsedCall:
-    """The call of a tool with these arguments. Some models write the object as a string, as OpenAI's form has it."""
+    """The call of the tool `name`. `arguments` are an object, or its JSON text: some models write a string, as in
+    OpenAI's form."""
     written = arguments if isinstance(arguments, str) else json.dumps(arguments, ensure_ascii=False)
     return ParsedCall("", name, written)
 
 
 def named_values(text: str, names: Iterable[tuple[str, int]]) -> list[ParsedCall]:
-    """Calls of tools of which each name has its arguments as JSON behind it, from the position that comes with the
-    name. A name inside the arguments of another is none."""
+    """The calls of the tools in `names`. Each name comes with the position in `text` at which its arguments begin, as
+    JSON. A name that lies inside the arguments of another call is skipped."""
     found: list[ParsedCall] = []
     read_until = 0
     for name, begin in names:

@@ -11,7 +11,7 @@ from kernel_assistant.agent.replies.reasoning import without_reasoning
 
 @dataclass(frozen=True)
 class ReadReply:
-    """`text` is what stands before the calls, without the reasoning."""
+    """The parts of a reply. `text` is the text before the calls, without the reasoning."""
 
     reasoning: str
     text: str
@@ -19,8 +19,8 @@ class ReadReply:
 
 
 def read(content: str) -> ReadReply:
-    """The parts of a reply's text. A call that cannot be read has a problem, unless others can be read: text may speak
-    of the tags."""
+    """The parts of a reply's text. If no call can be read, the calls are returned with their problems; otherwise
+    unreadable calls are left out, because a text may merely mention the tags."""
     if MESSAGE in content:
         reasoning, text, calls = harmony(content)
         return ReadReply(reasoning, text, _numbered(calls))

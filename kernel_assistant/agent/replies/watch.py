@@ -1,4 +1,5 @@
-"""Watches a reply while it is written: shows it, keeps what has come, and ends one that repeats itself."""
+"""Watches a reply while it is written: shows its progress, keeps the text received so far, and ends a reply that
+repeats itself."""
 
 from __future__ import annotations
 
@@ -18,7 +19,8 @@ LONGEST, FOUND_BY = 2400, 60
 
 
 class ReplyWatch:
-    """`waiting` is called while nothing comes, `seen` with each part. `text` is what has come so far."""
+    """Watches one reply. `waiting` is called while nothing arrives, `seen` with each part. `text` is the text received
+    so far."""
 
     def __init__(self, emit: Callable[[AnyEvent], None], turn: int, now: Callable[[], float] = time.monotonic) -> None:
         self._emit, self._turn, self._now = emit, turn, now
@@ -26,7 +28,7 @@ class ReplyWatch:
         self.text = ""
 
     def waiting(self) -> None:
-        """Says how long the first token has been waited for."""
+        """Reports for how long nothing has arrived, until the first token comes."""
         if not self.text:
             self._tell(lambda: f"nothing yet, {self._now() - self._began:.0f} s")
 

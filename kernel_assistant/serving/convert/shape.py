@@ -13,7 +13,8 @@ _SERVE_FOLDER = "serve the folder as it is, with vLLM"
 
 @dataclass(frozen=True)
 class ModelShape:
-    """`context` in tokens; `theta` is the base of the rotary embedding, `epsilon` that of the RMS norm."""
+    """The hyperparameters of a Llama. `context` is in tokens; `theta` is the base of the rotary embedding, `epsilon`
+    the constant in the RMS norm."""
 
     vocabulary: int
     width: int

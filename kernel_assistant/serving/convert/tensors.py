@@ -1,7 +1,7 @@
-"""Names and layouts of a Llama's tensors in both forms.
+"""Names and layouts of a Llama's tensors in GGUF and in Hugging Face's format.
 
 GGUF's Llama rotates pairs of neighbouring channels of a head (2i, 2i+1), Hugging Face's pairs (i, i + d/2), so the rows
-of the query and key projections have another order (`LlamaModel.permute` of llama.cpp's convert_hf_to_gguf.py).
+of the query and key projections are ordered differently (`LlamaModel.permute` of llama.cpp's convert_hf_to_gguf.py).
 """
 
 from __future__ import annotations
@@ -57,7 +57,8 @@ def _refuse(name: str, next_step: str) -> NoReturn:
 
 
 def heads_rotated(name: str, heads: int, kv_heads: int) -> int:
-    """Returns the number of heads whose rows are reordered in the tensor of this GGUF name, 0 for other tensors."""
+    """Returns the number of heads in the tensor with this GGUF name, if its rows are ordered differently in the two
+    formats; 0 for other tensors."""
     return {"attn_q": heads, "attn_k": kv_heads}.get(name.rpartition(".weight")[0].rpartition(".")[2], 0)
 
 

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 
 def to_folder(file: Path, folder: Path) -> None:
-    """Writes the files to `folder`. Raises UsageError if the model is not a plain Llama with a byte-level BPE."""
+    """Writes the model in the GGUF file `file` to `folder`. Raises UsageError if the model is not a plain Llama with a
+    byte-level BPE."""
     reader = open_gguf(file)
     fields = metadata(reader)
     shape, words = shape_of(reader), _vocabulary(fields)
@@ -45,7 +46,7 @@ def _language(fields: dict[str, Any]) -> dict[str, str]:
 
 
 def open_gguf(file: Path) -> gguf.GGUFReader:
-    """Opens a GGUF file. Raises UsageError if it is none."""
+    """Opens a GGUF file. Raises UsageError if `file` is not a GGUF file."""
     try:
         return gguf.GGUFReader(file)
     except (OSError, ValueError, IndexError) as error:

@@ -113,9 +113,8 @@ def _kind(added: Mapping[str, Any] | None) -> int:
 
 
 def _splitter(document: Any) -> str:
-    """Returns the name of a pre-tokenizer. Only its parts, and whether they split, are compared; other fields differ
-    between versions of the library.
-    """
+    """Returns llama.cpp's name of a pre-tokenizer. Compares only the kinds of its parts and the fields that affect
+    splitting, because other fields differ between versions of the library."""
     parts = document.get("pretokenizers", [document]) if document else []
     kinds = [part["type"] for part in parts]
     plain = (

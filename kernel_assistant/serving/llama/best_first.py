@@ -1,7 +1,8 @@
 """Finds different answers of one model to one prompt, the likeliest beginnings first. Pure; nothing is random.
 
-The first answer is the greedy one. At each position of an answer, the tokens that were not taken are the ends of
-beginnings of other answers; each next answer continues greedily from the likeliest beginning that is not used yet.
+The first answer is the greedy one. At each position of an answer, each likely token that was not taken gives the
+beginning of another answer: the tokens before it, and the token itself. The next answer continues greedily from the
+likeliest beginning that is not used yet.
 """
 
 from __future__ import annotations

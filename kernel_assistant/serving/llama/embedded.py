@@ -32,8 +32,8 @@ _EVERY_TOKEN = 1 << 20
 
 @dataclass(frozen=True)
 class Sampling:
-    """`temperature` 0 is greedy. `grammar` is GBNF, "" for none. `max_tokens` limits the reply, including its end token
-    and its given beginning `begun`."""
+    """How a reply is sampled. `temperature` 0 is greedy. `grammar` is GBNF, "" for none. `max_tokens` limits the reply,
+    including its end token and its given beginning `begun`."""
 
     max_tokens: int = 1024
     temperature: float = 1.0
@@ -44,15 +44,16 @@ class Sampling:
 
 @dataclass(frozen=True)
 class EmbeddedReply:
-    """`others` has the likeliest tokens at each position of the reply, () where they are not known."""
+    """A reply. `others` has the likeliest tokens at each position of the reply, () where they are not known."""
 
     message: Message
     others: tuple[Others, ...]
 
 
 class EmbeddedModel:
-    """One conversation at a time for each object; several objects may share an engine. It generates nothing while
-    something is timed on the CPU: a kernel of 1.6 ms on two cores took 3.4 to 3.7 ms beside eight conversations."""
+    """Generates replies. An object serves one conversation at a time; several objects may share an engine. Nothing is
+    generated while something is timed on the CPU: a kernel of 1.6 ms on two cores took 3.4 to 3.7 ms beside eight
+    conversations."""
 
     def __init__(self, engine: LocalEngine) -> None:
         self._engine = engine
@@ -123,7 +124,8 @@ class EmbeddedModel:
         return self._known[text, special]
 
     def _sample(self, prompt: list[int], sampling: Sampling, cancelled: Callable[[], bool]) -> _Sampled:
-        """Samples a reply in several requests, and checks for a cancel between them, since the server finishes each.
+        """Samples a reply in several requests, and checks for a cancel between them, since the server finishes each
+        request that it has begun.
 
         A streamed request could be cancelled, but leaves out the ids of tokens that end inside a character.
         """
@@ -150,8 +152,9 @@ class EmbeddedModel:
     def _logprobs(
         self, prompt: list[int], sampled: _Sampled, cancelled: Callable[[], bool]
     ) -> tuple[tuple[float, ...], tuple[Others, ...]]:
-        """Returns log-probabilities of all tokens, and the likeliest tokens at each position. llama.cpp leaves out
-        tokens that end inside a character: they are requested separately, without the likeliest tokens.
+        """Returns the log-probability of each token of the reply, and the likeliest tokens at each position. llama.cpp
+        leaves out tokens that end inside a character: their log-probabilities are requested separately, without the
+        likeliest tokens.
 
         Raises ValueError if the server's tokens are not part of the reply.
         """
@@ -193,8 +196,8 @@ class EmbeddedModel:
 
 @dataclass
 class _Sampled:
-    """`given`: the server's reports on the tokens after `begun`, for most of them. `ended`: the last token ends the
-    turn."""
+    """A sampled reply. `given` are the server's reports on the tokens after `begun`; some tokens have none. `ended`:
+    the last token ends the turn."""
 
     ids: list[int]
     given: list[dict[str, Any]]

@@ -1,7 +1,8 @@
-"""What a GGUF file says of its model: the context that it was made for, memory for a token of it, the chat template.
+"""Reads the header of a GGUF file: the context for which the model was made, the memory for each token of a context,
+whether there is a chat template.
 
-Read here, because the package `gguf` takes 9 s for a vocabulary of 262,000 words, and is not installed everywhere. The
-layout of the header: docs/gguf.md of ggml.
+The package `gguf` is not used, because it takes 9 s for a vocabulary of 262,000 words, and is not installed everywhere.
+The layout of the header: docs/gguf.md of ggml.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ _CACHED_BYTES = 2
 
 @dataclass(frozen=True)
 class GgufHeader:
-    """`context` in tokens, 0 if the file does not say; `token_bytes` is what the cache needs for one of them, at most:
-    layers that look back only a little need less. `language`: that of a model for the compact profile
-    (`serving/language.py`)."""
+    """Facts about a model. `context` is in tokens, 0 if the file does not say. `token_bytes` is the size of keys and
+    values for one token, at most: layers that look back only a little need less. `language` is that of a model for the
+    compact profile (`serving/language.py`)."""
 
     context: int
     token_bytes: int
@@ -35,7 +36,7 @@ class GgufHeader:
 
 
 def read_header(file: Path) -> GgufHeader | None:
-    """The header of a file, None if it cannot be read."""
+    """The header of a GGUF file, None if it cannot be read."""
     try:
         with file.open("rb") as opened, mmap.mmap(opened.fileno(), 0, access=mmap.ACCESS_READ) as data:
             fields = _fields(data)
@@ -56,12 +57,13 @@ def read_header(file: Path) -> GgufHeader | None:
 
 
 def _most(value: Any) -> int:
-    """A number that may be given for each layer."""
+    """The largest value of a number that may be given for each layer; 0 if it is missing."""
     return max(value, default=0) if isinstance(value, list) else value or 0
 
 
 def _fields(data: mmap.mmap) -> dict[str, Any]:
-    """All fields but long lists. Raises ValueError, KeyError and struct.error for what is no such file."""
+    """The fields of a header by name; long lists have the value None. Raises ValueError, KeyError and struct.error if
+    the data is not a GGUF file."""
     if data[:4] != b"GGUF":
         raise ValueError("not a GGUF file")
     _, _, count = struct.unpack_from("<IQQ", data, 4)

@@ -27,8 +27,8 @@ def check_installed() -> None:
 
 
 def context_and_slots(model: Path, wanted: int, free: int) -> tuple[int, int]:
-    """Returns tokens of a context and the number of conversations at a time: what was `wanted`, or what the model was
-    made for, as far as a share of `free` bytes has room for it."""
+    """Returns the tokens of a context, and the number of simultaneous conversations. The context is `wanted`, or for 0
+    what the model was made for; SHARE_OF_MEMORY of the `free` bytes limits how many contexts there are."""
     header = read_header(model)
     if header is None or not header.context or not header.token_bytes:
         return wanted or DEFAULT_CONTEXT, SLOTS
@@ -61,5 +61,6 @@ def environment(key: str) -> dict[str, str]:
 
 
 def threads() -> int:
-    """Returns the number of threads: half of the cores. The model is small, and the others compile and measure."""
+    """Returns the number of threads for the model: half of the cores. The model is small, and the other cores compile
+    and measure."""
     return max(1, min(8, len(os.sched_getaffinity(0)) // 2)) if hasattr(os, "sched_getaffinity") else 2

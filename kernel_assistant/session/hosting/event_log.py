@@ -49,7 +49,8 @@ class EventLog:
         self.ended = bool(self._lines) and isinstance(decode_event(self._lines[-1]), FINAL)
 
     def append(self, event: AnyEvent) -> AnyEvent:
-        """Adds number and time to `event` and writes it. Raises StoreError the first time that writing fails."""
+        """Gives `event` its number and time, and writes it. Returns the completed event. Raises StoreError the first
+        time that writing fails."""
         with self._changed:
             self._seq += 1
             event = msgspec.structs.replace(event, seq=self._seq, job=self.job, time=time.time())
@@ -115,7 +116,8 @@ def _open_at_end(path: Path, lines: list[bytes]) -> FileIO:
 
 
 def _sound_lines(path: Path) -> list[bytes]:
-    """Returns the lines before the first that cannot be decoded."""
+    """Returns the lines of a log file before the first line that cannot be decoded; an empty list if there is no
+    file."""
     try:
         data = path.read_bytes()
     except FileNotFoundError:

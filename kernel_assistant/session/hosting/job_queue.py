@@ -46,7 +46,8 @@ class JobQueue:
             return True
 
     def close(self, timeout: float) -> bool:
-        """Starts no more jobs. Returns True if the running job ended in time."""
+        """Starts no more jobs, and waits up to `timeout` seconds for the running job. Returns whether no job runs any
+        more."""
         with self._changed:
             self._closed = True
             self._changed.notify()

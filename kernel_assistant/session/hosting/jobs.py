@@ -33,10 +33,9 @@ WORKER_LOG = "worker.log"
 
 @dataclass(frozen=True)
 class JobServices:
-    """The services that the host provides to a running job. `folder` is the job's own; `resume_steps` were measured
-    before a crash; `said` grows with the user's messages to a model; `unwritten` repeats writes that failed because the
-    disk was full.
-    """
+    """The services that the host provides to a running job. `folder` is the job's own folder; `resume_steps` are the
+    steps that were measured before a crash; `said` grows with the user's messages to a model; `unwritten` repeats
+    writes that failed because the disk was full."""
 
     job: str
     device: str
@@ -65,7 +64,8 @@ class RunJob(Protocol):
 
 @dataclass(frozen=True)
 class Submitted:
-    """`joined`: the job existed already; `resumed`: it was interrupted and continues. `ahead` jobs come before it."""
+    """The answer to a submission. `joined`: the job existed already; `resumed`: the job was interrupted and now
+    continues; `ahead`: the number of jobs that run before it."""
 
     job: str
     joined: bool = False
@@ -155,7 +155,7 @@ class JobTable:
             live.said.append(text)
 
     def retire(self) -> bool:
-        """If there are no jobs, accepts no more. Returns whether jobs are refused from now on."""
+        """Refuses jobs from now on, unless a job is queued or running. Returns whether jobs are refused."""
         with self._lock:
             self._closed = self._closed or not self._jobs
             return self._closed
@@ -208,7 +208,7 @@ class JobTable:
         return sum(other.row.device == device and int(name) < int(job) for name, other in self._jobs.items())
 
     def _run(self, job: QueuedJob) -> None:
-        """Runs in the queue's thread. Whatever happens, the job ends with one final event."""
+        """Runs one job in the queue's thread. Whatever happens, the job ends with one final event."""
         try:
             result = self._attempt(job)
         except Cancelled:
@@ -258,7 +258,8 @@ class JobTable:
     def _mark_ended(
         self, job: str, state: JobState, result: OptimizeResult | None, error: str, next_step: str = ""
     ) -> None:
-        """Writes a job's end to the store, later if the disk is full. This host reports the end at once."""
+        """Writes a job's final state to the store; if the disk is full, writes it later. `rows` reports the final state
+        at once."""
 
         def write() -> None:
             self.store.mark_ended(job, state, result=result, error=error, next_step=next_step)

@@ -1,7 +1,7 @@
 """Repeats writes that failed because the disk was full, so that neither results nor the ends of jobs are lost.
 
-They are kept in the memory of this process: if the host ends before they succeed, they are lost, and the jobs count as
-interrupted.
+Pending writes are kept in the memory of this process: if the host ends before they succeed, they are lost, and the jobs
+count as interrupted.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ Write = Callable[[], object]
 
 
 class PendingWrites:
-    """Runs writes in order. Each is a function that raises StoreError while the disk is full."""
+    """Runs writes in order. A write is a function that raises StoreError while the disk is full."""
 
     def __init__(self, every: float = EVERY_SECONDS) -> None:
         self._every = every
@@ -29,7 +29,8 @@ class PendingWrites:
         self._thread: threading.Thread | None = None
 
     def write(self, write: Write) -> StoreError | None:
-        """Writes now, or later in another thread. Returns why it could not be written now, None on success."""
+        """Calls `write` now, or later in another thread. Returns the error because of which it must be called later,
+        None on success."""
         with self._lock:
             if not self._waiting:
                 try:
@@ -47,7 +48,7 @@ class PendingWrites:
         return failure
 
     def close(self) -> None:
-        """Tries a last time."""
+        """Stops the thread, and tries the pending writes a last time."""
         self._closed.set()
         self._try()
 

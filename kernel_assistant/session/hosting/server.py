@@ -167,7 +167,8 @@ class Server:
 
 
 def _same_user(stream: socket.socket) -> bool:
-    """Whether the client belongs to the same user. The folder's mode ensures that too, unless changed by hand."""
+    """Whether the client's process belongs to the same user. The mode of the socket's folder ensures that too, unless
+    somebody changed the mode by hand."""
     credentials = stream.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     _, uid, _ = struct.unpack("3i", credentials)
     return bool(uid == os.getuid())

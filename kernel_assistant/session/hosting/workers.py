@@ -29,8 +29,8 @@ class _Idle:
 
 
 class WorkerPool:
-    """Lends a worker for a device and an interpreter. At most one of a kind is kept for each device, because idle
-    workers hold GPU memory.
+    """Lends a worker for a device and an interpreter. For each device, at most one measuring and one plain worker
+    (`lend`, `lend_plain`) are kept while idle, because idle workers hold GPU memory.
 
     Each device is used by one job at a time, so no two jobs need the same worker. A worker that was started before a
     package was installed, upgraded or removed is not lent again, since it has the old version imported. A worker in
@@ -59,8 +59,8 @@ class WorkerPool:
 
     @contextmanager
     def lend_plain(self, python: str, device: DeviceFacts, kernels: str) -> Iterator[WorkerClient]:
-        """Lends a worker with the default allocator, which loads generated code as the user's program does. It has not
-        loaded the folder `kernels` before, because a process does not read a loaded path again."""
+        """Lends a worker with the default allocator, which loads generated code as the user's program does. The worker
+        has not loaded the folder `kernels` before, because a process does not load the same path twice."""
         lane = f"plain {device.target}:{device.index}"
         item = self._take(lane, python, kernels) or self._start(python, {})
         try:

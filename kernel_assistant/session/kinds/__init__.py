@@ -1,1 +1,1 @@
-"""Jobs by kind, and the steps of a job: search, checks, line times, free wins, the edited file."""
+"""The kinds of jobs, and the steps of a job: search, checks, line times, free wins, timing of the edited file."""

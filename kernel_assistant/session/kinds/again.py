@@ -1,5 +1,5 @@
-"""Prepares another job for existing kernels: a check of those applied in a file or of a job's candidate, or the
-confirmation of a candidate that was stopped early or was not clear."""
+"""Prepares a further job for existing kernels: a check of the kernels in a file or of a job's candidate, or the
+confirmation of a candidate whose job was stopped early or ended with an unclear verdict."""
 
 from __future__ import annotations
 
@@ -32,11 +32,12 @@ def prepare_again(
     applied: bool = True,
     projects: Iterable[Path] = (),
 ) -> ClassCheck | tuple[KernelTask, JobOptions]:
-    """Returns the job that checks the kernels of a class: with `applied`, the kernels in its file if there are any;
-    otherwise those of `job`. If it is clear without a job that the kernels are not used, returns that result instead.
-    The kernels of an installed library's class are read from the packages in `projects`.
+    """Returns task and options of the job that checks the kernels of a class: with `applied`, the kernels in its file
+    if there are any; otherwise the candidate of `job`. If the applied kernels are stale, no job is needed: returns the
+    result instead.
 
-    Raises as `prepare_applied` and `prepare_check` do.
+    The kernels of an installed library's class are read from the packages in `projects`. Raises as `prepare_applied`
+    and `prepare_check` do.
     """
     applied_class = _applied(applied_place(path, class_name, projects).path, class_name) if applied else None
     if applied_class is not None:
@@ -49,7 +50,8 @@ def prepare_again(
 
 
 def verdict_in(artifacts: dict[str, str]) -> ClassCheck | None:
-    """Returns the result of a job that checked applied kernels, None for another job. Raises StoreError."""
+    """Returns the result of a job that checked applied kernels, from its artifacts; None for a job of another kind.
+    Raises StoreError."""
     return read_check(Path(artifacts[CHECK_FILE])) if CHECK_FILE in artifacts else None
 
 
@@ -60,10 +62,10 @@ def _applied(path: Path, class_name: str) -> AppliedClass | None:
 
 
 def prepare_confirm(store: Store, row: JobRow) -> tuple[KernelTask, JobOptions]:
-    """Returns the job that confirms the best candidate of `row`, with the same text and interpreter.
+    """Returns task and options of a job that confirms the best candidate of `row`, with the same text and interpreter.
 
-    It is an `optimize` job without a search, so its result can be shown, applied and discarded like any other.
-    Raises UsageError if there is no candidate.
+    The job is an `optimize` job without a search, so its result can be shown, applied and discarded like that of any
+    other job. Raises UsageError if there is no candidate.
     """
     if row.result is None or "plan.json" not in row.result.artifacts or row.options.freeform is not None:
         raise UsageError(f"job {row.id} has no candidate to measure", f"kernel-assistant show {row.id}")
@@ -75,7 +77,8 @@ def prepare_confirm(store: Store, row: JobRow) -> tuple[KernelTask, JobOptions]:
 
 
 def find_unconfirmed(store: Store, what: str) -> JobRow:
-    """Returns the job that `what` names: a number, `last`, or the newest of `FILE[:CLASS]` whose gain is not known.
+    """Returns the job that `what` names: a number, `last`, or `FILE[:CLASS]`, which means the newest job for that file
+    or class whose candidate may still show a gain.
 
     Raises UsageError if there is none.
     """

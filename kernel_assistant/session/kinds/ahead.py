@@ -1,7 +1,7 @@
 """A process that imports the user's file while the search runs, and in which the edited file is timed at the end.
 
-It is not a fork of the judge, which has another allocator. If the import fails here, nothing is reported: the file is
-imported again when it is timed.
+The process is not a fork of the judge, because the judge has another allocator. If the import fails here, nothing is
+reported: the file is imported again when it is timed.
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ class Ahead:
 
 @contextmanager
 def imported_ahead(environment: Environment, task: KernelTask, cancel: threading.Event) -> Iterator[Ahead]:
-    """Imports the file ahead during the block if the judge's import was slow, and the search has more time than that
-    took; pauses while `environment` measures."""
+    """Imports the file in a second process during the block, if the judge's import took at least SLOW_SECONDS and less
+    than the time for the search. The import pauses while `environment` measures."""
     ahead = Ahead(environment.worker.python, cancel)
     try:
         seconds = environment.clock.search_seconds()

@@ -1,4 +1,5 @@
-"""The last measurement: the user's file with kernels against the original file, including guard and operator."""
+"""The last measurement: times the user's file with kernels against the original file, including the cost of the guard
+and of the custom operator."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ TIME_SECONDS = 600.0
 def time_applied(
     environment: Environment, task: KernelTask, result_dir: Path, folder: Path, ahead: Ahead
 ) -> AppliedTiming:
-    """Applies the result to a copy below `folder` and times it, in the process that imported the file `ahead` if there
-    is one. Raises UsageError if the result cannot be applied."""
+    """Applies the result to a copy of the file below `folder` and times that copy, in the process of `ahead` if it has
+    imported the file. Raises UsageError if the result cannot be applied."""
     with boundary(StoreError, f"cannot write {folder}"):
         shutil.rmtree(folder, ignore_errors=True)
         source = folder / "source" / Path(task.path).name
@@ -52,7 +53,8 @@ def _evaluation(result_dir: Path) -> Evaluation:
 
 
 def _in_a_plain_worker(environment: Environment, params: dict[str, Any], ahead: Ahead) -> dict[str, Any]:
-    """Times in a separate process with the default allocator, as in the user's program."""
+    """Returns the answer of a worker's `time_applied`. The worker has the default allocator, as the user's program
+    does."""
     worker = ahead.take(environment.clock.until_limit()) or WorkerClient(environment.worker.python, measuring={})
     try:
         if not worker.hello:

@@ -14,8 +14,8 @@ CHECK_SECONDS = 600.0
 
 
 class AppliedProcess:
-    """`begin` opens the class in a thread, while the judge works; `check` waits for that, then loads and checks the
-    kernels."""
+    """Loads one applied class in a worker. `begin` opens the class in a thread, while the judge works; `check` waits
+    until it is open, then loads and checks the kernels."""
 
     def __init__(
         self, worker: WorkerClient, params: dict[str, Any], cancel: threading.Event, pool: ThreadPoolExecutor
@@ -28,7 +28,7 @@ class AppliedProcess:
         self._opening = self._opening or self._pool.submit(self._open)
 
     def wait(self) -> None:
-        """Waits until the class is open. Raises what opening raised."""
+        """Waits until the class is open. Raises the exception that opening raised, if any."""
         self.begin()
         assert self._opening is not None
         self._opening.result()
@@ -39,7 +39,7 @@ class AppliedProcess:
         return self.worker.call("check_applied", {"timing": timing}, timeout=CHECK_SECONDS, cancel=self._cancel)
 
     def end(self) -> None:
-        """Closes the class and keeps the process; kills it if it is still opening the class."""
+        """Closes the class and keeps the process; kills the process if it is still opening the class."""
         if self._opening is None:
             return
         if not self._opening.done():
@@ -55,7 +55,7 @@ class AppliedProcess:
 
 @contextmanager
 def plain_process(worker: WorkerClient, params: dict[str, Any], cancel: threading.Event) -> Iterator[AppliedProcess]:
-    """Makes an AppliedProcess for the block."""
+    """Yields an AppliedProcess, which ends with the block."""
     with ThreadPoolExecutor(1, "plain") as pool:
         process = AppliedProcess(worker, params, cancel, pool)
         try:

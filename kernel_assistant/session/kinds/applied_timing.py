@@ -26,8 +26,8 @@ _WORDS = {
 
 
 class AppliedRow(Record, frozen=True, kw_only=True):
-    """The times of one size, called alone or inside a compiled parent. `speedup` is original time over applied time,
-    with its 99.9% interval."""
+    """The times of the class at one size: called alone, inside a compiled parent, or with unaligned tensors (see
+    `name`). `speedup` is original time over applied time, with its 99.9% interval."""
 
     name: str
     dims: dict[str, int]
@@ -44,7 +44,8 @@ class AppliedRow(Record, frozen=True, kw_only=True):
 
     @property
     def loses(self) -> bool:
-        """Whether the original should run. The point estimate decides, even if the difference is not significant."""
+        """Whether the original should run at this size. The point estimate decides, even if the difference is not
+        significant."""
         return self.speedup < 1.0
 
 
@@ -77,18 +78,19 @@ class AppliedTiming(Record, frozen=True, kw_only=True):
 
     @property
     def in_file(self) -> Gain:
-        """The verdict for the declared size."""
+        """The verdict on the edited file at the declared size."""
         return self.rows[0].verdict
 
     @property
     def shortfall(self) -> str:
-        """The message if applying is not `worth` it although nothing failed."""
+        """The message that says why applying is not `worth` it, for a timing without `failure`."""
         if self.in_file is Gain.unclear:
             return f"it is not clear whether the kernels gain anything in the edited file ({self.summary()})"
         return f"the kernels gain nothing once they are in the file ({self.summary()})"
 
     def summary(self) -> str:
-        """The effect of the guard on the gain, in words."""
+        """Returns in words the speed-up of the edited file, guard included, and where the original still runs; or the
+        failure."""
         if self.failure:
             return self.failure
         low, high = self.rows[0].speedup_ci
@@ -112,8 +114,8 @@ class AppliedTiming(Record, frozen=True, kw_only=True):
 def conclude(
     rows: tuple[AppliedRow, ...], kernel_calls: int | None = None, fallbacks: dict[str, int] | None = None
 ) -> AppliedTiming:
-    """Derives the guard's settings. The first row is the declared size called alone; it is the only row if it shows no
-    gain. Smaller sizes that are slower are left to the original."""
+    """Derives the guard's settings from the measured rows. The first row is the declared size called alone; there are
+    no more rows if that shows no gain. At smaller sizes where the kernels are slower, the original runs."""
     alone = [row for row in rows if row.name == "alone"]
     inside = [row for row in rows if row.name == "compiled parent"]
     copied = [row for row in rows if row.name == "unaligned"]

@@ -1,4 +1,5 @@
-"""A job that checks one applied class: rebuilds its sources, judges both binaries, and runs and times the file."""
+"""A job that checks one applied class: rebuilds its sources, lets the judge verify the loaded and the rebuilt binary,
+and runs and times the file."""
 
 from __future__ import annotations
 
@@ -42,7 +43,8 @@ def check_applied(
     cancel: threading.Event,
     services: JobServices,
 ) -> OptimizeResult:
-    """Checks the class that `options` names against `task`, which has the text of its file without kernels."""
+    """Checks the class that `options.applied` names against `task`, which has the text of the class's file without
+    kernels."""
     started = time.monotonic()
     if options.applied is None:
         raise InternalError("a job to check an applied class came without one")
@@ -142,7 +144,7 @@ def unchecked(applied: AppliedClass) -> ClassCheck:
 
 
 class _Failed(Exception):
-    """A check failed. The fields that were collected before it are still reported."""
+    """A check failed. The fields of the report that earlier checks filled are kept."""
 
     def __init__(self, status: CheckStatus, message: str, next_step: str = "") -> None:
         super().__init__(message)

@@ -1,4 +1,4 @@
-"""What a job that searched comes to: its outcome, what it offers, and what stood in the way. Pure."""
+"""Decides what a job that searched reports: its outcome, its offer, and its obstacles. Pure."""
 
 from __future__ import annotations
 
@@ -13,7 +13,8 @@ from kernel_assistant.session.kinds.outcome import OUTCOMES, in_file_offer, meas
 
 @dataclass(frozen=True)
 class Decision:
-    """`gain_over` is the baseline that the offer gains over, "" where nothing is to be applied."""
+    """The outcome of a job, its offer and its obstacles. `gain_over` is the baseline over which the offered candidate
+    gains, "" if there is nothing to apply."""
 
     outcome: JobOutcome
     offer: Offer = Offer.none
@@ -22,13 +23,13 @@ class Decision:
 
 
 def decide(trajectory: Trajectory, program: ProgramMode, job: str) -> Decision:
-    """Returns what an episode offers by itself, before its kernels were timed in the file."""
+    """Returns the decision that follows from the episode alone, before its kernels are timed in the edited file."""
     offer, over = measured_offer(trajectory.final, program)
     return Decision(outcome_of(trajectory, program), offer, over, obstacles_of(trajectory, job))
 
 
 def in_file(decision: Decision, timing: AppliedTiming, job: str) -> Decision:
-    """Returns the decision after the edited file was timed, in which the guard may eat the gain."""
+    """Returns the decision after the edited file was timed, where the guard may cost more than the kernels gain."""
     if timing.worth:
         return decision
     offer = in_file_offer(timing)
@@ -40,8 +41,8 @@ def in_file(decision: Decision, timing: AppliedTiming, job: str) -> Decision:
 def beside_free_wins(
     decision: Decision, final: Evaluation | None, wins: tuple[FreeWin, ...], program: ProgramMode
 ) -> Decision:
-    """Returns the decision after the changes that need no kernel were timed: a faster mode of torch.compile is another
-    baseline, and where plain float32 is as fast as kernels in a half type, these are no gain."""
+    """Returns the decision after the free wins were timed. A faster mode of torch.compile becomes one more baseline. If
+    plain float32 is as fast as the kernels in a half type, the kernels are no gain."""
     if not decision.offer.applicable or decision.outcome is JobOutcome.cancelled:
         return decision
     timing = None if final is None else final.timing

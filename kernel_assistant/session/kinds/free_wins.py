@@ -1,6 +1,5 @@
-"""The step after the search that measures free wins, which need no kernel. It decides which of them are measured, in
-which order and for how long.
-"""
+"""The step after the search that measures free wins, which need no kernel. This step decides which free wins are
+measured, in which order and for how long."""
 
 from __future__ import annotations
 
@@ -37,7 +36,8 @@ def reserved_seconds(options: JobOptions) -> float:
 
 
 class FreeWinStep:
-    """Measures in an environment after its search. `wins` grows with each measurement, and is valid after a cancel."""
+    """Measures the free wins of a task in its environment, after the search. `wins` grows with each measurement, and
+    remains valid after a cancel."""
 
     def __init__(self, environment: Environment, seconds: float, emit: Callable[[AnyEvent], None]) -> None:
         self._environment, self._emit = environment, emit
@@ -70,8 +70,8 @@ class FreeWinStep:
         self._together()
 
     def _together(self) -> None:
-        """Measures all changes together that pass and are not slower, unless this combination was measured already. It
-        replaces an earlier, smaller combination if it could be measured."""
+        """Measures the combination of all changes that pass and are not slower, unless this combination was measured
+        already. The combination replaces an earlier, smaller one if it could be measured."""
         parts = [win for win in self.wins if win.passes and win.measured and not win.loses]
         names = tuple(win.name for win in parts if win.name not in (COMPILE, TOGETHER))
         write = " + ".join(names)

@@ -31,7 +31,8 @@ def check_freeform(
     cancel: threading.Event,
     services: JobServices,
 ) -> OptimizeResult:
-    """Evaluates the candidate, up to the stage verify or profile, depending on the job."""
+    """Evaluates the free-form candidate in `options`: a `verify` job ends after verifying it, a `profile` job also
+    times it."""
     started = time.monotonic()
     candidate = candidate_of(options.freeform)
     with (

@@ -74,8 +74,8 @@ _log = logging.getLogger(__name__)
 
 
 def lane_of(task: KernelTask) -> str:
-    """Returns the name of the device that runs a task and has its own job queue, "cpu:0" or "cuda:1". Of several GPUs
-    it takes an idle one.
+    """Returns the device that will run a task, "cpu:0" or "cuda:1", which is also the name of its job queue. Of several
+    GPUs, an idle one is chosen.
 
     Raises MissingError if there is no such device.
     """
@@ -102,7 +102,8 @@ def run_job(
     cancel: threading.Event,
     services: JobServices,
 ) -> OptimizeResult:
-    """Runs one job. Raises UsageError, MissingError and InternalError; a bad kernel is reported in the result."""
+    """Runs one job. Raises UsageError, MissingError and InternalError; a kernel that fails is no exception but part of
+    the result."""
     started = time.monotonic()
     emit = GuardedEmit(emit)
     # Only a search has a time limit: a check that the user asked for may take any time.
@@ -150,7 +151,7 @@ class GuardedEmit:
 
 
 class _Run:
-    """One job with its environment."""
+    """Runs one job in its environment."""
 
     def __init__(
         self,
@@ -271,7 +272,7 @@ class _Run:
         )
 
     def _checked(self, candidate: Candidate, evaluation: Evaluation) -> Decision:
-        """Returns what a check comes to; its file is not timed."""
+        """Returns the decision of a job that checked one candidate. Such a job does not time the edited file."""
         episode = of_candidate(self._task, candidate, evaluation, StopReason.finished, 0.0)
         offer, over = measured_offer(evaluation)
         return Decision(checked(evaluation), offer, over, obstacles_of(episode, self._services.job))
@@ -287,7 +288,7 @@ class _Run:
         return decision if timing is None else in_file(decision, timing, self._services.job)
 
     def _time_file(self, artifacts: dict[str, str], ahead: Ahead) -> AppliedTiming | None:
-        """Times the file with its kernels, guard included. Returns None if that is not possible."""
+        """Times the file with its kernels, guard included. Returns None, after a warning, if that is not possible."""
         folder = self._services.folder / "result"
         self._emit(
             Progress(phase="apply", message="timing your class with the kernels in it, called as your program calls it")
@@ -316,7 +317,8 @@ class _Run:
         return timing
 
     def _warn_of_float32(self, wins: tuple[FreeWin, ...]) -> None:
-        """Warns where PyTorch may be slow with a half type, and plain float32 was not measured."""
+        """Warns if the task runs on the CPU in a half type, in which PyTorch may be slow, and plain float32 was not
+        measured."""
         known = any(win.name == FLOAT32 and win.measured for win in wins)
         halves = {value.spec.dtype for value in self._environment.graph.inputs} & HALVES
         if self._task.target == "cpu" and halves and not known:
@@ -340,7 +342,8 @@ class _Run:
         *,
         shipped: bool = True,
     ) -> dict[str, str]:
-        """Writes the result's files; the binaries of other architectures where the candidate is to be `shipped`."""
+        """Writes the result's files, and returns the path of each by its name. With `shipped`, binaries for other
+        architectures are built too."""
         built = candidate is not None and evaluation is not None and evaluation.correct
         folder = self._services.folder / "result"
         files = result_files(
@@ -357,7 +360,7 @@ class _Run:
         return {name: str(folder / name) for name in files}
 
     def _keep(self, write: Callable[[], object]) -> None:
-        """Writes now, or later if the disk is full, so that a confirmed result is not lost."""
+        """Calls `write` now, or later if the disk is full, so that a confirmed result is not lost."""
         failure = self._services.unwritten.write(write)
         if failure is not None:
             self._emit(Warned(message=f"{failure.cause}; it is written when there is room: {failure.next_step}"))

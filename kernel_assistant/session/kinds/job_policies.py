@@ -1,4 +1,4 @@
-"""The policies of a job's episode: the generator, conversations with a model, or first a model, then the generator."""
+"""The policies of a job's episode: the generator, conversations with a model, or a model followed by the generator."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ class JobPolicies:
 
     @property
     def spent(self) -> Spending | None:
-        """What the model has cost; None if only the generator is used."""
+        """The tokens and money that the model has cost so far; None if only the generator is used."""
         return None if self._bill is None else self._bill.spent
 
     def phases(self, seconds: float) -> list[Phase]:
@@ -115,8 +115,8 @@ class JobPolicies:
             return None
 
     def _opened_bill(self, connection: ModelConnection) -> Bill:
-        """The bill with what the job has cost before a crash. Raises UsageError if money is limited and no price is
-        known."""
+        """Returns the bill of the model, which begins with the requests and tokens that the job spent before a crash.
+        Raises UsageError if money is limited and no price is known."""
         options = self._options
         price = price_of(find(connection.word, self._services.settings), options.price, options.money)
         earlier = [
@@ -201,7 +201,7 @@ def _is_generators(step: Step) -> bool:
 
 
 class StoredPolicy:
-    """A policy whose finished steps are stored before its next action."""
+    """A policy that stores its finished steps before each new action."""
 
     def __init__(self, policy: Policy, store: Store, job: str) -> None:
         self._policy = policy

@@ -100,8 +100,8 @@ def latest_lines(rows: list[JobRow], class_name: str) -> LineProfile | None:
 
 
 def class_source(content: str, class_name: str) -> tuple[int, str]:
-    """Returns first line (from 1) and text of the last top-level class of this name, with decorators. If there is none,
-    because the file makes the class in another way, returns the whole text."""
+    """Returns the first line (counted from 1) and the text of the last top-level class of this name, decorators
+    included. If there is none, because the file makes the class in another way, returns 1 and the whole text."""
     lines = content.splitlines(keepends=True)
     for node in reversed(ast.parse(content).body):
         if isinstance(node, ast.ClassDef) and node.name == class_name:

@@ -25,8 +25,8 @@ def refuse_never_run(name: str, facts: Mapping[str, Any], program: ProgramMode) 
 
 
 def warning_of_script(task: KernelTask, program: ProgramMode) -> str:
-    """Returns a warning if the file scripts the class and no scan has seen the program; else "". The file may not be
-    the whole program."""
+    """Returns a warning if the file passes the class to torch.jit.script and no scan has seen the program; else "".
+    This is no error, because the file may not be the whole program."""
     above = scripted_above(task.content, task.class_name) if program is ProgramMode.unknown else ""
     if not above:
         return ""

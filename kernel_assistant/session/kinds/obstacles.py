@@ -1,4 +1,4 @@
-"""Why a job has no result: which check failed, where, and what to try. Pure."""
+"""Explains why a job has no result: which check failed, where, and what the user can try. Pure."""
 
 from __future__ import annotations
 
@@ -49,8 +49,8 @@ NEXT_STEPS = {
 
 
 def obstacles_of(trajectory: Trajectory, job: str) -> tuple[Obstacle, ...]:
-    """Returns what stood between an episode and a confirmed gain, the nearest first; nothing where the full tier
-    measured both comparisons clearly."""
+    """Returns the obstacles between an episode and a confirmed gain, the nearest first; () if the full tier gave a
+    clear verdict on both baselines, or the user cancelled the job."""
     if trajectory.stop_reason is StopReason.cancelled:
         return ()
     if confirmed(trajectory.final):
@@ -74,21 +74,24 @@ def why_none(trajectory: Trajectory) -> str:
 
 
 def of_error(error: KernelAssistantError) -> Obstacle:
-    """Returns the obstacle of a job that ended with an exception: the class of the exception says whose it is."""
+    """Returns the obstacle of a job that ended with an exception. Its `check` says by the exit code whether the judge,
+    the machine or the module is at fault."""
     check = {EXIT_INTERNAL: "judge", EXIT_MISSING: "machine"}.get(error.exit_code, "module")
     step = error.next_step or DOCTOR
     return Obstacle(check=check, outcome="failed", message=error.cause, next_step=step)
 
 
 def of_edited_file(words: str, job: str, *, unclear: bool) -> Obstacle:
-    """Returns the obstacle of kernels that gain by themselves but not in the edited file, described by `words`."""
+    """Returns the obstacle of kernels that gain by themselves but not in the edited file; `words` describe the
+    timing."""
     again = f"kernel-assistant confirm {job} measures it again"
     step = again if unclear else "optimize a larger class around it, where the guard costs less"
     return Obstacle(check="edited file", outcome="unclear" if unclear else "no gain", message=words, next_step=step)
 
 
 def place_of_failure(evaluation: Evaluation) -> str:
-    """Returns the place of the first failure in the values or in the source, "" where there is none."""
+    """Returns where an evaluation failed first: the element of an output that differs, or the file and line of a
+    diagnostic; "" if neither is known."""
     mismatch = evaluation.mismatch
     if mismatch is not None:
         index = ", ".join(map(str, mismatch.index))
@@ -100,7 +103,8 @@ def place_of_failure(evaluation: Evaluation) -> str:
 
 
 def _endings(trajectory: Trajectory, job: str) -> list[Obstacle]:
-    """Returns what ended the episode, other than its candidates."""
+    """Returns the obstacles that ended the episode, other than failed candidates: unsupported operators, a broken
+    policy or environment, a model that got nowhere, a best candidate that was not confirmed."""
     reason = trajectory.stop_reason
     found = [
         Obstacle(
@@ -147,7 +151,8 @@ def _unconfirmed(trajectory: Trajectory, evaluation: Evaluation, job: str) -> Ob
 
 
 def _of_candidates(trajectory: Trajectory, job: str) -> list[Obstacle]:
-    """Returns the most frequent ways in which candidates failed; those of finalists only where one was correct."""
+    """Returns the most frequent kinds of failed candidates. If a candidate of the search was correct, only failures in
+    the full tier count."""
     evaluations = _evaluations(trajectory)
     if any(one.correct for one in _searched(trajectory)):
         evaluations = [one for one in evaluations if one.tier is Tier.full]
@@ -191,7 +196,7 @@ def _unclear(evaluation: Evaluation | None, job: str) -> tuple[Obstacle, ...]:
 
 
 def intervals(timing: Timing) -> list[tuple[str, Gain, tuple[float, float] | None]]:
-    """Returns baseline, verdict and interval of both comparisons, torch.compile first."""
+    """Returns (baseline, verdict, interval) of both comparisons, torch.compile first."""
     return [
         (OVER_COMPILE, timing.vs_compile, timing.speedup_vs_compile_ci),
         (OVER_EAGER, timing.vs_eager, timing.speedup_vs_eager_ci),
@@ -220,8 +225,8 @@ def _evaluations(trajectory: Trajectory) -> list[Evaluation]:
 def _kinds(
     evaluations: list[Evaluation],
 ) -> list[tuple[tuple[Tier, Stage, Outcome], int, int, Evaluation]]:
-    """Returns kinds of failures, the most frequent first: tier, stage and outcome, their number, that of all
-    evaluations of the tier, and the first of them."""
+    """Returns the kinds of failures, the most frequent first. Each entry has the kind (tier, stage and outcome), the
+    number of failures, the number of all evaluations of the tier, and the first failed evaluation."""
     failed = [one for one in evaluations if not one.correct]
     counted = Counter((one.tier, one.stage, one.outcome) for one in failed)
     tiers = Counter(one.tier for one in evaluations)

@@ -51,14 +51,14 @@ def outcome_of(trajectory: Trajectory, program: ProgramMode = ProgramMode.unknow
 
 
 def confirmed(evaluation: Evaluation | None) -> bool:
-    """Whether a candidate is correct and timed."""
+    """Whether a candidate was correct and was timed in this evaluation."""
     return evaluation is not None and evaluation.correct and evaluation.stage is Stage.profile
 
 
 def measured_offer(
     evaluation: Evaluation | None, program: ProgramMode = ProgramMode.unknown, wins: tuple[FreeWin, ...] = ()
 ) -> tuple[Offer, str]:
-    """Returns the offer of a confirmed candidate, and the baseline that it gains over or ""."""
+    """Returns the offer of a confirmed candidate, and the baseline over which it gains ("" if there is none)."""
     timing = evaluation.timing if evaluation is not None and confirmed(evaluation) else None
     if timing is None:
         return Offer.none, ""
@@ -73,12 +73,12 @@ def measured_outcome(evaluation: Evaluation | None, program: ProgramMode = Progr
 
 
 def is_inconclusive(evaluation: Evaluation | None) -> bool:
-    """Whether other work on the machine disturbed every measurement."""
+    """Whether the evaluation is inconclusive: other work on the machine disturbed every measurement."""
     return evaluation is not None and evaluation.outcome is Outcome.inconclusive
 
 
 def in_file_offer(timing: AppliedTiming) -> Offer:
-    """Returns what is left of an offer whose kernels are faster by themselves but not, or not clearly, in the edited
+    """Returns the offer that remains if kernels are faster by themselves but not, or not clearly, in the edited
     file."""
     unclear = not timing.failure and timing.in_file is Gain.unclear
     return Offer.unclear if unclear else Offer.none
@@ -92,8 +92,8 @@ def of_candidate(
     seconds: float,
     broken: str = "",
 ) -> Trajectory:
-    """Returns the trajectory of a job that confirmed one candidate; `evaluation` is None if that was interrupted, and
-    `broken` is the cause if the worker was lost."""
+    """Returns the trajectory of a job that confirmed one candidate. `evaluation` is None if the confirmation was
+    interrupted; `broken` is the cause if the worker was lost."""
     evaluations = () if evaluation is None else (evaluation,)
     step = Step(
         turn=1,
@@ -141,7 +141,8 @@ def doubt_of(result: OptimizeResult) -> str:
 
 
 def _gains_over_the_other(result: OptimizeResult) -> str:
-    """Returns in words that the candidate gains over what the program does not run, "" for any other result."""
+    """Returns a message if the candidate gains only over the baseline (eager or torch.compile) that the user's program
+    does not run; "" for any other result."""
     compiled = result.program is ProgramMode.compiled
     mine, other = (result.vs_compile, result.vs_eager) if compiled else (result.vs_eager, result.vs_compile)
     if result.program is ProgramMode.unknown or other is not Gain.faster or mine is Gain.faster:
@@ -177,7 +178,8 @@ def best_of(evaluation: Evaluation | None, policy: str, files: tuple[str, ...]) 
 
 
 def best_candidate(trajectory: Trajectory) -> tuple[Candidate | None, Evaluation | None]:
-    """Returns the confirmed candidate; without one, the fastest of the search that the full tier did not refute."""
+    """Returns the confirmed candidate and its evaluation; without one, the fastest correct candidate of the search that
+    the full tier did not refute; (None, None) if there is none either."""
     refuted = {one.candidate for one in trajectory.in_full if one.outcome not in NOT_REFUTED}
     best: tuple[float, Candidate, Evaluation] | None = None
     for step in trajectory.steps:

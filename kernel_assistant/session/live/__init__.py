@@ -1,1 +1,1 @@
-"""The Python call: tasks from live modules, and kernels in the caller's process."""
+"""The Python functions of the package: they make tasks from live modules, and run kernels in the caller's process."""

@@ -55,7 +55,8 @@ def _kept(result: OptimizeResult) -> tuple[Path, KernelTask]:
 
 
 def _check_unchanged(cls: type, task: KernelTask, module_class: type) -> None:
-    """Checks that the class has the same text as in the job and, if it is in a file, that its import is up to date."""
+    """Raises UsageError if the text of the class has changed since the job or, for a class in a file, if the imported
+    class differs from the file."""
     check_class(cls)
     origin = origin_of(cls, module_class, resolve(None, {})[0].state_dir)
     if not is_same_class(origin.text, task.content, cls.__name__):
@@ -71,7 +72,8 @@ def _check_unchanged(cls: type, task: KernelTask, module_class: type) -> None:
 
 
 def _package(folder: Path, task: KernelTask) -> tuple[Path, Path]:
-    """Returns the paths of the class's file as the job had it and of its kernels' package, beside the job's folder."""
+    """Returns the paths of a copy of the class's file, as the job had it, and of the package with its kernels. Both are
+    in the folder `in_session` beside the job's result, and are written if they are missing."""
     folder_of_copy = folder.parent / "in_session"
     source = folder_of_copy / Path(task.path).name
     package = folder_of_copy / package_name(source.stem)

@@ -139,8 +139,8 @@ def _own_folders() -> list[str]:
 
 
 def _with_mark(text: str) -> str:
-    """The text with `_MARK`, which tells the program that it runs in the worker, after the docstring and the
-    `from __future__` lines, which must come first."""
+    """Returns the text with the lines `_MARK` inserted after the docstring and the `from __future__` lines, which must
+    come first. `_MARK` tells the program that it runs in a worker."""
     line = 0
     for node in ast.parse(text).body:
         documented = isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
@@ -168,7 +168,7 @@ def _pickled(torch: ModuleType, module: Any) -> bytes:
 
 
 def _of_main(pickled: bytes) -> set[str]:
-    """Returns the names in `__main__` that unpickling needs."""
+    """Returns the names of classes and functions in `__main__` that unpickling needs."""
     with zipfile.ZipFile(io.BytesIO(pickled)) as archive:
         (data,) = [archive.read(name) for name in archive.namelist() if name.endswith("/data.pkl")]
     named = [str(argument).split(" ") for code, argument, _ in pickletools.genops(data) if code.name == "GLOBAL"]
@@ -176,7 +176,8 @@ def _of_main(pickled: bytes) -> set[str]:
 
 
 def _saved(torch: ModuleType, inputs: tuple[Any, ...], kwargs: dict[str, Any]) -> bytes:
-    """Saves both with `torch.save`, and loads them once as a test, with `weights_only` as the worker does."""
+    """Returns `inputs` and `kwargs` as bytes that `torch.save` wrote. Loads them once as a test, with `weights_only` as
+    the worker does. Raises UsageError if that fails."""
     buffer = io.BytesIO()
     try:
         torch.save((inputs, kwargs), buffer)

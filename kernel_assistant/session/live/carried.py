@@ -1,6 +1,7 @@
-"""Writes a module's text with a class of a live session and everything that it needs, as the session defines it now.
+"""Writes the text of a Python module with a class of a live session and everything that the class needs, as the session
+defines it now.
 
-Classes and functions are copied as they were typed, and imports too if a cell has them; a name with a plain value
+Classes and functions are copied as they were typed, as are imports that a cell contains; a name with a plain value
 becomes an assignment of that value. So the newest definition is used, in whatever order the cells ran.
 """
 

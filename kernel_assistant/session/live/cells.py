@@ -1,4 +1,5 @@
-"""Finds the text of classes and functions of a live session, as typed in a cell or at a prompt that keeps it."""
+"""Finds the text of classes and functions of a live session, as it was typed in a cell or at a prompt that keeps the
+text."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ _DEFINITIONS = (ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 
 @dataclass(frozen=True)
 class Definition:
-    """The text of one definition. `futures` are the `__future__` imports that it was compiled with, `changed` the
-    members of a class that differ from the text by now."""
+    """The text of one definition. `futures` are the `__future__` flags that it was compiled with; `changed` names the
+    members of a class that now differ from the text."""
 
     text: str
     futures: int = 0
@@ -35,7 +36,7 @@ def main_names() -> dict[str, Any]:
 
 
 def is_of_session(cls: type) -> bool:
-    """Whether a class was typed in, and is not in the file of the running program."""
+    """Whether a class was typed into the session, as opposed to loaded from a file."""
     if cls.__module__ != MAIN:
         return False
     functions = _own_functions(cls)
@@ -44,7 +45,7 @@ def is_of_session(cls: type) -> bool:
 
 
 def where() -> str:
-    """Returns the session in words: with the path of the notebook if its front end provides it."""
+    """Describes the session in words, with the path of the notebook if its front end provides the path."""
     notebook = main_names().get("__vsc_ipynb_file__") or os.environ.get("JPY_SESSION_NAME")
     if notebook:
         return f"the notebook {notebook}"
@@ -58,7 +59,7 @@ def cells() -> list[str]:
 
 
 def class_definition(cls: type) -> Definition | None:
-    """Returns the text of a class as it is in the session now; None if it is not kept."""
+    """Returns the text of a class as it is in the session now; None if the session does not keep the text."""
     for text, line, futures in _texts_of(cls):
         nodes = [node for node in _statements(text) if isinstance(node, ast.ClassDef) and node.name == cls.__name__]
         nodes = [node for node in nodes if line is None or _covers(node, line)]
@@ -69,7 +70,8 @@ def class_definition(cls: type) -> Definition | None:
 
 
 def function_definition(name: str, value: Any) -> Definition | None:
-    """Returns the text of a function, or of a lambda bound to `name`; None if it is not kept or is a closure."""
+    """Returns the text of a function, or of a lambda bound to `name`; None if the text is not kept or the function is a
+    closure."""
     function = plain_function(value)
     if function is None or function.__module__ != MAIN or function.__code__.co_freevars:
         return None

@@ -24,8 +24,9 @@ _KEEPS = (3, 13)
 
 @dataclass(frozen=True)
 class ClassOrigin:
-    """`module` is the name that a pickle uses for the class's module. For a class that is in no file of the user's,
-    `session` names the session in words, and `path` and `text` are a file written by us; otherwise `session` is ""."""
+    """The file and text of a class. `module` is the name that a pickle uses for the class's module. For a class that
+    was typed into a session, `session` names the session in words, and `path` and `text` are a file that this package
+    wrote; for a class in a file of the user, `session` is ""."""
 
     path: Path
     text: str
@@ -35,8 +36,8 @@ class ClassOrigin:
 
 
 def torch_of(module: Any) -> ModuleType:
-    """Returns the torch that the caller has imported; it is never imported here. Raises UsageError if `module` is no
-    module."""
+    """Returns the torch module that the caller has imported; never imports it. Raises UsageError if `module` is not a
+    `torch.nn.Module`."""
     torch = sys.modules.get("torch")
     if torch is None or not isinstance(module, torch.nn.Module):
         raise UsageError(f"{type(module).__name__} is not a torch.nn.Module", "pass an instance of a module class")
@@ -53,10 +54,10 @@ def check_class(cls: type) -> None:
 
 
 def origin_of(cls: type, module_class: type, state: Path, others: Iterable[str] = ()) -> ClassOrigin:
-    """Returns the file of a class. For a class of a session it writes a file below `state`, with the class, `others`
-    and everything that they use.
+    """Returns the origin of a class. For a class that was typed into a session, writes a file below `state` with the
+    class, `others` and everything that they use.
 
-    `module_class` is torch's Module. Raises UsageError if there is no text, or it cannot be copied.
+    `module_class` is `torch.nn.Module`. Raises UsageError if the text of the class is not known or cannot be copied.
     """
     if not is_of_session(cls):
         return _in_file(cls)

@@ -1,5 +1,5 @@
-"""Reads the state of a file's classes from its applied packages: applied, stale, and how many calls the kernels
-served."""
+"""Reads the state of a file's classes from its applied packages: whether kernels are applied, whether they are stale,
+and how many calls they served."""
 
 from __future__ import annotations
 
@@ -64,7 +64,8 @@ def _unused(path: Path, decorated: list[str]) -> list[str]:
 
 
 def _applied(path: Path, decorated: list[str]) -> tuple[dict[str, AppliedClass | None], str]:
-    """Returns the package of each decorated class, None if it is missing or cannot be read, and the reason."""
+    """Returns a dict and a message. The dict has the applied class for each decorated class, None if the package is
+    missing or cannot be read; the message says why it cannot be read."""
     classes: dict[str, AppliedClass | None] = dict.fromkeys(decorated)
     problem = ""
     if decorated and (path.parent / package_name(path.stem)).is_dir():
@@ -78,7 +79,7 @@ def _applied(path: Path, decorated: list[str]) -> tuple[dict[str, AppliedClass |
 
 
 def _replaced(path: Path, projects: Iterable[Path]) -> tuple[dict[str, AppliedClass | None], str]:
-    """Like `_applied`, for the classes of an installed file that a package of a project replaces."""
+    """Returns the same as `_applied`, for classes of an installed file that a package in one of `projects` replaces."""
     packages = replaced_in(projects, path)
     classes: dict[str, AppliedClass | None] = dict.fromkeys(packages)
     problem = ""
@@ -91,7 +92,8 @@ def _replaced(path: Path, projects: Iterable[Path]) -> tuple[dict[str, AppliedCl
 
 
 def _lost(path: Path, text: str, name: str, problem: str) -> str:
-    """Returns why the kernels cannot be read and what runs instead. Lines of older versions cannot even be imported."""
+    """Returns why the kernels cannot be read, and what runs instead. A file with lines of older versions cannot be
+    imported then."""
     package = package_name(path.stem)
     missing = not is_installed(path) and not (path.parent / package).is_dir()
     what = f"{package} is missing" if missing else problem or "its kernels cannot be read"

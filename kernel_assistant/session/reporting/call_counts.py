@@ -37,7 +37,8 @@ def run_counted(command: tuple[str, ...], *, quiet: bool) -> tuple[int, list[Cal
 
 
 def read_counts(folder: Path) -> list[CallCounts]:
-    """What the processes of a program reported in `folder` (see `counting`)."""
+    """Returns the counts that the processes of a program reported in `folder` (see `counting`), sorted by package and
+    class."""
     reports = [json.loads(path.read_bytes()) for path in sorted(folder.glob("*.json"))]
     counts = [
         CallCounts(Path(report["package"]), name, one["kernel"], one["fallbacks"], one.get("unused", ""))

@@ -1,4 +1,4 @@
-"""The report of `check` on one applied class, and the exit code."""
+"""The report of `check` on applied classes, and its exit code."""
 
 from __future__ import annotations
 
@@ -49,9 +49,12 @@ class AppliedRecord(Record, frozen=True, kw_only=True):
 
 
 class ClassCheck(Record, frozen=True, kw_only=True):
-    """The report on one class. `exit_code` belongs to the error behind `cannot_run`; `applied` compares the file with
-    and without its kernels at the declared size; `timing` is the judge's, of the loaded binary; `added` names a binary
-    that was built. Fields after the failed check are empty."""
+    """The report on one class. Fields after the check that failed are empty.
+
+    `applied` compares the file with and without its kernels at the declared size; `timing` is the judge's timing of the
+    loaded binary; `added` names a binary that was built and added. `exit_code` is that of the error behind
+    `cannot_run`.
+    """
 
     name: str
     class_name: str
@@ -98,8 +101,9 @@ class CheckReport(Record, frozen=True, kw_only=True):
 
 
 def gated(check: ClassCheck, fail_under: float | None) -> ClassCheck:
-    """Returns `check` after the speed check: at least `fail_under` times as fast as the original, or without
-    `fail_under` not measurably slower."""
+    """Returns `check` with the status `slower` if it does not pass the speed check, else unchanged. To pass, the file
+    must be at least `fail_under` times as fast as the original; if `fail_under` is None, it must not be measurably
+    slower."""
     row = check.applied
     if check.status is not CheckStatus.ok or row is None:
         return check
@@ -116,7 +120,7 @@ def gated(check: ClassCheck, fail_under: float | None) -> ClassCheck:
 
 
 def cannot_run(check: ClassCheck, error: KernelAssistantError) -> ClassCheck:
-    """Returns `check` for a class that could not be checked because of `error`."""
+    """Returns `check` with the status `cannot_run`, for a class that could not be checked because of `error`."""
     return msgspec.structs.replace(
         check,
         status=CheckStatus.cannot_run,

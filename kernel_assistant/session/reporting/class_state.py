@@ -1,4 +1,5 @@
-"""The state of a class: its newest job, the applied kernels, and whether they belong to an older text. Pure."""
+"""The state of a class: its newest job, the applied kernels, and whether these belong to an older text of the class.
+Pure."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ from kernel_assistant.store import JobKind, JobRow, JobState
 
 @dataclass(frozen=True)
 class ClassState:
-    """`figure` is the confirmed gain in words; `stale` says why a result or the kernels belong to an older text.
+    """The newest job of a class, and its applied kernels. `figure` is the confirmed gain in words; `stale` says why the
+    result or the kernels belong to an older text. `offers` and `gain_over` are those of the job's result.
 
-    `offers` and `gain_over` are those of its result. `unconfirmed` is the job whose best
-    candidate was not measured in the full tier, or not clearly; "" if there is none. `offer` is the job whose kernels
-    `apply FILE:CLASS` uses, which need not be the newest, and `offered` its gain.
+    `unconfirmed` is the job whose best candidate was not measured in the full tier, or has an unclear verdict; "" if
+    there is none. `offer` is the job that `apply FILE:CLASS` uses, which need not be the newest; `offered` is its gain
+    in words.
 
     `unused` is True if kernels of the class are beside the file but the file does not use them. `kernel_calls` and
-    `fallbacks` (reason → calls) are the last program's counts of the guard; `kernel_calls` is None without a report.
+    `fallbacks` (reason → calls) are the guard's counts in the last program; `kernel_calls` is None without a report.
     """
 
     job: str = ""
@@ -44,7 +46,7 @@ class ClassState:
 
     @property
     def is_active(self) -> bool:
-        """Whether its job is queued or running, or was when the host died."""
+        """Whether the newest job is queued or running, or was when the host died."""
         return self.state in (JobState.queued.value, JobState.running.value)
 
     @property
@@ -53,7 +55,7 @@ class ClassState:
 
     @property
     def applicable(self) -> bool:
-        """Whether there is a gain to apply, possibly over what the program runs only."""
+        """Whether there is a gain to apply, over all timed baselines or only over the one that the program runs."""
         return self.offers.applicable
 
 
@@ -69,7 +71,8 @@ def newest_jobs(rows: Iterable[JobRow]) -> dict[str, JobRow]:
 
 
 def unconfirmed_jobs(rows: Iterable[JobRow]) -> dict[str, str]:
-    """Returns for each class its newest job, if that has an unconfirmed candidate. Cancelled jobs count here."""
+    """Returns for each class the number of its newest job, if that job has an unconfirmed candidate. Cancelled jobs
+    count here."""
     jobs: dict[str, str] = {}
     for row in rows:
         if row.options.kind is JobKind.optimize and row.result is not None:

@@ -38,8 +38,9 @@ def follow(
 ) -> None:
     """Calls `on_events` with the events of `job`, old and new, until it has ended. Blocks, so it needs its own thread.
 
-    Events within `batch_s` seconds after the first of a batch come together. `on_lost` is called for every death of the
-    host, before the next one is started; if no host can be started, the last event is a JobFailed made here.
+    Events that come within `batch_s` seconds after the first event of a batch are passed in one call. `on_lost` is
+    called each time that the host dies, before a new host is started; if no host can be started, the last event is a
+    JobFailed made here.
     """
     seen = attempts = 0
     while True:

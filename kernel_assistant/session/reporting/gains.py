@@ -14,7 +14,7 @@ _MOST = 200
 
 
 def machine_here(settings: Settings) -> DeviceTraits:
-    """Returns the facts that hints need about the device of jobs. Does not create a state folder. Raises StoreError."""
+    """Returns the facts about the device of jobs that hints need. Does not create a state folder. Raises StoreError."""
     try:
         facts = detect(settings.target)
     except MissingError:

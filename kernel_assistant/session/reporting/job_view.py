@@ -1,4 +1,4 @@
-"""The state of a job, computed from its events. Every front end shows a job from it. Pure."""
+"""The state of a job, computed from its events. Every front end shows a job from this state. Pure."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ _Event = TypeVar("_Event")
 
 
 class JobView(msgspec.Struct, frozen=True, kw_only=True):
-    """What is known of a job. Front ends may add fields of their own in a subclass.
+    """Everything that is known of a job. Front ends may add fields of their own in a subclass.
 
     `seq` is the number of the last event. `began` is the time of the first event, `now` the latest time of an event,
-    `searching` the time at which the search began; all in seconds since the epoch, 0 before. `percent_begun` is the
-    percentage at which the furthest phase so far begins. `latest` has the newest event of each class, oldest first,
-    `judged` whether the last evaluation of each candidate was correct, and `best_baseline` the baseline that was known
-    when the best candidate was found; `spent` is what models have cost so far.
+    `searching` the time at which the search began; all in seconds since the epoch, or 0 if not reached yet.
+    `percent_begun` is the percentage at which the furthest phase so far begins. `latest` has the newest event of each
+    class, oldest first, `judged` whether the last evaluation of each candidate was correct, and `best_baseline` the
+    baseline that was known when the best candidate was found; `spent` is the cost of models so far.
     """
 
     job: str = ""
@@ -93,7 +93,7 @@ class JobView(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def unseen(view: JobView, events: Iterable[AnyEvent]) -> list[AnyEvent]:
-    """Returns those of `events` that are not in `view` yet. After a second `attach` some come again."""
+    """Returns the `events` that are not in `view` yet. After a second `attach`, some events come a second time."""
     new: list[AnyEvent] = []
     seq = view.seq
     for event in events:
@@ -104,7 +104,7 @@ def unseen(view: JobView, events: Iterable[AnyEvent]) -> list[AnyEvent]:
 
 
 def fold(view: _View, *events: AnyEvent) -> _View:
-    """Returns `view` after `events`. Events that it has already change nothing.
+    """Returns `view` after `events`. Events that are in `view` already change nothing.
 
     Takes time linear in the number of candidates and of events: fold a whole log in one call.
     """
@@ -120,7 +120,7 @@ def fold(view: _View, *events: AnyEvent) -> _View:
 
 
 def _after(view: _View, event: AnyEvent) -> _View:
-    """Returns `view` with what every event changes."""
+    """Returns `view` with the changes that every event makes: number, times, newest event of its class."""
     return msgspec.structs.replace(
         view,
         seq=event.seq or view.seq,
@@ -131,7 +131,7 @@ def _after(view: _View, event: AnyEvent) -> _View:
 
 
 def _noted(view: _View, event: AnyEvent) -> _View:
-    """Returns `view` with what only this class of event changes."""
+    """Returns `view` with the changes that are special to this class of event."""
     change = msgspec.structs.replace
     match event:
         case JobQueued():

@@ -20,7 +20,7 @@ from kernel_assistant.session.reporting.words import (
 
 
 def read_evaluation(result: OptimizeResult) -> Evaluation | None:
-    """Reads the evaluation among the artifacts, None if it is gone."""
+    """Reads the evaluation from the artifacts of a result; None if there is no such file."""
     path = result.artifacts.get("evaluation.json")
     if path is None or not Path(path).is_file():
         return None
@@ -28,8 +28,8 @@ def read_evaluation(result: OptimizeResult) -> Evaluation | None:
 
 
 def facts(result: OptimizeResult, evaluation: Evaluation | None) -> list[tuple[str, str]]:
-    """Returns the name and text of each fact; `evaluation` is of the result's candidate. Reads the timing of the edited
-    file."""
+    """Returns (name, text) for each fact about a result. `evaluation` is the evaluation of the result's candidate; the
+    timing of the edited file is read from the artifacts."""
     rows: list[tuple[str, str]] = [("why", result.why)] if result.why else []
     if evaluation is not None and evaluation.accuracy is not None:
         rows.append(("error", of_accuracy(evaluation.accuracy, evaluation.precision)))
@@ -59,7 +59,7 @@ def _beside(result: OptimizeResult) -> list[tuple[str, str]]:
 
 
 def _applied(result: OptimizeResult) -> list[tuple[str, str]]:
-    """Returns the fact about the whole edited file, called as in a program."""
+    """Returns the fact about the timing of the edited file, called as in a program; empty if it was not timed."""
     path = result.artifacts.get(APPLIED_FILE)
     timing = read_applied(Path(path)) if path else None
     where = "in your session" if result.session else "in your file"

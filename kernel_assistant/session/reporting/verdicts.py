@@ -1,4 +1,4 @@
-"""Texts about what a job came to: its verdicts, its offer, and what stood in the way. The same in every front end."""
+"""Texts about the result of a job: its verdicts, its offer and its obstacles. The same in every front end."""
 
 from __future__ import annotations
 
@@ -59,8 +59,7 @@ def of_gain(gain: Gain, speedup: float | None, bounds: Bounds) -> str:
 
 
 def of_program(result: OptimizeResult) -> str:
-    """Describes what it means for the user's program that the gain is over one of the baselines only; "" for any other
-    result."""
+    """Describes what a gain over only one of the baselines means for the user's program; "" for any other result."""
     compiled = result.program is ProgramMode.compiled
     if compiled and result.vs_compile is not Gain.faster and result.vs_eager is Gain.faster:
         return f"it runs the class inside torch.compile (as a scan saw it), and {_other_words(result)}"
@@ -72,7 +71,8 @@ def of_program(result: OptimizeResult) -> str:
 
 
 def _other_words(result: OptimizeResult) -> str:
-    """Describes what is known over the baselines but eager, "" where the candidate beats all that were timed."""
+    """Describes how the candidate compares with the baselines other than eager; "" if it beats all of them that were
+    timed."""
     more = [name for name in gives_more(result.verdicts) if name != OVER_EAGER]
     if more:
         return f"{more[0]} alone gives more"
@@ -88,8 +88,8 @@ def apply_title(offer: Offer, gain_over: str) -> str:
 
 
 def outcome_with_figure(result: OptimizeResult) -> str:
-    """Returns the outcome in words, with the figure of what is offered: without an offer a figure would contradict
-    it."""
+    """Returns the outcome in words, with the speed-up if the result is an offer. Without an offer, a speed-up would
+    contradict the outcome."""
     words = result.outcome.value.replace("_", " ")
     best = result.best
     if best is None or not result.applicable or result.headline is None:
@@ -105,7 +105,8 @@ _UNSUPPORTED = "no policy here can write this module's operators"
 
 
 def why_nothing(result: OptimizeResult, *, budget: str) -> str:
-    """Says in one line why a job found no candidate. `budget` is the reader's word for the setting that limits it."""
+    """Returns in one line why a job found no candidate. `budget` is the reader's word for the setting that limits the
+    time."""
     out_of_time = result.stop_reason == StopReason.wall_time.value
     if result.why:
         reason = result.why
@@ -127,7 +128,8 @@ def of_obstacle(obstacle: Obstacle) -> str:
 
 
 def obstacle_rows(result: OptimizeResult) -> list[tuple[str, str]]:
-    """Returns for each obstacle the check that failed, and what to try; without what `verdict` says already."""
+    """Returns (label, text) rows: for each obstacle the failed check, and what to try. Leaves out a missing
+    confirmation, which `verdict` describes already."""
     told = [one for one in result.obstacles if one.check != CONFIRMATION]
     rows = [(("failed check", of_obstacle(one)), ("try", one.next_step)) for one in told]
     return [row for pair in rows for row in pair if row[1]]
@@ -154,8 +156,8 @@ def _figures(result: OptimizeResult) -> dict[str, tuple[Gain, float | None, Boun
 
 
 def _faster(result: OptimizeResult) -> str:
-    """Describes a recommended candidate: what it beats, then what it does not. In older documents, without eager's
-    interval, it beats both."""
+    """Describes a recommended candidate: the baselines that it beats, then those that it does not. In older documents,
+    without an interval over eager, a recommended candidate beats both baselines."""
     figures = {name: each for name, each in _figures(result).items() if each[0] is not Gain.unknown}
     beaten = [name for name, each in figures.items() if each[0] is Gain.faster]
     if OVER_COMPILE not in figures and beaten:
@@ -167,7 +169,8 @@ def _faster(result: OptimizeResult) -> str:
 
 
 def _unclear(result: OptimizeResult) -> str:
-    """Describes what is known if neither a gain nor its absence was shown; torch.compile, which matters most, first."""
+    """Describes a result that shows neither a gain nor its absence, by the first comparison that is unclear;
+    torch.compile comes before eager."""
     figures = _figures(result)
     if not figures:
         return "other work on the machine disturbed every measurement; try again when it is quiet"
@@ -181,7 +184,7 @@ def _unclear(result: OptimizeResult) -> str:
 
 
 def _no_gain(result: OptimizeResult) -> str:
-    """Describes why nothing is recommended; a gain over eager mode follows."""
+    """Describes why nothing is recommended, followed by a gain over eager mode if there is one."""
     if result.best is None:
         return "no gain was confirmed"
     found = result.verdicts
@@ -195,7 +198,7 @@ def _no_gain(result: OptimizeResult) -> str:
 
 
 def _over_eager(result: OptimizeResult) -> str:
-    """Describes the verdict over eager mode, which follows that over torch.compile."""
+    """Returns an addition in words if the candidate gains over eager mode but not over torch.compile; "" otherwise."""
     found = result.verdicts
     if result.best is None or found.get(OVER_EAGER) is not Gain.faster or found.get(OVER_COMPILE) is Gain.faster:
         return ""
@@ -203,7 +206,7 @@ def _over_eager(result: OptimizeResult) -> str:
 
 
 def not_confirmed(result: OptimizeResult) -> str:
-    """Describes a job that found a correct candidate and did not measure it in full; "" for any other."""
+    """Describes a job that found a correct candidate and did not measure it in full; "" for any other job."""
     obstacle = next((one for one in result.obstacles if one.check == CONFIRMATION), None)
     if obstacle is not None:
         return f"{obstacle.message}; confirm it with: {obstacle.next_step}"

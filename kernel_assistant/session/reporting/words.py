@@ -85,7 +85,8 @@ def way_to_take(session: str, job: str) -> str:
 
 
 def of_accuracy(accuracy: Accuracy, precision: str) -> str:
-    """Describes the error, relative error first, and how it was computed."""
+    """Describes the error against float64 (relative error first), the ratio to PyTorch's own error, and on how many
+    inputs both were measured."""
     parts = [
         of_error(accuracy.relative_error, accuracy.error),
         f"{accuracy.error_ratio:.2g} times PyTorch's own",
@@ -110,7 +111,8 @@ def of_share(evaluation: Evaluation) -> str:
 
 
 def _calls(residual: Sequence[str]) -> str:
-    """The calls by name, as `linear (n2)`; those of an operator that is called often as `linear (64 calls)`."""
+    """Lists the calls by name, such as `linear (n2)`. If one operator has more than MOST_CALLS calls, gives their
+    number: `linear (64 calls)`."""
     by_operator: dict[str, list[str]] = {}
     for call in residual:
         by_operator.setdefault(call.partition(" (")[0], []).append(call)
@@ -174,7 +176,7 @@ def of_free_win(win: FreeWin) -> str:
 def against_free_wins(result: OptimizeResult) -> list[tuple[str, bool]]:
     """Compares the kernel with the best free win, and with TF32 even if TF32 changes results.
 
-    Returns lines, each with whether the free win makes the kernel unnecessary.
+    Returns for each comparison a line of text, and whether the free win makes the kernel unnecessary.
     """
     best = best_free_win(result.free_wins)
     wins = [] if best is None else [best]

@@ -9,10 +9,11 @@ LEAST_SECONDS = 15.0
 
 
 def divided(budget: float, seconds: Sequence[float]) -> tuple[float, ...]:
-    """Returns one budget for each configuration, by the time (`seconds`) that it takes of the program; their sum is
-    `budget`.
+    """Divides `budget` among configurations in proportion to the time of the program that each one takes (`seconds`).
+    Returns one budget for each configuration; their sum is `budget`.
 
-    Each gets LEAST_SECONDS before the rest is divided, or an equal part of a budget that is too short for that.
+    Each configuration gets LEAST_SECONDS before the rest is divided, or an equal part of a budget that is too short for
+    that.
     """
     least = min(LEAST_SECONDS, budget / len(seconds))
     rest = budget - least * len(seconds)

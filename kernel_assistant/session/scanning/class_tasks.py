@@ -1,4 +1,4 @@
-"""The jobs of a scanned class: one for each of its configurations, each with its part of budget and money."""
+"""The jobs of a scanned class: one job for each configuration, each with its part of the budget and of the money."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def class_tasks(scan: Scan, row: ScannedClass, settings: Settings) -> list[Confi
 
 
 def as_document(part: ConfigurationGain) -> dict[str, Any]:
-    """The result of one configuration as plain data."""
+    """Returns the result of one configuration as plain data."""
     best = part.result.best if part.result is not None else None
     return {
         "number": part.number,

@@ -24,8 +24,9 @@ _START = Path(kernel_assistant.__file__).parent / "worker" / "recording" / "star
 
 @dataclass(frozen=True)
 class ProgramRun:
-    """One run: the program's exit code (128 + the signal that ended it), and the recordings of its processes, the one
-    with most time in modules first. `reached` counts the Python processes in which the recorder was loaded."""
+    """One run of a command: its exit code (128 + the signal that ended it), and the recordings of its processes; the
+    recording with most time in modules comes first. `reached` counts the Python processes in which the recorder was
+    loaded."""
 
     exit_code: int
     seconds: float
@@ -47,7 +48,7 @@ def run_program(command: tuple[str, ...], folder: Path, *, children: bool, quiet
 
 
 def time_program(command: tuple[str, ...], where: str, folder: Path, environment: dict[str, str]) -> ProgramRun:
-    """Runs `command` in the folder `where`, and times its calls outside of all modules; nothing is kept of them. Its
+    """Runs `command` in the folder `where` and times its outermost calls of modules; no inputs are kept. The program's
     output is thrown away. `environment` has further variables. Raises as `run_program` does."""
     folder.mkdir(mode=0o700)
     began = time.monotonic()
@@ -65,8 +66,11 @@ def run_here(
     where: str | None = None,
     silent: bool = False,
 ) -> int:
-    """Runs `command` as the user would, or in the folder `where`, or `silent`, without its output. Returns its exit
-    code, 128 + the signal that ended it. `by` is our own command, for error messages. Raises as `run_program` does."""
+    """Runs `command` as the user would, in the folder `where` if it is given. With `quiet` the output goes to stderr,
+    with `silent` nowhere. Returns the exit code, 128 + the signal that ended the command.
+
+    `by` is our own command, for error messages. Raises as `run_program` does.
+    """
     output: int | TextIO | None = subprocess.DEVNULL if silent else sys.stderr if quiet else None
     errors = subprocess.DEVNULL if silent else None
     try:
@@ -102,7 +106,7 @@ def explain_nothing(ran: ProgramRun) -> UsageError:
 
 
 def _recording(folder: Path, *, children: bool) -> dict[str, str]:
-    """Environment variables that load the recorder."""
+    """Returns the environment variables that load the recorder into a program."""
     path = os.environ.get("PYTHONPATH", "")
     return {
         "PYTHONPATH": f"{_START}{os.pathsep}{path}" if path else str(_START),

@@ -13,8 +13,8 @@ from kernel_assistant.session.scanning.ranking import amdahl
 
 @dataclass(frozen=True)
 class ConfigurationGain:
-    """The result of the job of one configuration, `CLASS#number`; without a result, `failure` says why. `all_sizes`:
-    the kernels are correct at all sizes, not only at those of its first sample."""
+    """The result of the job of one configuration, `CLASS#number`; without a result, `failure` says why. `all_sizes` is
+    true if the kernels are correct at all sizes, and not only at the sizes of the configuration's first sample."""
 
     number: int
     configuration: ScannedConfiguration
@@ -29,7 +29,8 @@ class ConfigurationGain:
 
     @property
     def served_calls(self) -> int:
-        """Calls of the whole program that have the sizes of kernels to apply."""
+        """The number of calls in the whole program whose sizes the kernels can serve; 0 if there are no kernels to
+        apply."""
         if not self.applicable:
             return 0
         one = self.configuration
@@ -37,7 +38,8 @@ class ConfigurationGain:
 
     @property
     def saved(self) -> float:
-        """The part of its time that the kernels save, 0 to 1; 0 if there are none to apply."""
+        """The share of the configuration's time that the kernels save, from 0 to 1; 0 if there are no kernels to
+        apply."""
         best = self.result.best if self.result is not None and self.applicable else None
         return 0.0 if best is None else max(1.0 - 1.0 / best.speedup_vs_eager, 0.0)
 
@@ -51,8 +53,8 @@ class ClassGain:
 
     @property
     def saved_seconds(self) -> float:
-        """Seconds saved in the part of one run that counts: of each configuration the class's own time, less that time
-        with kernels. Calls that the kernels do not serve save nothing."""
+        """The seconds of the class's own time that the kernels save, in the part of one run that counts
+        (`Scan.counted_seconds`). Calls that the kernels do not serve save nothing."""
         served = max(self.row.share_seconds - sum(self.row.unserved_seconds.values()), 0.0)
         kept = sum(part.configuration.seconds for part in self.parts)
         whole = max(self.row.inclusive_seconds, kept)
@@ -60,14 +62,14 @@ class ClassGain:
 
     @property
     def served_calls(self) -> int:
-        """Calls of the whole program that kernels may serve. A gradient or autocast leaves some of them to the
-        original."""
+        """The number of calls in the whole program that kernels may serve. With a gradient or autocast, some of them
+        still run the original."""
         return sum(part.served_calls for part in self.parts)
 
 
 def worth_most(scan: Scan, count: int) -> tuple[ScannedClass, ...]:
     """Returns the `count` classes with recorded inputs whose kernels could save most time. Raises UsageError if there
-    is none."""
+    is no such class."""
     rows = [row for row in scan.classes if row.folder and not row.problem and row.saved_seconds > 0]
     if not rows:
         raise UsageError(

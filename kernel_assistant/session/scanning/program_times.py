@@ -22,7 +22,8 @@ CONFIDENCE = 0.95
 
 @dataclass(frozen=True)
 class Interval:
-    """The median of some values, and an interval that contains that of their distribution with this confidence."""
+    """The median of some values, and the interval from `low` to `high` that contains the median of their distribution
+    with this confidence."""
 
     median: float
     low: float
@@ -32,7 +33,8 @@ class Interval:
 
 @dataclass(frozen=True)
 class TimedRun:
-    """One run. `seconds` are those of one round of its loop, warm-up left out, or from its first call to the last."""
+    """One run of the program. `wall` is the whole time in seconds; `seconds` is the time of one round of the program's
+    loop, without warm-up, or, without a loop, the time from its first call of a module to the end of the last one."""
 
     exit_code: int
     wall: float
@@ -46,7 +48,7 @@ class TimedRun:
 
 @dataclass(frozen=True)
 class ProgramTimes:
-    """Runs without and with kernels: those at the same place ran one after the other."""
+    """Runs without and with kernels. Two runs with the same index are a pair: one ran directly after the other."""
 
     scan: Scan
     without: tuple[TimedRun, ...]
@@ -59,12 +61,12 @@ class ProgramTimes:
 
     @property
     def whole_speedup(self) -> Interval:
-        """The same of the whole program, with start-up and warm-up."""
+        """How many times as fast the whole program is with kernels, start-up and warm-up included."""
         return median_interval([one.wall / two.wall for one, two in self._pairs])
 
     @property
     def counts(self) -> tuple[CallCounts, ...]:
-        """The calls that kernels served, and those that they did not, in one run."""
+        """The calls that kernels served, and the fallbacks, in the last run with kernels."""
         return self.with_kernels[-1].counts
 
     @property
@@ -87,8 +89,8 @@ class ProgramTimes:
 
 
 def measure_program(scan: Scan, pairs: int, told: Callable[[int, TimedRun, TimedRun], None]) -> ProgramTimes:
-    """Runs the program of a scan `pairs` times without and with kernels; which of the two is first alternates. `told`
-    gets the number of each pair and its runs.
+    """Runs the program of a scan `pairs` times without and with kernels; the order within a pair alternates. After each
+    pair, calls `told` with its number, the run without kernels and the run with kernels.
 
     Raises UsageError if the program calls no module, or no class with kernels; Cancelled if Ctrl-C ended it.
     """
@@ -107,11 +109,11 @@ def measure_program(scan: Scan, pairs: int, told: Callable[[int, TimedRun, Timed
 
 
 def median_interval(values: Sequence[float]) -> Interval:
-    """Returns the median and the narrowest interval between two of the values, the k-th from either end, that contains
-    the median of their distribution with CONFIDENCE; with too few values the widest one.
+    """Returns the median of `values` with its interval: the narrowest one from the k-th smallest to the k-th largest
+    value that contains the median of their distribution with CONFIDENCE; with too few values, the widest one.
 
-    No distribution is assumed: each value is above the median with probability 1/2, so the interval fails where fewer
-    than k of n are, on one side or the other: 2 Σ_{i<k} C(n, i) / 2ⁿ.
+    No distribution is assumed: each value is above the median with probability 1/2. The interval misses the median if
+    fewer than k of the n values are on one side of the median; the probability of that is 2 Σ_{i<k} C(n, i) / 2ⁿ.
     """
     ordered, n = sorted(values), len(values)
 

@@ -17,29 +17,31 @@ from kernel_assistant.records.scan import (
 
 @dataclass(frozen=True)
 class RooflineBandwidth:
-    """`bandwidth` in bytes/s, 0 if unknown; calls that move less than twice `cache_bytes` may exceed it."""
+    """The measured memory bandwidth of a device: `bandwidth` in bytes/s, 0 if unknown. Calls that move less than twice
+    `cache_bytes` may exceed it."""
 
     bandwidth: float = 0.0
     cache_bytes: int = 0
 
 
 def rank(recording: Recording, ceiling: RooflineBandwidth) -> tuple[ScannedClass, ...]:
-    """Returns the classes with time of their own, sorted by the most seconds that could be saved, then by their
-    share."""
+    """Returns the classes with time of their own. Classes in which kernels could save most seconds come first; equal
+    ones are sorted by their share of the time."""
     rows = [_row(cls, recording.counted_seconds, ceiling) for cls in recording.classes if not cls.container]
     rows = [row for row in rows if row.share_seconds > 0]
     return tuple(sorted(rows, key=lambda row: (-row.saved_seconds, -row.share_seconds, row.key)))
 
 
 def floor_seconds(cls: RecordedClass, ceiling: RooflineBandwidth) -> float:
-    """Returns the roofline of a class's own seconds: the time of its matrix products, or the memory traffic of its
-    calls without that of the modules inside, whichever is larger."""
+    """Returns the roofline of a class's own time in seconds. This is the larger of two times: that of its matrix
+    products, and that of the memory traffic of its calls less the time of the modules inside."""
     inside = max(cls.inclusive_seconds - cls.share_seconds, 0.0)
     return min(max(cls.products_seconds, _traffic(cls, ceiling) - inside, 0.0), max(cls.share_seconds, 0.0))
 
 
 def amdahl(whole: float, saved: float) -> float:
-    """Returns the speed-up of what takes `whole` seconds if `saved` of them are saved."""
+    """Returns the speed-up of a program that takes `whole` seconds if `saved` of these seconds are saved (Amdahl's
+    law)."""
     return whole / max(whole - saved, 1e-9 * whole)
 
 
@@ -94,8 +96,8 @@ def _is_usable(signature: RecordedSignature) -> bool:
 
 
 def _traffic(cls: RecordedClass, ceiling: RooflineBandwidth) -> float:
-    """Returns the seconds to move inputs, parameters and outputs of all calls once. Calls that may stay in the cache
-    count as 0."""
+    """Returns the seconds that it takes to move inputs, parameters and outputs of all calls once. Calls whose data may
+    stay in the cache count as 0."""
     if not ceiling.bandwidth:
         return 0.0
     moved, seconds = 0, 0.0
@@ -118,8 +120,8 @@ def _configuration(cls: RecordedClass) -> RecordedConfiguration | None:
 
 
 def _kinds(configuration: RecordedConfiguration) -> list[ScannedConfiguration]:
-    """Returns the kept calls grouped by kind. Kinds, and calls in a kind, are sorted by time, longest first. Calls with
-    objects are used only if there are no others."""
+    """Returns the kept calls grouped by kind. Kinds, and calls in a kind, are sorted by time, longest first. Calls that
+    have objects as arguments are used only if there are no other calls."""
     kept = [one for one in configuration.signatures if one.sample >= 0]
     kinds: dict[str, list[RecordedSignature]] = {}
     for one in sorted(filter(_is_usable, kept), key=lambda one: -one.seconds) or kept:
@@ -138,7 +140,7 @@ def _kinds(configuration: RecordedConfiguration) -> list[ScannedConfiguration]:
 
 
 def _problem(cls: RecordedClass, configuration: RecordedConfiguration | None, samples: tuple[Sample, ...]) -> str:
-    """Returns why no call of the class can be repeated, "" if one can."""
+    """Returns why no call of the class can be repeated; "" if some call can."""
     if problem := _location_problem(cls):
         return problem
     if configuration is None or not samples:
@@ -155,7 +157,8 @@ def _location_problem(cls: RecordedClass) -> str:
 
 
 def _refusal(configuration: RecordedConfiguration | None) -> str:
-    """Returns why the kept calls will be refused: all of them have objects as arguments. "" if not all have."""
+    """Returns a message if the kept calls will be refused, because all of them have objects as arguments; ""
+    otherwise."""
     signatures = () if configuration is None else configuration.signatures
     objects = list(dict.fromkeys(words for one in signatures for words in one.objects))
     if not objects or any(map(_is_usable, signatures)):

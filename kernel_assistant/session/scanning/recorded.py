@@ -1,4 +1,5 @@
-"""Makes tasks from a scan's recorded inputs, for a class whose file declares none, or if the user asks for it."""
+"""Makes tasks from the inputs that a scan recorded, for a class whose file declares no inputs, or if the user asks for
+recorded ones."""
 
 from __future__ import annotations
 
@@ -25,7 +26,7 @@ class RecordedTask:
 
 @dataclass(frozen=True)
 class ClassOfScan:
-    """A class of a scan; `number` is that of one of its configurations, "" where none is named."""
+    """A class of a scan. `number` selects one of its configurations; "" if the user named none."""
 
     scan: Scan
     row: ScannedClass
@@ -48,7 +49,8 @@ def class_of_scan(spec: str, settings: Settings) -> ClassOfScan:
 
 
 def class_of_task(task: KernelTask, state_dir: Path) -> ClassOfScan | None:
-    """Returns the class that a task's recorded inputs are of; None if they are not recorded or the scan is gone."""
+    """Returns the scanned class whose recorded inputs a task uses; None if its inputs are not recorded or the scan is
+    gone."""
     folder = Path(task.recording)
     scans = state_dir / "scans"
     if not task.recording or not folder.is_relative_to(scans):
@@ -64,17 +66,18 @@ def class_of_task(task: KernelTask, state_dir: Path) -> ClassOfScan | None:
 
 
 def from_scan(spec: str, settings: Settings, target: str) -> RecordedTask:
-    """Returns the task for `ID:CLASS` or `ID:CLASS#2`, else for the configuration that took most time.
+    """Returns the task for one configuration of a scanned class: `ID:CLASS#2` names the configuration; for `ID:CLASS`,
+    it is the one that took most time.
 
-    Raises UsageError as `class_of_scan` does, and if nothing was kept of the class.
+    Raises UsageError as `class_of_scan` does, and if no inputs of the class were kept.
     """
     found = class_of_scan(spec, settings)
     return _recorded(found.scan, _configured(found.row, found.number), settings, target)
 
 
 def from_file(path: Path, class_name: str, settings: Settings, target: str) -> RecordedTask | None:
-    """Returns the task for a class of a file from the newest scan that kept it; without a name, for the class that
-    ranks first."""
+    """Returns the task for a class of a file from the newest scan that kept its inputs; without a name, for the class
+    that ranks first. Returns None if there is no such scan."""
     scan = ScanStore(settings.state_dir).with_inputs(path, class_name)
     if scan is None:
         return None
@@ -151,7 +154,8 @@ def _recorded(scan: Scan, row: ScannedClass, settings: Settings, target: str) ->
 
 
 def recorded_calls(sample: Sample) -> tuple[str, str]:
-    """The expressions for positional and keyword arguments of kept inputs."""
+    """Returns two expressions that give the kept inputs of `sample` in a task: positional arguments, and keyword
+    arguments."""
     return f"recorded({sample.number})[0]", f"recorded({sample.number})[1]"
 
 

@@ -1,4 +1,5 @@
-"""`scan`: runs a program under the recorder, ranks its module classes and keeps what `optimize` needs of them."""
+"""`scan`: runs a program under the recorder, ranks its module classes, and keeps the inputs and modules that `optimize`
+needs."""
 
 from __future__ import annotations
 
@@ -106,7 +107,7 @@ def scan_program(request: ScanRequest, settings: Settings) -> Scan:
 
 
 def applied_now(settings: Settings) -> tuple[str, ...]:
-    """Returns `FILE:CLASS` of everything that is applied, sorted."""
+    """Returns `FILE:CLASS` of all applied kernels, sorted."""
     edits = Store(settings.state_dir).edits()
     return tuple(sorted({f"{edit.path}:{json.loads(edit.document)['class']}" for edit in edits}))
 
@@ -120,7 +121,8 @@ def _note_program(store: ScanStore, runs: list[ProgramRun]) -> None:
 
 
 def _middle(runs: list[ProgramRun]) -> ProgramRun:
-    """Returns the run with the median time of those with calls. Raises UsageError if there are none."""
+    """Returns the run with the median time, among the runs that called modules. Raises UsageError if there is no such
+    run."""
     usable = [run for run in runs if run.recordings and run.recordings[0][1].calls]
     if not usable:
         raise explain_nothing(runs[-1])
@@ -141,8 +143,8 @@ def _notes(ran: ProgramRun, recording: Recording) -> list[str]:
 
 
 def _ceiling(target: str, python: str, settings: Settings, notes: list[str]) -> RooflineBandwidth:
-    """Returns the device's bandwidth, and measures it if it is not known. If that fails, the roofline is computed from
-    matrix products alone."""
+    """Returns the device's memory bandwidth, and measures it if it is not known. If that fails, returns no bandwidth,
+    and rooflines are computed from matrix products alone."""
     try:
         device = detect(target)
         measured = known_ceilings(device, settings.cache_dir) or _measure(device, python, settings)
@@ -188,7 +190,7 @@ def _without_files(row: ScannedClass, problem: str) -> ScannedClass:
 
 
 def _drop_others(folder: Path, process_folder: Path) -> None:
-    """Deletes all recordings except that of the ranked run and process."""
+    """Deletes all recordings of a scan except the recording that was ranked."""
     for run in folder.iterdir():
         if run != process_folder.parent:
             shutil.rmtree(run)

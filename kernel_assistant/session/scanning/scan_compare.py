@@ -9,8 +9,8 @@ from kernel_assistant.store.scans import ScanStore
 
 
 class ClassChange(Record, frozen=True, kw_only=True):
-    """One class in both scans. Seconds include the modules inside the class. The first call of each kind is separate,
-    because it loads and selects kernels for the later ones."""
+    """One class in both scans. Seconds include the modules inside the class. The first call of each kind has its own
+    seconds, because it loads and selects kernels for later calls."""
 
     name: str
     path: str
@@ -24,9 +24,9 @@ class ClassChange(Record, frozen=True, kw_only=True):
 
 
 class ScanComparison(Record, frozen=True, kw_only=True):
-    """`before` is the earlier scan's number. Seconds and runs are of the part that counts (`Scan.counted_seconds`),
-    beside them those of the whole program. `applied` and `removed` are the `FILE:CLASS` that were applied or undone
-    between the scans."""
+    """The comparison of two scans. `before` is the number of the earlier scan. Seconds and runs are times of the part
+    of a run that counts (`Scan.counted_seconds`); wall seconds are times of the whole program. `applied` and `removed`
+    are the `FILE:CLASS` that were applied or undone between the scans."""
 
     before: str
     before_seconds: float
@@ -46,8 +46,8 @@ class ScanComparison(Record, frozen=True, kw_only=True):
 
 
 def find_earlier(store: ScanStore, scan: Scan, against: str = "") -> Scan | None:
-    """Returns the scan to compare with: `against`, or the newest earlier one of the same command with other kernels
-    applied. Raises UsageError if `against` does not exist."""
+    """Returns the scan with which to compare `scan`: `against`, or the newest earlier scan of the same command with
+    other kernels applied; None if there is none. Raises UsageError if `against` does not exist."""
     if against:
         return store.scan(against)
     earlier = [one for one in store.scans(command=scan.command, folder=scan.folder) if int(one.id) < int(scan.id)]

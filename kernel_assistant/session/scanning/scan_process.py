@@ -34,7 +34,7 @@ class ScanProcess:
 
     @classmethod
     async def run(cls, command: Sequence[str], folder: Path, options: Sequence[str] = ()) -> ScanProcess:
-        """Runs `command` in `folder`, with other `options` of the scan."""
+        """Runs `command` in `folder` and scans it, with further `options` of the command `scan`."""
         # A separate process, because the scanned program shares terminal and signals, which a server does not have.
         # With -P, a folder `kernel_assistant/` in the current folder is not imported instead of this package.
         child = await asyncio.create_subprocess_exec(
