@@ -1,4 +1,5 @@
-"""Bandwidths, rate and usable cache of each device, measured once and kept in the cache folder."""
+"""Measures the bandwidths, the arithmetic rate and the usable cache of each device once, and keeps them in the cache
+folder."""
 
 from __future__ import annotations
 
@@ -20,7 +21,7 @@ BUSY_SECONDS = 600.0
 
 
 def ceilings_of(device: DeviceFacts) -> dict[str, float]:
-    """Returns the limits of a device that the judge needs (`Ceilings` of worker/measuring/roofline.py)."""
+    """Returns the limits of a device that the judge needs (`Roofline` of worker/measuring/roofline.py)."""
     return {
         "copy": device.copy_bandwidth,
         "read": device.read_bandwidth,
@@ -33,7 +34,8 @@ def ceilings_of(device: DeviceFacts) -> dict[str, float]:
 def with_ceilings(device: DeviceFacts, worker: WorkerClient, cache_dir: Path, cancel: threading.Event) -> DeviceFacts:
     """Returns `device` with its measured bandwidths: from the cache, or measured now by `worker`.
 
-    On a busy machine they stay unknown for a while: with too low a limit, honest kernels would seem impossibly fast.
+    On a busy machine the bandwidths stay unknown for a while: if they were measured too low, honest kernels would seem
+    impossibly fast.
     """
     known = known_ceilings(device, cache_dir) or _busy_lately(device, cache_dir)
     if known is not None:
@@ -53,7 +55,8 @@ def must_be_measured(device: DeviceFacts, cache_dir: Path) -> bool:
 
 
 def measure_ceilings(device: DeviceFacts, worker: WorkerClient, cancel: threading.Event) -> tuple[DeviceFacts, bool]:
-    """Measures. Returns `device` with its bandwidths, and whether nothing else used the machine meanwhile."""
+    """Measures the limits of a device. Returns `device` with them, and whether nothing else used the machine
+    meanwhile."""
     params = {"target": device.target, "device": device.index, "cache_bytes": device.cache_bytes}
     with alone(device, cancel):
         measured = worker.call("calibrate", params, timeout=CALIBRATE_SECONDS, cancel=cancel)
@@ -83,7 +86,8 @@ def known_ceilings(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:
 
 
 def _busy_lately(device: DeviceFacts, cache_dir: Path) -> DeviceFacts | None:
-    """Returns `device` without bandwidths, if the machine was too busy to measure them within `BUSY_SECONDS`."""
+    """Returns `device` without bandwidths if the machine was too busy to measure them within the last `BUSY_SECONDS`,
+    else None."""
     path = _busy_path(device, cache_dir)
     try:
         if time.time() - path.stat().st_mtime > BUSY_SECONDS:

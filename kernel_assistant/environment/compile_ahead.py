@@ -1,7 +1,8 @@
 """Compiles the user's module with torch.compile in a process of its own while the search runs.
 
 The judge finds the result in inductor's cache folder, so that its own compilation takes a fraction of the time, and a
-short budget is not spent on it. A failure here is not reported: the judge compiles by itself then, and says what fails.
+short budget is not spent on it. A failure here is not reported: the judge then compiles itself, and reports why it
+fails.
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ MOST_SECONDS = 600.0
 
 
 class CompileAhead:
-    """The compiling process of one task. Starts at once."""
+    """The process that compiles ahead for one task. It starts as soon as this object is made."""
 
     def __init__(self, like: WorkerClient, task: KernelTask, device: int) -> None:
         self._params = {"task": to_builtins(task), "device": device}
@@ -38,13 +39,14 @@ class CompileAhead:
         self._worker.kill()
 
     def wait(self, until: float) -> bool:
-        """Waits until the process has ended, at most until `until` (of `time.monotonic`). Returns whether it has."""
+        """Waits for the process to end, at most until the time `until` (of `time.monotonic`). Returns whether it has
+        ended."""
         wait([self._compiling], max(until - time.monotonic(), 0.0))
         return self._compiling.done()
 
     @contextmanager
     def quiet(self) -> Iterator[None]:
-        """Pauses the process during the block, in which something is measured."""
+        """Pauses the process during the block, so that it does not disturb a measurement."""
         if self._compiling.done():
             yield
             return
@@ -52,7 +54,7 @@ class CompileAhead:
             yield
 
     def end(self) -> None:
-        """Ends the process."""
+        """Ends the process that compiles."""
         self._stop.set()
         self._worker.kill()
         self._pool.shutdown()

@@ -1,8 +1,8 @@
 """Hardware counters of a candidate's kernels, read by Nsight Compute if the machine allows it.
 
-The profiler's replays need the driver's own interfaces, so it runs outside the sandbox. It profiles our executor, which
-loads the cubin: on CUDA a candidate has no host code. Neither other files of the candidate nor the user's values are
-there, and only verified candidates are profiled.
+Nsight Compute needs interfaces of the driver in order to replay kernels, so it runs outside the sandbox. It profiles
+our own executor, which loads the cubin; on CUDA a candidate has no host code. The process has no other files of the
+candidate and no values of the user, and only verified candidates are profiled.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _LEAST_STALL = 0.1
 
 
 def profiler() -> str:
-    """Returns the path of ncu. Raises MissingError if there is none."""
+    """Returns the path of Nsight Compute (ncu). Raises MissingError if there is none."""
     homes = [os.environ.get("CUDA_HOME", ""), "/usr/local/cuda", *sorted(glob.glob("/opt/nvidia/nsight-compute/*"))]
     paths = [os.path.join(home, below, "ncu") for home in homes if home for below in ("bin", "")]
     for path in [shutil.which("ncu") or "", *paths]:
@@ -129,7 +129,7 @@ def _counters(row: dict[str, str]) -> KernelCounters:
 
 
 def _number(text: str) -> float:
-    """Parses one cell. Returns 0 if the device does not have the counter."""
+    """Parses one cell of the CSV. Returns 0 if it is not a number, because the device does not have the counter."""
     try:
         return float(text.replace(",", ""))
     except ValueError:

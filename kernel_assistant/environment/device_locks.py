@@ -1,8 +1,8 @@
 """The file lock of each device, one for all processes of a user, so that jobs, training and tests share devices.
 
 On CUDA the judge takes the lock itself, for each timed block or round. On the CPU, where a waiting judge would keep
-cores busy, its client takes the lock for a whole timed evaluation. Builds hold it shared and go before measurements;
-a language model holds it shared and lets measurements go first (docs/device_lock.md).
+cores busy, the environment takes the lock for a whole timed evaluation. Builds hold the lock shared and go before
+measurements; a language model holds it shared and lets measurements go first (docs/device_lock.md).
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ def lock_of(device: DeviceFacts) -> DeviceLock:
 
 
 def alone(device: DeviceFacts, cancel: threading.Event) -> AbstractContextManager[None]:
-    """Holds the device exclusively for a measurement. The CUDA judge does so itself. Raises Cancelled."""
+    """Holds the device exclusively for a measurement. (On CUDA, the judge locks the device itself.) Raises
+    Cancelled."""
 
     def check() -> None:
         if cancel.is_set():

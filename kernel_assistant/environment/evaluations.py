@@ -1,4 +1,4 @@
-"""Makes the evaluation of a candidate from what a stage has found, for plans and for free-form candidates."""
+"""Makes the evaluation of a candidate from the result of a stage, for plans and for free-form candidates."""
 
 from __future__ import annotations
 
@@ -10,7 +10,8 @@ from kernel_assistant.records.codec import from_builtins
 
 
 def refused(key: str, tier: Tier, diagnostics: tuple[Diagnostic, ...], message: str = "") -> Evaluation:
-    """The evaluation of a candidate that the screen refuses; the message is the first objection's by default."""
+    """The evaluation of a candidate that the screen refuses; by default, the message is that of the first
+    diagnostic."""
     return Evaluation(
         candidate=key,
         tier=tier,
@@ -22,7 +23,7 @@ def refused(key: str, tier: Tier, diagnostics: tuple[Diagnostic, ...], message: 
 
 
 def not_compiled(key: str, tier: Tier, failed: CompileFailure, spent: dict[str, float]) -> Evaluation:
-    """The evaluation of a candidate that the compiler refuses."""
+    """The evaluation of a candidate that does not compile."""
     return Evaluation(
         candidate=key,
         tier=tier,
@@ -37,7 +38,8 @@ def not_compiled(key: str, tier: Tier, failed: CompileFailure, spent: dict[str, 
 def measured(
     key: str, tier: Tier, stage: Stage, answer: dict[str, Any], spent: dict[str, float], **more: Any
 ) -> Evaluation:
-    """The evaluation from the worker's `answer`, of which `stage` was the last; `more` are other fields."""
+    """The evaluation that is made from the worker's `answer`. `stage` is the last stage that ran; `more` are further
+    fields."""
     outcome = Outcome(answer["outcome"])
     correct = outcome is Outcome.correct
     mismatch, timing = answer.get("mismatch"), answer.get("timing")

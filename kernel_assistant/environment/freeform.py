@@ -1,8 +1,8 @@
 """Evaluates free-form candidates (a ModelNew file, a CUDA-Agent workdir) in the same stages as plans.
 
 This is slower than plans (torch is started for each candidate, an extension takes half a minute to build) and less
-protected: a candidate's Python and C++ run in the process that calls it. The same judge decides what is correct and
-fast.
+protected: a candidate's Python and C++ run in the process that calls the candidate. The judge checks and times both
+kinds of candidates in the same way.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ Emit = Callable[[AnyEvent], None]
 
 
 class FreeformEnvironment:
-    """Judges free-form candidates of one task. Not thread-safe, except for `cancel`."""
+    """Evaluates free-form candidates of one task. Not thread-safe, except for `cancel`."""
 
     def __init__(
         self,
@@ -82,7 +82,8 @@ class FreeformEnvironment:
         profile: bool = True,
         repetition: RepeatedMeasurement = ONE_MEASUREMENT,
     ) -> Evaluation:
-        """Screens, builds, verifies and profiles."""
+        """Screens, builds and verifies a candidate, and times it if `profile` is set. The evaluation describes the
+        first stage that fails, or the last one."""
         key, spent = candidate.hash(), dict[str, float]()
         diagnostics = screen_candidate(candidate)
         if diagnostics:
@@ -193,18 +194,20 @@ class FreeformEnvironment:
         return self.worker.call(stage.value, params, (binary,), timeout=STAGE_SECONDS, cancel=self.cancel)
 
     def _baselines(self, tier: Tier) -> None:
-        """Times the baselines before the candidate, so that compiling them is not part of its time limit."""
+        """Times the baselines before the candidate, so that compiling them does not count towards the candidate's time
+        limit."""
         for which in ("eager", "compile") if tier is Tier.full else ("eager",):
             self.worker.call("prepare", {"which": which}, timeout=BASELINE_SECONDS, cancel=self.cancel)
             with self._timed():
                 self.worker.call("baseline", {"which": which}, timeout=BASELINE_SECONDS, cancel=self.cancel)
 
     def _timed(self) -> AbstractContextManager[None]:
-        """Holds the CPU exclusively. A GPU is locked by the judge."""
+        """Holds the CPU exclusively. Does nothing on a GPU, which the judge locks itself."""
         return alone(self.device, self.cancel) if self.device.target == "cpu" else nullcontext()
 
     def _restart(self) -> None:
-        """Starts a new worker for the next candidate. This is rare, since a candidate cannot reach the judge."""
+        """Starts a new worker for the next candidate. This is needed rarely, because a candidate cannot reach the
+        judge."""
         self.worker.restart(self.cancel)
         self.graph = None
 
@@ -222,7 +225,8 @@ def screen_candidate(candidate: ModelCandidate) -> tuple[Diagnostic, ...]:
 def task_of(candidate: ModelCandidate, reference: str | None, target: str, numerics: str) -> KernelTask:
     """Returns the task that a candidate must solve: `reference`, or the reference that came with the candidate.
 
-    Raises UsageError if the latter does more than a reference needs, because it runs outside the sandbox.
+    Raises UsageError if the candidate's own reference does more than a reference needs, because references run outside
+    the sandbox.
     """
     if reference is not None:
         return build_task(reference, target=target, numerics=numerics)
@@ -250,7 +254,8 @@ def open_freeform(
     emit: Emit,
     nominal: bool = False,
 ) -> Iterator[FreeformEnvironment]:
-    """Opens an environment for the block; the worker stays alive afterwards. `nominal` as for `open_environment`."""
+    """Opens an environment for the block; the worker stays alive afterwards. `nominal` times are for tests
+    (worker/measuring/nominal.py)."""
     environment = FreeformEnvironment(task, device, worker, choose(sandbox_mode), cache_dir, emit, cancel, nominal)
     try:
         yield environment

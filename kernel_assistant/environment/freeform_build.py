@@ -35,7 +35,7 @@ WORKDIR_NVCC_FLAGS = ("-O3", "--use_fast_math", "-c")
 
 
 class FreeformBuilder:
-    """Builds for one device and one interpreter. `build` returns the folder that is visible to a runner."""
+    """Builds the extensions of candidates for one device and one interpreter."""
 
     def __init__(
         self,
@@ -53,7 +53,8 @@ class FreeformBuilder:
         self._cache = cache_dir / "freeform"
 
     def build(self, candidate: ModelCandidate) -> Path | CompileFailure:
-        """Returns the folder with the built extensions. Raises Cancelled, and MissingError without ninja."""
+        """Returns the folder with the built extensions, which is visible to a runner, or the failure. Raises Cancelled,
+        and MissingError without ninja."""
         key = self._key(candidate)
         folder = self._cache / key[:2] / key
         if (folder / "extensions.json").is_file():
@@ -149,14 +150,16 @@ class FreeformBuilder:
         return variables
 
     def _check_kernels(self, candidate: ModelCandidate) -> CompileFailure | None:
-        """Compiles each kernel alone with nvcc: this takes seconds, the whole extension half a minute."""
+        """Compiles each kernel alone with nvcc first, because this takes seconds and the whole extension half a minute.
+        Returns the failure, or None."""
         return compile_kernels(candidate, self.device.arch, self.sandbox, self.cancel)
 
 
 def compile_kernels(
     candidate: ModelCandidate, arch: str, sandbox: Sandbox, cancel: threading.Event
 ) -> CompileFailure | None:
-    """Compiles a workdir's `kernels/*.cu` with the workdir's flags. Needs no GPU. Raises MissingError without nvcc."""
+    """Compiles a workdir's `kernels/*.cu` with the workdir's flags. Returns the failure of the first file that does not
+    compile, or None. Needs no GPU. Raises MissingError without nvcc."""
     nvcc = cuda.compiler()
     with tempfile.TemporaryDirectory(prefix="kernel-assistant-kernels-") as folder:
         _write_sources(candidate, Path(folder))
@@ -191,12 +194,13 @@ def _write_sources(candidate: ModelCandidate, folder: Path) -> None:
 
 
 def _binds(candidate: ModelCandidate, name: str) -> bool:
-    """Whether a unit includes headers of torch or pybind11, whose paths only the full build has."""
+    """Whether the unit `name` includes headers of torch or pybind11: only the full build has the paths of these
+    headers."""
     return any(header in candidate.sources[name] for header in ("torch/", "pybind11", "ATen/", "binding_registry.h"))
 
 
 def architecture_number(arch: str) -> str:
-    """`9.0` for `sm_90`, `9.0a` for `sm_90a`."""
+    """The number of an architecture as PyTorch writes it: `9.0` for `sm_90`, `9.0a` for `sm_90a`."""
     digits = arch.removeprefix("sm_")
     suffix = "a" if digits.endswith("a") else ""
     digits = digits.removesuffix("a")
@@ -206,8 +210,8 @@ def architecture_number(arch: str) -> str:
 def runner_spec(
     candidate: ModelCandidate, built: Path, workspace: Path, builder: FreeformBuilder, threads: int
 ) -> SandboxSpec:
-    """Returns how a runner of this candidate is started. It may fork only if the candidate uses Triton, which compiles
-    at the first call."""
+    """Returns how a runner of this candidate is started. The runner may fork only if the candidate uses Triton, which
+    starts a compiler at the first call."""
     gpu = builder.device.target == "cuda"
     compilers: tuple[str, ...] = ()
     if gpu and candidate.uses_triton:

@@ -1,4 +1,4 @@
-"""Free-form candidates as records, and how the kind of a path is recognized. Does not import torch."""
+"""Loads free-form candidates from files and folders, as records. Does not import torch."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class ModelCandidate:
 
     @property
     def needs_gpu(self) -> bool:
-        """Whether it cannot run on a CPU: it has CUDA sources, uses Triton or is a workdir."""
+        """Whether the candidate cannot run on a CPU: it has CUDA sources, uses Triton or is a workdir."""
         return self.is_workdir or self.uses_triton or "cuda_sources" in self.text or "__global__" in self.text
 
     def hash(self) -> str:
@@ -52,7 +52,8 @@ class ModelCandidate:
 def load_candidate(path: Path, reference: str | None = None) -> ModelCandidate:
     """Loads the candidate at `path`: a file with ModelNew, or a CUDA-Agent workdir.
 
-    If `reference` (FILE[:CLASS]) is given, the candidate needs none of its own. Raises UsageError for anything else.
+    If `reference` (FILE[:CLASS]) is given, the candidate needs no reference of its own. Raises UsageError if `path` is
+    neither, or the reference is missing.
     """
     if path.is_dir():
         if (path / "model_new.py").is_file():

@@ -1,6 +1,6 @@
 """Splits a Python file into the candidate and the reference that it may hold. Pure.
 
-Line numbers do not change: the other lines become empty.
+Line numbers do not change: in each part, the lines that do not belong to it are empty.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ INPUTS = ("get_inputs", "get_init_inputs")
 
 
 def parse(text: str, name: str) -> ast.Module:
-    """Returns the syntax tree. Raises UsageError for a syntax error."""
+    """Returns the syntax tree of `text`. Raises UsageError, which names the file `name`, for a syntax error."""
     try:
         return ast.parse(text)
     except (SyntaxError, ValueError, RecursionError) as error:
@@ -29,14 +29,15 @@ def has_class(tree: ast.Module, name: str) -> bool:
 
 
 def candidate_part(text: str, tree: ast.Module) -> str:
-    """Returns the file without its reference, its inputs, its `__main__` block and whatever only they use."""
+    """Returns the file without its reference, its inputs, its `__main__` block and everything that only these use."""
     needed = _reachable(tree, [CANDIDATE, *_used_by_statements(tree)], without=(REFERENCE, *INPUTS))
     kept = [node for node in tree.body if not _is_main(node) and (_name(node) is None or _name(node) in needed)]
     return _only(text, kept)
 
 
 def reference_part(text: str, tree: ast.Module) -> str:
-    """Returns the reference, its inputs, and the imports, functions, classes and assignments that they use."""
+    """Returns the file with only the reference, its inputs, and the imports, functions, classes and assignments that
+    they use."""
     needed = _reachable(tree, [REFERENCE, *INPUTS], without=(CANDIDATE,))
     kept = [node for node in tree.body if _name(node) in needed or set(_assigned(node)) & needed]
     used = {name for node in kept for name in names_in(node)}
@@ -45,7 +46,8 @@ def reference_part(text: str, tree: ast.Module) -> str:
 
 
 def _reachable(tree: ast.Module, roots: Iterable[str], without: tuple[str, ...]) -> set[str]:
-    """Returns the names of definitions and assignments that `roots` use, directly or indirectly."""
+    """Returns the names of the definitions and assignments that `roots` use, directly or indirectly; names in `without`
+    are not followed."""
     uses: dict[str, set[str]] = {}
     for node in tree.body:
         for name in [_name(node)] if _name(node) else _assigned(node):
@@ -77,7 +79,8 @@ def _assigned(node: ast.stmt) -> list[str]:
 
 
 def _binds(node: ast.Import | ast.ImportFrom) -> set[str]:
-    """Returns the names that an import binds. An import of `*` or from `__future__` always counts as used."""
+    """Returns the names that an import binds; "torch" is added for an import of `*` or from `__future__`, so that it
+    always counts as used."""
     names = {alias.asname or alias.name.partition(".")[0] for alias in node.names}
     return names | {"torch"} if "*" in names or getattr(node, "module", "") == "__future__" else names
 

@@ -1,8 +1,9 @@
-"""The time of one job: the budget covers all of it, from opening the module to the last free win.
+"""The time of one job. The budget covers the whole job, from opening the module to the last free win.
 
-Opening the module is not limited by a share. Part of the rest is reserved for evaluating the best candidate in the full
-tier, and `free` seconds for the free wins, which come last and may use all the time that is left. An evaluation in the
-full tier is stopped only at the limit, 1.2 times the budget: its result is worth more than a punctual end.
+Opening the module may take any part of the budget. Of the time that is left then, a part is reserved for evaluating the
+best candidate in the full tier, and `free` seconds for the free wins, which come last and may use all the time that is
+left. An evaluation in the full tier is stopped only at the limit, 1.2 times the budget: its result is worth more than a
+punctual end.
 """
 
 from __future__ import annotations
@@ -44,12 +45,13 @@ class JobClock:
         return LATEST * self.budget - (self.now() - self.began)
 
     def before_free(self) -> float:
-        """Returns the seconds left without those reserved for the free wins."""
+        """Returns the seconds of the budget that are left before the `free` seconds reserved for the free wins
+        begin."""
         return self.left() - self.free
 
     def search_seconds(self, full: float = 0.0) -> float:
-        """Returns the seconds that a search may take that begins now. An evaluation in the full tier takes `full`
-        seconds, as far as is known."""
+        """Returns how many seconds a search that begins now may take. `full` is the time in seconds that an evaluation
+        in the full tier takes, as far as this is known."""
         reserved = min(max(VERIFYING * self.budget, full), MOST_VERIFYING * self.budget, MOST_VERIFYING_SECONDS)
         return max(0.0, self.before_free() - reserved)
 
@@ -60,8 +62,8 @@ class JobClock:
 
 
 class Stopping(threading.Event):
-    """An event that is set by itself, by the user's cancel, and once the limit of the job is reached: for what runs
-    beside the job's own thread, such as builds. Only `is_set` knows of the two others."""
+    """An event for work beside the job's own thread, such as builds. `is_set` is true once the event has been set, the
+    user has cancelled, or the limit of the job is reached; `wait` notices only the first."""
 
     def __init__(self, cancel: threading.Event, until_limit: Callable[[], float]) -> None:
         super().__init__()

@@ -37,8 +37,8 @@ class Nvrtc:
 
 @lru_cache(maxsize=8)
 def find_nvrtc(nvcc: str, version: str) -> Nvrtc | None:
-    """Returns the toolkit's NVRTC, or the one of an installed wheel (torch installs one); None if there is none of the
-    same release. `version` is the output of `nvcc --version`."""
+    """Returns the toolkit's NVRTC, or that of an installed Python package (torch installs one); None if neither has the
+    same release as nvcc. `version` is the output of `nvcc --version`."""
     release = re.search(r"release (\d+)\.(\d+)", version)
     toolkit = Path(os.path.realpath(nvcc)).parent.parent
     include = toolkit / "include"

@@ -3,7 +3,7 @@
     python nvrtc_build.py LIBRARY BUILTINS UNIT OUTPUT OPTIONS... -- NVCC FLAGS...
 
 NVRTC is nvcc's compiler as a library: almost the same machine code in half the time, without the programs that nvcc
-starts. It has no headers of the C++ library, so nvcc has the last word on a unit that it refuses, and reports errors.
+starts. It has no headers of the C++ library, so nvcc compiles a unit that NVRTC refuses, and reports its errors.
 """
 
 from __future__ import annotations
@@ -15,7 +15,8 @@ from ctypes import byref, c_char_p, c_int, c_size_t, c_void_p
 
 
 def build(library: str, builtins: str, unit: str, output: str, options: list[str]) -> bool:
-    """Writes the binary and prints the report of ptxas on its kernels. Returns False, with nothing done, on failure."""
+    """Writes the binary and prints the report of ptxas on its kernels. Returns whether that succeeded; after a failure,
+    nothing has been written."""
     # NVRTC opens its library of built-in headers by file name only.
     ctypes.CDLL(builtins, ctypes.RTLD_GLOBAL)
     nvrtc = ctypes.CDLL(library)
@@ -42,7 +43,7 @@ def build(library: str, builtins: str, unit: str, output: str, options: list[str
 
 
 def main(words: list[str]) -> None:
-    """Builds with NVRTC and exits; if that fails, replaces this process by nvcc."""
+    """Builds with NVRTC and returns; if that fails, replaces this process by nvcc."""
     split = words.index("--")
     library, builtins, unit, output, *options = words[:split]
     nvcc = words[split + 1 :]

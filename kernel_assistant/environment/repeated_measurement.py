@@ -19,8 +19,8 @@ MOST_LOOKS = 3
 
 @dataclass(frozen=True)
 class RepeatedMeasurement:
-    """Limits of repeating a measurement: there are at most `most` measurements (1 or MOST_LOOKS), and none begins that
-    would probably end after `until`.
+    """Limits of repeating a measurement: there are at most `most` measurements (1 or MOST_LOOKS), and no measurement
+    begins that would probably end after the time `until`.
     """
 
     most: int
@@ -50,6 +50,6 @@ ONE_MEASUREMENT = RepeatedMeasurement(1)
 
 
 def _is_clear(answer: Answer) -> bool:
-    """Whether no repetition is needed. True for a failed candidate, which has no timing."""
+    """Whether the answer needs no repetition. True also for a failed candidate, which has no timing."""
     timing = answer.get("timing")
     return not timing or from_builtins(timing, Timing).is_clear

@@ -1,6 +1,6 @@
 """The environment of one task on one device: screen, compile, verify, profile.
 
-Every candidate that is a plan is judged here.
+Every candidate that is a plan is evaluated here.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ Build = tuple[Diagnostic, ...] | CompileFailure | Binary
 
 
 class Environment:
-    """Judges candidates of one task. Not thread-safe, except for `cancel`.
+    """Evaluates candidates of one task that are plans. Not thread-safe, except for `cancel`.
 
     `compiler` may serve several environments of one device. `lock` defaults to the device's lock.
     `clock` is the job's clock: OutOfTime is raised after its limit.
@@ -128,8 +128,8 @@ class Environment:
     def baseline(self, *, compiled: bool) -> Baseline:
         """Returns the eager time, and with `compiled` also the time under torch.compile, in milliseconds.
 
-        The first call with `compiled` takes seconds, for the compilation, unless that was done ahead. What
-        torch.compile cannot compile stays without a time; that is told once.
+        The first call with `compiled` takes seconds, for the compilation, unless that was done ahead. A module that
+        torch.compile cannot compile has no such time; a warning says so once.
         """
         if not self._baseline.eager_ms:
             eager = self._time("eager")
@@ -155,8 +155,8 @@ class Environment:
             self.pausing.append(self._ahead.quiet)
 
     def wait_for_compile(self, seconds: float) -> bool:
-        """Waits until nothing compiles ahead any more, at most `seconds`. Returns whether that is so. Raises Cancelled,
-        and OutOfTime at the limit of the job."""
+        """Waits until nothing compiles ahead any more, at most `seconds`. Returns whether the compilation has ended.
+        Raises Cancelled, and OutOfTime at the limit of the job."""
         until = time.monotonic() + seconds
         while self._ahead is not None and not self._ahead.wait(min(until, time.monotonic() + POLL_SECONDS)):
             self._stop_if_cancelled()
@@ -183,7 +183,7 @@ class Environment:
                 build.cancel()
 
     def confirm(self, candidate: Candidate, *, looks: int = MOST_LOOKS, until: float = math.inf) -> Evaluation:
-        """Evaluates in the full tier, on fresh inputs and samples: only these figures are reported.
+        """Evaluates in the full tier, on fresh inputs and samples; only the figures of this tier are reported to users.
 
         While torch.compile compiles ahead, the comparison is with eager alone.
 
@@ -195,7 +195,7 @@ class Environment:
 
     def binaries(self, candidate: Candidate, *, others: bool = True) -> dict[str, bytes]:
         """Returns the built candidate as file name → content, with `others` for every architecture that is shipped.
-        Those that are not compiled at the limit of the job are left out."""
+        Architectures are left out if the job reaches its limit before the candidate is compiled for them."""
         built = self._built(candidate)
         if self.device.target == "cpu" or not others:
             return {built.name: built.content}
@@ -211,7 +211,8 @@ class Environment:
         return {built.name: built.content, **shipment.files()}
 
     def build(self, candidate: Candidate) -> Build:
-        """Screens and compiles a candidate."""
+        """Screens and compiles a candidate. Returns the objections of the screen, the compiler's failure, or the
+        binary."""
         return self._build(candidate)[0]
 
     def verify_in_full(self, candidate: Candidate) -> Evaluation:
@@ -219,7 +220,8 @@ class Environment:
         return self.judge_binary(candidate, self._built(candidate), profile=False)
 
     def judge_binary(self, candidate: Candidate, binary: Binary, *, profile: bool) -> Evaluation:
-        """Evaluates a given binary in the full tier. Only the plan's residual calls are screened."""
+        """Evaluates a given binary in the full tier, and times it if `profile` is set. Only the plan's residual calls
+        are screened."""
         key = hashlib.sha256(candidate.hash().encode() + binary.content).hexdigest()[:16]
         diagnostics = screen_residual(candidate.plan, self.graph, self.task.numerics)
         if diagnostics:
@@ -260,7 +262,7 @@ class Environment:
         return self.alone() if self.device.target == "cpu" else nullcontext()
 
     def close(self) -> None:
-        """Closes the task in the worker, which stays alive for the next one. Ends builds that nobody waits for."""
+        """Closes the task in the worker, which stays alive for the next one. Cancels builds that have not begun."""
         self._stopping.set()
         if self._ahead is not None:
             self._ahead.end()
@@ -294,8 +296,8 @@ class Environment:
         return graph
 
     def _opened(self, params: dict[str, Any]) -> dict[str, Any]:
-        """The worker's answer to `open_task`. A module that breaks the device with its declared inputs is refused; with
-        others, these are left out.
+        """The worker's answer to `open_task`. A module that breaks the device with its declared inputs is refused.
+        Other inputs with which it breaks the device are left out.
         """
         while True:
             try:
@@ -308,7 +310,8 @@ class Environment:
                     raise UsageError(lost.cause, BROKE_DEVICE, detail=lost.detail) from lost
 
     def _leave_out(self, error: WorkerError) -> bool:
-        """Whether the module broke the device itself, with inputs that can be left out from now on."""
+        """Whether the user's module itself broke the device, with inputs that can be left out. If so, they are left out
+        from now on."""
         if not isinstance(error, DeviceLost) or not error.inputs or error.inputs in self._avoid:
             return False
         self._avoid.append(error.inputs)
@@ -342,7 +345,7 @@ class Environment:
         return {"argv": list(command.argv), "env": command.env, "device": self.device.index}
 
     def _build(self, candidate: Candidate) -> tuple[Build, float]:
-        """Screens and compiles. Returns the result and the seconds of compiling."""
+        """Screens and compiles a candidate. Returns the result, and the seconds that compiling took."""
         diagnostics = (*screen(candidate, self.graph), *screen_residual(candidate.plan, self.graph, self.task.numerics))
         if diagnostics:
             return diagnostics, 0.0
@@ -438,7 +441,7 @@ class Environment:
             return self._call("profile", {**params, "look": measurement}, (built.content,), timeout=STAGE_SECONDS)
 
     def _built_in_time(self, build: Future[tuple[Build, float]]) -> tuple[Build, float]:
-        """Waits for a build; raises Cancelled and OutOfTime meanwhile."""
+        """Waits for a build and returns its result. Raises Cancelled or OutOfTime while it waits."""
         while True:
             self._stop_if_cancelled()
             try:
@@ -450,7 +453,8 @@ class Environment:
                 raise
 
     def _most_seconds(self) -> dict[str, float]:
-        """Returns how long a comparison of the full tier may take: half of what is left of the budget."""
+        """Returns `most_seconds` of a comparison in the full tier: half of what is left of the budget. Empty without a
+        budget."""
         left = self.clock.left()
         return {"most_seconds": max(left / 2, 0.0)} if math.isfinite(left) else {}
 
@@ -472,7 +476,8 @@ class Environment:
             self.emit(Warned(message=f"{others} other processes use GPU {self.device.index}: timings are unsafe"))
 
     def _time(self, which: str) -> dict[str, Any]:
-        """Times a baseline, a second time if the worker is lost meanwhile: no candidate is at fault."""
+        """Times the baseline `which`. If the worker is lost meanwhile, tries once more, because no candidate caused
+        that."""
         try:
             return self._baseline_of(which)
         except WorkerError:
@@ -508,7 +513,7 @@ class Environment:
             raise
 
     def _begin_anew(self) -> None:
-        """Starts another worker and opens the task there. Raises OutOfTime if that does not end before the limit."""
+        """Starts another worker and opens the task there. Raises OutOfTime if this takes until the job's limit."""
         try:
             self.worker.restart(self.cancel, max(self.clock.until_limit(), 0.1))
             self._open()
@@ -545,7 +550,8 @@ def open_environment(
     clock: JobClock | None = None,
     nominal: bool = False,
 ) -> Iterator[Environment]:
-    """Opens an environment for the block; the worker stays alive. Raises UsageError, MissingError and Cancelled."""
+    """Opens an environment for the block; the worker stays alive afterwards. The parameters are those of `Environment`.
+    Raises UsageError, MissingError and Cancelled."""
     sandbox = choose(sandbox_mode)
     environment = Environment(
         task,

@@ -42,7 +42,8 @@ HANGS = "mend what hangs or takes long there, or give it a longer --budget"
 
 
 def opening_seconds(clock: JobClock, *, again: bool = False) -> float:
-    """Returns how many seconds opening a job's task may take; `again`, in another worker, no more than is left."""
+    """Returns how many seconds opening a job's task may take. With `again`, in another worker, they end at the job's
+    limit."""
     if again:
         return min(OPEN_SECONDS, max(clock.until_limit(), 0.1))
     return min(OPEN_SECONDS, max(LEAST_SECONDS, clock.left()))
@@ -100,7 +101,7 @@ def of_slow_opening(clock: JobClock, operators: int) -> str:
 
 
 def of_side_effects(class_name: str, facts: dict[str, Any]) -> str:
-    """Returns the side effects of a forward in one line; "" if there are none."""
+    """Returns a warning in one line about the side effects of a module's forward; "" if there are none."""
     effects = [str(one) for one in facts.get("side_effects", ())]
     if not effects:
         return ""
@@ -109,7 +110,8 @@ def of_side_effects(class_name: str, facts: dict[str, Any]) -> str:
 
 
 class StageMessages:
-    """Emits an event if a stage takes long. It is called repeatedly while the worker sends nothing."""
+    """Emits an event if a stage takes long. The object is called repeatedly while the worker sends nothing; `stage`
+    returns the present stage."""
 
     def __init__(
         self,

@@ -42,8 +42,8 @@ class TemplateKey:
 
 
 def key_of(python: str, env: dict[str, str]) -> TemplateKey | None:
-    """Returns the key of a worker's template. None if there can be none: templates are off, the system lacks what they
-    need, or the interpreter is a script, which may do something else at each start."""
+    """Returns the key of a worker's template. None if there can be no template: templates are off, the system lacks
+    something that they need, or the interpreter is a script, which may behave differently at each start."""
     if env.get(VARIABLE) == "off" or sys.platform != "linux" or not os.path.isabs(python):
         return None
     try:
@@ -73,7 +73,8 @@ def _is_program(path: str) -> bool:
 
 
 def _start_folder(env: dict[str, str]) -> str:
-    """Returns the folder in which a template starts: the current one if the environment has relative folders."""
+    """Returns the folder in which a template starts: the current folder if a variable of the environment has relative
+    folders, else a fixed one."""
     entries = [entry for name in FOLDERS if env.get(name) for entry in env[name].split(":")]
     return str(PROGRAM.parent) if all(entry.startswith("/") for entry in entries) else os.getcwd()
 
@@ -88,8 +89,8 @@ def _newest(folder: Path) -> int:
 
 
 def _inherited() -> list[str]:
-    """Returns the attributes that a process inherits from its parent, apart from environment and working folder. Raises
-    OSError.
+    """Returns the attributes of this process that a process inherits from its parent, apart from environment and
+    working folder. Raises OSError.
     """
     own = Path("/proc/thread-self")
     lines = (own / "status").read_text(encoding="utf-8").splitlines()

@@ -33,8 +33,8 @@ Answers = queue.Queue[tuple[dict[str, Any], tuple[bytes, ...]] | None]
 
 class StartingWorker:
     """A worker that is being forked from a template, or started as a program if that fails. Used like a
-    `subprocess.Popen`: its pipes exist at once; `pid` and `wait` wait for the process. A thread has to call
-    `settle`."""
+    `subprocess.Popen`: its pipes exist at once; `pid` and `wait` wait for the process. Some thread has to call
+    `settle`, which starts the process."""
 
     def __init__(self, python: str, env: dict[str, str], sink: IO[bytes], key: TemplateKey, idle: float) -> None:
         stdin, ours = os.pipe()
@@ -63,7 +63,8 @@ class StartingWorker:
             self._settled.set()
 
     def stop(self) -> None:
-        """Prevents the start of the process if it has not been started yet. Waits until this is settled."""
+        """Prevents the start of the process if it has not been started yet. Waits until it is decided whether there is
+        a process."""
         self._stop.set()
         self._settled.wait()
 
@@ -94,8 +95,8 @@ Process = subprocess.Popen[bytes] | StartingWorker
 
 
 class WorkerClient:
-    """One worker process. `call` may be used by one thread at a time; `kill` by any thread. A template that is started
-    for it ends after `template_seconds` without a worker."""
+    """One worker process. `call` may be used by one thread at a time; `kill` by any thread. A template process that is
+    started for this worker ends after `template_seconds` without a worker."""
 
     def __init__(
         self,
@@ -117,7 +118,7 @@ class WorkerClient:
         self._launch()
 
     def another(self) -> WorkerClient:
-        """Another process of the same interpreter with the same environment, which is starting."""
+        """Starts another process of the same interpreter with the same environment, and returns its client at once."""
         return WorkerClient(
             self.python, log=self._log, env=self._env, measuring={}, template_seconds=self._template_seconds
         )
@@ -156,8 +157,8 @@ class WorkerClient:
         seconds: float = START_SECONDS,
         idle: Callable[[], None] = lambda: None,
     ) -> dict[str, Any]:
-        """Waits until the worker answers and returns its versions; `idle` is called repeatedly meanwhile. Raises
-        MissingError without a suitable torch."""
+        """Waits until the worker answers. Returns its answer to `hello`, with versions of Python and torch; `idle` is
+        called repeatedly meanwhile. Raises MissingError without a suitable torch."""
         self.hello = self.call("hello", {}, timeout=min(seconds, START_SECONDS), cancel=cancel, idle=idle)
         if self.hello["protocol"] != PROTOCOL_VERSION:
             raise WorkerError(f"the worker speaks protocol {self.hello['protocol']}, not {PROTOCOL_VERSION}")
@@ -204,7 +205,8 @@ class WorkerClient:
 
     @contextmanager
     def paused(self) -> Iterator[None]:
-        """Stops all processes of the worker that still exist during the block, in which something else is measured."""
+        """Stops all processes of the worker that still exist, for the duration of the block, in which something else is
+        measured."""
         self._signal(signal.SIGSTOP)
         try:
             yield
@@ -216,7 +218,7 @@ class WorkerClient:
             os.killpg(self.process.pid, number)
 
     def release(self) -> None:
-        """Closes the task and keeps the process for the next one. A worker that cannot do that is ended."""
+        """Closes the task and keeps the process for the next one. A worker that fails to close the task is killed."""
         if self.alive:
             try:
                 self.call("close_task", {}, timeout=RELEASE_SECONDS)
@@ -316,8 +318,8 @@ def _read(process: Process, answers: Answers, ended: threading.Event) -> None:
 
 
 class DeviceLost(WorkerError):
-    """The worker's CUDA context is broken: the worker must be restarted. `inputs` names those with which the user's own
-    module did it, "" if they are not known.
+    """The worker's CUDA context is broken: the worker must be restarted. `inputs` names the inputs with which the
+    user's own module broke the context, "" if they are not known.
     """
 
     inputs = ""
@@ -328,7 +330,8 @@ class DeviceOutOfMemory(UsageError):
 
 
 def failure(error: dict[str, Any]) -> KernelAssistantError:
-    """Returns the exception for an error answer. Its class depends on who is at fault."""
+    """Returns the exception for an error answer. Its class depends on the cause: the user's module, the machine, or
+    this tool."""
     kind, message = error["kind"], error["message"]
     next_step, detail = error.get("next_step", ""), error.get("detail", "")
     if kind in MISSING_KINDS:

@@ -1,7 +1,7 @@
 """Keeps the log of a worker small, so that a module that prints without end does not fill the disk.
 
-The worker writes to the file itself, so that it never waits for this process and its last output survives when it is
-killed. This process cuts the middle out of a file that is too long. Between two checks a worker can write as much as
+The worker writes to the file itself, so that it never waits for this process, and its last output is kept if the worker
+is killed. This process cuts the middle out of a file that is too long. Between two checks a worker can write as much as
 the disk accepts. Output that is written at the moment in which the file is truncated is lost.
 """
 
@@ -26,7 +26,7 @@ _LEFT_OUT = re.compile(rb"\n\[ *(\d+) bytes of this log were left out here\]\n")
 
 def watch(sink: IO[bytes], ended: threading.Event) -> None:
     """Starts a thread that keeps the file of `sink` short until `ended` is set. `sink` must be in append mode and may
-    be closed after this call. Does nothing if it is not a regular file. Raises OSError."""
+    be closed after this call. Does nothing if `sink` is not a regular file. Raises OSError."""
     if not stat.S_ISREG(os.fstat(sink.fileno()).st_mode):
         return
     # Opened through the descriptor, since the file may be renamed. Not duplicated: in append mode, pwrite only appends.
@@ -44,7 +44,8 @@ def _watch(file: int, ended: threading.Event) -> None:
 
 
 def shorten(file: int) -> None:
-    """Cuts the middle out of a file that is longer than LONGEST. If workers share the file, one watcher does it."""
+    """Cuts the middle out of a file that is longer than LONGEST. If several workers share the file, only one of their
+    watchers cuts it."""
     if os.fstat(file).st_size <= LONGEST:
         return
     try:

@@ -1,7 +1,8 @@
-"""Forks workers from a template process that has torch imported, so that they need not import it (docs/templates.md).
+"""Forks workers from a template process that has torch imported, so that the workers need not import torch
+(docs/templates.md).
 
-A template belongs to this process, or is shared by all processes of a user that name the same folder. If anything goes
-wrong with it, the worker is started without a template.
+A template belongs to this process, or is shared by all processes of a user that name the same folder. If a template
+fails, the worker is started without one.
 """
 
 from __future__ import annotations
@@ -41,8 +42,9 @@ PIDFD_INFO_EXIT = 1 << 3
 
 @dataclass(frozen=True)
 class WorkerOrder:
-    """The data with which a worker is started. `files` are descriptors of its stdin, stdout, stderr and working folder.
-    A template of this process that is started for it ends after `idle_seconds` without a worker.
+    """A request to start a worker. `files` are descriptors of its stdin, stdout, stderr and working folder. If a
+    template that belongs to this process is started for the request, the template ends after `idle_seconds` without a
+    worker.
     """
 
     python: str
@@ -54,14 +56,15 @@ class WorkerOrder:
 
 @dataclass(frozen=True)
 class TemplateConnection:
-    """A connection to a template; `fresh` if the template was started for it."""
+    """A connection to a template. `fresh`: whether the template was started for this connection."""
 
     channel: socket.socket
     fresh: bool
 
 
 def fork(order: WorkerOrder, connection: TemplateConnection | None, stop: threading.Event) -> ForkedWorker | None:
-    """Returns a worker forked from the template. None if that fails, or if `stop` is set before the answer."""
+    """Returns a worker forked from the template. None if forking fails, or if `stop` is set before the template
+    answers."""
     until = time.monotonic() + ANSWER_SECONDS
     while connection is not None:
         forked = _ask(connection.channel, order, stop, until)
@@ -134,15 +137,16 @@ class _OwnTemplate:
 
 @dataclass
 class _Templates:
-    """The templates that this process uses. `refused` has the names of those that failed when they were fresh; they are
-    not started again."""
+    """The templates that this process uses. `refused` has the names of templates that failed just after they were
+    started; these are not started again."""
 
     own: dict[str, _OwnTemplate] = field(default_factory=dict)
     refused: set[str] = field(default_factory=set)
     lock: threading.Lock = field(default_factory=threading.Lock)
 
     def connect(self, order: WorkerOrder) -> TemplateConnection | None:
-        """Connects to the template of `order`, which is started if there is none. Returns None if that fails."""
+        """Connects to the template for `order`, and starts the template if there is none. Returns None if that
+        fails."""
         if order.key.name in self.refused:
             return None
         try:
@@ -222,8 +226,8 @@ def _connect_shared(folder: str, order: WorkerOrder) -> TemplateConnection | Non
 
 
 def _start_shared(address: str, order: WorkerOrder) -> None:
-    """Starts a shared template. It accepts connections at once and answers when torch is imported. The started process
-    leaves the template behind as its child."""
+    """Starts a shared template. It accepts connections at once and answers when torch is imported. The process that is
+    started here forks the template and ends."""
     Path(address).unlink(missing_ok=True)
     with socket.socket(socket.AF_UNIX) as listener:
         listener.bind(address)
@@ -264,7 +268,8 @@ def _dial(address: str) -> socket.socket | None:
 
 
 def _ask(connection: socket.socket, order: WorkerOrder, stop: threading.Event, until: float) -> ForkedWorker | None:
-    """Sends the order to the template. Returns None if there is no answer, or if `stop` is set first."""
+    """Sends a request for a worker to the template. Returns the forked worker; None if there is no answer, or if `stop`
+    is set first."""
     try:
         connection.settimeout(ANSWER_SECONDS)
         socket.send_fds(connection, [b"\0"], order.files)

@@ -6,10 +6,13 @@ from kernel_assistant.records.codec import Record
 
 
 class DeviceFacts(Record, frozen=True, kw_only=True):
-    """One device. Bandwidths in bytes/s and rates in flop/s; `*_measured` is 0 until calibrated once per device.
+    """One device. Bandwidths in bytes/s and rates in flop/s; `copy_bandwidth`, `read_bandwidth` and `flops_fp32` are
+    measured once for each device, and 0 until then (on a GPU, `flops_fp32` stays 0); `*_datasheet` is 0 if the vendor's
+    figure is not known.
 
     `arch` is "sm_90" for CUDA and the ISA level ("x86-64-avx512", "x86-64-avx2", "x86-64", "aarch64") for the CPU.
-    `cores` is SMs or physical cores in use; `cache_bytes` the last-level cache (L2 on a GPU).
+    `cores` is the number of SMs, or of CPUs that this process may use; `cache_bytes` the last-level cache (L2 on a
+    GPU).
     """
 
     target: str

@@ -46,7 +46,7 @@ def facts() -> DeviceFacts:
 
 
 def architecture() -> str:
-    """`x86-64-avx512`, `x86-64-avx2`, `x86-64` or the machine's own name."""
+    """The level of the CPU's instruction set: `x86-64-avx512`, `x86-64-avx2`, `x86-64`, or the machine's own name."""
     machine = platform.machine()
     if machine not in ("x86_64", "AMD64"):
         return machine
@@ -58,7 +58,7 @@ def architecture() -> str:
 
 
 def compiler() -> str:
-    """Path of the C++ compiler: CXX, g++ or clang++. MissingError if there is none."""
+    """Path of the C++ compiler: CXX, g++ or clang++. Raises MissingError if there is none."""
     for name in (os.environ.get("CXX", ""), "g++", "clang++"):
         path = shutil.which(name) if name else None
         if path:

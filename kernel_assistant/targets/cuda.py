@@ -36,7 +36,7 @@ _FEW_CORES = ((6, 0), (7, 0), (7, 2), (7, 5), (8, 0))
 
 
 def compiler() -> str:
-    """Path of nvcc: CUDA_HOME, PATH, /usr/local/cuda. MissingError if there is none."""
+    """Path of nvcc, from CUDA_HOME, CUDA_PATH, /usr/local/cuda or PATH. Raises MissingError if there is none."""
     homes = [os.environ.get("CUDA_HOME", ""), os.environ.get("CUDA_PATH", ""), "/usr/local/cuda"]
     candidates = [os.path.join(home, "bin", "nvcc") for home in homes if home]
     for path in [*candidates, shutil.which("nvcc") or "", *sorted(glob.glob("/usr/local/cuda-*/bin/nvcc"))]:
@@ -46,25 +46,25 @@ def compiler() -> str:
 
 
 def gpus() -> list[DeviceFacts]:
-    """The GPUs that CUDA sees, numbered in the order of the bus; an empty list where there is no driver."""
+    """The GPUs that CUDA sees, numbered as `nvml.handles` orders them; an empty list where there is no driver."""
     with opened() as nvml:
         return [_facts(nvml, index, handle) for index, handle in enumerate(handles(nvml))]
 
 
 def identities() -> list[str]:
-    """UUIDs of the GPUs that CUDA sees, in its order: the same in every process and container of a machine, and
-    different on all other machines. An empty list where there is no driver."""
+    """UUIDs of the GPUs that CUDA sees, in CUDA's order. A UUID is the same in every process and container of a
+    machine, and different on all other machines. An empty list where there is no driver."""
     with opened() as nvml:
         return [str(nvml.nvmlDeviceGetUUID(handle)) for handle in handles(nvml)]
 
 
 def idle_gpu(devices: list[DeviceFacts]) -> DeviceFacts:
-    """The device with the least load, then with the most free memory."""
+    """The device with the least utilisation; of several such devices, the one with the least memory in use."""
     return min(devices, key=lambda facts: (*load(facts.index), facts.index))
 
 
 def load(index: int) -> tuple[int, int]:
-    """(utilisation in percent, bytes in use by others) of one GPU; zeros where the driver does not say."""
+    """(utilisation in percent, bytes of memory in use) of GPU number `index`; zeros where the driver does not say."""
     with opened() as nvml:
         if nvml is None:
             return 0, 0
@@ -77,7 +77,8 @@ def load(index: int) -> tuple[int, int]:
 
 
 def other_processes(index: int) -> int:
-    """Processes that compute on one GPU and are not of our own process tree; 0 where the driver does not say."""
+    """The number of processes that compute on GPU number `index` and are not of our own process tree; 0 if the driver
+    does not say."""
     import psutil
 
     with opened() as nvml:

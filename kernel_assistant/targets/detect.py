@@ -1,4 +1,4 @@
-"""Finds the device that a target means on this machine."""
+"""Finds the device of this machine for a target."""
 
 from __future__ import annotations
 
@@ -8,7 +8,8 @@ from kernel_assistant.targets.base import DeviceFacts
 
 
 def detect(target: str = "auto") -> DeviceFacts:
-    """The idle GPU for "cuda", the CPU for "cpu", and for "auto" a GPU where there is one with nvcc, else the CPU."""
+    """The GPU with the least load for "cuda", the CPU for "cpu"; for "auto" such a GPU if there are a GPU and nvcc,
+    else the CPU. Raises MissingError if there is no GPU for "cuda", and UsageError for another target."""
     if target == "cpu":
         return cpu.facts()
     if target not in ("auto", "cuda"):

@@ -13,7 +13,7 @@ from typing import Any
 
 @contextmanager
 def opened() -> Iterator[Any]:
-    """The library while the block runs; None where there is no driver."""
+    """Within the block, the library is open. Yields the library; None if there is no driver."""
     import pynvml
 
     try:
@@ -28,7 +28,7 @@ def opened() -> Iterator[Any]:
 
 
 def handles(nvml: Any) -> list[Any]:
-    """The library's handles of the GPUs that CUDA sees, in its order; none without a library. Raises NVMLError."""
+    """The library's handles of the GPUs that CUDA sees, in CUDA's order; none without a library. Raises NVMLError."""
     if nvml is None:
         return []
     known = [nvml.nvmlDeviceGetHandleByIndex(index) for index in range(nvml.nvmlDeviceGetCount())]
@@ -39,10 +39,10 @@ def handles(nvml: Any) -> list[Any]:
 
 
 def visible(words: str, uuids: Sequence[str]) -> list[int]:
-    """Indices of the GPUs with these UUIDs that CUDA sees, in its order, when CUDA_VISIBLE_DEVICES is `words`.
+    """Indices of the GPUs with these UUIDs that CUDA sees, in CUDA's order, if CUDA_VISIBLE_DEVICES is `words`.
 
-    Entries are numbers or prefixes of UUIDs; like CUDA, it stops at the first invalid one. For parts of a GPU (MIG) it
-    returns all GPUs.
+    Entries are numbers or prefixes of UUIDs; as in CUDA, entries from the first invalid one on are ignored. If `words`
+    names parts of a GPU (MIG), all GPUs are returned.
     """
     if "MIG-" in words:
         return list(range(len(uuids)))
@@ -56,7 +56,7 @@ def visible(words: str, uuids: Sequence[str]) -> list[int]:
 
 
 def utilisation(nvml: Any, handle: Any) -> int | None:
-    """How busy a GPU is, in per cent; None if the driver does not say."""
+    """The utilisation of a GPU in per cent; None if the driver does not say."""
     try:
         return int(nvml.nvmlDeviceGetUtilizationRates(handle).gpu)
     except nvml.NVMLError:

@@ -22,7 +22,7 @@ def load(folder: str, name: str) -> None:
 
 
 def start() -> None:
-    """Prepare the process before any module of the worker is imported."""
+    """Set up garbage collection and register the worker's package, before any module of the worker is imported."""
     # The first export creates hundreds of thousands of objects that stay alive: scanning them again and again took a
     # third of its time.
     gc.set_threshold(100_000)

@@ -1,4 +1,5 @@
-"""Starts a template as boot.py starts a worker: `PYTHON boot_template.py SOCKET SECONDS`."""
+"""Starts a template process as boot.py starts a worker: `PYTHON boot_template.py SOCKET SECONDS`. SOCKET is a
+descriptor; the template ends after SECONDS without a worker."""
 
 import os
 import runpy

@@ -1,8 +1,8 @@
 """Shared or exclusive use of a device, between threads and processes.
 
 Timing needs the device alone; verifying, building and writing text may run side by side. A judge spends most of its
-time on the host, so it holds the device exclusively for each timed block or round and not for a whole candidate: others
-verify meanwhile, and none of their kernels runs within a block.
+time on the host, so it holds the device exclusively for each timed block or round and not for a whole candidate: other
+judges verify between its blocks, and none of their kernels runs within a block.
 
 Three files in one folder are locked with `flock`, which the system releases when a process dies:
 
@@ -37,7 +37,7 @@ def no_check() -> None:
 class DeviceLock:
     """The lock of the device that `folder` stands for. Without a folder the device is not shared, and nothing waits.
 
-    The lock is held by a thread, whichever object the thread took it with. Taking it again in the same mode does
+    A thread holds the lock, whichever `DeviceLock` of the folder it used. Taking the lock again in the same mode does
     nothing; `exclusive` inside `shared` releases the shared lock and takes it again afterwards. `settle` is called
     before a lock is released: it waits until the device has finished its work.
     """
@@ -57,8 +57,8 @@ class DeviceLock:
 
     @contextmanager
     def shared(self, check: Check = no_check, *, first: bool = False) -> Iterator[None]:
-        """Hold the lock shared. Waits for exclusive holders, and for those who wait for exclusive use unless
-        `first`."""
+        """Hold the lock shared. Waits for threads that hold the lock exclusively, and without `first` also for those
+        that wait for exclusive use."""
         if self.folder is None or self.folder in _holds.held:
             yield
             return
@@ -70,8 +70,8 @@ class DeviceLock:
 
     @contextmanager
     def exclusive(self, check: Check = no_check, *, patience: float = FOREVER) -> Iterator[None]:
-        """Hold the lock exclusively. Waits at most `patience` seconds for shared users, and without limit for exclusive
-        ones."""
+        """Hold the lock exclusively. Waits for exclusive users without limit, but for shared users at most `patience`
+        seconds; after that the block runs beside them."""
         outer = None if self.folder is None else _holds.held.get(self.folder)
         if self.folder is None or (outer is not None and outer.alone):
             yield
@@ -87,8 +87,8 @@ class DeviceLock:
 
     @contextmanager
     def released(self) -> Iterator[None]:
-        """Without the lock; afterwards the thread has it again as before. Does nothing if the thread does not hold
-        it."""
+        """Within the block the thread does not hold the lock; afterwards it holds the lock again in the same mode. Does
+        nothing if the thread does not hold the lock."""
         outer = None if self.folder is None else _holds.held.get(self.folder)
         if outer is None:
             yield
@@ -130,7 +130,7 @@ class _LockHold:
     _held: dict[str, int] = field(default_factory=dict)
 
     def take(self) -> None:
-        """Take the files' locks; if that fails, release all of them."""
+        """Take the locks of the files that this mode of use needs; if that fails, release all of them."""
         try:
             if self.alone:
                 self._lock("gate", fcntl.LOCK_SH)
@@ -178,7 +178,7 @@ def _try(descriptor: int, kind: int) -> bool:
 
 
 class _ThreadHolds(threading.local):
-    """The locks that this thread holds, by folder."""
+    """The device locks that the current thread holds, by folder."""
 
     def __init__(self) -> None:
         self.held: dict[str, _LockHold] = {}

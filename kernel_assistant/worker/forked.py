@@ -6,17 +6,19 @@ What fork duplicates, and what is done about it here or elsewhere:
   system or detect the fork themselves. The hash secret and address layout are the template's, and so are sympy's own
   generator, which only picks points for its numeric checks, and the key of `multiprocessing`, which one user's
   processes may share.
-- Environment and working folder: replaced. Changes that the interpreter's start made to the environment (a `.pth` file)
-  are made again. `multiprocessing` and torch's settings, which store the old folder, get the new one. `tempfile` finds
-  its folder again.
-- Threads: OpenBLAS ends its own before a fork and starts them when numpy next needs them; libgomp's start in the child,
-  bound as `pinning` says (`hello`). What torch starts later (autograd, inductor's processes) does not exist yet.
-- Descriptors: all but the three that came with the order are closed. The objects `sys.stdin` and so on stay, over the
-  new descriptors.
+- Environment and working folder: both are replaced. Changes that the interpreter's start made to the environment (by a
+  `.pth` file) are made again. `multiprocessing` and torch's settings, which store the old folder, get the new one.
+  `tempfile` determines its folder again.
+- Threads: OpenBLAS ends its threads before a fork and starts them when numpy next needs them. libgomp starts its
+  threads in the child, where `pinning` binds them to cores. Threads and processes that torch starts later (autograd,
+  inductor) do not exist yet.
+- Descriptors: all but the three that came with the request are closed. The objects `sys.stdin`, `sys.stdout` and
+  `sys.stderr` stay, and use the new descriptors.
 - Signals: the template has no handlers of its own. Priority, affinity, limits, umask and ignored signals are the
   template's, which inherited them from a starter that has the same ones (`environment/worker_template.py`).
-- Exit handlers: those of the imported modules, as in a process of its own.
-- Compilers' state: nothing has been exported or compiled. inductor's cache folder depends on variables that are equal.
+- Exit handlers: the child has those of the imported modules, as a process of its own would.
+- Compilers' state: nothing has been exported or compiled. inductor's cache folder depends on variables that are
+  the same in template and worker.
 """
 
 from __future__ import annotations
@@ -39,7 +41,8 @@ CONFIGURATIONS = ("torch._dynamo.config", "torch._inductor.config", "torch._func
 
 @dataclass(frozen=True)
 class ForkOrder:
-    """A request to become a worker: `files` are its stdin, stdout, stderr and working folder."""
+    """A client's request for a worker: `files` are the worker's stdin, stdout, stderr and working folder, `env` is its
+    environment."""
 
     client: socket.socket
     files: list[int]
@@ -50,8 +53,8 @@ class ForkOrder:
             os.close(file)
 
     def carry_out(self, changed: dict[str, str | None]) -> None:
-        """Turn this forked process into the worker, and report that to the client. `changed` is applied on top of the
-        environment."""
+        """Turn this forked process into the worker, and report that to the client. `changed` (from `changed_at_start`)
+        is applied to the worker's environment last."""
         before = os.getcwd()
         os.setsid()
         for number, file in enumerate(self.files[:3]):
@@ -67,7 +70,7 @@ class ForkOrder:
 
 
 def receive(client: socket.socket) -> ForkOrder | None:
-    """The order of a client; None if the client is gone or sends something else."""
+    """The `ForkOrder` that a client sends; None if the client is gone or sends something else."""
     files: list[int] = []
     try:
         _, files, _, _ = socket.recv_fds(client, 1, 4, socket.MSG_CMSG_CLOEXEC)
@@ -88,7 +91,8 @@ def send(client: socket.socket, message: dict[str, Any]) -> None:
 
 
 def changed_at_start() -> dict[str, str | None]:
-    """Environment variables that changed since this process was started; None for those that were removed."""
+    """Environment variables that this process has changed since it was started, with their present values; None for
+    those that were removed."""
     with open("/proc/self/environ", "rb") as file:
         pairs = [os.fsdecode(pair).partition("=") for pair in file.read().split(b"\0") if pair]
     given = {name: value for name, _, value in pairs}
@@ -107,7 +111,8 @@ def _set_environment(env: dict[str, str], changed: dict[str, str | None]) -> Non
 
 
 def _move(before: str, after: str) -> None:
-    """Update modules that store the working folder in which they were imported."""
+    """Update modules that store the working folder in which they were imported: replace the folder `before` by
+    `after`."""
     multiprocessing_process.ORIGINAL_DIR = after  # type: ignore[attr-defined]  # left out of the stubs
     for name in CONFIGURATIONS:
         entries: dict[str, Any] = getattr(sys.modules.get(name), "_config", {})
@@ -127,8 +132,8 @@ def _seed() -> None:
 
 
 def _call_itself(name: str) -> None:
-    """Overwrite the command line of the process with the worker's program, for tools that search for workers. The new
-    one is shorter than the old one."""
+    """Overwrite the command line of the process with that of the worker's program `name`, for tools that search for
+    workers. Does nothing to the process if the new command line is longer than the old one."""
     program = os.path.join(os.path.dirname(os.path.abspath(__file__)), name)
     sys.argv = [program]
     sys.modules["__main__"].__file__ = program

@@ -23,7 +23,7 @@ class FrameError(ValueError):
 
 
 def write_frame(stream: IO[bytes], message: dict[str, Any], blobs: tuple[bytes, ...] = ()) -> None:
-    """Write one frame and flush. Not thread-safe: the caller holds the lock."""
+    """Write one frame and flush. Not thread-safe: if threads share the stream, the caller has to hold a lock."""
     header = json.dumps({**message, "blobs": [len(blob) for blob in blobs]}, separators=(",", ":")).encode()
     stream.write(b"".join((MAGIC, struct.pack("<I", len(header)), header, *blobs)))
     stream.flush()

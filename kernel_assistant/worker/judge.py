@@ -1,4 +1,5 @@
-"""The judge: holds the reference, decides what is correct and how fast it is. Trusted; generated code never runs here.
+"""The judge: holds the reference, decides whether a candidate is correct, and times it. Trusted; generated code never
+runs here.
 
 One judge per open task. A candidate arrives as a plan and a binary, runs in a runner, and its results return as plain
 data.
@@ -38,7 +39,7 @@ KEEP_BYTES = 2 << 30
 @dataclass
 class LoadedCandidate:
     """A candidate that is loaded in a runner, which has at most `most_threads` threads between calls. `ready` is set
-    once it was verified and prepared for timing."""
+    once the candidate has been verified and prepared for timing."""
 
     key: str
     plan: dict[str, Any]
@@ -49,7 +50,8 @@ class LoadedCandidate:
 
 @dataclass
 class VerifiedCases:
-    """The cases on which a candidate was correct so far."""
+    """A summary of the cases on which a candidate was correct so far: the worst errors, the number of inputs, and their
+    shapes."""
 
     errors: WorstErrors = field(default_factory=WorstErrors)
     inputs: int = 0
@@ -59,9 +61,9 @@ class VerifiedCases:
 class Judge:
     """Verifies and profiles candidates of one task on one device.
 
-    `quick_only` means that only the quick tier is used. `lock` is the lock of the device, if the judge has to take it
-    itself. `spare` is a runner that was started before. `throughput` leaves out figures that only people read;
-    `nominal` replaces the clock (measuring/nominal.py).
+    `quick_only` means that only the quick tier is used. `lock` is given if the judge itself has to lock the device.
+    `spare` is a runner that is running already. `throughput` leaves out figures that only people read; `nominal`
+    replaces the clock (measuring/nominal.py).
     """
 
     #: Whether a runner on a GPU serves several candidates.
@@ -117,7 +119,7 @@ class Judge:
         return self._profiler
 
     def prepare(self, which: str) -> None:
-        """Create the profiler with its sets, and compile the baseline `which` if it has to be."""
+        """Create the profiler with its sets, and compile the module if `which` is "compile"."""
         with self._lock.shared():
             self._base()
             self.profiler.prepare(which)
@@ -125,8 +127,8 @@ class Judge:
                 self._compare_compiled()
 
     def _compare_compiled(self) -> None:
-        """Whether torch.compile is really as inexact as was expected; if not, eager mode's error alone counts from now
-        on. With numerics `paper` what is expected is not torch.compile's alone."""
+        """Check whether torch.compile is really as inexact as expected; if not, only the error of eager mode is allowed
+        to candidates from now on. With numerics `paper` the expectation has other reasons too and stays."""
         if self.numerics == "paper":
             return
         if self.task.compiled_on_tensor_cores and not self.profiler.compiled_is_as_inexact(self._base()):
@@ -135,15 +137,16 @@ class Judge:
             self.profiler.outputs.take_own_errors(self._base())
 
     def baseline(self, which: str) -> Answer:
-        """Time of the reference in eager mode or under torch.compile, in milliseconds."""
+        """The time of the reference in eager mode or under torch.compile, as `Profiler.baseline` returns it: `ms`, or
+        `failure`."""
         with self._lock.shared():
             answer = self.profiler.baseline(which)
         self._timeout = max(self._least_timeout, 200 * answer.get("ms", 0.0) * 1e-3)
         return answer
 
     def verify(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:
-        """Outcome, message, and accuracy or mismatch. Full tier: all cases, with fresh ones. Quick: declared inputs.
-        Verify: two of them.
+        """Returns outcome, message, and accuracy or mismatch. The full tier tries all cases, with newly drawn ones; the
+        quick tier tries one sample of the declared inputs; the tier `verify` tries two.
 
         The declared sizes come first. A candidate that fails at other sizes only is correct with `sizes` "declared",
         and `elsewhere` says how it failed there; cheating at any size counts.
@@ -173,8 +176,8 @@ class Judge:
     def _try_others(
         self, plan: dict[str, Any], binary: bytes, key: str, cases: list[Case], tried: VerifiedCases
     ) -> tuple[VerifiedCases, str]:
-        """`tried` with the cases of other sizes added, and how the candidate failed there ("" if it did not). Raises
-        IncorrectOutput for cheating."""
+        """Verify at other sizes than the declared ones. Returns `tried` with these cases added, and a text that says
+        how the candidate failed ("" if it did not). Raises IncorrectOutput for cheating."""
         if not cases:
             return tried, ""
         try:
@@ -190,7 +193,8 @@ class Judge:
     def _try(
         self, plan: dict[str, Any], binary: bytes, key: str, cases: list[Case], tried: VerifiedCases
     ) -> VerifiedCases:
-        """`tried` with these cases added. Raises IncorrectOutput and CandidateFailure."""
+        """Verify a candidate on `cases`. Returns `tried` with these cases added. Raises IncorrectOutput and
+        CandidateFailure."""
         loaded = self._load(plan, binary, key)
         for case in cases:
             shapes = self._verify_case(loaded.runner, plan, case, tried.errors)
@@ -228,7 +232,8 @@ class Judge:
         measurement: MeasurementNumber = ONLY_MEASUREMENT,
         full: FullComparison = FULL,
     ) -> Answer:
-        """Outcome, message and timing. Refuses impossible times, and outputs that differ from those that were verified.
+        """Returns outcome, message and timing. Refuses impossible times, and outputs that differ from those that were
+        verified.
 
         A repeated `measurement` adds to the rounds of the previous one (repeated_measurement.py).
         """
@@ -261,9 +266,9 @@ class Judge:
             raise IncorrectOutput("cheating", f"PyTorch computes inside a kernel: {', '.join(map(str, seen))[:200]}")
 
     def release(self) -> RunnerClient | None:
-        """Close the judge, but return its runner if that can serve the next task. It can on a GPU, where no code of a
-        candidate ran on its host side. Starting a runner, and importing torch there for residual calls, takes longer
-        than opening a task.
+        """Close the judge, but return its runner if that can serve the next task. A runner can do so on a GPU, where no
+        code of a candidate ran on the runner's host side. Starting a runner, and importing torch there for residual
+        calls, takes longer than opening a task.
         """
         runner = self._loaded.runner if self._loaded else self._spare
         if runner is None or self.command.target != "cuda" or self._imports or runner.process.poll() is not None:
@@ -304,7 +309,8 @@ class Judge:
     def _verify_case(
         self, runner: RunnerClient, plan: dict[str, Any], case: Case, errors: WorstErrors
     ) -> tuple[tuple[int, ...], ...] | None:
-        """Shapes of the inputs; None if the case does not apply.
+        """Verify a candidate on one case and add its errors to `errors`. Returns the shapes of the inputs; None if the
+        case does not apply.
 
         A case's tensors are freed at the end of this call: those of two cases do not fit into memory if they are large.
         """
@@ -321,7 +327,8 @@ class Judge:
         return self._expected(self._base_case)
 
     def _expected(self, case: Case) -> ExpectedOutputs:
-        """Declared inputs with their expected outputs; kept in memory unless they are large."""
+        """The inputs of a declared case with their expected outputs, which are kept for the next candidate unless they
+        are large."""
         if case in self._kept:
             return self._kept[case]
         expected = expect(self.task, case, as_compiled=True)
@@ -332,7 +339,7 @@ class Judge:
         return expected
 
     def _load(self, plan: dict[str, Any], binary: bytes, key: str) -> LoadedCandidate:
-        """A runner that has loaded this candidate: a new process on the CPU, a new module on CUDA.
+        """Load a candidate into a runner, unless it is loaded already. On the CPU the runner is a new process.
 
         On CUDA the process is kept between candidates, because no code of a candidate runs on its host side.
         """

@@ -112,8 +112,8 @@ class Worker:
         return {"graph": self._task.graph, "facts": self._task.facts}
 
     def prepare(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Fill the memory that timing needs and compile, so that a later `baseline` of the same `which` or `profile`
-        only measures."""
+        """Fill the memory that timing needs, and compile if `which` is "compile", so that a later `baseline` or
+        `profile` only measures."""
         self._opened().prepare(params["which"])
         return {}
 
@@ -144,7 +144,7 @@ class Worker:
         return time_applied(params, self._module)
 
     def compile_ahead(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Run the module under torch.compile once, for inductor's cache folder alone. Closes the previous task."""
+        """Run the module under torch.compile once, only to fill inductor's cache folder. Closes the previous task."""
         from .opening.compile_ahead import compile_ahead
 
         self.close_task({}, ())
@@ -152,14 +152,14 @@ class Worker:
         return {}
 
     def import_file(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Import the file of a task whose `time_applied` will follow, and nothing else of it."""
+        """Only import the file of a task, for a request `time_applied` that will follow."""
         from .user_module.loading import load_module
 
         self._module = load_module(params["task"])
         return {}
 
     def pick_binary(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Name of the binary of an applied package that the loader picks on this machine."""
+        """The name of the binary that the loader of an applied package picks on this machine."""
         from .applied_checks.applied_check import pick_binary
 
         return pick_binary(params)
@@ -173,11 +173,12 @@ class Worker:
         return {}
 
     def check_applied(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Call the class with its kernels: whether they ran, whether the values equal the original's, and times."""
+        """Call the applied class with its kernels. Returns whether they ran, whether the values equal the original's,
+        and times."""
         return dict(self._applied.check(params["timing"]))
 
     def free_wins(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """The changes without a kernel that apply to the open task."""
+        """The free wins that may apply to the open task: name, code and whether it is costly to try, for each."""
         from .free_wins.free_wins import FreeWins
 
         opened = self._opened()
@@ -185,11 +186,12 @@ class Worker:
         return {"offered": self._free.offered()}
 
     def free_win(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Errors and times of one such change, or of several at once."""
+        """Errors and times of the changes in `names`, applied together."""
         return dict(self._free.measure(params["names"], params["seconds"]))
 
     def calibrate(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Measure the bandwidth of this device."""
+        """Measure the limits of this device: memory bandwidths, on a CPU also the rate of float32 products and the
+        usable cache."""
         from .measuring.calibrate import calibrate
         from .process.gpu_share import lift_share
 
@@ -202,7 +204,7 @@ class Worker:
         return rates
 
     def profile_lines(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Time by line of the class's own methods. Closes the previous task."""
+        """Measure the time of each line of the class's own methods. Closes the previous task."""
         from .lines.line_profile import profile_lines
         from .measuring.roofline import Roofline
 
@@ -213,14 +215,14 @@ class Worker:
             return profile_lines(task, device, params["seconds"], Roofline(**params["ceilings"]))
 
     def try_inputs(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """Tries several drafts of inputs and reports which of them runs. Closes the previous task."""
+        """Tries several drafts of inputs and reports the first that runs. Closes the previous task."""
         from .opening.try_inputs import try_inputs
 
         self.close_task({}, ())
         return try_inputs(params["tasks"], "cpu")
 
     def close_task(self, params: Params, blobs: tuple[bytes, ...]) -> Params:
-        """End runners and free memory; the process stays warm."""
+        """End runners and free memory. The process keeps its imports for the next task."""
         opened = self._task is not None
         self._close()
         dynamo = sys.modules.get("torch._dynamo")
@@ -261,7 +263,8 @@ class Worker:
 
     @property
     def is_open(self) -> bool:
-        """Whether a task is open whose compiled code would be lost."""
+        """Whether something is open, such as a task, whose compiled code would be lost if the worker freed its
+        caches."""
         return any(one is not None for one in (self._task, self._applied, self._module))
 
     def _opened(self) -> Any:
@@ -271,7 +274,7 @@ class Worker:
 
 
 def answer(worker: Worker, message: Params, blobs: tuple[bytes, ...]) -> Params:
-    """The answer to one request; every failure is named."""
+    """The answer to one request: its result, or an error with kind, message, next step and detail."""
     from .process.worker_errors import TaskError, broken_device
 
     methods: dict[str, Callable[[Params, tuple[bytes, ...]], Params]] = {

@@ -1,4 +1,5 @@
-"""Integer expressions over free dimensions: from torch's symbolic sizes to text, and their value.
+"""Integer expressions over free dimensions: converts torch's symbolic sizes to text, and computes the value of an
+expression.
 
 An expression has integers, names, `+ - * //` and parentheses; a divisor is a positive integer. Torch's expressions are
 sympy trees; only their structure is read, so that nothing here depends on a version of sympy.
@@ -43,13 +44,14 @@ class Symbols:
         return self._names.get(symbol)
 
     def text(self, size: Any) -> str:
-        """`size` as an expression. Raises InexpressibleError."""
+        """`size` as the text of an expression. Raises InexpressibleError."""
         if isinstance(size, int):
             return str(int(size))
         return self._sum(_tree(size))
 
     def value(self, size: Any, dims: Mapping[str, int]) -> int:
-        """The value of `size`, which may be any expression of torch's, at the given dimensions."""
+        """The value of `size`, which may be any symbolic size of torch's, for the dimensions `dims`. Raises
+        InexpressibleError if it depends on values."""
         if isinstance(size, int):
             return int(size)
         tree = _tree(size)
@@ -100,8 +102,8 @@ def evaluate_size(text: str, dims: Mapping[str, int]) -> int:
 
 
 def solve_dims(pairs: Iterable[tuple[str, int]]) -> dict[str, int]:
-    """Dimensions from (expression, size) pairs, each linear in at most one name. Raises ValueError if they
-    contradict."""
+    """Dimensions by name, computed from pairs (expression, size). Each expression is linear in at most one name. Raises
+    ValueError if the pairs contradict each other."""
     pairs, dims = list(pairs), dict[str, int]()
     for text, size in pairs:
         names = {node.id for node in ast.walk(ast.parse(text, mode="eval")) if isinstance(node, ast.Name)}

@@ -1,8 +1,8 @@
 """A process that has torch imported and forks workers (docs/templates.md). `boot_template.py` starts it.
 
 It runs no user code and no parallel region (libgomp does not survive a fork after one), starts no thread and opens no
-device. If an import does so all the same, the template ends and workers are started without it. `forked.py` says what
-fork duplicates and what a child does about that.
+device. If an import breaks one of these rules, the template ends and workers are started without it. `forked.py` says
+what fork duplicates and what a child does about that.
 """
 
 from __future__ import annotations
@@ -43,8 +43,8 @@ class Pollable(Protocol):
 
 @dataclass
 class Child:
-    """A forked worker. `client` is None once it has closed, `status` (negative: a signal) is None until the worker has
-    ended."""
+    """A forked worker. `client` is None once the client has closed its connection, `status` (negative: a signal) is
+    None until the worker has ended."""
 
     pid: int
     process: Pollable
@@ -55,8 +55,9 @@ class Child:
 class Template:
     """Clients come from `source`: a socket that listens, or one over which a single process sends connections.
 
-    On its connection a client sends an order and gets `{"pid"}` from the child, then `{"status"}` when that has ended.
-    The child is not reaped before the client closes the connection, so its process id is not reused.
+    On its connection a client sends a request (`ForkOrder`) and gets `{"pid"}` from the child, then `{"status"}` when
+    the child has ended. The child is not reaped before the client closes the connection, so its process id is not
+    reused.
     """
 
     def __init__(self, source: socket.socket, idle_seconds: float) -> None:
@@ -66,8 +67,8 @@ class Template:
         self._watched: dict[Pollable, Callable[[], ForkOrder | None]] = {source: partial(self._accept, source)}
 
     def serve(self) -> ForkOrder | None:
-        """Serve clients. Returns the order in a forked child; None in the template when it ends, because it has no
-        children and was idle, or because its sources are closed.
+        """Serve clients. Returns the `ForkOrder` in a forked child; None in the template when it ends, because it has
+        no children and was idle, or because its sources are closed.
         """
         while self._watched:
             ready = self._ready()
@@ -81,7 +82,7 @@ class Template:
         return None
 
     def _ready(self) -> list[Pollable]:
-        """The sockets and processes with an event; empty if the template had no children and no event for its idle
+        """The sockets and processes with an event. Empty if the template has had no children and no event for its idle
         time."""
         poll = select.poll()
         for watched in self._watched:
@@ -101,7 +102,8 @@ class Template:
             source.close()
 
     def _fork(self, client: socket.socket) -> ForkOrder | None:
-        """Fork a worker; returns the order in the child. A client that gets no answer starts its worker itself."""
+        """Fork a worker; returns the `ForkOrder` in the child. A client that gets no answer starts its worker
+        itself."""
         del self._watched[client]
         order = receive(client)
         if order is None:
@@ -140,8 +142,8 @@ class Template:
                 send(child.client, {"status": child.status})
 
     def _abandoned(self, child: Child) -> None:
-        """Forget a client that has closed its connection. If it did so early, the worker's input has ended, so the
-        worker will end too.
+        """Forget a client that has closed its connection. If the worker still runs then, its input has ended, so it
+        will end too.
         """
         client, child.client = child.client, None
         assert client is not None
@@ -161,7 +163,8 @@ class Template:
 
 
 def main(descriptor: int, idle_seconds: float) -> int:
-    """The exit status of the template, or of a worker that was forked from it."""
+    """Run the template on the socket `descriptor`, until it has had no children for `idle_seconds`. Returns the exit
+    status of the template, or of a worker that was forked from it."""
     source = socket.socket(fileno=descriptor)
     if _listens(source) and os.fork():
         os._exit(0)  # a template that serves others has no parent
@@ -231,7 +234,7 @@ def _is_fit(source: socket.socket) -> bool:
 
 
 def _process(pid: int) -> Pollable:
-    """A file that becomes readable when the process has ended."""
+    """A file that becomes readable when the process `pid` has ended."""
     descriptor = int(ctypes.CDLL(None, use_errno=True).syscall(PIDFD_OPEN, pid, 0))
     if descriptor < 0:
         raise OSError(ctypes.get_errno(), "pidfd_open")
@@ -251,7 +254,7 @@ def _has_children() -> bool:
 
 
 def _is_open(descriptor: str) -> bool:
-    """Whether a listed descriptor is still open. The descriptor that was used for listing is not."""
+    """Whether a listed descriptor is still open; the one that was used for listing is not."""
     return os.path.lexists(f"/proc/self/fd/{descriptor}")
 
 
@@ -273,7 +276,7 @@ def _accepted(source: socket.socket) -> socket.socket | None:
 
 
 def _handed(source: socket.socket) -> socket.socket | None:
-    """A connection that the other process has sent; None if no more will come."""
+    """A connection that the other process has sent over `source`; None if no more will come."""
     try:
         _, descriptors, _, _ = socket.recv_fds(source, 1, 1, socket.MSG_CMSG_CLOEXEC)
     except OSError:

@@ -1,6 +1,6 @@
 """The compiled code of a candidate as readable text: PTX and SASS of CUDA kernels, assembly of CPU kernels.
 
-The text is made on request, never while a job waits, and is cached by content beside the builds. Compilers and
+The text is made on request, so that no job waits for it, and is cached by content beside the builds. Compilers and
 disassemblers read generated code, so they run in the sandbox, under the limits of a build.
 """
 
@@ -34,14 +34,14 @@ _MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True)
 class Assembly:
-    """Texts by file name, and one line for each text that could not be made, with the reason."""
+    """`files` has texts by file name; `missing` has one line, with the reason, for each text that could not be made."""
 
     files: dict[str, str]
     missing: tuple[str, ...]
 
 
 class Assembler:
-    """Makes the texts of candidates for one device. `python` is the user's interpreter; nvdisasm is also searched
+    """Makes the texts of candidates for one device. `python` is the user's interpreter; nvdisasm is also searched for
     among its packages."""
 
     def __init__(
@@ -51,7 +51,8 @@ class Assembler:
         self._cache = cache_dir / "builds"
 
     def assembly(self, candidate: Candidate, binary: bytes | None) -> Assembly:
-        """Returns the texts of the sources, and of `binary`, the measured cubin. Raises StoreError and SandboxError."""
+        """Returns the compiled code of a candidate's sources, and on CUDA the disassembly of `binary`, the cubin that
+        was measured. Raises StoreError and SandboxError."""
         stem = f"kernels.{self._device.arch}"
         makers: dict[str, Callable[[], str]] = {f"{stem}.s": lambda: self._compiled(candidate)}
         if self._device.target == "cuda":
@@ -99,7 +100,8 @@ class Assembler:
         return self._kept(identity, argv, (os.path.dirname(os.path.realpath(tool)),))
 
     def _kept(self, identity: object, argv: Callable[[str], tuple[str, ...]], paths: tuple[str, ...]) -> str:
-        """Returns the text from the cache; if it is not there, runs the command and takes the file `text` or stdout."""
+        """Returns the text for `identity` from the cache. If it is not there, runs the command, and takes the file
+        `text` that the command wrote, or else its stdout."""
         key = hashlib.sha256(encode(identity)).hexdigest()[:32]
         path = self._cache / key[:2] / f"{key}.txt"
         if path.is_file():
@@ -136,7 +138,7 @@ def disassembler(python: str = "") -> str:
     """Returns the path of nvdisasm: the toolkit's, one that pip installed for `python`, or one on PATH. Raises
     MissingError if there is none.
 
-    cuobjdump is no substitute: it starts nvdisasm.
+    cuobjdump cannot replace nvdisasm, because it starts nvdisasm itself.
     """
     folders = ["/usr/local/cuda/bin"]
     try:

@@ -31,7 +31,8 @@ COMPILE_SECONDS = 120.0
 
 @dataclass(frozen=True)
 class Binary:
-    """A built candidate: file name as it ships, content, and what the compiler reported about its kernels."""
+    """A built candidate: the file name under which it is stored, the content, and what the compiler reported about its
+    kernels."""
 
     name: str
     content: bytes
@@ -150,7 +151,8 @@ def files_of(candidate: Candidate) -> dict[str, str]:
 
 
 def lay_out(files: dict[str, str], folder: str, suffix: str) -> str | Diagnostic:
-    """Writes `files` where the sandbox reads them. Returns the name of the one file to compile, which has all units."""
+    """Writes `files` to `folder`, where the sandbox reads them. Returns the name of the file to compile, which includes
+    all units; a Diagnostic if there is no unit."""
     for name, text in files.items():
         Path(folder, name).parent.mkdir(exist_ok=True)
         Path(folder, name).write_text(text, encoding="utf-8")
@@ -167,7 +169,7 @@ def lay_out(files: dict[str, str], folder: str, suffix: str) -> str | Diagnostic
 
 @lru_cache(maxsize=8)
 def compiler_version(path: str) -> str:
-    """Returns the first lines of `--version`, which are part of a build's cache key."""
+    """Returns the output of `--version`, which is part of a build's cache key."""
     import subprocess
 
     done = subprocess.run([path, "--version"], capture_output=True, text=True, timeout=30, check=False)

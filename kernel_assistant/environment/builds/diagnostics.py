@@ -1,4 +1,4 @@
-"""Reads what compilers print. Pure."""
+"""Parses the messages of compilers. Pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ MOST_DIAGNOSTICS = 20
 
 
 def compiler_diagnostics(output: str) -> tuple[Diagnostic, ...]:
-    """Returns errors of g++, clang++, nvcc and ptxas with file and line; only the last line if none was recognized."""
+    """Returns the errors of g++, clang++, nvcc and ptxas, with file and line where they are known; only the last line
+    of `output` if no error was recognized."""
     diagnostics = []
     for line in output.splitlines():
         match = _GCC.match(line) or _NVCC.match(line) or _PTXAS.match(line)

@@ -44,6 +44,7 @@ def complete(candidate: Candidate) -> Candidate:
 
 
 def source_paths(folder: Path) -> dict[str, Path]:
-    """Returns the paths of the files in `folder` and of the headers in its `ka/`, by their name in a candidate."""
+    """Returns the paths of the files in `folder` and of the headers in its subfolder `ka`, by the names that they have
+    in a candidate."""
     files = [*sorted(folder.glob("*")), *sorted((folder / "ka").glob("*"))]
     return {path.relative_to(folder).as_posix(): path for path in files if path.is_file()}

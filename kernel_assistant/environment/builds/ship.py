@@ -24,13 +24,13 @@ LEFT_OUT = "left_out.json"
 
 @dataclass(frozen=True)
 class Shipment:
-    """`binaries` by file name; `left_out` has the reason for each architecture without one."""
+    """`binaries` has the binaries by file name; `left_out` has the reason for each architecture without a binary."""
 
     binaries: dict[str, bytes]
     left_out: dict[str, str]
 
     def files(self) -> dict[str, bytes]:
-        """Returns the files for a result's folder `binaries`."""
+        """Returns the files, by name, for the folder `binaries` of a result."""
         report = {LEFT_OUT: json.dumps(self.left_out, indent=1).encode()} if self.left_out else {}
         return {**self.binaries, **report}
 
@@ -76,7 +76,7 @@ def ship(
 
 
 def _too_large(candidate: Candidate, built: Binary, arch: str, dims: dict[str, int]) -> str:
-    """Returns why the launches do not fit into a block's shared memory, "" if they do."""
+    """Returns the reason why a launch does not fit into the shared memory of a block, "" if all fit."""
     own = {one.symbol: one.shared_bytes for one in built.resources}
     limit = cuda.shared_bytes_per_block(arch)
     for launch in (*candidate.plan.prepare, *candidate.plan.launches):

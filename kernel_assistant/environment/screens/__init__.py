@@ -1,1 +1,1 @@
-"""The screen: a first look at a candidate's text, before anything is compiled."""
+"""The screen: a first check of a candidate's text, before anything is compiled."""

@@ -1,7 +1,8 @@
-"""The screen: a fast check of a candidate's text, which gives clear messages. It refuses what no kernel needs.
+"""The screen: a fast check of a candidate's text, which gives clear messages. It refuses constructs that no kernel
+needs.
 
-It is not the protection. That is the sandbox (what code can reach), the plan form (no candidate code on the host side
-of CUDA) and the judge (what is correct and fast).
+It is not the protection against hostile code. That comes from the sandbox, which limits what code can reach, from
+plans, which have no code on the host side of CUDA, and from the judge, which decides what is correct and fast.
 """
 
 from __future__ import annotations
@@ -40,7 +41,7 @@ FORBIDDEN = (
 
 
 def screen(candidate: Candidate, graph: OpGraph) -> tuple[Diagnostic, ...]:
-    """Returns everything that is not allowed in this candidate; () if it may be compiled."""
+    """Returns a diagnostic for everything that is not allowed in this candidate; () if it may be compiled."""
     diagnostics = list(_plan_problems(candidate, graph))
     for name, text in candidate.sources.items():
         diagnostics += _source_problems(name, text, frozenset(candidate.sources))
@@ -69,7 +70,8 @@ def _plan_problems(candidate: Candidate, graph: OpGraph) -> list[Diagnostic]:
 
 @lru_cache(maxsize=64)
 def _source_problems(name: str, text: str, own: frozenset[str]) -> tuple[Diagnostic, ...]:
-    """Remembered, because the headers that many candidates bring are most of their text."""
+    """The problems of one source file. Results are cached, because the headers that many candidates bring are most of
+    their text."""
     if len(text.encode()) > MAX_SOURCE_BYTES:
         return (Diagnostic(message=f"larger than {MAX_SOURCE_BYTES >> 20} MiB", file=name),)
     diagnostics: list[Diagnostic] = []

@@ -1,4 +1,5 @@
-"""The screen for C++ and CUDA text of free-form candidates: refuses what a kernel and its binding do not need. Pure."""
+"""The screen for C++ and CUDA text of free-form candidates: refuses constructs that a kernel and its Python binding do
+not need. Pure."""
 
 from __future__ import annotations
 
@@ -39,7 +40,7 @@ _NAMESPACES = re.compile(
 
 
 def cpp_problems(text: str) -> Iterator[tuple[int, str]]:
-    """Yields (line, message) for everything that is not allowed; lines count from 1."""
+    """Yields (line number from 1, message) for everything in `text` that is not allowed."""
     joined = text.replace("\\\r\n", "").replace("\\\n", "")
     if "??/" in joined:
         yield 1, "trigraphs are not allowed"

@@ -1,6 +1,8 @@
-"""Checks that a plan's residual calls are calls of the task's graph, which the module itself makes (docs/residual.md).
+"""Checks that a plan's residual calls are calls of the task's graph, which the module itself makes too
+(docs/residual.md).
 
-Unlike the rest of the screen this is a protection: no later stage knows which calls the reference makes.
+Unlike the rest of the screen, this check protects against cheating: no later stage knows which calls the reference
+makes.
 """
 
 from __future__ import annotations
@@ -11,7 +13,8 @@ from kernel_assistant.records.residual import ResidualCall
 
 
 def screen_residual(plan: Plan, graph: OpGraph, numerics: Numerics) -> tuple[Diagnostic, ...]:
-    """Returns everything that is not allowed; () for a plan without residual calls."""
+    """Returns a diagnostic for everything about residual calls that is not allowed; () for a plan without residual
+    calls."""
     calls = [(launch, launch.call) for launch in plan.launches if launch.call is not None]
     if not calls:
         return ()
@@ -30,7 +33,7 @@ def screen_residual(plan: Plan, graph: OpGraph, numerics: Numerics) -> tuple[Dia
 
 
 def _foreign_nodes(call: ResidualCall, graph: OpGraph) -> list[str]:
-    """Returns nodes of the call that the graph does not have, or has with other operands."""
+    """Returns a message for each node of the call that the graph does not have, or has with other operands."""
     # Compared as text, because in Python the operands 1, 1.0 and True are equal.
     known = {node.name: encode(node) for node in graph.nodes}
     return [
@@ -43,7 +46,8 @@ def _foreign_nodes(call: ResidualCall, graph: OpGraph) -> list[str]:
 def _odd_values(
     launch: Launch, call: ResidualCall, graph: OpGraph, buffers: dict[str, BufferSpec], given: set[str]
 ) -> list[str]:
-    """Returns values that are not in the graph, and graph inputs that do not come from the module's inputs."""
+    """Returns a message for each argument of the call that is no such value of the graph, for each input of the graph
+    that is not taken from the module's own input, and for each other value that an input's buffer cannot hold."""
     known: dict[str, TensorSpec] = {value.name: value.spec for value in graph.inputs}
     known |= {node.name: node.spec for node in graph.nodes}
     problems = []
@@ -59,5 +63,5 @@ def _odd_values(
 
 
 def _is_reshape(spec: TensorSpec, buffer: BufferSpec) -> bool:
-    """Whether both are contiguous. That their sizes are equal is checked when the plan is bound."""
+    """Whether both layouts are contiguous. Binding the plan checks that their sizes are equal."""
     return spec.strides is None and buffer.strides is None

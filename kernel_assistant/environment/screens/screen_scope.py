@@ -39,7 +39,7 @@ ALLOCATING = ("empty", "empty_like", "empty_strided", "zeros", "zeros_like", "on
 
 
 def dotted(node: ast.AST) -> str:
-    """Returns `a.b.c` for an expression of this form, "" for any other."""
+    """Returns the text `a.b.c` of an expression of this form, "" for any other expression."""
     if isinstance(node, ast.Name):
         return node.id
     if isinstance(node, ast.Attribute):
@@ -60,8 +60,8 @@ class ScopeNames:
     """The meaning of the names at the top level of a file.
 
     `imported`: name → dotted path. `defined`: functions and classes of the file. `extensions`: built native modules,
-    also as attributes of `self`. `layers`: attributes of `self` that hold a module of PyTorch. `methods`: those of all
-    classes.
+    also as attributes of `self`. `layers`: attributes of `self` that hold a module of PyTorch. `methods`: names of the
+    methods of all classes. `toplevel`: variables of the file.
     """
 
     imported: dict[str, str] = field(default_factory=dict)
@@ -119,7 +119,7 @@ class ScopeNames:
         return False
 
     def path(self, node: ast.AST) -> str:
-        """Returns the dotted name with its root resolved through imports; "" if it is no dotted name."""
+        """Returns the dotted name with its root resolved through imports; "" if `node` is not a dotted name."""
         name = dotted(node)
         root, dot, rest = name.partition(".")
         return f"{self.imported.get(root, root)}{dot}{rest}"
@@ -128,7 +128,8 @@ class ScopeNames:
         return path in tables.MODULES or path.partition(".")[0] in MODULE_ROOTS
 
     def own(self, node: ast.AST) -> bool:
-        """Whether a callee is the candidate's own: a function of the file or of an extension, or a method of `self`."""
+        """Whether the called expression `node` is the candidate's own: a function of the file or of an extension, or a
+        method of `self`."""
         name = dotted(node)
         if name in self.defined or any(name == known or name.startswith(f"{known}.") for known in self.extensions):
             return True
@@ -139,7 +140,8 @@ class ScopeNames:
 
 
 class FunctionScreen:
-    """Walks statements. `building`: a constructor or the top level, where parameters are made."""
+    """Screens the statements of one function, or of the top level of a file. `building`: they are in a constructor or
+    at the top level, where parameters are made."""
 
     def __init__(self, refuse: Refuse, names: ScopeNames, *, building: bool) -> None:
         self.refuse, self.names, self.building = refuse, names, building
@@ -220,7 +222,7 @@ class FunctionScreen:
             self.refuse(node, f"PyTorch computes: {ast.unparse(node)[:60]}")
 
     def _reference(self, node: ast.Name | ast.Attribute) -> None:
-        """Allows a module only as the root of a dotted name that is allowed as a whole."""
+        """Refuses a name of a module, such as `torch`, unless it begins a dotted name that is allowed as a whole."""
         path = self.names.path(node)
         root = path.partition(".")[0]
         if root not in ("torch", "os") or (isinstance(node, ast.Name) and node.id not in self.names.imported):
@@ -253,7 +255,7 @@ class FunctionScreen:
             self.refuse(node, "the result of an expression may not be called")
 
     def _argument(self, node: ast.expr) -> None:
-        """Refuses a module or a computing function as a value, which would be an alias."""
+        """Refuses a module that is passed as an argument, which would be an alias."""
         path = self.names.path(node)
         if path in tables.MODULES and dotted(node):
             self.refuse(node, f"module {path} may not be passed on")
@@ -297,7 +299,8 @@ class FunctionScreen:
             self.refuse(function, "state that changes from call to call is not allowed")
 
     def _is_tensor(self, node: ast.expr) -> bool:
-        """Whether an expression is known to be a tensor. Unknown ones are checked by the dispatch mode at run time."""
+        """Whether an expression is known to be a tensor. Whether other expressions are tensors shows at run time, when
+        `freeform/trace.py` watches the operators."""
         if isinstance(node, ast.Name):
             return node.id in self.tensors
         if isinstance(node, ast.Attribute):

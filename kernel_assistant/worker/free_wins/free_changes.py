@@ -1,6 +1,6 @@
-"""Changes to a module or to PyTorch's settings that may be faster without a kernel, and where each applies.
+"""Changes to a module or to PyTorch's settings that may make it faster without a kernel, and where each change applies.
 
-The list is in the order in which they are tried, cheap ones first. All but `compile` are applied together with
+They are listed in the order in which they are tried, cheap ones first. All but `compile` are applied together with
 `torch.compile`.
 """
 
@@ -30,9 +30,9 @@ _LAYOUTS = {4: (torch.channels_last, "torch.channels_last"), 5: (torch.channels_
 
 @dataclass(frozen=True)
 class Change:
-    """`write` is the line of code that applies the change. `transform` returns a changed module, `scope` changes
-    settings while it compiles and runs and restores them, `options` go to torch.compile. `note` is a remark for the
-    user.
+    """A change that may make a module faster. `write` is the line of code that applies the change. `transform` returns
+    a changed module, `scope` changes settings while it compiles and runs and restores them, `options` go to
+    torch.compile. `note` is a remark for the user; a `costly` change takes long to try.
     """
 
     name: str
@@ -61,10 +61,11 @@ def changes_for(task: OpenTask) -> dict[str, Change]:
 
 
 def compiled(task: OpenTask, changes: Sequence[Change]) -> Callable[..., Any]:
-    """The module with all of `changes`, under torch.compile, not yet called; without changes the plain baseline.
+    """The task's module with all of `changes` applied, under torch.compile and not yet called. Without changes it is
+    what the torch.compile baseline times.
 
-    Sizes are fixed: torch.compile in a warm worker remembers the sizes of other tasks, and would generate code for
-    variable sizes where a fresh process would not.
+    With changes, sizes are fixed: torch.compile in a warm worker remembers the sizes of other tasks, and would generate
+    code for variable sizes where a fresh process would not.
     """
     if not changes:
         return torch.compile(task.model)
@@ -88,7 +89,8 @@ def scopes(changes: Sequence[Change]) -> Iterator[None]:
 
 
 class _Operators:
-    """The kinds of operators in a task's graph."""
+    """Which kinds of operators a task's graph has: matrix products, convolutions, either of them in float32, and
+    operators on images, by their rank."""
 
     def __init__(self, task: OpenTask) -> None:
         self.products = self.convolutions = self.float32_products = self.float32_convolutions = False
@@ -168,7 +170,7 @@ def _channels_last(operators: _Operators) -> Change | None:
 
 
 class ChannelsLast(torch.nn.Module):
-    """A module that converts its images to channels-last in the call."""
+    """A module that converts its tensor arguments of `rank` dimensions to channels-last and calls `child` with them."""
 
     def __init__(self, child: torch.nn.Module, rank: int) -> None:
         super().__init__()

@@ -38,7 +38,7 @@ Row = dict[str, Any]
 
 
 class FreeWins:
-    """The changes that apply to one task. `measure` restores PyTorch's settings."""
+    """Checks and times the changes that apply to one task. `measure` restores PyTorch's settings afterwards."""
 
     def __init__(self, task: OpenTask, profiler: Profiler, numerics: str) -> None:
         self.task, self._profiler, self._numerics = task, profiler, numerics
@@ -52,8 +52,8 @@ class FreeWins:
         ]
 
     def measure(self, names: Sequence[str], seconds: float) -> Row:
-        """A FreeWin as builtins, of all changes named together, and `compile_seconds`. A failure is described in
-        `note`.
+        """Check and time the changes in `names`, applied together. Returns the fields of a FreeWin as a dict, and
+        `compile_seconds`; its `note` describes a failure.
 
         `seconds` is the time available; compiling cannot be interrupted from here. Raises only if the device is lost.
         """
@@ -73,7 +73,7 @@ class FreeWins:
         return row
 
     def close(self) -> None:
-        """Drop the compiled code: the worker outlives its task."""
+        """Drop the compiled code, because the worker process stays alive after its task."""
         self.changes = {}
         torch._dynamo.reset()
 
@@ -107,7 +107,8 @@ class FreeWins:
         return expected
 
     def _checked(self, call: Call, expected: ExpectedOutputs) -> Row:
-        """Errors on the declared inputs, and whether they are within the task's policy."""
+        """Call `call` on the declared inputs. Returns the errors of its outputs, and in `passes` whether they are
+        within the task's error policy."""
         args, kwargs = self.task.unflatten(expected.tensors)
         outputs = [output.clone() for output in tensors_of(call(*args, **kwargs))]
         errors, results = WorstErrors(), []
@@ -120,7 +121,8 @@ class FreeWins:
         return {"passes": passes, "error_vs_fp64": errors.error, "error_ratio": errors.ratio}
 
     def _time(self, call: Call, chosen: list[Change], row: Row, deadline: float) -> None:
-        """Time the change against plain torch.compile and eager mode, and plain torch.compile against eager mode."""
+        """Time the changes against plain torch.compile and eager mode; without changes, time plain torch.compile
+        against eager mode. The figures go into `row`."""
         target = self._profiler.target
         calls = [self.task.unflatten(tensors) for tensors in self._profiler.sets.inputs]
         eager = TorchSubject("eager", self.task.model, calls, target)
@@ -148,7 +150,7 @@ class FreeWins:
             row |= {f"speedup_vs_{baseline.name}": estimate, f"speedup_vs_{baseline.name}_ci": [low, high]}
 
     def _clean_up(self) -> None:
-        """Free memory: a recorded CUDA graph keeps the memory of its calls, and is not called again."""
+        """Free memory: a recorded CUDA graph keeps the memory of its calls although it is not called again."""
         gc.collect()
         if self.task.device.startswith("cuda"):
             from torch._inductor.cudagraph_trees import reset_cudagraph_trees
@@ -158,7 +160,7 @@ class FreeWins:
 
 
 class ScopedSubject:
-    """A subject of a measurement that is timed under its own settings."""
+    """A subject of a measurement that is timed within `scope()`, a context manager that changes PyTorch's settings."""
 
     def __init__(self, subject: TimedSubject, scope: Callable[[], AbstractContextManager[None]]) -> None:
         self.name, self._subject, self._scope = subject.name, subject, scope
@@ -197,7 +199,7 @@ def _write(chosen: list[Change]) -> str:
 
 
 def _alike(outputs: list[torch.Tensor], references: list[torch.Tensor]) -> list[torch.Tensor]:
-    """The outputs. Raises ValueError if they differ in kind from PyTorch's."""
+    """The outputs. Raises ValueError if their number, dtypes or shapes differ from those of `references`."""
     for got, reference in zip(outputs, references, strict=True):
         if (got.dtype, got.shape) != (reference.dtype, reference.shape):
             raise ValueError(f"an output is {got.dtype} {list(got.shape)}, not {reference.dtype}")

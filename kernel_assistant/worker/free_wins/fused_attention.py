@@ -3,8 +3,8 @@
     softmax(q @ kᵀ · scale + mask, -1) @ v
 
 The scale is a number before the mask. A mask is added, or fills with a large negative number; several combine. A mask
-that is causal and does not depend on the inputs becomes `is_causal`, which the fastest kernels need. Nothing else may
-read the probabilities, and q, k and v must have the same leading sizes.
+that is causal and does not depend on the inputs becomes `is_causal`, which the fastest kernels need. No other operator
+may read the probabilities, and q, k and v must have the same leading sizes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,8 @@ _CASTS = ("_to_copy.default", "to.dtype")
 
 @dataclass(frozen=True)
 class Scores:
-    """q @ kt · scale, with masks in the order in which they are applied: ("add" | "drop" | "keep", node)."""
+    """The scores q @ kt · scale of an attention. `masks` are applied to them in order: ("add" | "drop" | "keep",
+    node)."""
 
     q: Node
     kt: Node
@@ -52,15 +53,16 @@ class Attention:
 
 @dataclass(frozen=True)
 class FusedModule:
-    """A module with the inputs and outputs of the exported one; `write` is the code to put into the user's file."""
+    """A module with the same inputs and outputs as the exported module; `write` is the code to put into the user's
+    file."""
 
     module: GraphModule
     write: str
 
 
 def fuse(program: ExportedProgram, path: str) -> FusedModule | None:
-    """The program with every match replaced, None if there is none. The parameters are shared; `path` is the user's
-    file, whose lines `write` names."""
+    """The program as a module in which every match of the pattern is replaced; None if there is no match. The module
+    shares the program's parameters; `path` is the user's file, whose lines `write` names."""
     exported = program.module()
     module = GraphModule(exported, exported.graph)
     for node in list(module.graph.nodes):
@@ -93,7 +95,7 @@ def find(graph: Graph) -> Iterator[Attention]:
 
 
 def _einsum_as_product(graph: Graph, node: Node) -> None:
-    """`b h i d, b h j d -> b h i j` and `b h i j, b h j d -> b h i d` become matmul; others stay."""
+    """`b h i d, b h j d -> b h i j` and `b h i j, b h j d -> b h i d` become matmul; other equations stay."""
     match = re.fullmatch(r"([a-zA-Z]+),([a-zA-Z]+)->([a-zA-Z]+)", str(node.args[0]).replace(" ", ""))
     operands: Any = node.args[1]
     if match is None:
@@ -151,8 +153,8 @@ def _scaled(node: Node, name: str) -> Scores | None:
 
 
 def _through(node: Any) -> Node | None:
-    """The value before copies, dropout that does nothing, and casts between floating dtypes; None if another node reads
-    one of them."""
+    """The node that is left when copies, dropout that does nothing and casts between floating dtypes are skipped, going
+    backwards from `node`; None if one of these nodes has more than one reader."""
     while isinstance(node, Node) and len(node.users) == 1:
         if node.op != "call_function" or not (is_identity(node) or _is_float_cast(node)):
             return node
@@ -175,7 +177,7 @@ def _fits(scores: Scores, v: Any) -> bool:
 
 
 def _replace(module: GraphModule, match: Attention) -> str:
-    """Insert the fused operator; returns the Python line that does the same."""
+    """Insert the fused operator in place of the matched nodes. Returns a line of Python that does the same."""
     graph, scores = module.graph, match.scores
     rank, width = scores.q.meta["val"].dim(), scores.q.meta["val"].shape[-1]
     causal = _is_causal(module, scores)
@@ -230,7 +232,7 @@ def _with_rank(graph: Graph, node: Node, rank: int, wanted: int) -> Node:
 
 
 def _is_causal(module: GraphModule, scores: Scores) -> bool:
-    """Whether there is one mask, constant and square, that keeps the diagonal and what is below it."""
+    """Whether there is one mask, constant and square, that keeps the diagonal and the elements below it."""
     if len(scores.masks) != 1:
         return False
     kind, node = scores.masks[0]
@@ -271,6 +273,6 @@ def _name(node: Node) -> str:
 
 
 def _line(node: Node, path: str) -> str:
-    """Line number in the user's file of a node, "" for a node from another file."""
+    """The line number of a node in the user's file; "" for a node from another file."""
     locations = re.findall(r'File "(.+?)", line (\d+)', node.meta.get("stack_trace") or "")
     return next((line for file, line in reversed(locations) if file == path), "")

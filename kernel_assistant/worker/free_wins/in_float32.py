@@ -1,4 +1,4 @@
-"""A module of a 16-bit type that computes in float32 and is called as before."""
+"""Wraps a 16-bit module so that it computes in float32 and is called as before."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _BY_NAME = {name: dtype for dtype, name in DTYPES.items()}
 
 
 class InFloat32(torch.nn.Module):
-    """`child` has float32 parameters; `dtypes` are the dtypes of the tensors that are returned, in order."""
+    """Converts 16-bit inputs to float32, calls `child`, whose parameters are float32, and converts its outputs to
+    `dtypes`, in order."""
 
     def __init__(self, child: torch.nn.Module, dtypes: Sequence[str]) -> None:
         super().__init__()

@@ -30,7 +30,8 @@ def import_candidate(folder: str, text: str) -> ModuleType:
 def build_model(
     module: ModuleType, name: str, args: tuple[Any, ...], kwargs: dict[str, Any], seed: int, training: bool, device: str
 ) -> torch.nn.Module:
-    """An instance in training or evaluation mode as the task says, built under the task's seed as the reference was."""
+    """An instance of the candidate's class `name` on `device`, built after seeding torch with `seed`, as the reference
+    was. `training` selects training or evaluation mode. Raises TypeError if the class is not a torch.nn.Module."""
     torch.manual_seed(seed)
     with torch.device(device):
         model = getattr(module, name)(*args, **kwargs)
@@ -42,7 +43,8 @@ def build_model(
 
 
 def load_state(model: torch.nn.Module, state: dict[str, torch.Tensor], others: dict[str, torch.Tensor]) -> None:
-    """Strict `load_state_dict`; `others` are the reference's buffers that are not in its state dict."""
+    """Load the reference's state dict strictly. `others` are further values by path; those of buffers that are not in
+    the state dict are copied too."""
     model.load_state_dict(state, strict=True)
     held = dict(model.named_buffers())
     for path, value in others.items():

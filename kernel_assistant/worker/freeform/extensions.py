@@ -51,7 +51,7 @@ class Builder:
 
 
 class Prebuilt:
-    """Replaces `load_inline` and `load` in the runner."""
+    """Replaces `load_inline` and `load` in the runner: `take` imports the extensions that `Builder` has built."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -63,14 +63,15 @@ class Prebuilt:
         cpp_extension.load = self.take
 
     def take(self, name: str, *args: Any, **kwargs: Any) -> ModuleType:
-        """The next extension. Raises RuntimeError if the build made another extension at this position."""
+        """Import the next extension of the manifest. Raises RuntimeError if that is not the extension `name`."""
         if not self._waiting or self._waiting[0]["asked"] != name:
             raise RuntimeError(f"extension {name!r} was not built at this place: build it when the file is imported")
         return import_extension(os.path.join(self.folder, self._waiting.pop(0)["path"]))
 
 
 def import_extension(path: str) -> ModuleType:
-    """A Python extension module by its path; its name is that of the file."""
+    """Import the Python extension module in the file `path`; the module's name is the file's name up to the first
+    dot."""
     name = os.path.basename(path).partition(".")[0]
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:

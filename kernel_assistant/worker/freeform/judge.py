@@ -28,13 +28,14 @@ TRITON_SECONDS = 180.0
 
 
 class FreeformJudge(Judge):
-    """`plan` holds `outputs` (names), `runner` (how to start one) and `waits` (whether calls may compile)."""
+    """The judge of free-form candidates. Their `plan` holds `outputs` (names), `runner` (the command that starts a
+    runner) and `waits` (whether calls may compile)."""
 
     runners_stay = False
 
     def verify(self, plan: dict[str, Any], binary: bytes, key: str, tier: str) -> Answer:
-        """As for plans; in addition, candidates whose forward runs torch operators are refused with the operators'
-        names."""
+        """As `Judge.verify`; in addition, a candidate whose forward runs torch operators is refused, with the
+        operators' names in the message."""
         if plan["waits"]:
             self._timeout = max(self._timeout, TRITON_SECONDS)
         return super().verify(plan, binary, key, tier)
@@ -75,7 +76,7 @@ class FreeformJudge(Judge):
         return self._loaded
 
     def _runner_for(self, command: dict[str, Any]) -> RunnerClient:
-        """A new process for each candidate: no Python state of one candidate reaches the next."""
+        """A runner in a new process for each candidate, so that no Python state of one candidate reaches the next."""
         if self._loaded:
             self._loaded.runner.close()
             self._loaded = None
@@ -90,7 +91,8 @@ class FreeformJudge(Judge):
 
 
 def describe(task: OpenTask, plan: dict[str, Any], candidate: dict[str, Any]) -> tuple[dict[str, Any], TensorCollector]:
-    """Everything that a runner needs to build and call a candidate, and the reference's state as tensors.
+    """Returns a header with everything that a runner needs to build and call a candidate, and the tensors that the
+    header refers to: the reference's state and constructor arguments.
 
     Raises TaskError unsupported_input where a constructor argument is neither plain data nor a tensor.
     """

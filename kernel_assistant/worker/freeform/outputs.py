@@ -18,7 +18,7 @@ class OutputError(ValueError):
 def deliver(result: Any, destinations: Sequence[torch.Tensor]) -> None:
     """Copy the tensors of `result` to `destinations`. Raises OutputError.
 
-    A lazy subclass would compute while the judge compares, so only real tensors are taken.
+    A lazy subclass would compute while the judge compares, so only plain tensors and parameters are accepted.
     """
     outputs = (result,) if type(result) is torch.Tensor else tensors_in(result)
     if len(outputs) != len(destinations):
@@ -34,9 +34,11 @@ def tensors_in(result: Any) -> list[torch.Tensor]:
 
 
 def check_layout(result: Any, destinations: Sequence[torch.Tensor], shared: Sequence[tuple[int, int]]) -> None:
-    """Checks that are not needed in every call: device, strides, storage of its own. Raises OutputError.
+    """Check each output's device, strides, and that it has a storage of its own; this is not needed in every call.
+    Raises OutputError.
 
-    `shared` are the address ranges of the judge's memory: an output there would save the copy whose time is subtracted.
+    `shared` are the address ranges of the judge's memory: an output there would need no copy, although the time of a
+    copy is subtracted.
     """
     for value, destination in zip(tensors_in(result), destinations, strict=True):
         if value.device != destination.device or value.layout is not torch.strided:

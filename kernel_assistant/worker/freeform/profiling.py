@@ -1,9 +1,9 @@
 """Timing of free-form candidates.
 
 A candidate returns tensors of its own, which the runner copies into the shared outputs inside the timed region, so that
-everything is computed when the clock stops. The reference does the same work here: its outputs are copied into memory
-of their own, with the same number of sets. The time of such a copy is measured in this process, where no candidate can
-slow it down, and subtracted from both sides.
+all outputs have been computed when the clock stops. The reference does the same work here: its outputs are copied into
+separate memory for as many sets. The time of such a copy is measured in this process, where no candidate can slow it
+down, and subtracted from both sides.
 """
 
 from __future__ import annotations
@@ -36,7 +36,8 @@ class CopyingBaselines(Baselines):
         return CopySubtracted(subject, self._copy_seconds)
 
     def candidate(self, subject: PlanSubject) -> HostClockSubject:
-        """A candidate as it is timed beside these."""
+        """The subject of a candidate, timed by the host's clock and less the time of its copies, as these baselines
+        are."""
         self._private()
         return HostClockSubject(subject, self._copy_seconds)
 
@@ -54,8 +55,8 @@ class CopyingBaselines(Baselines):
         return self._ring
 
     def _time_copies(self, ring: list[list[torch.Tensor]]) -> float:
-        """Seconds to copy the outputs of one call from a cached source into the ring: the minimum, because other load
-        only makes them longer."""
+        """Seconds to copy the outputs of one call from a cached source into `ring`: the shortest of several
+        measurements, because other work only adds time."""
         source = [destination.clone() for destination in ring[0]]
         count = len(ring)
         times = []
@@ -87,7 +88,7 @@ class FreeformProfiler(Profiler):
 
 
 class CopyingSubject(TorchSubject):
-    """A callable in the judge's process whose outputs are copied, as a candidate's are."""
+    """A callable in the judge's process, timed with a copy of its outputs, as a candidate is."""
 
     def __init__(self, name: str, call: Any, calls: Any, target: str, ring: list[list[torch.Tensor]]) -> None:
         super().__init__(name, call, calls, target)
@@ -110,7 +111,7 @@ class CopyingSubject(TorchSubject):
 
 
 class CopySubtracted:
-    """A subject from whose time the copies of its outputs are subtracted."""
+    """A subject from whose time the time for copying its outputs is subtracted."""
 
     late = False
 
@@ -136,19 +137,19 @@ class CopySubtracted:
 
 
 class HostClockSubject(CopySubtracted):
-    """A candidate that is timed by the judge's clock only, because the device's events would be recorded by the
-    candidate's own process.
+    """A candidate that is timed by the judge's clock only: device events would be recorded by the candidate's own
+    process, which is not trusted.
     """
 
     def run(self, first: int, count: int) -> float:
         return self._without_copies(self.both(first, count)[0], count)
 
     def both(self, first: int, count: int) -> tuple[float, float]:
-        """Seconds of a block by the judge's clock. The second figure, for device events, is 0 whatever the candidate's
-        process reports.
+        """Seconds of a block by the judge's clock and by device events. The second is always 0, because the candidate's
+        process could report any time.
         """
         return float(self._subject.both(first, count)[0]), 0.0
 
     def capture(self, number: int, first: int, count: int) -> bool:
-        """False: the graph would be made by the candidate's own process."""
+        """Always False: the candidate's own process would make the graph."""
         return False

@@ -1,6 +1,7 @@
 """The free-form runner: calls a candidate's `forward` for the judge, inside the sandbox.
 
-It uses the protocol of `runner/serve.py`, so the judge treats both alike; the judge trusts none of its answers.
+It uses the protocol of `runner/serve.py`, so the judge treats both kinds of runners alike; it trusts none of their
+answers.
 
 | op | fields | does |
 |---|---|---|
@@ -38,11 +39,11 @@ from .trace import operators_of
 
 
 class StateError(ValueError):
-    """The candidate's state dict is not the reference's."""
+    """The candidate's module does not accept the reference's state dict."""
 
 
 class FreeformRunner:
-    """State of one runner process: one candidate."""
+    """The state of a runner process, which serves one candidate."""
 
     def __init__(self, target: str, device: int) -> None:
         self.device = f"cuda:{device}" if target == "cuda" else "cpu"
@@ -141,7 +142,8 @@ class FreeformRunner:
             check_layout(result, destinations, ranges)
 
     def _build(self, locations: dict[str, list[Any]]) -> torch.nn.Module:
-        """A new instance for each binding: it keeps nothing computed from other values or sizes."""
+        """A new instance of the candidate's class, with the parameters and buffers at `locations` as its state. Each
+        binding gets one, so that nothing is kept that was computed from other values or sizes."""
         assert self.module is not None
         header = self.header
         leaf = lambda data: self.tensors[data["tensor"]].to(self.device)  # noqa: E731 - a name for one expression

@@ -22,9 +22,9 @@ class NotPlainError(TypeError):
 
 
 def encode_tree(value: Any, leaf: Callable[[Any], Any]) -> Any:
-    """A nested value as JSON. `leaf` encodes the leaves that it knows, and returns None for other values.
+    """A nested value as JSON. `leaf` encodes special values, such as tensors, and returns None for all others.
 
-    Raises NotPlainError for an object of any other type.
+    Raises NotPlainError for a value that neither `leaf` nor this function can encode.
     """
     special = leaf(value)
     if special is not None:
@@ -77,7 +77,7 @@ def pack(header: dict[str, Any], tensors: TensorCollector) -> bytes:
 
 
 def unpack(blob: bytes) -> tuple[dict[str, Any], list[torch.Tensor]]:
-    """Header and tensors (on the CPU)."""
+    """The header and the tensors (on the CPU) of a blob that `pack` made."""
     (length,) = struct.unpack_from("<I", blob)
     header = json.loads(blob[4 : 4 + length])
     at, tensors = 4 + length, []

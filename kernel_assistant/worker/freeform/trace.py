@@ -1,7 +1,7 @@
 """Names the torch operators that run while a candidate is called. All but allocation, views and copies are forbidden.
 
-The runner reports, the judge decides. Code that bypasses the dispatcher (`at::cuda` from C++) is not seen by the
-dispatch mode; the profiler's trace names the kernels that it launches on a GPU.
+The runner reports the names, and the judge decides. Code that bypasses the dispatcher (`at::cuda` from C++) is not seen
+by the dispatch mode; if it launches kernels on a GPU, the profiler's trace names them.
 """
 
 from __future__ import annotations
@@ -34,7 +34,8 @@ def operators_of(call: Callable[[], object]) -> list[str]:
     """Runs `call`. Returns the names of the operators that are not in `PASSIVE`, then those of PyTorch's kernels that
     neither copy nor fill.
 
-    Operators of the candidate's own (`torch.library`, `TORCH_LIBRARY`) are in other namespaces than aten.
+    The candidate's own operators (`torch.library`, `TORCH_LIBRARY`) do not count, because they are not in the namespace
+    aten.
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
     if torch.cuda.is_available():
@@ -57,6 +58,6 @@ def _computes(name: str) -> bool:
 
 
 def _is_torch_kernel(name: str) -> bool:
-    """Whether a kernel is PyTorch's, by its mangled name; a candidate's own kernel has no reason to be in these
-    namespaces."""
+    """Whether a kernel is PyTorch's and computes, judged by its mangled name. A candidate's own kernel has no reason to
+    be in PyTorch's namespaces."""
     return any(space in name for space in KERNEL_SPACES) and not any(work in name for work in PASSIVE_KERNELS)

@@ -1,1 +1,1 @@
-"""Time by line of a module's forward."""
+"""Measures the time of each line of a module's forward."""

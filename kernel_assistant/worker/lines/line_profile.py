@@ -1,4 +1,4 @@
-"""Time by line of a module's forward, as eager PyTorch runs it on the declared inputs."""
+"""Measures the time of each line of a module's forward, as eager PyTorch runs it on the declared inputs."""
 
 from __future__ import annotations
 
@@ -27,7 +27,8 @@ WARM_UP = 3
 
 
 def profile_lines(task: dict[str, Any], device: str, seconds: float, ceilings: Roofline) -> dict[str, Any]:
-    """Rows by line, and the time of a whole forward. `seconds` limit the repeated runs; opening the task comes on top.
+    """One row for each line, and the time of a whole forward. `seconds` limits the repeated runs, but not the time for
+    opening the task.
 
     If kernels are applied, the lines of the original are timed: those lines could be optimized, although the program
     does not run them now. Raises TaskError for whatever is wrong with the file, the class or its inputs. The module
@@ -63,7 +64,7 @@ def profile_lines(task: dict[str, Any], device: str, seconds: float, ceilings: R
 
 
 class _Runs:
-    """Calls of the module, plain and watched; `seen` has the clocks of the watched calls."""
+    """Runs the module, plain or with its lines watched; `seen` has the clocks of the watched runs."""
 
     def __init__(self, call: Callable[[], object], codes: dict[CodeType, dict[int, Line]], device: str) -> None:
         self._call, self._codes = call, codes
@@ -83,8 +84,8 @@ class _Runs:
             self._call()
 
     def repeat(self, once: Callable[[], None], seconds: float) -> list[float]:
-        """Wall seconds of each of at most `MOST_RUNS` calls. After `seconds` no further call begins, except for the
-        first few.
+        """Wall seconds of each of at most `MOST_RUNS` calls. After `seconds` no further call begins, but there are at
+        least `LEAST_RUNS`.
         """
         times: list[float] = []
         deadline = time.perf_counter() + seconds
@@ -136,7 +137,8 @@ def longest(kernels: dict[str, list[float]], line_seconds: float, *, one_by_one:
     """Turns name → [calls, seconds] of kernels into rows, the longest first.
 
     The kernels were measured under the profiler, in other runs than the line. So their times are scaled down until no
-    kernel takes longer than its line; if they run `one_by_one`, until all of them together do not.
+    kernel takes longer than its line; if they run `one_by_one`, until all of them together take no longer than the
+    line.
     """
     times = [seconds for _, seconds in kernels.values()]
     most = (sum(times) if one_by_one else max(times)) if times else 0.0

@@ -13,7 +13,8 @@ Line = tuple[str, int, int]
 
 
 class Watcher(Protocol):
-    """Gets a call when a statement begins and when it has ended; statements of methods that it calls lie in between."""
+    """Is called when a statement begins and when it has ended. A statement that calls other methods of the class
+    encloses their statements."""
 
     def begin(self, line: Line) -> None: ...
 
@@ -21,7 +22,8 @@ class Watcher(Protocol):
 
 
 class LineTrace:
-    """A block in which `watcher` gets the beginning and end of every statement of `codes` that runs in this thread."""
+    """A context manager: within the block, `watcher` is called at the beginning and end of every statement of the
+    functions in `codes` that this thread runs."""
 
     def __init__(self, codes: dict[CodeType, dict[int, Line]], watcher: Watcher) -> None:
         self._codes, self._watcher = codes, watcher
@@ -57,7 +59,8 @@ class LineTrace:
 
 
 def codes_of(cls: type, path: str, content: str) -> dict[CodeType, dict[int, Line]]:
-    """The functions of `cls` and its bases that the text of `path` defines, each with the statement of every line."""
+    """The functions of `cls` and its bases that are defined in the file `path` with the text `content`. Each is mapped
+    to the statement of each of its lines."""
     tree = ast.parse(content)
     functions = {
         (node.name, min([node.lineno, *(one.lineno for one in node.decorator_list)])): node
@@ -77,7 +80,8 @@ def codes_of(cls: type, path: str, content: str) -> dict[CodeType, dict[int, Lin
 
 
 def _statements(function: ast.FunctionDef) -> dict[int, Line]:
-    """Line → the innermost statement on it; of a block statement, only its header."""
+    """Line number → the innermost statement on the line. A statement with a body, such as `if`, counts only for its
+    header."""
     lines: dict[int, Line] = {}
     for node in ast.walk(function):  # outer ones first
         if node is function or not isinstance(node, ast.stmt):

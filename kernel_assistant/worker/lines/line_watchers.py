@@ -1,4 +1,5 @@
-"""Measures each line: its time, its kernels, and what it reads and writes. Each takes one pass over the module."""
+"""Measures each line: its time, its kernels, and the bytes that it reads and writes. Each of the three is measured in
+runs of its own."""
 
 from __future__ import annotations
 
@@ -61,7 +62,7 @@ class LineClock:
 
 
 class LineMarks:
-    """Names each line in the profiler's own time line."""
+    """Marks the beginning and the end of each line in the trace of torch's profiler."""
 
     def __init__(self) -> None:
         self._open: list[Any] = []
@@ -76,8 +77,8 @@ class LineMarks:
 
 
 def kernels_of(call: Callable[[], object], cuda: bool) -> dict[Line, dict[str, list[float]]]:
-    """Runs `call` a few times under `LineMarks`. Returns, for each line, name → [calls, seconds] of its kernels (on the
-    CPU of its operators), averaged over the calls.
+    """Runs `call`, which has to mark its lines by `LineMarks`, a few times under torch's profiler. Returns, for each
+    line, name → [calls, seconds] of its kernels (on a CPU: of its operators), averaged over the calls.
     """
     activities = [torch.profiler.ProfilerActivity.CPU]
     if cuda:

@@ -1,4 +1,5 @@
-"""Counts the floating-point operations that a call needs at least: those of its float32 products and convolutions."""
+"""Counts the floating-point operations that a call needs at least: those of its float32 matrix products and
+convolutions."""
 
 from __future__ import annotations
 
@@ -16,14 +17,15 @@ WINOGRAD = 4
 
 
 def flops_of(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """Operations of one operator by its definition; 0 unless it is a product or convolution."""
+    """The number of floating-point operations of one operator by its definition; 0 unless it is a product or a
+    convolution."""
     count = flop_registry.get(func._overloadpacket)
     return 0 if count is None else int(count(*args, **kwargs, out_val=result))
 
 
 def least_flops(func: Any, args: Any, kwargs: Any, result: Any) -> int:
-    """A lower bound of the float32 operations of one operator; 0 in other types, for which some processors have other
-    units."""
+    """A lower bound of the float32 operations of one operator; 0 for other dtypes, for which some processors have
+    special units."""
     first = next((leaf for leaf in pytree.tree_leaves(result) if isinstance(leaf, torch.Tensor)), None)
     if first is None or first.dtype != torch.float32:
         return 0

@@ -27,7 +27,7 @@ MOST_BESIDE_SECONDS = 0.05
 
 class Baselines:
     """Eager mode and torch.compile on the sets of one task. With `quick_only` they are timed as briefly as candidates
-    are in the quick tier. With `nominal` times are those of `nominal.py`, and torch.compile does not run."""
+    are in the quick tier. With `nominal`, times come from `nominal.py`, and torch.compile does not run."""
 
     def __init__(self, task_sets: TaskSets, *, quick_only: bool, nominal: bool) -> None:
         self.task_sets, self.nominal = task_sets, nominal
@@ -39,8 +39,8 @@ class Baselines:
         self.uncompiled = ""
 
     def prepare(self, which: str) -> None:
-        """Compile, if `which` is "compile", with all cores; nothing is timed. A module that cannot be compiled has
-        `uncompiled` afterwards, and no such baseline."""
+        """Compile, if `which` is "compile", with all cores; nothing is timed. If the module cannot be compiled,
+        `uncompiled` says why afterwards, and there is no such baseline."""
         if which in self._callables or self.uncompiled:
             return
         try:
@@ -58,8 +58,9 @@ class Baselines:
         subject.release()
 
     def compiled_is_as_inexact(self, expected: ExpectedOutputs) -> bool:
-        """Whether the outputs of torch.compile are at least half as far from float64 as the reference, where that is
-        less exact than eager mode; False if the memory to ask is missing."""
+        """Whether the error of each output of torch.compile against float64 is at least half that of
+        `expected.reference`. Outputs for which the reference equals eager mode's pass. False if there is no compiled
+        module, or too little memory to run it."""
         compiled, task = self._callables.get("compile"), self.task_sets.task
         if compiled is None:
             return False
@@ -75,7 +76,7 @@ class Baselines:
         return all(torch.equal(usual, least) or is_as_inexact(one, least, want) for one, least, want, usual in four)
 
     def measure(self, which: str) -> float | None:
-        """Median seconds a call over a few blocks, measured once. `which` is "eager" or "compile"; None where the
+        """Median seconds a call over a few blocks, measured only once. `which` is "eager" or "compile". None if the
         module cannot be compiled."""
         self.prepare(which)
         if which not in self._callables:
@@ -90,11 +91,11 @@ class Baselines:
         return self.seconds[which]
 
     def subject(self, which: str) -> TorchSubject:
-        """A baseline to time on the sets."""
+        """The baseline `which` as a subject that is timed on the sets."""
         return TorchSubject(which, self._callables[which], self.task_sets.calls(), self.task_sets.target)
 
     def on_clock(self, subject: TimedSubject) -> TimedSubject:
-        """The subject, by the clock that counts."""
+        """The subject as it is to be timed: wrapped in a `NominalSubject` if `nominal` is set, otherwise unchanged."""
         return NominalSubject(subject) if self.nominal else subject
 
     @pinned()
@@ -113,8 +114,8 @@ class Baselines:
 
     @pinned()
     def _short_passes(self, subject: TimedSubject) -> float:
-        """Seconds a call over a few passes: eager's own, another baseline's by the ratio to eager, which runs beside
-        it."""
+        """Seconds a call over a few passes. Where eager mode has been timed and is short, it runs beside the subject,
+        and the result is the ratio of both times multiplied by the known time of eager mode."""
         known = self.seconds.get("eager", math.inf)
         beside = [self.subject("eager")] if known <= MOST_BESIDE_SECONDS else []
         lock = self.task_sets.lock
@@ -130,6 +131,7 @@ class Baselines:
 
 
 def ratio_to_eager(found: list[dict[str, float]], name: str = "candidate") -> float:
-    """The time of a subject over eager's, each by the faster half of its passes; its time, where it ran alone."""
+    """The time of the subject `name` divided by that of eager mode, each the mean of the faster half of its passes; for
+    eager mode itself, and where eager mode did not run in the passes, the subject's seconds per call."""
     times = faster_half([one[name] for one in found])
     return times / faster_half([one["eager"] for one in found]) if name != "eager" and "eager" in found[0] else times

@@ -1,7 +1,8 @@
-"""Time of each launch of a plan: a call that ends after the launch, minus a call that ends before it.
+"""Measures the time of each launch of a plan: that of a call that ends after the launch, minus that of a call that ends
+before it.
 
-A launch is not timed alone, because it might wait for ever for a counter that the launch before it resets. The
-beginning of a call can always run.
+A launch is not timed alone, because it might wait for ever for a counter that the launch before it resets. A call that
+is cut off after some launch can always run.
 """
 
 from __future__ import annotations
@@ -22,10 +23,11 @@ MOST_CALLS = 64
 def times_by_launch(
     runner: RunnerClient, plan: dict[str, Any], sets: int, seconds: float, timeout: float
 ) -> list[dict[str, Any]]:
-    """`name` and `ms` of each launch in order, on the sets that are bound; empty for a single one.
+    """`name` and `ms` of each launch in order, on the sets that are bound; empty if the plan has one launch or more
+    than `MOST_LAUNCHES`.
 
-    `seconds` is the time of a call. A launch is faster if the one before has left its data in the cache, as in a call.
-    Afterwards the runner has to be bound again.
+    `seconds` is the time of a call. As in a complete call, a launch is faster if the launch before it has left data in
+    the cache. Afterwards the runner has to be bound again.
     """
     launches = plan["launches"]
     if not 1 < len(launches) <= MOST_LAUNCHES:

@@ -1,9 +1,9 @@
-"""Measures a device: copy and read-only bandwidth over buffers well beyond the cache, and the size of that cache; on a
-CPU the rate of matrix products too.
+"""Measures a device: copy and read-only bandwidth over buffers much larger than the cache, and the size of the cache;
+on a CPU the rate of matrix products too.
 
-A virtual machine reports the size of the whole processor's last-level cache, of which its cores get a part: two cores
-with a cache of 480 MiB read 16 MiB at 49 GiB/s, 32 MiB at 14 and 256 MiB at 9. Sets of four times 480 MiB take seconds
-to fill, without any benefit.
+A virtual machine reports the size of the whole processor's last-level cache, but its cores get only a part of that
+cache: two cores with a cache of 480 MiB read 16 MiB at 49 GiB/s, 32 MiB at 14 and 256 MiB at 9. Sets that take four
+times 480 MiB would need seconds to fill, without any benefit.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ PRODUCT_SIZES = (512, 1024)
 
 
 def calibrate(target: str, device: int, cache_bytes: int) -> dict[str, Any]:
-    """Bytes/s for copying (read plus written) and for reading: the best of two methods and of some repeats each. On a
-    CPU also flop/s of a float32 product, and the usable part of the cache whose size the system reports.
+    """Bytes/s for copying (read plus written) and for reading: the best of two methods, each repeated several times. On
+    a CPU also flop/s of a float32 product, and the usable part of the cache whose size the system reports.
 
     `quiet` is False if other processes used the CPU meanwhile: then the figures are too low to keep.
     """

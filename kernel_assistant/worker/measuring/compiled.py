@@ -1,8 +1,9 @@
-"""torch.compile as a baseline: in a cache folder of its own, which heals, and with a named failure.
+"""torch.compile as a baseline: with a cache folder of its own, which is emptied if a file in it is broken, and with an
+exception for modules that cannot be compiled.
 
-inductor writes a shared object in place, so that a process that is killed meanwhile leaves a part of it, which every
-later program with that cache folder loads and fails with ("file too short"). A worker is killed at the limit of a
-budget or by a cancel; so its folder is not the user's.
+inductor writes a shared object in place. A process that is killed meanwhile leaves a truncated file, and every later
+program with that cache folder fails when it loads the file ("file too short"). A worker is killed when a budget is used
+up or a job is cancelled; so its cache folder is not the user's.
 """
 
 from __future__ import annotations
@@ -28,16 +29,18 @@ class NotCompiledError(Exception):
 
 
 def use_own_cache() -> None:
-    """Moves inductor's cache of this process and its children beside the user's. Call it before anything compiles."""
+    """Makes inductor in this process and its children use a cache folder beside the user's. Call it before anything
+    compiles."""
     folder = os.environ.get(VARIABLE) or os.path.join(tempfile.gettempdir(), f"torchinductor_{os.getuid()}")
     if not folder.endswith(SUFFIX):
         os.environ[VARIABLE] = folder + SUFFIX
 
 
 def compiled_call(compile_and_call: Callable[[], None]) -> None:
-    """Runs what compiles; a second time with an empty cache if there was one, since a broken file of it shows in many
-    ways: it cannot be loaded, or the processor seems to lack its vector instructions. Raises NotCompiledError, and what
-    is no failure of the compiler as it is."""
+    """Call `compile_and_call`. If the compiler fails and there was a cache, empty the cache and call once more: a
+    broken file in it shows in many ways, for example it cannot be loaded, or the processor seems to lack vector
+    instructions. Raises NotCompiledError if the compiler fails then too; exceptions that do not come from the compiler
+    pass unchanged."""
     folder = os.environ.get(VARIABLE, "")
     # Never the user's own.
     had_cache = folder.endswith(SUFFIX) and any(Path(folder).glob("*"))
@@ -56,8 +59,8 @@ def compiled_call(compile_and_call: Callable[[], None]) -> None:
 
 @contextmanager
 def released_while_compiling(lock: DeviceLock) -> Iterator[None]:
-    """Without the lock while the compiler works on the host, which can take minutes: those who measure would wait for
-    it, and others for them."""
+    """Within the block, the lock is released whenever the compiler works on the host, which can take minutes: otherwise
+    those who want to measure would wait for the compiler, and all others for them."""
     from torch._dynamo.callback import callback_handler
 
     problems: list[BaseException] = []
@@ -87,7 +90,8 @@ def released_while_compiling(lock: DeviceLock) -> Iterator[None]:
 
 @contextmanager
 def _benchmarks_hold(lock: DeviceLock) -> Iterator[None]:
-    """inductor times some products while it compiles: not while others measure."""
+    """Within the block, inductor's own benchmarks on a GPU hold the lock shared, so that they do not run while another
+    process measures."""
     from torch._inductor.runtime.benchmarking import benchmarker
 
     usual = benchmarker.benchmark_gpu
@@ -104,7 +108,7 @@ def _benchmarks_hold(lock: DeviceLock) -> Iterator[None]:
 
 
 def _empty_cache() -> None:
-    """Removes the cache folder. What other processes have loaded stays loaded; what they look for is made again."""
+    """Empties the cache folder. Other processes keep the files that they have loaded, and make missing ones again."""
     import torch
     from torch._inductor.utils import clear_caches
 
@@ -122,7 +126,7 @@ def _empty_cache() -> None:
 
 
 def _forget_instructions() -> None:
-    """Has inductor ask again which vector instructions the processor has: it does so with files of the cache."""
+    """Makes inductor detect the processor's vector instructions again: it does so by loading files of the cache."""
     from torch._inductor import cpu_vec_isa
 
     classes = [one for one in vars(cpu_vec_isa).values() if isinstance(one, type)]
@@ -133,7 +137,7 @@ def _forget_instructions() -> None:
 
 
 def _causes(error: BaseException) -> Iterator[BaseException]:
-    """The exception and those behind it, as Python chains them and as torch wraps them."""
+    """The exception and all exceptions that led to it, as Python chains them and as torch wraps them."""
     seen: list[BaseException] = []
     waiting: list[object] = [error]
     while waiting:

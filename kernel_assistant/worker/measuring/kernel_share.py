@@ -1,4 +1,4 @@
-"""The share of a plan's time that its kernels take, beside library and PyTorch calls."""
+"""Measures the share of a plan's time that its own kernels take; the rest are calls of libraries and of PyTorch."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ SHARE_SECONDS = 1.0
 
 
 def share_of_kernels(runner: RunnerClient, plan: dict[str, Any], sets: int, seconds: float, timeout: float) -> float:
-    """Share of the time in our kernels, with each kind of launch timed alone on the same sets; 1 if there is no other
-    kind.
+    """The share of time in generated kernels, between 0 and 1. Each kind of launch is timed alone on the same sets;
+    without other kinds the share is 1.
 
     `seconds` is the time of a call. Afterwards the runner has to be bound again.
     """
@@ -33,7 +33,7 @@ def share_of_kernels(runner: RunnerClient, plan: dict[str, Any], sets: int, seco
 
 
 def only_kernels(plan: dict[str, Any]) -> bool:
-    """Whether all launches are of our kernels."""
+    """Whether all launches of a plan are generated kernels."""
     return {_kind(launch) for launch in plan["launches"]} == {"kernels"}
 
 
@@ -41,11 +41,11 @@ def share_calls(sets: int, seconds: float) -> int:
     """The number of sets that are timed if a call takes `seconds`.
 
     Before the kinds are timed, each of these sets gets one complete call, all within one request: with many slow calls
-    the runner would seem to hang, and all their results are kept.
+    the runner would seem to hang, and the results of all calls are kept in memory.
     """
     return max(1, min(sets, SHARE_CALLS, int(SHARE_SECONDS / seconds)))
 
 
 def _kind(launch: dict[str, Any]) -> str:
-    """The kind of a launch, in the executor's terms."""
+    """The kind of a launch, as the runner's request `only` names it: "libraries", "residual" or "kernels"."""
     return "libraries" if launch.get("library") else "residual" if launch.get("call") else "kernels"

@@ -1,7 +1,8 @@
-"""A clock that takes the same time for each call, on any machine: for tests of what a verdict rests on beside time.
+"""A clock that takes the same time for each call, on any machine: for tests of everything in a verdict except measured
+time.
 
-Candidates run as often, on the same values and with the same checks as on the judge's own clock. Only who opens an
-environment can ask for it, so no time that a user sees is nominal.
+Candidates run as often, on the same values and with the same checks as on the judge's own clock. Only code that opens
+an environment can request this clock, so no time that a user sees is nominal.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ CALL_SECONDS = {"candidate": 5e-4, "compile": 7.5e-4, "eager": 1e-3}
 
 @dataclass
 class NominalSubject:
-    """Runs `subject`, and says that each call took its nominal time."""
+    """Runs `subject`, and reports the nominal time for each call."""
 
     subject: TimedSubject
 
@@ -25,7 +26,7 @@ class NominalSubject:
         self.name = self.subject.name
 
     def run(self, first: int, count: int) -> float:
-        """Seconds of `count` calls, without what the machine added."""
+        """Run `count` calls. Returns their nominal seconds instead of the measured ones."""
         self.subject.run(first, count)
         return count * CALL_SECONDS[self.name]
 

@@ -1,9 +1,10 @@
-"""Timing on a CPU: short blocks of all sides in passes of random order, the faster half of a round's passes.
+"""Timing on a CPU: each pass runs one short block of each side, in random order, and only the faster half of a round's
+passes counts.
 
 Other work disturbs single blocks, on either side, and a machine's speed drifts within a tenth of a second: on two
-shared cores a ratio of sums over 20 ms spreads by 6%, that of the means of faster halves by 2% (docs/experiments.md,
-125). Leaving out the slower half is fair because every pass has values that are new to the candidate: what it computes
-for another pass is of no use there.
+shared cores a ratio of sums over 20 ms spreads by 6%, a ratio of the means of faster halves by 2% (docs/experiments.md,
+125). Leaving out the slower half is fair because every pass has values that are new to the candidate: results that it
+computes ahead for another pass are of no use.
 """
 
 from __future__ import annotations
@@ -33,7 +34,8 @@ COMPARED = 1.0
 
 
 class Block(NamedTuple):
-    """`calls` sets from `first` on, around the ring."""
+    """A block of `calls` calls, each on its own set, beginning at set `first`; after the last set comes the first
+    one."""
 
     first: int
     calls: int
@@ -54,7 +56,7 @@ def _unchecked(mine: Block, compared: bool) -> None:
 
 
 class TimedPasses:
-    """Passes of one comparison. `subjects` begin with the candidate."""
+    """Passes of one comparison. The first of `subjects` is the candidate."""
 
     def __init__(
         self,
@@ -73,7 +75,8 @@ class TimedPasses:
         return self.subjects[0].name
 
     def one(self) -> tuple[dict[str, float], Block]:
-        """Seconds per call of each subject in a pass, and the candidate's block, whose outputs are still there."""
+        """Time one pass. Returns the seconds per call of each subject, and the candidate's block, whose outputs are
+        still in its sets."""
         order = random.sample(self.subjects, len(self.subjects))
         cursor = first = self._ring.cursor
         for subject in order:
@@ -85,7 +88,7 @@ class TimedPasses:
         return {subject.name: self._timed(subject, self.lengths[subject.name]) for subject in order}, mine
 
     def half(self) -> tuple[float, Block]:
-        """Seconds per call of the candidate in a block of half the length, and the block."""
+        """Time the candidate in a block of half the length. Returns the seconds per call and the block."""
         mine = Block(self._ring.cursor, max(self.lengths[self.candidate] // 2, 1))
         self._prepare(mine, mine)
         return self._timed(self.subjects[0], mine.calls), mine
@@ -114,8 +117,9 @@ def interleave(
     prepare: Prepare = _as_they_are,
     checked: Checked = _unchecked,
 ) -> Series:
-    """Rounds of passes. `checked` is called after each pass; which blocks are compared is drawn behind them. After
-    `most_seconds`, without the time spent waiting for the device, the series ends early, with at least twelve rounds.
+    """Time `candidate` beside `others` in rounds of passes. `checked` is called after each pass; whether the outputs of
+    its block are compared is decided at random after the block has run. After `most_seconds`, without the time spent
+    waiting for the device, the series ends early, with at least twelve rounds.
     """
     drawn = random.SystemRandom()
     with lock.exclusive():
@@ -147,12 +151,13 @@ def interleave(
 
 
 def passes_of(seconds: float, round_seconds: float = ROUND_SECONDS) -> int:
-    """Passes of a round of at most `round_seconds` if one pass takes `seconds`, new values included."""
+    """The number of passes in a round of at most `round_seconds`, if one pass takes `seconds` with putting in new
+    values."""
     return max(1, min(MOST_PASSES, int(round_seconds / max(seconds, 1e-9))))
 
 
 def expected_seconds(target: str, subjects: Sequence[TimedSubject]) -> float:
-    """Seconds that `beside` takes with the fewest rounds: a block has at least two calls."""
+    """Seconds that `beside` takes with the fewest rounds. A block has at least two calls."""
     calls = [subject.run(0, 2) / 2 for subject in subjects]
     least = BLOCK_SECONDS if target == "cpu" else timing.BLOCK_SECONDS
     blocks = [max(least, 2 * seconds) for seconds in calls]
@@ -174,7 +179,8 @@ def beside(
     most_seconds: float,
     lock: DeviceLock,
 ) -> Series:
-    """Times trusted code against its baselines by the target's protocol."""
+    """Times `candidate`, which must be trusted code, against the baselines: in passes on a CPU, in alternating blocks
+    on a GPU."""
     if target == "cpu":
         return interleave(candidate, baselines, sets=sets, rounds=rounds, most_seconds=most_seconds, lock=lock)
     return alternate(

@@ -1,4 +1,4 @@
-"""What a device can do of a task: the least time of a call, and the times that are impossible."""
+"""The least time that a device needs for a call of a task, and the times that are impossibly short."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .traffic import Traffic
 
 
 class PossibleTimes:
-    """The roofline of one task at the sizes of `base`, by the device's `ceilings`, and the times below it that no
-    candidate can have."""
+    """The roofline of one task at the sizes of `base` on a device with these `ceilings`, and a test for times that are
+    impossibly short."""
 
     def __init__(self, task: OpenTask, base: ExpectedOutputs, ceilings: Roofline, lock: DeviceLock) -> None:
         self.ceilings, self._lock, self._device = ceilings, lock, torch.device(task.device)
@@ -33,8 +33,9 @@ class PossibleTimes:
         self.floor_seconds = floor_seconds(self.read_bytes, self.written_bytes, ceilings, self._flops)
 
     def floor_of(self, seconds: float) -> float:
-        """The roofline of a candidate: the module's own; of inputs and outputs alone if the candidate is so much faster
-        than that as errors of the bandwidths do not explain, so that it must do less work than the module says."""
+        """The roofline in seconds of a candidate that takes `seconds`. It is the module's own, unless the candidate is
+        faster than the errors of the bandwidths explain: then it does less work than the module, and only inputs and
+        outputs count."""
         least = floor_seconds(self._changing_bytes, self.written_bytes, self.ceilings)
         return self.floor_seconds if seconds >= self.floor_seconds / MEASURED_SLACK else min(least, self.floor_seconds)
 
@@ -44,8 +45,9 @@ class PossibleTimes:
         return impossible(seconds, self._changing_bytes, self.written_bytes, footprint, self.ceilings)
 
     def require(self, seconds: float, footprint: int) -> None:
-        """Raise IncorrectOutput for a time that is faster than memory. Without a datasheet the bandwidths are measured
-        again first; if other work disturbs that each time, the outcome is `inconclusive`."""
+        """Raise IncorrectOutput if a call is faster than memory allows. If the datasheet's bandwidth is unknown,
+        bandwidths are measured again first; if other work disturbs each of these measurements, the outcome is
+        `inconclusive`."""
         if not self.too_fast(seconds, footprint):
             return
         sure = self.ceilings.datasheet > 0 or any(self.measure_ceilings() for _ in range(MOST_AGAIN))
@@ -59,8 +61,8 @@ class PossibleTimes:
 
     def measure_ceilings(self) -> bool:
         """Measure the roofline's bandwidths again and keep the higher values: other virtual machines on the host, which
-        this one cannot see, may have slowed the first measurement. A candidate cannot raise them. False if other work
-        disturbs it."""
+        this one cannot see, may have slowed the first measurement. A candidate cannot raise the values. Returns whether
+        the machine was quiet while they were measured."""
         known, device = self.ceilings, self._device
         with self._lock.exclusive():
             now = calibrate(device.type, device.index or 0, known.cache_bytes)
@@ -71,5 +73,5 @@ class PossibleTimes:
 
 
 def tensor_bytes(tensors: list[torch.Tensor]) -> int:
-    """Bytes of all elements."""
+    """The number of bytes of all elements of the tensors."""
     return sum(tensor.numel() * tensor.element_size() for tensor in tensors)

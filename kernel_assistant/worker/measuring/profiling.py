@@ -34,8 +34,8 @@ WARM_SETS, WARM_SECONDS = 4, 2.0
 
 @dataclass(frozen=True)
 class ReadyCandidate:
-    """A candidate that is bound to the sets, on a GPU with its timing in the quick tier. `prepare_seconds` are those
-    of its `prepare`."""
+    """A candidate that is bound to the sets. `quick` times it in the quick tier on a GPU, and is None otherwise.
+    `prepare_seconds` is the time that its runner spent preparing it."""
 
     subject: PlanSubject
     quick: QuickTiming | None
@@ -46,8 +46,8 @@ class Profiler:
     """Baselines and candidates of one task, at the sizes of its first workload.
 
     With `quick_only` there are only enough sets for the short blocks of the quick tier, and baselines are timed as
-    briefly; longer blocks use some sets twice. Blocks of the quick tier and rounds of the full one hold `lock`
-    exclusively. With `nominal` times are those of `nominal.py`, and torch.compile does not run.
+    briefly as candidates are there; longer blocks use some sets twice. Blocks of the quick tier and rounds of the full
+    one hold `lock` exclusively. With `nominal`, times come from `nominal.py`, and torch.compile does not run.
     """
 
     #: Whether code of a candidate runs on the host side of a runner on a GPU.
@@ -95,7 +95,7 @@ class Profiler:
         return {"ms": seconds * 1e3, "floor_ms": self.possible.floor_seconds * 1e3}
 
     def get_ready(self, runner: RunnerClient, plan: dict[str, Any], tier: str, timeout: float) -> ReadyCandidate:
-        """Bind a verified candidate to the sets and do all that is not timed."""
+        """Bind a verified candidate to the sets and do everything that has to precede timing."""
         self.sets.rename_outputs([spec["name"] for spec in plan["outputs"]])
         looks = self.target == "cuda" and self.candidate_on_host
         subject = PlanSubject(runner, timeout, self.values.look_at_last if looks else None)
@@ -137,7 +137,8 @@ class Profiler:
         full: FullComparison = FULL,
         ready: ReadyCandidate | None = None,
     ) -> dict[str, Any]:
-        """Timing of a verified candidate. Raises IncorrectOutput with outcome `cheating`, or CandidateFailure.
+        """Time a verified candidate. Returns outcome, message, timing, the share in generated kernels and the times of
+        launches. Raises IncorrectOutput with outcome `cheating`, or CandidateFailure.
 
         A repeated `measurement` adds to the rounds of the previous one, which must be of the same candidate.
         """
@@ -178,7 +179,8 @@ class Profiler:
         }
 
     def _time_empty_messages(self, subject: PlanSubject) -> None:
-        """Time them while the device is held: other work may have slowed all of them when the runner started."""
+        """Time empty messages while the device is held exclusively: other work may have slowed all those that were
+        timed when the runner started."""
         with self.lock.exclusive():
             for _ in range(EMPTY_BLOCKS):
                 subject.wake()
@@ -186,7 +188,7 @@ class Profiler:
     def _by_part(
         self, runner: RunnerClient, plan: dict[str, Any], seconds: float, timeout: float
     ) -> tuple[float, list[dict[str, Any]]]:
-        """The share of the time in our kernels, and the times of the launches if they were asked for."""
+        """The share of time in generated kernels, and the time of each launch (empty unless `by_launch` was set)."""
         if only_kernels(plan) and not self._by_launch:
             return 1.0, []
         with self.lock.exclusive():
@@ -199,12 +201,13 @@ class Profiler:
         self.task_sets.close()
 
     def _beside_baselines(self, subject: PlanSubject) -> PlanSubject:
-        """The candidate as it is timed beside the baselines."""
+        """The candidate in the form in which it is timed beside the baselines; a subclass may wrap it."""
         return subject
 
 
 def most_threads(runner: RunnerClient) -> int:
-    """The threads of a runner between calls, if the OpenMP runtime has not started its own yet."""
+    """The number of threads that a runner may have between calls: the threads that it has now, and the OpenMP pool,
+    which the runtime must not have started yet."""
     return runner.threads() + torch.get_num_threads() - 1
 
 
@@ -225,7 +228,7 @@ def _nothing() -> None:
 
 
 def summary(timing: dict[str, Any]) -> str:
-    """The times in one line for a log, such as `0.214 ms, eager 0.9, compile 0.198, floor 0.12`."""
+    """The times in one line for a log, such as `0.214 ms, eager 0.9, compile 0.198`."""
     compiled = timing.get("compile_ms")
     parts = [f"{timing['candidate_ms']:.4g} ms", f"eager {timing['eager_ms']:.4g}"]
     parts += [f"compile {compiled:.4g}"] if compiled else []

@@ -4,10 +4,10 @@ A comparison is measured up to three times: each measurement adds a series of ro
 Measuring several times at 99.9% and stopping at the first favourable interval would be wrong more often than once in a
 thousand, so the allowed error is divided among the measurements: measurement k of three has the confidence 1 −
 α·SPENT[k−1], with α = 0.001. By Bonferroni's inequality the chance that any of the three intervals misses the truth is
-at most α·(1/2 + 1/4 + 1/4) = α, even though they share rounds, and whenever one stops. That is the simplest
-error-spending function of Lan and DeMets, "Discrete sequential boundaries for clinical trials", Biometrika 70 (1983),
-659–663; their own boundaries are narrower, and need the joint distribution of the statistics. The first measurement,
-which suffices on a quiet machine, gets half.
+at most α·(1/2 + 1/4 + 1/4) = α, even though they share rounds, and no matter after which measurement one stops. That is
+the simplest error-spending function of Lan and DeMets, "Discrete sequential boundaries for clinical trials", Biometrika
+70 (1983), 659–663; their own boundaries are narrower, and need the joint distribution of the statistics. The first
+measurement, which suffices on a quiet machine, gets half.
 """
 
 from __future__ import annotations
@@ -28,8 +28,8 @@ SPENT = (0.5, 0.25, 0.25)
 
 
 def confidence_of(number: int, most: int) -> float:
-    """Confidence of the interval at measurement `number` (from 1) of at most `most`; `most` is 1 or the length of
-    `SPENT`.
+    """The confidence of the interval after measurement `number` (from 1), if there are at most `most` measurements;
+    `most` is 1 or the length of `SPENT`.
     """
     return CONFIDENCE if most == 1 else 1 - (1 - CONFIDENCE) * SPENT[number - 1]
 
@@ -40,14 +40,14 @@ def interval_at(ratios: list[float], number: int, most: int) -> tuple[float, flo
 
 
 def interval_of(series: Series, over: str, under: str, number: int = 1, most: int = 1) -> tuple[float, float, float]:
-    """Estimate and interval of the speed-up of `under` over the baseline `over`, wider by what placement may do."""
+    """Estimate and interval of the speed-up of `under` over the baseline `over`, widened by `series.placement`."""
     estimate, low, high = interval_at(series.ratios(over, under), number, most)
     return estimate, low / (1 + series.placement), high * (1 + series.placement)
 
 
 def is_unclear(estimate: float, low: float, high: float) -> bool:
-    """Whether an interval allows for a gain and for none (`Gain.unclear` of records/evaluation.py), so that measuring
-    again may tell more."""
+    """Whether an interval allows both for a gain and for no gain (`Gain.unclear` of records/evaluation.py), so that
+    another measurement may decide."""
     faster = low > 1.0 and estimate >= LEAST_EFFECT
     return not faster and high >= LEAST_EFFECT
 
@@ -59,8 +59,9 @@ def until_clear(
     until: float | None,
     now: Callable[[], float] = time.monotonic,
 ) -> tuple[Series, tuple[float, float, float]]:
-    """Series of `measure` until the interval of the ratio `over`/`under` is clear, at most `len(SPENT)`, none of which
-    should end behind `until`. Returns all rounds, and their estimate and interval; None for one series at 99.9%."""
+    """Measure until the interval of the ratio `over`/`under` is clear: at most `len(SPENT)` series, and no further one
+    that might end after the time `until`. Returns all rounds as one series, and its (estimate, low, high). With `until`
+    None there is only one series, judged at 99.9%."""
     began = now()
     most = 1 if until is None else len(SPENT)
     series = measure()

@@ -23,7 +23,7 @@ class Roofline:
 
     @property
     def limit(self) -> float:
-        """Bandwidth that nothing can exceed, 0 if unknown."""
+        """Bandwidth in bytes/s that nothing can exceed; 0 if unknown."""
         measured = MEASURED_SLACK * max(self.copy, self.read)
         return max(measured, self.datasheet)
 
@@ -35,7 +35,8 @@ def floor_seconds(read_bytes: int, written_bytes: int, ceilings: Roofline, flops
 
 
 def moving_seconds(read_bytes: int, written_bytes: int, ceilings: Roofline) -> float:
-    """Seconds to read and write these bytes once: the common part at copy bandwidth, the rest at its own."""
+    """Seconds to read and write these bytes once; 0 if the bandwidth is unknown. The common part of both amounts moves
+    at copy bandwidth; further bytes are read at read bandwidth, or written at copy bandwidth."""
     if not ceilings.copy:
         return 0.0
     both = min(read_bytes, written_bytes)
@@ -44,8 +45,8 @@ def moving_seconds(read_bytes: int, written_bytes: int, ceilings: Roofline) -> f
 
 
 def impossible(seconds: float, read_bytes: int, written_bytes: int, footprint: int, ceilings: Roofline) -> bool:
-    """Whether a measured time is faster than the device can move the data. False unless the sets exceed the cache
-    twice."""
+    """Whether a measured time is faster than the device can move the data. False unless the sets, of `footprint` bytes,
+    are at least twice as large as the cache."""
     if not ceilings.limit or footprint < 2 * ceilings.cache_bytes:
         return False
     return seconds < (read_bytes + written_bytes) / ceilings.limit

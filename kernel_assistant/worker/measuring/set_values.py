@@ -1,4 +1,5 @@
-"""New values and marks for the sets of a task before each block, so that a candidate computes while it is timed."""
+"""Puts new values and marks into the sets of a task before each block, so that a candidate has to compute while it is
+timed."""
 
 from __future__ import annotations
 
@@ -43,48 +44,49 @@ class SetValues:
         self._sets.refresh(self._generator, self._rolls, first)
 
     def renew(self, indices: list[int], others: Samples | None = None) -> None:
-        """Change the values of sets that a candidate may know and evict them from the cache, so that neither remembered
-        results nor computing ahead helps. `others` are inputs that `draw` gave before."""
+        """Change the values of the sets `indices`, which a candidate may know, and evict the new values from the cache,
+        so that neither remembered results nor computing ahead helps. `others` are inputs that `draw` gave before."""
         if indices:
             drawn = self.draw(len(indices)) if others is None else others
             self._sets.change(indices, self._generator, self._rolls, drawn)
             self.evict()
 
     def evict(self) -> None:
-        """Fill the cache with other values. Both sides of a comparison begin behind this: cache lines that have to be
-        written back first make the next block slower."""
+        """Fill the cache with other values. This precedes the blocks of both sides of a comparison, because the next
+        block is slower while modified cache lines have to be written back."""
         self._evictor.add_(1)
         self._task.settle()
 
     def mark(self, block: list[int]) -> None:
-        """Put new marks into the outputs of a block."""
+        """Put new marks into the outputs of the sets in `block`. A call that writes its outputs overwrites them."""
         self._marks, self._unfinished = self._sets.mark(block, self._generator), False
 
     def renew_and_mark(self, block: list[int], others: Samples | None = None) -> None:
-        """Prepare the sets of a block for the candidate, which may know their present values."""
+        """Prepare the sets of a block for the candidate: change their values, which it may know, and mark their
+        outputs."""
         self.renew(block, others)
         self.mark(block)
 
     def look_at_last(self) -> None:
         """Notes whether the runner answered before its last call was finished: code of a free-form candidate in the
-        runner's process may have replaced what waits for the device."""
+        runner's process may have replaced the functions that wait for the device."""
         self._unfinished = self._marks is not None and self._sets.marked_now(self._marks)
 
     def left(self) -> list[torch.Tensor]:
-        """Whether a call of the block left a mark as it was: a boolean on the device, if there are marks. Raises
-        IncorrectOutput if the last call was not finished when the runner answered."""
+        """A list with one boolean on the device: whether a call of the block left a mark unchanged. The list is empty
+        if nothing was marked. Raises IncorrectOutput if the last call was not finished when the runner answered."""
         if self._unfinished:
             raise IncorrectOutput("cheating", "the last timed call was not finished when the runner answered")
         return [] if self._marks is None else [self._sets.marked(self._marks)]
 
     def require_written(self) -> None:
-        """Raise IncorrectOutput unless every timed call has written its outputs; the values are compared for two of
-        them."""
+        """Raise IncorrectOutput unless every timed call has written its outputs. Values are compared elsewhere, for a
+        few of the calls."""
         require_written(self.left())
 
     def draw(self, count: int) -> Samples:
-        """The integers of up to `count` other inputs of the task, as many as are made in `sample_seconds`; none where
-        they do not bring others. Floating inputs are empty."""
+        """Other inputs of the task for up to `count` calls, as many as can be made in `sample_seconds`; none if other
+        inputs have no other integers. Empty tensors stand for floating inputs."""
         found: Samples = []
         until = time.monotonic() + self.sample_seconds
         while self.integers_vary and len(found) < count and (time.monotonic() < until or not found):
@@ -108,6 +110,6 @@ class SetValues:
 
 
 def require_written(left: list[torch.Tensor]) -> None:
-    """Raise IncorrectOutput if marks were left, by the answers of `SetValues.left`."""
+    """Raise IncorrectOutput if a boolean in `left`, as `SetValues.left` returns them, is true."""
     if left and bool(torch.stack(left).any()):
         raise IncorrectOutput("cheating", "a timed call left its outputs as they were")

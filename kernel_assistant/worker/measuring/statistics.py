@@ -68,14 +68,14 @@ def median(values: list[float]) -> float:
 
 
 def faster_half(values: list[float]) -> float:
-    """Mean of the smaller half of a non-empty list, with the one in the middle."""
+    """Mean of the smaller half of a non-empty list; of an odd number of values, the middle one is included."""
     ordered = sorted(values)[: (len(values) + 1) // 2]
     return sum(ordered) / len(ordered)
 
 
 def bootstrapped(rows: list[Row], estimate: Callable[[list[Row]], float]) -> float:
-    """Standard error of the logarithm of `estimate(rows)`: Efron's bootstrap, with the same draws each time. 0 for one
-    row."""
+    """The standard error of the logarithm of `estimate(rows)` by Efron's bootstrap, with the same random draws each
+    time; 0 for fewer than two rows."""
     if len(rows) < 2:
         return 0.0
     chance = random.Random(0)
@@ -84,11 +84,12 @@ def bootstrapped(rows: list[Row], estimate: Callable[[list[Row]], float]) -> flo
 
 
 def spread(values: list[float]) -> float:
-    """Standard deviation over the mean, of few values without outliers; 0 for one."""
+    """Standard deviation divided by the mean, for a few values without outliers; 0 for fewer than two values."""
     return statistics.stdev(values) / statistics.fmean(values) if len(values) > 1 else 0.0
 
 
 def relative_spread(values: list[float]) -> float:
-    """Median absolute deviation over the median, scaled to a standard deviation of a normal distribution."""
+    """Median absolute deviation divided by the median, scaled so that it estimates the standard deviation of a normal
+    distribution."""
     centre = median(values)
     return 1.4826 * median([abs(value - centre) for value in values]) / centre if centre else 0.0

@@ -1,8 +1,9 @@
 """Detects implausible measurements, which are repeated before anything is concluded about the candidate.
 
-Other work on the machine makes correct kernels look implausible: one of Triton's was called cheating beside a process
-that used the same GPU, because twice the calls took 1.15 times as long. So an implausible measurement is repeated, at
-most three times; if all of them are implausible the candidate is `inconclusive`: neither correct nor cheating.
+Other work on the machine makes correct kernels look implausible: a Triton kernel was once called cheating while another
+process used the same GPU, because twice as many calls took only 1.15 times as long. So an implausible measurement is
+repeated, at most three times; if all of them are implausible the candidate is `inconclusive`: neither correct nor
+cheating.
 """
 
 from __future__ import annotations
@@ -24,8 +25,8 @@ LONG_SECONDS, LONG_BLOCKS, LONG_EXCESS, MOST_LONG_CALLS = 0.05, 3, 0.05, 1 << 14
 
 
 def until_plausible(measure: Callable[[int], Measured], oddity: Callable[[Measured], str]) -> Measured:
-    """The first result of `measure(repeat)`, for repeat 0, 1, …, for which `oddity` returns "". Raises IncorrectOutput
-    `inconclusive` if there is none."""
+    """Calls `measure(repeat)` for repeat 0, 1, … and returns the first result for which `oddity` returns "". Raises
+    IncorrectOutput `inconclusive` if there is none."""
     for repeat in range(1 + MOST_AGAIN):
         measured = measure(repeat)
         why = oddity(measured)
@@ -35,8 +36,8 @@ def until_plausible(measure: Callable[[int], Measured], oddity: Callable[[Measur
 
 
 def odd_growth(series: Series) -> str:
-    """Why the candidate's time does not fit the number of calls; "" if it does. Other work only adds time, so the
-    shortest block of each kind counts."""
+    """The reason why the candidate's time does not fit the number of calls; "" if it fits. Other work only adds time,
+    so the shortest block of each kind counts."""
     if not series.growth:
         return ""
     growth = min(long for long, _ in series.growth) / min(short for _, short in series.growth)
@@ -46,7 +47,7 @@ def odd_growth(series: Series) -> str:
 
 
 def odd_clocks(subject: PlanSubject, seconds: float) -> str:
-    """Why the device's events are implausible; "" if the judge's clock confirms them.
+    """The reason why times from the device's events are implausible; "" if the judge's clock confirms them.
 
     In long blocks the overhead at the ends of a block hardly counts. Sets may be used more than once, which only makes
     calls shorter. `seconds` is the measured time of a call.

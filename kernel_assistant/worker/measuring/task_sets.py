@@ -38,8 +38,9 @@ VARIED = "declared inputs with changed values"
 
 
 class TaskSets:
-    """Sets of one task that exceed the cache, with what changes their values and what compares their outputs. With
-    `quick_only` there are only enough for the short blocks of the quick tier; longer blocks use some sets twice."""
+    """Sets of one task that together exceed the cache. `values` changes their values, and `outputs` compares their
+    outputs. With `quick_only` there are only enough for the short blocks of the quick tier; longer blocks use some sets
+    twice."""
 
     def __init__(
         self,
@@ -64,15 +65,16 @@ class TaskSets:
 
     @property
     def footprint(self) -> int:
-        """Bytes of all sets."""
+        """Bytes of all sets together."""
         return self.sets.count * self.sets.bytes_per_set
 
     def calls(self) -> list[tuple[Any, Any]]:
-        """Arguments of a call of the module on each set."""
+        """The arguments (args, kwargs) of a call of the module on each set."""
         return [self.task.unflatten(row) for row in self.sets.inputs]
 
     def prepare_pass(self, subject: PlanSubject, whole: Block, mine: Block) -> None:
-        """New values for all blocks of a pass, behind the candidate's last moment of work, and marks in its outputs."""
+        """Let the candidate come to rest, then put new values into the sets of the pass `whole`, and marks into the
+        outputs of the candidate's block `mine`."""
         subject.rest()
         self.values.renew(self.sets.around(*whole))
         self.values.mark(self.sets.around(*mine))
@@ -81,14 +83,14 @@ class TaskSets:
         self.sets.close()
 
     def _make_sets(self, base: ExpectedOutputs, possible: PossibleTimes) -> BufferSets:
-        """Enough sets to exceed the cache four times."""
+        """Shared memory for enough sets to exceed the cache four times."""
         names = [f"out{index}" for index in range(len(base.reference))]
         count = self._count(tensor_bytes([*base.tensors, *base.reference]), possible)
         return made_sets(self.task.input_names, names, base, count)
 
     def _count(self, size: int, possible: PossibleTimes) -> int:
-        """Number of sets that exceed the cache four times and fill a block without a repeat, as far as memory
-        allows."""
+        """The number of sets that together exceed the cache four times, and fill a block without a repeat as far as
+        memory allows."""
         size = max(size, 1)
         beyond_cache = max(4 * possible.ceilings.cache_bytes, LEAST_FOOTPRINT) // size + 1
         a_block = int(self.block_seconds / possible.floor_seconds) if possible.floor_seconds else 0
@@ -97,7 +99,8 @@ class TaskSets:
         return max(2, min(max(beyond_cache, min(a_block, room)), MOST_SETS[self.target]))
 
     def _values(self, base: ExpectedOutputs, cache_bytes: int) -> SetValues:
-        """The sets' values: the declared inputs, varied as far as the module accepts it."""
+        """An object that changes the values in the sets. It has filled them with the declared inputs, varied as far as
+        the module accepts that."""
         cache = 2 * cache_bytes
         leading = [_leads_with_free(self.task.graph, name) for name in self.task.input_names]
         evicted = min(cache, NEAR_BYTES) if self.target == "cpu" else cache
@@ -113,8 +116,8 @@ class TaskSets:
         return values
 
     def _accepts(self, tensors: list[torch.Tensor], usual: list[torch.Tensor]) -> bool:
-        """Whether the module runs on varied inputs, with finite outputs where they usually are: some have a structure,
-        such as a matrix that has to stay positive definite, or offsets that have to rise."""
+        """Whether the module runs on varied inputs, with finite outputs if they are finite on the declared inputs. Some
+        inputs have a structure, such as a matrix that has to stay positive definite, or offsets that have to rise."""
         if VARIED in self.task.avoid:
             return False
         try:
@@ -126,8 +129,8 @@ class TaskSets:
 
 
 def room_for_sets(available: int, largest: int, target: str) -> int:
-    """Bytes for sets beyond those that the cache demands, where `largest` is the largest value inside the module:
-    reference and candidate each write several like it at a time."""
+    """Bytes for sets beyond those that the cache demands. `largest` is the size of the largest value inside the module:
+    reference and candidate each write several values of that size at a time."""
     return int(SHARE_OF_MEMORY[target] * max(available - VALUES_INSIDE * largest, 0))
 
 

@@ -1,5 +1,5 @@
-"""Compares outputs of timed calls with the reference's: a candidate has to compute while timed what it computed while
-verified."""
+"""Compares outputs of timed calls with the reference's: while it is timed, a candidate has to compute the same as while
+it was verified."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ KEEP_BYTES = 64 << 20
 @dataclass(frozen=True)
 class TimedCall:
     """A call that was timed: the number of its set, its inputs, and `windows` of each flat output. `kept` means that
-    the inputs are copies, which stay when those of the set change."""
+    the inputs are copies, which do not change when the set gets new values."""
 
     index: int
     inputs: list[torch.Tensor]
@@ -52,7 +52,7 @@ class TimedOutputs:
         self.take_own_errors(base)
 
     def take_own_errors(self, base: ExpectedOutputs) -> None:
-        """PyTorch's largest errors on the declared inputs count as they are in `base` from now on."""
+        """From now on, the largest errors in `base` count as PyTorch's own errors on the declared inputs."""
         self.own_errors = [_own_error(*pair) for pair in zip(base.reference, base.want, strict=True)]
 
     def check(self, subject: PlanSubject, chosen: Iterable[int]) -> None:
@@ -61,8 +61,8 @@ class TimedOutputs:
             self.check_call(subject, self.hold(index, keep=False))
 
     def hold(self, index: int, keep: bool = True) -> TimedCall:
-        """Windows of the outputs of a set that was timed, and its inputs; a copy of them, if `keep` and they are small
-        enough."""
+        """The timed call on set `index`: copies of windows of its outputs, and its inputs. The inputs are copied too if
+        `keep` is set and they are small enough."""
         outputs, inputs = self.sets.outputs[index], self.sets.inputs[index]
         windows = [_window(output) for output in outputs]
         held = [output.reshape(-1)[start:end].clone() for output, (start, end) in zip(outputs, windows, strict=True)]
@@ -71,7 +71,8 @@ class TimedOutputs:
         return TimedCall(index, [copied(tensor) for tensor in inputs] if keep else inputs, windows, held, keep)
 
     def check_held(self, subject: PlanSubject, calls: list[TimedCall]) -> None:
-        """Compare the outputs of timed calls as `check_call` does, most often with one transfer from the device."""
+        """Compare the outputs of timed calls as `check_call` does. If all are surely correct, this takes only one
+        transfer from the device."""
         passed = [
             surely_passes(got, reference.reshape(-1)[start:end], self._policy, OWN_TIMES * own)
             for call in calls
@@ -118,8 +119,8 @@ class TimedOutputs:
             raise IncorrectOutput(outcome, f"{words}: {message_of(mismatch)}", mismatch)
 
     def _moves(self, call: TimedCall, position: int, want: torch.Tensor, places: tuple[int, ...]) -> bool:
-        """Whether PyTorch is as far from float64 as the candidate at a few places of a window, if its inputs are
-        rounded otherwise."""
+        """Whether PyTorch, with its inputs rounded differently, is as far from float64 as the candidate at the elements
+        `places` of a window; False if there are none."""
         if not places:
             return False
         got, start = call.outputs[position], call.windows[position][0]
@@ -127,8 +128,8 @@ class TimedOutputs:
         return moves_as_far(self.task, call.inputs, position, mine, exact, whole)
 
     def _differs_again(self, subject: PlanSubject, call: TimedCall, position: int) -> bool:
-        """Whether the candidate, run twice more on a set, gives the same bits both times but gave others while timed:
-        then neither rounding nor the order of additions explains the difference."""
+        """Whether the candidate, run twice more on the set, gives the same bits both times, but gave different bits
+        while timed: then neither rounding nor the order of additions explains the difference."""
         answers, (start, end) = [], call.windows[position]
         if call.kept:
             self.sets.write(call.index, call.inputs)
@@ -138,8 +139,8 @@ class TimedOutputs:
         return same_bits(*answers) and not same_bits(answers[0], call.outputs[position])
 
     def _excused(self, error: float, position: int) -> bool:
-        """Whether an error is within PyTorch's own error on the declared inputs, for both sides; this needs no float64
-        run."""
+        """Whether an error is no larger than the errors that PyTorch itself makes on the declared inputs allow. This
+        needs no float64 run."""
         return error <= OWN_TIMES * self.own_errors[position]
 
 
@@ -153,8 +154,8 @@ def _verdict(result: OutputComparison, floating: bool, size: int) -> tuple[str, 
 
 
 def few_places(failures: int, size: int) -> bool:
-    """Whether so few of `size` values differ that different rounding may explain them. False for outputs of few
-    values."""
+    """Whether so few of `size` values differ that different rounding may explain the failures. False if the output has
+    few values."""
     return failures <= max(FEW_SHARE * size, min(FEW_PLACES, size // ENOUGH))
 
 

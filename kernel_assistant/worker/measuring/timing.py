@@ -1,4 +1,4 @@
-"""Timing by the judge's own clock: alternating blocks over sets that are not in the cache (on a CPU: passes.py).
+"""Timing in alternating blocks over sets that are not in the cache (passes.py does this on a CPU).
 
 A block runs `count` calls, each on its own set, and ends with a device-wide wait. Blocks of the candidate and of a
 baseline alternate (A B B A); the second block of each is half as long, and a time that does not grow with the number of
@@ -58,13 +58,13 @@ class TimedSubject(Protocol):
         """Wall seconds of `count` calls on sets first, first+1, … around the ring of sets; count ≤ number of sets."""
 
     def wake(self) -> bool:
-        """Make the device or processor switch to this side, without calling a candidate. False if it worked
-        nevertheless: it may have computed ahead, from values that it found in memory."""
+        """Make the device or processor switch to this side, without calling a candidate. Returns False if the candidate
+        worked nevertheless: it may have computed ahead, from values that it found in memory."""
 
 
 class TorchSubject:
-    """A callable in the judge's process. Outputs stay alive for a block, so that their addresses change as for a
-    candidate."""
+    """A callable in the judge's process, such as a baseline. Outputs stay alive for a block, so that their addresses
+    change as for a candidate."""
 
     def __init__(self, name: str, call: Callable[..., object], calls: list[Arguments], target: str) -> None:
         self.name, self._call, self._calls = name, call, calls
@@ -129,7 +129,7 @@ class PlanSubject:
     def both(self, first: int, count: int) -> tuple[float, float]:
         """Seconds by the judge's clock and by the device's events (0 without); `count` may exceed the number of sets.
 
-        On the CPU the candidate shares the process that answers, so none of its reported times count.
+        On the CPU the candidate runs in the process that answers, so times that this process reports do not count.
         """
         elapsed, answer = self._runner.timed_run(first, count, self._timeout, self._answered)
         device = claimed(answer.get("device_ms")) * 1e-3 if self._runner.command.target == "cuda" else 0.0
@@ -142,7 +142,8 @@ class PlanSubject:
         return answer.get("captured") is True
 
     def replay(self, number: int) -> float:
-        """Seconds of a graph's calls by the device's events, or by the judge's clock if that says more."""
+        """Seconds that the calls of a graph take by the device's events, or by the judge's clock if that shows a longer
+        time."""
         elapsed, answer = self._runner.timed_request({"op": "replay", "number": number}, self._timeout, self._answered)
         own = max(elapsed - self._runner.empty_seconds, 1e-9)
         return self._agreed(own, claimed(answer.get("device_ms")) * 1e-3)
@@ -167,8 +168,9 @@ class PlanSubject:
 
 
 def wake_idle(subject: TimedSubject, renew: Callable[[], None], pause: float = 0.0) -> None:
-    """Pause and wake the subject. If it works when it is only woken, `renew` the values of its block and try again; if
-    it works each time, its block begins with new values and without being woken, so that it has gained nothing.
+    """Pause and wake the subject. If it does work although it is only woken, `renew` the values of its block and try
+    again; if it works each time, its block begins with new values and without being woken, so that it has gained
+    nothing.
     """
     for _ in range(WAKES):
         time.sleep(pause)
@@ -178,7 +180,7 @@ def wake_idle(subject: TimedSubject, renew: Callable[[], None], pause: float = 0
 
 
 def claimed(value: object) -> float:
-    """A number reported by a runner, which may be anything: the number if it is finite, otherwise 0."""
+    """A number that a runner reports, if it is finite, otherwise 0. A runner may send anything."""
     try:
         figure = float(value) if isinstance(value, (int, float)) else 0.0
     except OverflowError:
@@ -195,9 +197,9 @@ class Round:
 
 @dataclass
 class Series:
-    """All rounds. `growth` holds the seconds per call of the candidate's long and of its short blocks, for each round
-    that has a short one. `placement` is the relative difference of two processes with the same code, which no round
-    shows."""
+    """All rounds of a comparison. `growth` holds the seconds per call of the candidate's long and of its short blocks,
+    for each round that has a short one. `placement` is the relative difference of two processes with the same code,
+    which no round shows."""
 
     rounds: list[Round] = field(default_factory=list)
     growth: list[tuple[float, float]] = field(default_factory=list)
@@ -205,7 +207,7 @@ class Series:
     placement: float = 0.0
 
     def add(self, spent: dict[str, list[tuple[float, int]]], candidate: str) -> None:
-        """Add a round: the blocks (seconds, calls) of each subject."""
+        """Add a round. `spent` has the blocks of each subject as (seconds, calls)."""
         entry = Round()
         for name, blocks in spent.items():
             entry.per_call[name] = sum(seconds for seconds, _ in blocks) / sum(count for _, count in blocks)
@@ -216,7 +218,7 @@ class Series:
         self.rounds.append(entry)
 
     def behind(self, earlier: Series) -> Series:
-        """This series appended to `earlier`."""
+        """A series of the rounds of `earlier`, followed by the rounds of this series."""
         rounds, growth = earlier.rounds + self.rounds, earlier.growth + self.growth
         return Series(rounds, growth, earlier.calls + self.calls, self.placement)
 
@@ -250,9 +252,9 @@ def alternate(
     Blocks walk around the ring of sets, so that none uses sets that another block has just touched.
     `before_round(first)` changes the input values of all sets, beginning at `first` (so that those used next are out of
     the cache again); `before_candidate(first, count)` changes those that the candidate may know; `before_others` leaves
-    the cache as that does; `after_candidate(first, count)` checks outputs of the block that was just timed. Each round
-    holds the device exclusively. After `most_seconds`, without the time spent waiting for it, the series ends early,
-    with at least twelve rounds.
+    the cache as `before_candidate` does; `after_candidate(first, count)` checks outputs of the block that was just
+    timed. Each round holds the device exclusively. After `most_seconds`, without the time spent waiting for the device,
+    the series ends early, with at least twelve rounds.
     """
     with lock.exclusive():
         lengths = {
@@ -303,8 +305,8 @@ class Ring:
 
 
 def block_length(subject: TimedSubject, sets: int, block_seconds: float) -> int:
-    """Calls for a block of about `block_seconds`, at most one for each set. Also warms the subject up. Needs the device
-    alone: beside the work of others calls take longer."""
+    """Calls for a block of about `block_seconds`, at most one for each set. Also warms the subject up. The device has
+    to be held exclusively, because calls take longer beside other work."""
     subject.run(0, min(sets, 2))
     probe = min(sets, 8)
     count = longer(punctual(subject, 0, probe), probe, sets, block_seconds)
@@ -314,12 +316,14 @@ def block_length(subject: TimedSubject, sets: int, block_seconds: float) -> int:
 
 
 def longer(seconds: float, count: int, sets: int, block_seconds: float) -> int:
-    """Calls for a block of about `block_seconds`, if `count` of them take `seconds`."""
+    """The number of calls for a block of about `block_seconds`, if `count` calls take `seconds`; at most one for each
+    set."""
     return max(1, min(sets, int(block_seconds * count / max(seconds, 1e-9))))
 
 
 def punctual(subject: TimedSubject, first: int, count: int) -> float:
-    """Seconds of a block that only finds out how many calls fill a block. It is repeated if its answer came late."""
+    """Seconds of a block that is timed only to find how many calls fill a block. It is repeated if its answer came
+    late."""
     for _ in range(MOST_LATE):
         seconds = subject.run(first, count)
         if not getattr(subject, "late", False):

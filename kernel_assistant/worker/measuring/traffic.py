@@ -1,4 +1,4 @@
-"""Computes how much of its inputs a graph has to read."""
+"""Computes how much of its inputs a call of a graph has to read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ SECTOR_BYTES = 32
 def parts_to_read(
     graph: Mapping[str, Any], dims: Mapping[str, int], given: Mapping[str, torch.Tensor]
 ) -> dict[str, Need]:
-    """For every value that the outputs depend on, its needed elements: a mask, or True for all.
+    """For every value on which the outputs depend, by name, its needed elements: a mask, or True for all.
 
     Goes backwards from the outputs, by the rule of each operator, so that parts of one value that overlap count once.
     The positions that indices and conditions select are read from their values, which are computed from `given` (all
@@ -53,8 +53,8 @@ def parts_to_read(
 
 @dataclass(frozen=True)
 class Traffic:
-    """Bytes that a call has to read: the needed elements of inputs; and what memory transfers in whole sectors for the
-    needed elements of inputs, parameters and buffers.
+    """Bytes that a call has to read. `changing_bytes` are those of the needed elements of inputs; `moved_bytes` is how
+    much memory transfers, in whole sectors, for the needed elements of inputs, parameters and buffers.
     """
 
     changing_bytes: int
@@ -67,7 +67,7 @@ class Traffic:
         inputs: Mapping[str, torch.Tensor],
         constants: Mapping[str, torch.Tensor],
     ) -> Traffic:
-        """The traffic of a graph; values that the graph does not know count completely."""
+        """The traffic of a graph; inputs and constants that are not inputs of the graph count completely."""
         known = {value["name"] for value in graph["inputs"]}
         parts = parts_to_read(graph, dims, {**inputs, **constants})
 
@@ -115,7 +115,8 @@ def _decisive_values(
     device: torch.device,
     gated: Gates,
 ) -> dict[str, torch.Tensor]:
-    """The values of indices, conditions and gates; values that they are computed from are freed as soon as possible."""
+    """The values of indices, conditions and gates, by name. Values from which they are computed are freed as soon as
+    possible."""
     wanted = {name for node in graph["nodes"] for name in decisive(node, gated)}
     order = _above(graph["nodes"], wanted)
     last = {name: index for index, node in enumerate(order) for name in references(node)}

@@ -17,14 +17,14 @@ _forks: list[str] = []
 
 
 def watch(*files: int) -> None:
-    """From now on, `files` are connected to /dev/null in every process that is forked from this one."""
+    """From now on, in every process that is forked from this one, the descriptors `files` lead to /dev/null."""
     _watched.add(os.getpid())
     os.register_at_fork(before=_note, after_in_child=lambda: _cut(files))
 
 
 @contextlib.contextmanager
 def ended_here() -> Iterator[None]:
-    """Wraps the user's code: a forked child that leaves the block ends."""
+    """Wraps a block of the user's code: a child process that was forked in the block ends when it leaves the block."""
     try:
         yield
     finally:
@@ -33,7 +33,8 @@ def ended_here() -> Iterator[None]:
 
 
 def taken() -> str:
-    """Location of the last fork since the previous call, such as `model.py:12`; "" if there was none."""
+    """File and line of the last fork since the previous call of this function, such as `model.py:12`; "" if there was
+    none."""
     location = _forks[-1] if _forks else ""
     _forks.clear()
     return location

@@ -21,7 +21,7 @@ _arenas: Counter[int] = Counter()
 
 
 def share_of(text: str) -> float | None:
-    """The share in a text; None for an empty one. Raises ValueError unless it is in (0, 1]."""
+    """The share as a number; None for an empty text. Raises ValueError if the number is not in (0, 1]."""
     if not text.strip():
         return None
     share = float(text)
@@ -54,7 +54,7 @@ def lift_share(device: str) -> None:
 
 
 def room(device: torch.device) -> int:
-    """Unused bytes of the share."""
+    """Bytes of the share that are not in use; a very large number if there is no limit."""
     most = _most(device)
     return NO_BOUND if most is None else most - torch.cuda.memory_allocated(device) - _arenas[device.index or 0]
 
@@ -83,7 +83,7 @@ def _most(device: torch.device) -> int | None:
 
 
 def _bound(device: torch.device) -> None:
-    """Set PyTorch's limit to the share minus the arenas."""
+    """Limit PyTorch's allocator to the share minus the arenas."""
     most = _most(device)
     if most is not None:
         left = max(most - _arenas[device.index or 0], 0)

@@ -1,6 +1,7 @@
 """Frees memory of a worker that has had no request for a while, since it may wait for minutes.
 
-This is not done after each task, because the next one would create the same again. Standard library only at import.
+This is not done after each task, because the next task would fill the same caches again. Standard library only at
+import.
 """
 
 from __future__ import annotations
@@ -44,7 +45,7 @@ def give_back() -> None:
 
 
 def _trim() -> None:
-    """Return free memory to the system; only glibc can."""
+    """Return free memory of the C allocator to the system; only glibc offers that."""
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
     if trim is not None:
         trim(0)

@@ -42,7 +42,7 @@ def available_bytes(device: str) -> int:
 
 
 def require_bytes(wanted: int, device: str, what: str) -> None:
-    """Raise out_of_memory if `wanted` bytes do not fit; `what` names them in the message."""
+    """Raise TaskError out_of_memory if `wanted` bytes do not fit; the message says that `what` needs them."""
     free = available_bytes(device)
     if wanted > _SHARE * free:
         raise TaskError(
@@ -53,7 +53,8 @@ def require_bytes(wanted: int, device: str, what: str) -> None:
 
 
 class MemoryGuard(TorchFunctionMode):
-    """While active, tensor factories that would not fit raise out_of_memory instead of allocating."""
+    """While active, tensor factories (`torch.zeros`, …) raise TaskError out_of_memory instead of allocating tensors
+    that would not fit."""
 
     def __init__(self, device: str, what: str) -> None:
         super().__init__()
@@ -81,7 +82,7 @@ def _planned_bytes(func: Any, args: tuple[Any, ...], kwargs: dict[str, Any]) -> 
 
 
 def _meminfo() -> int:
-    """MemAvailable of /proc/meminfo in bytes; without that file (not Linux) no limit is known."""
+    """MemAvailable of /proc/meminfo in bytes; a very large number without that file (not Linux)."""
     try:
         with open("/proc/meminfo") as lines:
             for line in lines:
@@ -93,7 +94,8 @@ def _meminfo() -> int:
 
 
 def _cgroup() -> int:
-    """Bytes that the control group of a container still allows, version 2 then 1."""
+    """Bytes that the control group of a container, version 2 or 1, still allows; a very large number if there is no
+    limit."""
     root = "/sys/fs/cgroup"
     for limit, usage in (
         ("memory.max", "memory.current"),

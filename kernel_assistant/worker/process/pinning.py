@@ -1,8 +1,9 @@
 """Binds the threads of OpenMP to cores, so that times do not depend on where the scheduler wakes them.
 
 Without binding, a pool thread is often woken on the core of the thread that wakes it, and stays there for a scheduler
-tick; a process repeats this for seconds. The same kernel then takes 10% longer in one of two equal processes, for whole
-comparisons (docs/judge.md). So the pools of the judge and of the runner are bound to the same cores, in the same order.
+tick; in some processes this goes on for seconds. The same kernel then takes 10% longer in one of two equal processes,
+for whole comparisons (docs/judge.md). So the pools of the judge and of the runner are bound to the same cores, in the
+same order.
 """
 
 from __future__ import annotations
@@ -17,7 +18,7 @@ CHOSEN = ("OMP_PROC_BIND", "OMP_PLACES", "GOMP_CPU_AFFINITY", "KMP_AFFINITY")
 
 
 def cpus() -> list[int]:
-    """The CPUs this process may use, first one of each core, then the others."""
+    """The CPUs that this process may use: first one CPU of each core, then the others."""
     first: list[int] = []
     others: list[int] = []
     cores: set[str] = set()
@@ -42,9 +43,9 @@ def environment() -> dict[str, str]:
 def import_torch() -> None:
     """Import torch with its OpenMP pool bound, and start that pool. Raises ImportError.
 
-    The runtime reads its variables when it is loaded, and binds the calling thread as well when the pool starts.
-    Afterwards that thread may use all CPUs again and the variables are removed, because compilers that it starts would
-    inherit both.
+    The OpenMP runtime reads its variables when it is loaded, and binds the calling thread as well when the pool starts.
+    Afterwards that thread may use all CPUs again and the variables are removed, because compilers that the thread
+    starts would inherit both.
     """
     load_torch()
     if not _pool_cpus or os.getpid() in _started:
@@ -91,7 +92,7 @@ def _variables() -> Iterator[None]:
 
 
 def _siblings(cpu: int) -> str:
-    """A name of the core that `cpu` belongs to."""
+    """A text that is the same for all CPUs of a core, for the core of `cpu`."""
     try:
         with open(f"/sys/devices/system/cpu/cpu{cpu}/topology/thread_siblings_list", encoding="ascii") as file:
             return file.read().strip()

@@ -13,7 +13,8 @@ _tell: list[Callable[[str], None]] = []
 
 @contextlib.contextmanager
 def told_to(tell: Callable[[str], None]) -> Iterator[None]:
-    """Within the block, stages are passed to `tell`; a repeated stage only once, since forward may be timed."""
+    """Within the block, `tell` is called with each stage that begins. A stage that begins again at once, as when
+    forward is timed, is passed only once."""
     last = [""]
 
     def tell_changes(stage: str) -> None:

@@ -10,13 +10,14 @@ from types import FrameType
 
 
 class LimitReached(BaseException):
-    """A BaseException, because compilers catch every Exception and go on."""
+    """The time limit of `within` has passed. It is a BaseException, because compilers catch every Exception and go
+    on."""
 
 
 @contextmanager
 def within(seconds: float) -> Iterator[None]:
-    """Raises LimitReached inside the block as soon as `seconds` are over; at once if they are not positive. In a thread
-    other than the main one, which gets no signals, only the beginning is checked."""
+    """Raises LimitReached inside the block as soon as `seconds` are over; at once if `seconds` is not positive. Threads
+    other than the main one get no signals: there, the limit is checked only at the beginning."""
     if seconds <= 0:
         raise LimitReached
     if threading.current_thread() is not threading.main_thread():

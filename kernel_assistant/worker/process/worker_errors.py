@@ -1,4 +1,5 @@
-"""Errors of the user's module, as the front end shows them: one line of cause, one of what to do."""
+"""Errors of the user's module in the form in which the front end shows them: one line with the cause, one with the next
+step."""
 
 from __future__ import annotations
 
@@ -34,7 +35,7 @@ _OUT_OF_MEMORY = ("out of memory", "can't allocate memory", "not enough memory")
 
 
 class TaskError(Exception):
-    """`message` and `next_step` are one line each; `detail` is a traceback or empty."""
+    """An error of the user's module. `message` and `next_step` are one line each; `detail` is a traceback or empty."""
 
     def __init__(self, kind: str, message: str, next_step: str, detail: str = "") -> None:
         if kind not in KINDS:
@@ -48,7 +49,7 @@ class TaskError(Exception):
 
 class BrokenDevice(Exception):
     """The module's own kernels broke this process's CUDA context: nothing more runs on the device here. `inputs` names
-    the case for which that happened, "" if it is not known.
+    the inputs with which that happened, "" if they are not known.
     """
 
     def __init__(self, message: str, inputs: str = "") -> None:
@@ -57,8 +58,8 @@ class BrokenDevice(Exception):
 
 
 def broken_device(error: BaseException | None) -> BrokenDevice | None:
-    """The BrokenDevice that an error is, or behind which it was raised: while one leaves, locks wait for the device,
-    which fails again."""
+    """The BrokenDevice among `error` and the exceptions during whose handling it was raised, else None. While a
+    BrokenDevice leaves a block, device locks wait for the device, which fails again with another error."""
     while error is not None and not isinstance(error, BrokenDevice):
         error = error.__context__
     return error
@@ -66,8 +67,8 @@ def broken_device(error: BaseException | None) -> BrokenDevice | None:
 
 @contextlib.contextmanager
 def with_inputs(name: str) -> Iterator[None]:
-    """Within the block, a BrokenDevice gets the name of the inputs; errors of the device become one, since it reports
-    them late: outside of the user's code as well."""
+    """Within the block, a BrokenDevice gets the name of the inputs. Other errors of a lost device become a BrokenDevice
+    too, because a device reports errors late, also outside of the user's code."""
     try:
         yield
     except BrokenDevice as lost:
@@ -128,7 +129,7 @@ class _PrintCounter:
 
 @contextlib.contextmanager
 def heard_prints() -> Iterator[list[int]]:
-    """Gives a list that is empty after the block if the user's code printed nothing in it."""
+    """Yields a list that is still empty after the block if the user's code printed nothing in the block."""
     heard, before = list[int](), _PrintCounter.count
     yield heard
     if _PrintCounter.count > before:
@@ -136,8 +137,8 @@ def heard_prints() -> Iterator[list[int]]:
 
 
 def as_task_error(error: BaseException, kind: str, what: str, next_step: str, path: str) -> TaskError:
-    """A TaskError for `error` of the user's code in the file `path`: one line, with the last line of that file in the
-    traceback."""
+    """A TaskError for an `error` of the user's code. Its message is one line, with the number of the last line in the
+    file `path` that the traceback has."""
     detail = "".join(traceback.format_exception(type(error), error, error.__traceback__))
     if is_out_of_memory(error):
         return TaskError("out_of_memory", f"{what} ran out of memory{_where(error, path)}", SMALLER, detail)
@@ -150,8 +151,8 @@ SMALLER = "use smaller shapes in the declared inputs, or a smaller module"
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """True for `torch.OutOfMemoryError` too (by name: this file must load where torch is missing), and for the plain
-    RuntimeError that torch raises when the CPU allocator fails."""
+    """Whether memory ran out: MemoryError, `torch.OutOfMemoryError` (by name: this file must load where torch is
+    missing), or the plain RuntimeError that torch raises when the CPU allocator fails."""
     if isinstance(error, MemoryError) or type(error).__name__ == "OutOfMemoryError":
         return True
     return isinstance(error, RuntimeError) and any(part in str(error).lower() for part in _OUT_OF_MEMORY)

@@ -42,7 +42,8 @@ DECIDED_BY = {
 
 @dataclass
 class OperatorCall:
-    """A node, the needed elements of each of its results, and the values of the operands that decide what is read.
+    """A node of the graph, the needed elements of each of its results, and the values of the operands that decide what
+    is read.
 
     `gates` are sets of values with zeros at known positions (`rules.gates`), the more reliable ones first.
     """
@@ -72,7 +73,8 @@ class OperatorCall:
         return dict.fromkeys(self.operands(), True)
 
     def named(self, *names: str) -> str:
-        """The graph value of the first operand in `names` that has one; "" if none has."""
+        """The name of the graph value that is passed for the first of the operands `names` that has one; "" if none
+        has."""
         given = arguments(self.node)
         operands = [item[1:] for name in names if isinstance(item := given.get(name), str) and item[1:] in self.shapes]
         return operands[0] if operands else ""
@@ -81,7 +83,7 @@ class OperatorCall:
         return arguments(self.node).get(name)
 
     def numbers(self, name: str, default: list[int]) -> list[int]:
-        """An operand of one integer or several; `default` if it is missing or empty."""
+        """The operand `name` as a list, whether it is one integer or several; `default` if it is missing or empty."""
         operand = self.given(name)
         listed = operand if isinstance(operand, (list, tuple)) else [] if operand is None else [operand]
         return [
@@ -89,7 +91,7 @@ class OperatorCall:
         ] or default
 
     def mask(self) -> torch.Tensor:
-        """The elements that are needed of any result; all results have the shape of the first."""
+        """A mask of the elements that are needed of at least one result; all results have the shape of the first."""
         if any(need is True for need in self.needed.values()):
             return torch.ones((), dtype=torch.bool, device=self.device).expand(self.shape)
         mask = torch.zeros(self.shape, dtype=torch.bool, device=self.device)
@@ -111,7 +113,8 @@ def references(node: Mapping[str, Any]) -> Iterator[str]:
 
 
 def arguments(node: Mapping[str, Any]) -> dict[str, Any]:
-    """Operands by their names in the operator's schema, with the defaults of those that are left out."""
+    """The node's operands by their names in the operator's schema; operands that the node leaves out have their
+    defaults."""
     operator = overload(node["op"])
     known = operator._schema.arguments if operator is not None else []
     defaults = {argument.name: argument.default_value for argument in known if argument.has_default_value()}
@@ -120,14 +123,14 @@ def arguments(node: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def overload(op: str) -> Any:
-    """PyTorch's operator of this name, None for one that exists in graphs only."""
+    """PyTorch's operator with the name `op`; None for an operator that exists in graphs only."""
     name, _, which = op.partition(".")
     return getattr(getattr(torch.ops.aten, name, None), which or "default", None)
 
 
 def decisive(node: Mapping[str, Any], gates: Gates) -> list[str]:
-    """Operands whose values decide which elements of the others are read: indices, conditions, a gate that is a
-    factor."""
+    """Names of the operands whose values decide which elements of the other operands are read: indices, conditions, or
+    a factor of a product that is a gate."""
     if kind(node) == "mul":
         factors = list(references(node))
         chosen = next((gated for some in gates if (gated := [name for name in factors if name in some])), [])
@@ -141,19 +144,20 @@ def decisive(node: Mapping[str, Any], gates: Gates) -> list[str]:
 
 
 def whole_or(need: Need) -> Need:
-    """The need, with a mask of all elements replaced by True."""
+    """The need itself, or True if it is a mask of all elements."""
     return True if isinstance(need, bool) or bool(need.all()) else need
 
 
 def joined(one: Need, other: Need) -> Need:
-    """The elements that are in either need."""
+    """The elements that are needed according to at least one of both needs."""
     if isinstance(one, bool) or isinstance(other, bool):
         return True
     return whole_or(one | other)
 
 
 def unbroadcast(mask: torch.Tensor, shape: tuple[int, ...]) -> torch.Tensor:
-    """The needed elements of an operand of `shape` that is broadcast to the mask's shape."""
+    """The needed elements of an operand of `shape`, if `mask` are the needed elements of the value to which it is
+    broadcast."""
     while mask.dim() > len(shape):
         mask = mask.any(0)
     return any_over(mask, [dim for dim, size in enumerate(shape) if size == 1 != mask.shape[dim]])
@@ -170,7 +174,7 @@ def once(mask: torch.Tensor, dims: int) -> torch.Tensor:
 
 
 def any_over(mask: torch.Tensor, dims: list[int]) -> torch.Tensor:
-    """Whether any element along `dims` is needed; these dimensions are kept, with size 1."""
+    """The mask reduced along `dims` to size 1: whether any element along these dimensions is needed."""
     for dim in dims:
         mask = mask.any(dim, keepdim=True)
     return mask

@@ -40,15 +40,15 @@ def product(call: OperatorCall) -> Needs:
 
 
 def first(call: OperatorCall) -> Needs:
-    """Rule of operators that read only their first operand; of another operand they use just the shape or the type."""
+    """Rule of operators that read only their operand `self`; of another operand they use just the shape or the type."""
     name, mask = call.named("self"), call.mask()
     shape = call.shapes[name]
     return {name: mask.reshape(shape) if mask.numel() == math.prod(shape) else unbroadcast(mask, shape)}
 
 
 def linear(call: OperatorCall) -> Needs:
-    """Rule of linear operators: they read the elements for which the operator's own derivative is not zero. Weights are
-    positive, so no two contributions cancel.
+    """Rule of linear operators: they read the elements for which the operator's own derivative is not zero. The
+    derivative is computed with positive weights, so that no two contributions cancel.
     """
     known = decisive(call.node, call.gates)
     alike = _alike(call)
@@ -91,8 +91,8 @@ _ALONG = frozenset({"slice", "select", "narrow", "narrow_copy", "split", "split_
 
 
 def _alike(call: OperatorCall) -> bool:
-    """Whether the operator does the same at each index of the first dimension of its one operand, and the same elements
-    are needed there. Then computing one index saves time and memory."""
+    """Whether the operator has one operand, does the same at each index of its first dimension, and the same elements
+    are needed at each index. Then computing one index saves time and memory."""
     names = call.operands()
     if len(names) != 1 or not all(isinstance(need, bool) or need.stride(0) == 0 for need in call.needed.values()):
         return False
@@ -107,7 +107,7 @@ def _alike(call: OperatorCall) -> bool:
 
 
 def _plain(call: OperatorCall) -> dict[str, Any]:
-    """The node itself; for an embedding, without the options that change only its derivative."""
+    """The node; an embedding is copied without the options that change only its derivative."""
     plain = {"args": list(call.node["args"])[:2], "kwargs": {}} if call.kind == "embedding" else {}
     return {**call.node, **plain}
 
@@ -117,7 +117,8 @@ def _weights(result: torch.Tensor, need: Need) -> torch.Tensor:
 
 
 def _indices(call: OperatorCall, name: str) -> Need:
-    """The indices that select needed elements; True if this rule does not know which."""
+    """The needed elements of the index operand `name`: those that select needed elements. True if this rule cannot tell
+    which they are."""
     alone = len(decisive(call.node, call.gates)) == 1 and list(references(call.node)).count(name) == 1
     if not alone or call.named("self", "weight") == name:
         return True

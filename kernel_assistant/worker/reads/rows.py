@@ -18,15 +18,15 @@ def others(call: OperatorCall) -> Needs:
 
 
 def losses(call: OperatorCall) -> Needs:
-    """Rule of losses: elementwise without reduction, otherwise they read everything. The default reduction is 1, the
-    mean.
+    """Rule of losses: without reduction they read elementwise, otherwise they read everything. The default reduction is
+    1, the mean.
     """
     return call.everything() if call.numbers("reduction", [1]) != [0] else elementwise(call)
 
 
 def rows(call: OperatorCall) -> Needs:
-    """Rule of sums, extremes, softmax and sorting: they read whole rows along the given dimensions, or along all if
-    none is given.
+    """Rule of sums, maxima, minima, softmax and sorting: they read whole rows along the given dimensions, or along all
+    if none is given.
     """
     names, mask = call.operands(), call.mask()
     shape = call.shapes[names[0]]
@@ -41,7 +41,7 @@ def rows(call: OperatorCall) -> Needs:
 
 
 def scan(call: OperatorCall) -> Needs:
-    """Rule of scans, such as cumsum: they read all elements up to the needed ones."""
+    """Rule of scans, such as cumsum: they read all elements from the beginning up to the last needed one."""
     (dim,), mask = call.numbers("dim", [0]), call.mask()
     before = mask.flip(dim).to(torch.uint8).cummax(dim).values.flip(dim).bool() if mask.dim() else mask
     return dict.fromkeys(call.operands(), before)
@@ -84,8 +84,8 @@ def gated(call: OperatorCall) -> Needs:
 
 
 def product(call: OperatorCall) -> Needs:
-    """Rule of matrix products: rows of the first factor and columns of the second; a linear layer's weight is
-    transposed.
+    """Rule of matrix products: they read rows of the first factor and columns of the second; the weight of a linear
+    layer is transposed.
     """
     mask = call.mask()
     first, second = call.named("mat1", "batch1", "input", "self"), call.named("mat2", "batch2", "weight", "other")

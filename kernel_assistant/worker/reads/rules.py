@@ -1,8 +1,9 @@
 """The rule of each operator: which elements of its operands it has to read for given elements of its results.
 
-An operator without a rule reads all of every operand. If a result is only partly needed, that overestimates what it has
-to read, and a correct kernel would be called impossibly fast. So every operator that can leave out elements needs a
-rule. `tests/worker/test_reads.py` compares the rules with the elements that change results.
+An operator without a rule reads all of every operand. If a result is only partly needed, this overestimates the
+elements that have to be read, and a correct kernel would be called impossibly fast. So every operator that can leave
+out elements needs a rule. `tests/worker/test_reads.py` compares the rules with the elements whose change changes the
+results.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ _ANYWHERE = frozenset(
 
 
 def reads(call: OperatorCall) -> Needs:
-    """The needed elements of each operand."""
+    """The needed elements of each operand of a call, by name; operands that are not read may be missing."""
     if call.kind in _ANYWHERE:
         return dict.fromkeys([name for name in call.operands() if name != call.named(*_LOOKED_UP)], True)
     if not (call.kind in PARTIAL or decisive(call.node, call.gates)) and all(
@@ -124,7 +125,7 @@ def gates(graph: Mapping[str, Any]) -> Gates:
     """Two sets of values that have zeros at known positions. The first has booleans, buffers, constants and values
     computed from these alone; the second has triangular, padded and masked values.
 
-    A zero in a floating-point input is chance, and no kernel could rely on it.
+    A zero in a floating-point input does not count: it is there by chance, and no kernel could rely on it.
     """
     names = {
         value["name"] for value in graph["inputs"] if value["spec"]["dtype"] == "b1" or value.get("kind") == "buffer"

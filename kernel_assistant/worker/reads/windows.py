@@ -47,8 +47,8 @@ def spread(
     padding: list[int],
     dilation: list[int],
 ) -> torch.Tensor:
-    """Marks the input positions of all windows whose results are needed. It handles the last dimensions one after
-    another.
+    """A mask of the input positions in all windows whose results are needed. `sizes` are the input's last dimensions,
+    which are handled one after another.
     """
     outer = mask.shape[: mask.dim() - len(sizes)]
     mask = once(mask, len(outer))

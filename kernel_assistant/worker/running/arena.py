@@ -27,7 +27,8 @@ ALIGNMENT = 256
 
 
 class Arena:
-    """`bytes` is a flat uint8 tensor on the device; `descriptor` is the file descriptor that the runner gets."""
+    """A block of memory that is shared with a runner. `bytes` is a flat uint8 tensor on the device; `descriptor` is the
+    file descriptor that the runner gets."""
 
     def __init__(self, name: str, size: int, device: torch.device, writable: bool) -> None:
         self.name, self.writable = name, writable
@@ -41,8 +42,8 @@ class Arena:
         return self.views([offset], like)[0]
 
     def views(self, offsets: Sequence[int], like: torch.Tensor) -> list[torch.Tensor]:
-        """Like `view`, but returns one tensor for each offset. Offsets are multiples of the element's size, as `padded`
-        makes them.
+        """Like `view`, but returns one tensor for each offset. Offsets must be multiples of the element's size, as
+        those that come from `padded` are.
         """
         size, shape, stride = like.element_size(), tuple(like.shape), tuple(like.stride())
         whole = self.bytes[: self.size // size * size].view(like.dtype)
@@ -59,7 +60,8 @@ def span_bytes(tensor: torch.Tensor) -> int:
 
 
 def padded(size: int) -> int:
-    """Bytes for `size` bytes and a red zone of at least 256 bytes after them, rounded up to a multiple of 256."""
+    """The size in an arena of a tensor of `size` bytes: with a red zone of at least 256 bytes after it, rounded up to a
+    multiple of 256."""
     return -(-size // ALIGNMENT) * ALIGNMENT + ALIGNMENT
 
 

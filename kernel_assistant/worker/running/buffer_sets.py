@@ -36,8 +36,8 @@ MOST_READ = 4
 
 @dataclass(frozen=True)
 class Marks:
-    """Indices of 32-bit words in the writable arena, and the pattern that was written there. `last`: those in the
-    outputs of the block's last call.
+    """Indices of 32-bit words in the writable arena, and the pattern that was written there. `last` are the indices of
+    the words in the outputs of the block's last call.
     """
 
     positions: torch.Tensor
@@ -46,7 +46,8 @@ class Marks:
 
 
 class BufferSets:
-    """`inputs[k]` and `outputs[k]` are lists of tensors over shared memory; all sets have the same sizes."""
+    """The sets in shared memory. `inputs[k]` and `outputs[k]` are the lists of tensors of set k; all sets have the same
+    sizes."""
 
     def __init__(
         self,
@@ -118,8 +119,8 @@ class BufferSets:
         self.write_constants(constants)
 
     def _stacked(self, offset: int, step: int, like: torch.Tensor) -> torch.Tensor:
-        """One input of all sets as a single tensor, whose first dimension is the set; flat, if elements of the input
-        share memory."""
+        """One input of all sets as a single tensor, whose first dimension is the set. For an input whose elements share
+        memory, `like` is its flat memory (`writable`)."""
         span = (self.count - 1) * step + span_bytes(like)
         flat = self.readable.bytes[offset : offset + span].view(torch.uint8)
         flat = flat[: span // like.element_size() * like.element_size()].view(like.dtype)
@@ -139,7 +140,7 @@ class BufferSets:
         self._settle()
 
     def write(self, index: int, tensors: list[torch.Tensor]) -> None:
-        """Copy input values into one set."""
+        """Copy the input values `tensors` into set number `index`."""
         for view, value in zip(self.inputs[index], tensors, strict=True):
             copy_as_it_lies(view, value)
         self._settle()
@@ -151,15 +152,15 @@ class BufferSets:
         self.poison(0)
 
     def write_all(self, tensors: list[torch.Tensor]) -> None:
-        """Copy the same input values into every set. `refresh` and `change` vary them; the tensors must stay as they
-        are."""
+        """Copy the same input values into every set. `refresh` and `change` vary these values later, so the caller must
+        not change `tensors`."""
         self._base = [writable(tensor) for tensor in tensors]
         for stack, value in zip(self._stacks, self._base, strict=True):
             stack.copy_(value)
         self._settle()
 
     def poison(self, byte: int) -> None:
-        """Fill all outputs and red zones with a byte, so that elements that are not written can be found."""
+        """Fill all outputs and red zones with `byte`, so that elements that a candidate does not write can be found."""
         self.writable.bytes.fill_(byte)
         self._settle()
 
@@ -186,13 +187,13 @@ class BufferSets:
         free: list[bool],
         samples: Sequence[list[torch.Tensor]] = (),
     ) -> None:
-        """Put new values into some of the sets: those of `write_all`, moved within each tensor.
+        """Put new values into the sets `indices`: the values of `write_all`, moved within each tensor.
 
-        Tensors with a free leading dimension are rolled along it (samples stay whole), other floating tensors, and
-        those whose elements share memory, as flat data. Each floating value is multiplied by a factor of its own: with
-        one factor for a whole set, a candidate could scale what it remembers of a linear function. Integers keep their
-        values, because they may be indices; they come from `samples`, other inputs of the task, if there are some, and
-        change places if `integers_move`.
+        A tensor whose leading dimension is free is rolled along that dimension, so that samples of a batch stay whole.
+        Other floating tensors, and tensors whose elements share memory, are rolled as flat data. Each floating value is
+        multiplied by a factor of its own: with one factor for a whole set, a candidate could scale the results that it
+        remembers of a linear function. Integers keep their values, because they may be indices; they come from
+        `samples`, other inputs of the task, if there are some, and change positions if `integers_move`.
         """
         shift = int(torch.randint(1, 1 << 20, (1,), generator=generator))
         for position, leading in enumerate(free):
@@ -207,7 +208,7 @@ class BufferSets:
         self._settle()
 
     def _vary(self, indices: list[int], position: int, values: torch.Tensor) -> None:
-        """Write the values, multiplied by random factors between 0.75 and 1, into the sets."""
+        """Write `values` into input number `position` of some sets, multiplied by random factors between 0.75 and 1."""
         stack = self._stacks[position]
         most = max(1, RUN_BYTES // max(self.bytes_per_set, 1))
         for start in range(0, len(indices), most):
@@ -219,8 +220,9 @@ class BufferSets:
                 stack[some] = values * factors
 
     def _factors_of(self, values: torch.Tensor, count: int) -> torch.Tensor:
-        """Factors for `count` sets, as a view of a table of random numbers at random places: rows and sets follow each
-        other in it by random steps, so that a factor of one is hardly ever that of another at the same place."""
+        """Factors for `count` sets, as a view of a table of random numbers. The view begins at a random index, and its
+        steps from row to row and from set to set are random, so that two sets hardly ever have the same factor at the
+        same position."""
         sizes, steps, reach = (count, *values.shape), list[int](), 0
         if not self.by_element:
             sizes = (count, *(1 for _ in values.shape))
@@ -239,12 +241,13 @@ class BufferSets:
         return table.as_strided(sizes, steps, self._random.randrange(PLACES))
 
     def _settle(self) -> None:
-        """Wait until all writes are complete: the reader is another process, which no stream synchronizes with ours."""
+        """Wait until all writes are complete, because the runner that reads them is another process, and no stream
+        synchronizes it with this one."""
         if self.writable.bytes.is_cuda:
             torch.cuda.synchronize(self.writable.bytes.device)
 
     def mark(self, indices: list[int], generator: torch.Generator) -> Marks:
-        """Write a random pattern at a random position in every dense output of some sets."""
+        """Write a random pattern at a random position in every dense output of the sets `indices`."""
         sets = torch.tensor(indices, dtype=torch.int64)
         spots = [
             start + sets * self._output_step + torch.randint(words, (len(indices),), generator=generator)
@@ -258,7 +261,7 @@ class BufferSets:
         return Marks(positions, pattern, tuple(int(spot[-1]) for spot in spots[:MOST_READ]) if indices else ())
 
     def marked(self, marks: Marks) -> torch.Tensor:
-        """Whether a pattern of `mark` was not overwritten: one boolean."""
+        """A boolean tensor on the device: whether a pattern of `mark` was not overwritten."""
         return (self._words()[marks.positions] == marks.pattern).any()
 
     def around(self, first: int, count: int) -> list[int]:
@@ -267,7 +270,7 @@ class BufferSets:
 
     def marked_now(self, marks: Marks) -> bool:
         """Whether a pattern in the last call's outputs is not overwritten yet. On CUDA a copy engine reads the words,
-        while kernels of another process run: a kernel of this one would have to wait for those.
+        while kernels of another process run: a kernel of this process would have to wait for those kernels.
         """
         words = self._words()
         if not words.is_cuda:
@@ -286,7 +289,8 @@ class BufferSets:
         return whole[: whole.numel() // MARK_BYTES * MARK_BYTES].view(torch.int32)
 
     def bind(self, runner: RunnerClient) -> dict[str, Any]:
-        """Map both arenas into the runner, unless they are mapped there, and bind all sets."""
+        """Map both arenas into the runner, unless they are mapped already, and bind all sets. Returns the runner's
+        answer."""
         for arena in (self.readable, self.writable):
             if runner.mapped.get(arena.name) is arena:
                 continue
@@ -315,7 +319,8 @@ def _is_dense(tensor: torch.Tensor) -> bool:
 
 
 def _moved(value: torch.Tensor, shift: int, leading: bool) -> torch.Tensor:
-    """The tensor rolled along its leading dimension, or as flat data; itself, if it is neither floating nor leading."""
+    """The tensor rolled along its leading dimension if `leading` is set, otherwise as flat data if it is floating;
+    other tensors, and those too small to roll, are returned unchanged."""
     if leading and value.dim() and value.shape[0] > 1:
         return value.roll(1 + shift % (value.shape[0] - 1), 0)
     if value.dtype.is_floating_point and value.numel() > 1:

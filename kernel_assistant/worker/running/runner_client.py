@@ -1,4 +1,4 @@
-"""The judge's end of a runner: starts it in the sandbox, sends requests, and reports how it failed."""
+"""The judge's end of a runner: starts the runner in the sandbox, sends requests to it, and reports how it failed."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class CandidateFailure(Exception):
 
 
 class RunnerStartError(RuntimeError):
-    """A runner cannot be started. It is not the candidate's fault, and the next candidate will fail as well."""
+    """A runner cannot be started. That is no fault of the candidate, and the next candidate will fail as well."""
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RunnerCommand:
 
 
 class OutputTail:
-    """The end of what a process writes to a pipe, which is read continuously.
+    """Reads a pipe to which a process writes continuously, and keeps the end of the text.
 
     Otherwise a process that warns at each call, as PyTorch does for an LSTM with scattered weights, would block once 64
     KiB of warnings fill the pipe, and count as hung.
@@ -70,7 +70,8 @@ class OutputTail:
         self._thread.start()
 
     def text(self) -> str:
-        """The text of a process that has ended, even if a child of it still has the pipe open."""
+        """The end of the text that a process has written. The process must have ended; a child of it may still have the
+        pipe open."""
         self._thread.join(WORDS_SECONDS)
         return self._kept.decode(errors="replace")
 
@@ -115,7 +116,8 @@ class RunnerClient:
             wire.send(ours, {"target": command.target, "device": command.device, **_libraries(command.target)})
 
     def wait_ready(self) -> None:
-        """Wait for the greeting. Raises RunnerStartError with the process's last output if it cannot start."""
+        """Wait for the runner's first message, and time empty messages. Raises RunnerStartError with the process's last
+        output if it cannot start."""
         if self.ready:
             return
         self.socket.settimeout(START_SECONDS)
@@ -135,8 +137,8 @@ class RunnerClient:
             self.cold_processor_seconds = self._cold_processor_seconds()
 
     def _cold_processor_seconds(self) -> float:
-        """Processor time of an empty message whose code is not in the cache, of a runner without a candidate: the
-        median of three, taken once in a worker."""
+        """Processor time in seconds that a runner without a candidate needs for an empty message when its code is not
+        in the cache: the median of three, measured once in a worker."""
         if not _cold_times:
             memory = bytearray(COLD_BYTES)
             for value in range(COLD_MESSAGES):
@@ -147,23 +149,23 @@ class RunnerClient:
         return sorted(_cold_times)[COLD_MESSAGES // 2]
 
     def empty_run(self, timeout: float) -> None:
-        """Send an empty message. `empty_seconds` stays the shortest time of all: other load only makes them longer, and
-        so does a candidate, which thereby gains nothing."""
+        """Send an empty message, and keep the shortest time so far as `empty_seconds`. Other work only makes a message
+        slower, and so does a candidate, which gains nothing by that."""
         self.empty_seconds = min(self.timed_run(0, 0, timeout)[0], self.empty_seconds)
 
     def timed_run(
         self, first: int, count: int, timeout: float, answered: Callable[[], None] | None = None
     ) -> tuple[float, dict[str, Any]]:
-        """`timed_request` of one `run`."""
+        """A `timed_request` of the operation `run`."""
         return self.timed_request({"op": "run", "first": first, "count": count}, timeout, answered)
 
     def timed_request(
         self, message: dict[str, Any], timeout: float, answered: Callable[[], None] | None = None
     ) -> tuple[float, dict[str, Any]]:
         """Wall seconds of one request, and its answer. The runner is stopped before and after, so that it works only
-        during the request and an early answer means unfinished outputs. The time is that from the signals to continue
-        to those to stop, so work before the request and after the answer counts. `answered` is called right behind
-        it."""
+        during the request, and an early answer means unfinished outputs. The time runs from the signals that let the
+        runner continue to those that stop it, so that work before the request and after the answer counts. `answered`
+        is called as soon as the time has been taken."""
         before = self._waited()
         began = time.perf_counter()
         self.thaw()
@@ -176,17 +178,19 @@ class RunnerClient:
         return elapsed, answer
 
     def rest(self, seconds: float) -> None:
-        """Let the process run without a request, so that idle threads that still spin for work fall asleep."""
+        """Let the process run for `seconds` without a request, so that idle threads that still spin for work fall
+        asleep."""
         self.thaw()
         time.sleep(seconds)
         self.freeze()
 
     def processor_seconds(self) -> float:
-        """Processor time of the process and everything below it, from the kernel: other work does not add to it."""
+        """Processor time in seconds of the process and all its descendants, as the kernel counts it: other work does
+        not add to it."""
         return sum(_processor_seconds(pid) for pid in self._known)
 
     def freeze(self) -> None:
-        """Stop the process and everything below it until `thaw` or the next request."""
+        """Stop the process and all its descendants until `thaw` or the next request."""
         self._stop_known()
         self._stop_new()
 
@@ -196,8 +200,8 @@ class RunnerClient:
             _signal(wanted, signal.SIGSTOP)
 
     def _stop_new(self) -> None:
-        """Stop processes that are not known yet, until there are none. Finding them takes longer than stopping the
-        known ones, and they may start others meanwhile."""
+        """Stop descendants that are not known yet, until there are none. Finding them takes longer than stopping the
+        known processes, and they may start others meanwhile."""
         while fresh := [pid for pid in descendants(self.process.pid) if pid not in self._frozen]:
             for pid in fresh:
                 _signal(pid, signal.SIGSTOP)
@@ -218,9 +222,10 @@ class RunnerClient:
         *,
         before: Waited | None = None,
     ) -> dict[str, Any]:
-        """Send one operation and wait. Raises CandidateFailure if the runner crashes, hangs, reports a failure or gives
-        an answer without this request's ticket, which means that it was written before the request was read. Time for
-        which the runner waited for a processor, since `before` if that is given, is not part of the timeout."""
+        """Send one request and return the answer. Raises CandidateFailure if the runner crashes, hangs, reports a
+        failure or gives an answer without this request's ticket, which means that it was written before the request was
+        read. Time for which the runner waited for a processor, since `before` if that is given, is not part of the
+        timeout."""
         self.wait_ready()
         before = self._waited() if before is None else before
         if self._frozen:
@@ -253,7 +258,7 @@ class RunnerClient:
         return waited_for_processor(self._known or descendants(self.process.pid))
 
     def _wait_for_answer(self, timeout: float, before: Waited) -> None:
-        """Raises TimeoutError if there is no answer in time."""
+        """Wait until an answer can be read. Raises TimeoutError if there is none in time."""
         began, left = time.monotonic(), timeout
         answer = select.poll()
         answer.register(self.socket, select.POLLIN)
@@ -279,14 +284,14 @@ class RunnerClient:
         return "crashed", f"the runner ended with status {code} {words}".strip()
 
     def last_words(self) -> str:
-        """The end of the process's stderr, on one line."""
+        """The last line of the process's stderr. A process that still runs is ended first."""
         if self.process.poll() is None:
             self.kill()
         lines = self._output_tail.text().strip().splitlines()
         return lines[-1][:300] if lines else ""
 
     def threads(self) -> int:
-        """Threads of the process and everything below it."""
+        """The number of threads of the process and all its descendants."""
         return sum(_thread_count(pid) for pid in descendants(self.process.pid))
 
     def kill(self) -> None:
@@ -300,7 +305,7 @@ class RunnerClient:
         self.socket.close()
 
     def close(self) -> None:
-        """Ask the process to end, and kill it after a moment."""
+        """Ask the process to end, and kill it if it has not ended after 0.2 seconds."""
         self.thaw()
         try:
             wire.send(self.socket, {"op": "exit"})
@@ -313,7 +318,7 @@ class RunnerClient:
 
 
 def descendants(pid: int) -> list[int]:
-    """`pid` and all its living descendants."""
+    """The process ids of `pid` and of all its living descendants."""
     pids = [pid]
     for parent in pids:
         try:

@@ -1,4 +1,4 @@
-"""How long the threads of a process have waited for a processor because other work had it."""
+"""Measures how long the threads of a process have waited for a processor because other work had it."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ Waited = dict[tuple[int, int], float]
 
 
 def waited_for_processor(pids: Iterable[int]) -> Waited:
-    """Since each thread's start, from Linux's `/proc/PID/task/TID/schedstat`. Without processes that have ended; empty
-    where the kernel does not count."""
+    """Seconds that each thread of `pids` has waited since its start, from Linux's `/proc/PID/task/TID/schedstat`.
+    Processes that have ended are left out; empty where the kernel does not count."""
     waited: Waited = {}
     for pid in pids:
         try:
@@ -24,5 +24,5 @@ def waited_for_processor(pids: Iterable[int]) -> Waited:
 
 
 def longest_wait(before: Waited, now: Waited) -> float:
-    """Seconds that the thread which waited most has waited since `before`."""
+    """The longest time in seconds that a single thread has waited since `before`."""
     return max((seconds - before.get(thread, 0.0) for thread, seconds in now.items()), default=0.0)

@@ -1,7 +1,7 @@
-"""Parameters that lie in one storage keep their places in it.
+"""Copies parameters so that those of one storage keep their distances in it.
 
-cuDNN takes the weights of an LSTM or GRU as one piece of memory. PyTorch lays them out so, and copies them at each call
-if they lie elsewhere.
+cuDNN takes the weights of an LSTM or GRU as one piece of memory. PyTorch lays the weights out like that, and copies
+them at each call if they are not.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from .arena import padded, span_bytes
 
 
 def copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-    """Copies with the same strides. Those that lie in one storage do so in the copy."""
+    """Copies of the tensors, with the same strides. Tensors that share a storage share one in the copy."""
     names, values = list(tensors), list(tensors.values())
     made: dict[str, torch.Tensor] = {}
     for group in in_one_storage(values):
@@ -35,8 +35,8 @@ def copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
 
 
 def offsets(tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
-    """Byte offsets in an arena, and the bytes of all. Tensors of one storage have the distances that they have in it;
-    all others are aligned, with a red zone behind them."""
+    """The byte offset of each tensor in an arena, and the bytes of all together. Tensors of one storage keep their
+    distances; all others are aligned, with a red zone after each."""
     found, end = [0] * len(tensors), 0
     for group in in_one_storage(tensors):
         begin = _begin(tensors[group[0]])
@@ -47,8 +47,8 @@ def offsets(tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
 
 
 def in_one_storage(tensors: Sequence[torch.Tensor]) -> list[list[int]]:
-    """Indices of tensors that share a storage, in the order of memory. A tensor is alone if two of its storage overlap
-    or have different dtypes, or if one begins where kernels do not expect an address."""
+    """Groups of indices of tensors that share a storage, each in the order of memory. The tensors of a storage become
+    groups of one if two of them overlap, if their dtypes differ, or if one begins at an address that is not aligned."""
     by_storage: dict[int, list[int]] = {}
     for index, tensor in enumerate(tensors):
         by_storage.setdefault(tensor.untyped_storage().data_ptr() or -1 - index, []).append(index)

@@ -1,4 +1,4 @@
-"""Deep copies of modules whose functions refer to their own parts."""
+"""Deep copies of modules, including functions in their attributes that refer to parts of the module."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ import torch
 def deep_copy(model: torch.nn.Module, known: dict[int, Any] | None = None) -> torch.nn.Module:
     """A deep copy; `known` are the copies of objects by their `id`, as for `copy.deepcopy`.
 
-    A function in an attribute that has parts of the model in its closure or its defaults, such as
-    `self.mlpf = lambda x: mlp(x)`, has those of the copy: `copy.deepcopy` keeps functions as they are. Raises what the
+    A function in an attribute that has parts of the model in its closure or its defaults, such as `self.mlpf = lambda
+    x: mlp(x)`, refers to the parts of the copy instead: `copy.deepcopy` keeps functions as they are. Raises what the
     module's own copying raises.
     """
     copies = {} if known is None else known
@@ -27,7 +27,8 @@ def deep_copy(model: torch.nn.Module, known: dict[int, Any] | None = None) -> to
 
 
 def _with_copies(function: FunctionType, copies: dict[int, Any]) -> FunctionType:
-    """The function with copies in its closure and its defaults where there are some."""
+    """The function with the objects in its closure and its defaults replaced by their `copies`; the function itself if
+    none of them has a copy."""
     cells, defaults = function.__closure__ or (), function.__defaults__ or ()
     keywords = function.__kwdefaults__ or {}
     if not any(id(value) in copies for value in (*map(_content, cells), *defaults, *keywords.values())):
@@ -46,7 +47,7 @@ def _copied(cell: CellType, copies: dict[int, Any]) -> CellType:
 
 
 def _content(cell: CellType) -> Any:
-    """What a cell holds; the cell itself if nothing is assigned yet."""
+    """The object in a closure's cell; the cell itself if nothing is assigned yet."""
     try:
         return cell.cell_contents
     except ValueError:

@@ -1,4 +1,4 @@
-"""Makes the inputs of a workload: as declared, with other values in the same shapes, or the same kind of values in
+"""Makes the inputs of a workload: the declared values, other values in the same shapes, or values of the same kind in
 other shapes."""
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ _PLAIN = (bool, int, float, str, type(None), torch.dtype, torch.device)
 def inputs_name(
     workload: int, variant: str, dims: Sequence[tuple[str, int]] | None = None, reweighted: bool = False
 ) -> str:
-    """How messages and jobs name inputs: their seed does not count."""
+    """The name of inputs in messages and jobs. It does not depend on their seed."""
     sizes = "" if dims is None else " " + ",".join(f"{name}={size}" for name, size in dims)
     return f"workload {workload} {variant}{sizes}{' reweighted' if reweighted else ''}"
 
@@ -61,7 +61,8 @@ def inputs_name(
 def declared_inputs(
     module: ModuleType, task: dict[str, Any], forward: Callable[..., Any], workload: int, seed: int, device: str
 ) -> tuple[Args, Kwargs]:
-    """Evaluate workload number `workload` on `device` with all generators seeded; tensors are detached.
+    """Make the inputs (args, kwargs) of workload number `workload` on `device`, with all generators seeded. Tensors are
+    detached.
 
     Keyword arguments are in the order of the signature of `forward`, not in that of the declaration. Raises TaskError
     no_inputs, unsupported_input or out_of_memory.
@@ -94,7 +95,7 @@ def resize(tensor: torch.Tensor, spec: Mapping[str, Any], dims: Mapping[str, int
     """`tensor` with the shape and strides of `spec` (a TensorSpec) at `dims`.
 
     Missing rows are repeated; repeated floating rows are blended with another row by a random weight between 0 and 1,
-    so that none is a copy while positivity, order, row sums and masks of the declared values are kept.
+    so that no row is a copy, but positivity, order, row sums and masks of the declared values are kept.
     """
     shape = [evaluate_size(size, dims) for size in spec["shape"]]
     if list(tensor.shape) == shape:

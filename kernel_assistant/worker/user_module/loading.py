@@ -29,7 +29,8 @@ _longest: dict[str, float] = {}
 
 
 def load_module(task: dict[str, Any]) -> ModuleType:
-    """The module object of `task["content"]`, under its real name and path, ready for pickling and inspect.
+    """Execute the text `task["content"]` as a module under its real name and path, so that pickle and inspect work with
+    it.
 
     The text may differ from the file on disk. Modules that an earlier load imported from the same folders are dropped
     first, so that an edited helper file takes effect. Raises TaskError import_failed.
@@ -56,12 +57,13 @@ def load_module(task: dict[str, Any]) -> ModuleType:
 
 
 def import_seconds(path: str) -> float:
-    """Seconds that another process may need to import the file `path`, as far as is known here."""
+    """Seconds that another process may need to import the file `path`: the longest import of it in this process, 0 if
+    it was not imported here."""
     return _longest.get(path, 0.0)
 
 
 def find_class(module: ModuleType, task: dict[str, Any]) -> type[torch.nn.Module]:
-    """The class with the task's class name. Raises TaskError no_class."""
+    """The class that the task names. Raises TaskError no_class."""
     attribute = getattr(module, task["class_name"], None)
     if isinstance(attribute, type) and issubclass(attribute, torch.nn.Module):
         return attribute
@@ -128,7 +130,7 @@ def _init_arguments(module: ModuleType, task: dict[str, Any]) -> tuple[tuple[Any
 
 
 def _check_signature(cls: type, args: tuple[Any, ...], kwargs: dict[str, Any], task: dict[str, Any]) -> None:
-    """Raise a TaskError that names the constructor's parameters if the arguments do not fit them, which is the usual
+    """Raise a TaskError that names the constructor's parameters if the declared arguments do not fit; this is the usual
     mistake."""
     try:
         signature = inspect.signature(cls)
@@ -174,8 +176,8 @@ def _registered(name: str, module: ModuleType) -> Iterator[None]:
 
 
 def _forget(folders: list[str]) -> None:
-    """Remove from sys.modules those under `folders` that loads have imported, except installed packages and our own
-    modules."""
+    """Remove from sys.modules the modules under `folders` that loads have imported, except installed packages and our
+    own modules."""
     package = __name__.partition(".")[0]
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
@@ -188,7 +190,7 @@ def _forget(folders: list[str]) -> None:
 
 
 def _unregister(module: ModuleType) -> None:
-    """Take back the operators that a module has registered: torch allows no second definition."""
+    """Remove the operators that a module has registered, because torch does not allow a second definition."""
     for value in list(vars(module).values()):
         if isinstance(value, torch.library.Library):
             value._destroy()  # type: ignore[no-untyped-call]

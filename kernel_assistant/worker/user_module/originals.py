@@ -12,7 +12,7 @@ _PREFIX, _SWITCH = "_kernels_", ".applied.install"
 
 @contextmanager
 def originals() -> Iterator[None]:
-    """Within the block, the kernels of all loaded packages are off."""
+    """Within the block, the kernels of all applied packages that are loaded are switched off."""
     loaded = [
         module for name, module in list(sys.modules.items()) if name.startswith(_PREFIX) and name.endswith(_SWITCH)
     ]

@@ -19,10 +19,11 @@ _WRITER = "kernel_assistant_recording.samples"
 
 
 def recorded_module(folder: str, module: types.ModuleType, cls: type, device: str) -> torch.nn.Module:
-    """The module as the program had it, or built from its constructor arguments if only these were kept.
+    """The module as the program had it, or a new one that is built from its constructor arguments if only these were
+    kept.
 
-    Classes of the module's own file are replaced by those of `module`, whatever name it was imported under. Raises
-    TaskError cannot_build; errors of the program's own code during unpickling pass through.
+    Classes of the module's own file are replaced by those of `module`, even if the program imported that file under
+    another name. Raises TaskError cannot_build; errors of the program's own code during unpickling pass through.
     """
     path = os.path.join(folder, "module.pt")
     if os.path.exists(path):
@@ -42,8 +43,9 @@ def recorded_module(folder: str, module: types.ModuleType, cls: type, device: st
 
 
 def recorded_calls(folder: str, module: types.ModuleType) -> Callable[[int], tuple[tuple[Any, ...], dict[str, Any]]]:
-    """Maps a number to (args, kwargs), read anew each time. Kept values are on the CPU; tensors that were too large to
-    keep are drawn from torch's generator on the default device.
+    """Returns a function that maps the number of a recorded call to its (args, kwargs), read from its file each time.
+    Kept values are on the CPU; tensors that were too large to keep are drawn from torch's generator on the default
+    device.
     """
 
     def recorded(number: int) -> tuple[tuple[Any, ...], dict[str, Any]]:
@@ -59,7 +61,7 @@ def held(tensor: torch.Tensor) -> torch.Tensor:
 
 
 def drawn(described: dict[str, Any]) -> torch.Tensor:
-    """A random tensor with the shape, strides, dtype, mean, deviation and bounds that were kept.
+    """A random tensor with the shape, strides, dtype, mean, standard deviation and bounds in `described`.
 
     It is drawn on the default device: a CPU takes half a second for fifty million numbers, and a full evaluation draws
     each input ten times.
@@ -107,7 +109,8 @@ def _pickling(origin: dict[str, str], module: types.ModuleType) -> Any:
 
 
 def _from_main(path: str, module: types.ModuleType, name: str) -> Any:
-    """Look up a name of the program's own script, which cannot be imported as a module here."""
+    """The object `name` of the program's own script, which cannot be imported as a module here. Raises TaskError
+    cannot_build if it is not found."""
     modules = [one for one in list(sys.modules.values()) if path and getattr(one, "__file__", None) == path]
     for candidate in (module, *modules):
         if hasattr(candidate, name.partition(".")[0]):

@@ -1,4 +1,5 @@
-"""Finds the modules that register operators outside ATen, and the text of those that a sandbox does not show."""
+"""Finds the modules that register operators outside ATen, and the text of those modules that cannot be read in a
+sandbox."""
 
 from __future__ import annotations
 
@@ -25,11 +26,11 @@ def operators_of_libraries(plan: dict[str, Any]) -> list[str]:
 
 
 def registering(operators: Iterable[str], module: ModuleType, content: str) -> dict[str, Any]:
-    """What another process of this interpreter imports to have the operators.
+    """What another process of this interpreter has to import in order to have the `operators`.
 
-    `imports` pairs operators with modules; without a better trace that is the user's `module`, whose text is `content`,
-    because operators are there once it is imported. `sources` has path and text of each imported module that lies
-    outside the interpreter's folders, unless all of `imports` are inside.
+    `imports` pairs operators with modules; if an operator's module cannot be found, it is paired with the user's
+    `module`, whose text is `content` and whose import registers the operator too. `sources` has path and text of each
+    imported module that lies outside the interpreter's folders, unless all of `imports` are inside.
     """
     imports = {operator: _module_of(operator, module) for operator in operators}
     if all(_is_installed(sys.modules[name]) for name in imports.values()):
@@ -45,7 +46,8 @@ def _module_of(operator: str, module: ModuleType) -> str:
 
 
 def _by_file(operator: str) -> str | None:
-    """The module in whose file torch.library was told of the operator; None for one that is defined in C++."""
+    """The module in whose file the operator was defined with torch.library; None for an operator that is defined in
+    C++."""
     found = _DEFINED.search(torch._C._dispatch_dump(operator))
     if found is None:
         return None
@@ -68,8 +70,9 @@ def _sources(module: ModuleType, content: str) -> dict[str, tuple[str, str]]:
 
 
 def _in_a_package(name: str) -> bool:
-    """Whether a module belongs to an installed package, wherever its own file lies: torch.compile loads what it writes
-    as a part of `torch._inductor`. Sent, it would have the runner look for all of torch among what was sent."""
+    """Whether a module belongs to an installed package, wherever its own file lies: torch.compile loads the files that
+    it writes as modules of `torch._inductor`. If such a module were sent, the runner would look for all of torch among
+    the modules that were sent."""
     package = sys.modules.get(name.partition(".")[0])
     return bool(getattr(package, "__file__", None)) and _is_installed(package)
 
@@ -83,6 +86,6 @@ def _text(path: str) -> str | None:
 
 
 def _is_installed(module: ModuleType | None) -> bool:
-    """Whether a module is part of the interpreter's installation, which every sandbox shows."""
+    """Whether a module is part of the interpreter's installation, which can be read in every sandbox."""
     path = getattr(module, "__file__", None)
     return not path or any(path.startswith(prefix + os.sep) for prefix in {sys.prefix, sys.base_prefix})

@@ -1,1 +1,1 @@
-"""Verifying a candidate: which inputs, and how close its results have to be."""
+"""Verifying a candidate: on which inputs, and how close its outputs have to be to the reference's."""

@@ -1,6 +1,7 @@
 """Shared memory for the inputs and outputs of one case.
 
-It is kept from candidate to candidate where it is small, because making and mapping it takes longer than verifying.
+The memory of a small case is kept from candidate to candidate, because making and mapping it takes longer than
+verifying.
 """
 
 from __future__ import annotations
@@ -17,8 +18,9 @@ KEEP_BYTES = 64 << 20
 
 
 class CaseSets:
-    """Sets for verifying candidates of one task, whose inputs have these names. `keeps`: whether the cases that come
-    often keep theirs. Not where a candidate has a process of its own, which may still write while it dies."""
+    """Sets for verifying candidates of one task, whose inputs have the names `input_names`. `keeps`: whether the set of
+    the cases that come often is kept. It must not be kept where each candidate has a process of its own, which may
+    still write while it ends."""
 
     def __init__(self, input_names: list[str], keeps: bool) -> None:
         self._input_names, self._keeps = input_names, keeps
@@ -26,8 +28,9 @@ class CaseSets:
 
     @contextmanager
     def of(self, plan: dict[str, Any], expected: ExpectedOutputs, often: bool) -> Iterator[BufferSets]:
-        """One set of the sizes of `expected`, with its parameter values and without its inputs. The cases that come
-        `often` have the same sizes."""
+        """A `BufferSets` of one set with the sizes of `expected`; parameter values are written, inputs are not. All
+        cases that come `often` have the same sizes. Raises IncorrectOutput if the plan has another number of
+        outputs."""
         names = [spec["name"] for spec in plan["outputs"]]
         if len(names) != len(expected.reference):
             raise IncorrectOutput(
@@ -51,7 +54,7 @@ class CaseSets:
                 sets.close()
 
     def close(self) -> None:
-        """Free what is kept."""
+        """Free the kept set."""
         if self._kept is not None:
             self._kept.close()
             self._kept = None

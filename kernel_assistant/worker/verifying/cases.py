@@ -12,7 +12,8 @@ VARIANTS = ("normal", "x10", "shifted", "zeros", "ones")
 
 @dataclass(frozen=True)
 class Case:
-    """One set of inputs: a workload, the value range, sizes of the free dimensions (None: as declared), a seed.
+    """One choice of inputs: a workload, the kind of values (`variant`), sizes of the free dimensions (None: as
+    declared), and a seed.
 
     `reweighted` multiplies parameters and buffers by fresh factors, so that a kernel that contains their values as
     constants fails.
@@ -36,7 +37,8 @@ class Case:
 
 
 def full_cases(workloads: int, held_out: list[dict[str, int]], has_constants: bool) -> list[Case]:
-    """Cases of the full tier, with unpredictable seeds; `held_out` are sizes of the free dimensions."""
+    """The cases of the full tier, with unpredictable seeds. `held_out` are sizes of the free dimensions at which
+    candidates are verified too."""
     cases = [Case(0, "declared", None, fresh_seed())]
     cases += [Case(0, "declared", tuple(sizes.items()), fresh_seed()) for sizes in held_out]
     if has_constants:

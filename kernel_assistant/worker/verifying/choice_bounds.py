@@ -1,4 +1,4 @@
-"""Decides whether indices choose right. A pure function on tensors.
+"""Decides whether a candidate's indices, such as those of an argmax, are correct. A pure function on tensors.
 
 An index that is not PyTorch's passes if its value, in float64, is as good as the best up to rounding:
 
@@ -6,8 +6,8 @@ An index that is not PyTorch's passes if its value, in float64, is as good as th
 
 `best` is the choice in float64, `values` what PyTorch chose from: two values may err by twice PyTorch's error each.
 Where PyTorch computed its values without any error, in less than float64, nothing is rounded, and the index has to be
-exact. So it has between equal values, if the operator promises the first of them; and whatever is promised about all
-indices (no element twice, none behind the own position) still holds.
+exact. The index also has to be exact between equal values, if the operator promises the first of them. What an operator
+promises about all indices (no element is chosen twice, or none after its own position) is required in any case.
 """
 
 from __future__ import annotations
@@ -25,7 +25,8 @@ if TYPE_CHECKING:
 
 
 def compare_choice(got: torch.Tensor, choice: Choice) -> OutputComparison:
-    """Compares a candidate's indices, in the shape of the output, with PyTorch's choice."""
+    """Compares a candidate's indices `got`, in the shape of the output, with PyTorch's choice. An index as good as
+    PyTorch's passes."""
     index = got.reshape(choice.index.shape)
     bad = (index != choice.index) & ~_as_good(index, choice)
     if choice.chooser.distinct:
@@ -41,8 +42,8 @@ def compare_choice(got: torch.Tensor, choice: Choice) -> OutputComparison:
 def part_chosen(
     task: OpenTask, call: tuple[Args, Kwargs], position: int, reference: torch.Tensor, part: torch.Tensor, start: int
 ) -> bool:
-    """Whether output number `position`, of which a candidate's `part` from the flat index `start` on is not
-    PyTorch's `reference` for this call, has indices that choose as well."""
+    """Whether output number `position` is a correct choice although its `part` from the flat index `start` on differs
+    from PyTorch's `reference` for this call. False if the output is no choice."""
     choices = choices_of(task, *call)
     choice = choices[position] if position < len(choices) else None
     if choice is None:
@@ -53,7 +54,7 @@ def part_chosen(
 
 
 def _as_good(index: torch.Tensor, choice: Choice) -> torch.Tensor:
-    """Which indices exist and belong to a value as good as the best."""
+    """A mask: which elements of `index` are valid and select a value as good as the best."""
     dim, values = choice.dim, choice.values
     # Integers are exact as they are; float64 does not hold all of them.
     exact = choice.exact if values.dtype.is_floating_point else values
@@ -76,7 +77,7 @@ def _as_good(index: torch.Tensor, choice: Choice) -> torch.Tensor:
 
 
 def _bound(best: torch.Tensor, choice: Choice) -> torch.Tensor:
-    """How much worse than the best a chosen value, a real number, may be; 0 where PyTorch's are exact."""
+    """How much worse than the best a chosen floating value may be; 0 where PyTorch's values are exact."""
     dtype = choice.values.dtype
     errors = _errors_of_rows(choice)
     if not (dtype == torch.float64 or bool(errors.any())):
@@ -85,7 +86,8 @@ def _bound(best: torch.Tensor, choice: Choice) -> torch.Tensor:
 
 
 def _errors_of_rows(choice: Choice) -> torch.Tensor:
-    """PyTorch's largest error in each row, in float64. Some rows at a time: a copy of all may not fit into memory."""
+    """PyTorch's largest error against float64 in each row. A few rows are handled at a time, because a copy of all may
+    not fit into memory."""
     values, exact, dim = choice.values, choice.exact, choice.dim
     across = max((place for place in range(values.dim()) if place != dim), key=values.shape.__getitem__, default=None)
     if across is None:
@@ -101,7 +103,7 @@ def _largest_error(values: torch.Tensor, exact: torch.Tensor, dim: int) -> torch
 
 
 def _wide(chosen: torch.Tensor) -> torch.Tensor:
-    """Real numbers in float64; integers, which that does not hold, as they are."""
+    """Real numbers as float64; integers unchanged, because float64 does not hold all of them."""
     return chosen.double() if chosen.dtype.is_floating_point else chosen
 
 
@@ -115,7 +117,7 @@ def _positions(index: torch.Tensor, dim: int) -> torch.Tensor:
 
 
 def _repeated(index: torch.Tensor, dim: int) -> torch.Tensor:
-    """True in all of a row in which an index is there twice."""
+    """A mask that is True for all elements of a row in which an index occurs twice."""
     ordered = index.sort(dim).values
     twice = (ordered.diff(dim=dim) == 0).any(dim, keepdim=True)
     return twice.expand_as(index)

@@ -1,8 +1,8 @@
-"""Outputs that say which of some values were chosen: argmax, the second result of max, topk, sort, …
+"""Finds outputs that are indices of chosen values: argmax, the second result of max, topk, sort, …
 
 While the module runs, the operators that choose are watched. An output is a choice if it is the tensor of indices that
-such an operator returned, or another shape of it, unchanged. What is computed from indices is none, and has to be exact
-or close like any output.
+such an operator returned, or another shape of it, unchanged. A tensor that is computed from indices is no choice; it is
+compared like any other output.
 """
 
 from __future__ import annotations
@@ -24,10 +24,10 @@ Tensors = tuple[torch.Tensor, ...]
 
 @dataclass(frozen=True)
 class Chooser:
-    """An operator that chooses along one dimension. `result` is the place of the indices among its results, None if
+    """An operator that chooses along one dimension. `result` is the position of the indices among its results, None if
     they are the only one; `dim` is the dimension where none is given (None: all values as one row).
 
-    `first`: which of equal values is chosen is promised, the first (the last by cummax and cummin). `distinct`: no
+    `first`: of equal values, the operator promises to choose the first (cummax and cummin: the last). `distinct`: no
     element is chosen twice. `upto`: element k chooses among the first k + 1 only. `by_value`: the value that is chosen
     does not depend on rounding elsewhere (not for `mode`).
     """
@@ -55,7 +55,8 @@ CHOOSERS = {
 
 @dataclass(frozen=True)
 class Picked:
-    """One call of a chooser: the values it chose from, the dimension (None: all of them as one row), its indices."""
+    """One call of a chooser: the values from which it chose, the dimension (None: all of them as one row), and its
+    indices. `versions` tell whether values or indices have been changed in place since."""
 
     chooser: Chooser
     values: torch.Tensor
@@ -70,8 +71,9 @@ class Picked:
 
 @dataclass(frozen=True)
 class Choice:
-    """An output of indices: the values from which it chooses, in PyTorch and in float64, as rows along `dim`; both
-    choices, in that shape. Elements of the output are those of `index` in the same order.
+    """An output of indices. `values` and `exact` are the values from which the operator chooses, in PyTorch's dtype and
+    in float64, as rows along `dim`; `index` and `exact_index` are the indices that were chosen from each. The output
+    has the elements of `index` in the same order.
     """
 
     chooser: Chooser
@@ -87,7 +89,7 @@ class Choice:
 
 
 class _Watching(TorchDispatchMode):  # type: ignore[no-untyped-call]
-    """Notes each call of a chooser."""
+    """While active, notes each call of a chooser in `picked`."""
 
     def __init__(self) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -133,14 +135,15 @@ def _watched(graph: dict[str, Any]) -> Iterator[list[Picked]]:
 
 
 def watched(graph: dict[str, Any], run: Callable[[], Tensors]) -> tuple[list[torch.Tensor], list[Picked | None]]:
-    """The outputs of `run`, which runs the module, and for each the call that chose it, if there is one."""
+    """The outputs of `run`, which runs the module, and for each output the call of a chooser that made it, or None."""
     with _watched(graph) as picked:
         outputs = list(run())
     return outputs, [_source(output, picked) for output in outputs]
 
 
 def _source(output: torch.Tensor, picked: list[Picked]) -> Picked | None:
-    """The call whose indices this output is: the same memory in the same order, never written to since."""
+    """The call whose indices are this output: it has the same memory in the same order, and was never written to since.
+    None if there is none."""
     for one in picked:
         if (
             output.dtype == torch.int64
@@ -155,7 +158,8 @@ def _source(output: torch.Tensor, picked: list[Picked]) -> Picked | None:
 
 
 def paired(reference: list[Picked | None], exact: list[Picked | None]) -> list[Choice | None]:
-    """The choices among the outputs, from both runs."""
+    """The `Choice` of each output, from the run in PyTorch's dtype and the run in float64; None for an output that is
+    no choice in both."""
     return [None if a is None or b is None else _choice(a, b) for a, b in zip(reference, exact, strict=True)]
 
 
@@ -173,7 +177,8 @@ def _choice(one: Picked, exact: Picked) -> Choice | None:
 
 
 def choices_of(task: OpenTask, args: Args, kwargs: Kwargs) -> list[Choice | None]:
-    """The choices among the outputs for these inputs; none where the module cannot run in float64 now."""
+    """The `Choice` of each output for these inputs, or None where an output is no choice. Empty if no output can be a
+    choice, or if the module cannot run in float64 now."""
     if not chooses(task.graph):
         return []
     _, reference = watched(task.graph, lambda: task.call(args, kwargs))

@@ -10,9 +10,9 @@ A few elements beyond the first bound may be right all the same (`sensitivity.py
 `want` is float64, `reference` is PyTorch in the task's dtype. The absolute part scales with the output, so that zeros
 never pass for small outputs (a softmax over 393,216 columns is 2.5e-6 everywhere). Where `want` is zero everywhere,
 such as a divergence of equal inputs, PyTorch may be exact by chance; then the scale is the output's usual one. Where
-PyTorch has no digit right, such as a mean of what a norm has centred, the output is rounding alone: another order of
-sums gives other noise, of which PyTorch's shows the size only roughly, so that 16 takes the place of 2. `strict` sets
-tol to one rounding of the output dtype, so that only twice PyTorch's own error is left.
+PyTorch has no digit right, such as in the mean of values that a norm has centred, the output is rounding alone: another
+order of sums gives other noise, of which PyTorch's shows the size only roughly, so that the factor is 16 instead of 2.
+`strict` sets tol to one rounding of the output dtype, so that only twice PyTorch's own error is left.
 """
 
 from __future__ import annotations
@@ -44,9 +44,9 @@ class OutputComparison:
     """One output compared. Errors are absolute maxima and squared sums; `worst` is the flat index of the largest
     failure.
 
-    `half_ulp` is half a unit in the last place of the largest value, in the output's dtype; `rms` is that of float64.
-    `places` are the flat indices of all failures, where they are few and the whole output is within its bound; else
-    empty.
+    `half_ulp` is half a unit in the last place of the largest value, in the output's dtype; `rms` is the root mean
+    square of the float64 output. `places` are the flat indices of all failures, where they are few and the whole output
+    is within its bound; else empty.
     """
 
     passed: bool
@@ -80,8 +80,8 @@ def compare(
     whole: WholeOutput | None = None,
 ) -> OutputComparison:
     """Compare a candidate's output with the reference and float64. All have one shape; `want` is float64 if floating.
-    `usual` is the output's rms on inputs as they are declared. A part of an output is compared with the bounds of the
-    `whole`, so that it passes wherever the whole does."""
+    `usual` is the root mean square of the output on the declared inputs. A part of an output is compared with the
+    bounds of the `whole`, so that it passes wherever the whole does."""
     if not got.dtype.is_floating_point:
         return _compare_exact(got, reference)
     tolerance = TOLERANCE[policy][got.dtype]
@@ -115,7 +115,7 @@ def compare(
 
 
 def less_exact(one: torch.Tensor, other: torch.Tensor, want: torch.Tensor) -> torch.Tensor:
-    """`other` if it is farther from float64 than `one`, and finite where that is; else `one`."""
+    """`other` if it is farther from float64 than `one`, and is finite wherever `one` is; otherwise `one`."""
     if not one.dtype.is_floating_point or other.stride() != one.stride():
         return one
     stats = _statistics(other, one, want)
@@ -124,7 +124,8 @@ def less_exact(one: torch.Tensor, other: torch.Tensor, want: torch.Tensor) -> to
 
 
 def is_as_inexact(one: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) -> bool:
-    """Whether the error of `one`, as a norm, is at least 1 / TIMES of the reference's. True for integers."""
+    """Whether the 2-norm of the error of `one` is at least 1 / TIMES of that of `reference`, both against `want`. True
+    for integers."""
     if not one.dtype.is_floating_point:
         return True
     stats = _statistics(one, reference, want)
@@ -133,7 +134,7 @@ def is_as_inexact(one: torch.Tensor, reference: torch.Tensor, want: torch.Tensor
 
 def surely_passes(got: torch.Tensor, reference: torch.Tensor, policy: str, excused: float = 0.0) -> torch.Tensor:
     """A boolean on the device: if it is True, `compare(got, reference, reference.double(), policy)` passes, or its
-    largest error is at most `excused`. If it is False, that may pass as well."""
+    largest error is at most `excused`. If it is False, `compare` may pass all the same."""
     if not got.dtype.is_floating_point:
         return (got == reference).all()
     if not got.numel():
@@ -161,8 +162,8 @@ def _compare_exact(got: torch.Tensor, reference: torch.Tensor) -> OutputComparis
 def _beyond(
     g: torch.Tensor, r: torch.Tensor, w: torch.Tensor, bound: torch.Tensor
 ) -> tuple[torch.Tensor, torch.Tensor]:
-    """Which elements fail and by how much. If float64 or PyTorch is not finite, a value of the same class (NaN, +inf,
-    -inf) passes."""
+    """Returns a mask of the elements that fail, and by how many times each exceeds `bound`. If float64 or PyTorch is
+    not finite, a value of the same class (NaN, +inf, -inf) passes."""
     difference = (g - w).abs()
     special = ~torch.isfinite(w) | ~torch.isfinite(r)
     same = (g == w) | (g == r) | (torch.isnan(g) & (torch.isnan(w) | torch.isnan(r)))
@@ -174,8 +175,8 @@ def _beyond(
 def _failures(
     got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor, tolerance: float, absolute: float, floor: float
 ) -> tuple[int, int, list[int]]:
-    """How many elements fail, the flat index of the largest failure, and those of all if they are few. Called only if
-    some elements may fail."""
+    """How many elements fail, the flat index of the largest failure, and the flat indices of all failures if they are
+    few. Called only if some elements may fail."""
     failures, worst, excess, places = 0, 0, 0.0, list[int]()
     for start, (g, r, w) in _chunks(got, reference, want):
         bound = torch.clamp(tolerance * w.abs() + absolute, min=floor)
@@ -191,7 +192,8 @@ def _failures(
 
 
 def _largest_error(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) -> int:
-    """Flat index of the largest error among the elements for which float64 and PyTorch are finite."""
+    """The flat index of the element with the largest error, among the elements for which float64 and PyTorch are
+    finite."""
     largest, worst = -1.0, 0
     for start, (g, r, w) in _chunks(got, reference, want):
         value, index = torch.where(torch.isfinite(w) & torch.isfinite(r), (g - w).abs(), 0.0).max(0)
@@ -202,7 +204,7 @@ def _largest_error(got: torch.Tensor, reference: torch.Tensor, want: torch.Tenso
 
 @dataclass
 class _Statistics:
-    """Maxima and squared sums over the elements for which float64 and PyTorch are finite."""
+    """Maxima and squared sums of errors and values, over the elements for which float64 and PyTorch are finite."""
 
     error: float = 0.0
     reference_error: float = 0.0
@@ -218,8 +220,8 @@ class _Statistics:
         return (self.squared_norm / self.count) ** 0.5 if self.count else 0.0
 
     def add(self, figures: list[float], count: int) -> None:
-        """`figures` of one chunk: the largest error, the reference's largest error, the largest value, then the 2-norms
-        of the errors, of the reference's errors and of the values. `count` is the number of elements.
+        """Add one chunk. `figures` are the largest error, the reference's largest error, the largest value, then the
+        2-norms of the errors, of the reference's errors and of the values. `count` is the number of elements.
         """
         error, reference_error, peak, *norms = figures
         self.error = error if math.isnan(error) else max(self.error, error)
@@ -246,8 +248,8 @@ def _statistics(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) 
 
 
 def _figures(mine: torch.Tensor, theirs: torch.Tensor, want: torch.Tensor) -> list[float]:
-    """Largest magnitudes of the three tensors, then their norms; a value that is not finite makes some of these
-    non-finite.
+    """The largest magnitude of each of the three tensors, then the 2-norm of each. A value that is not finite makes
+    some of these numbers non-finite.
     """
     norm = torch.linalg.vector_norm
     tensors = (mine, theirs, want)
@@ -259,8 +261,8 @@ def _figures(mine: torch.Tensor, theirs: torch.Tensor, want: torch.Tensor) -> li
 def _chunks(
     *tensors: torch.Tensor,
 ) -> Iterator[tuple[int, tuple[torch.Tensor, ...]]]:
-    """Flat float64 chunks with their start index, so that the float64 copy of a huge output need not fit into
-    memory."""
+    """Yields the start index and the float64 values of each chunk of the flat tensors, so that the float64 copy of a
+    huge output need not fit into memory."""
     flat = [tensor.reshape(-1) for tensor in tensors]
     for start in range(0, flat[0].numel(), CHUNK):
         yield start, tuple(part[start : start + CHUNK].double() for part in flat)

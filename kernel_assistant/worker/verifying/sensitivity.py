@@ -1,5 +1,6 @@
-"""A few elements where the module magnifies rounding: a logarithm of what is nearly zero, a quotient of two sums that
-cancel. Another right order of operations gives another value there; so does PyTorch for slightly other inputs.
+"""Accepts a few elements where the module magnifies rounding: a logarithm of a value near zero, a quotient of two sums
+that cancel. Another correct order of operations gives other values there; so does PyTorch for slightly different
+inputs.
 """
 
 from __future__ import annotations
@@ -26,10 +27,10 @@ def moves_as_far(
     want: torch.Tensor,
     places: Sequence[int],
 ) -> bool:
-    """Whether output `position` of PyTorch, for inputs that differ from `tensors` by one rounding of values of their
-    size, is about as far from float64 as a candidate is: the normwise backward error of a stable algorithm (Higham,
-    Accuracy and Stability of Numerical Algorithms, 1.5). `got` and `want` are the values at the flat indices `places`
-    of the output."""
+    """Whether a candidate's values `got` are about as close to the float64 values `want` as PyTorch's are when its
+    inputs are `tensors` with each value changed by one rounding. That is the backward error of a stable algorithm
+    (Higham, Accuracy and Stability of Numerical Algorithms, 1.5). `got` and `want` are the elements of output number
+    `position` at the flat indices `places`."""
     index = torch.tensor(places, device=got.device)
     wanted = want.double()
     farthest = torch.zeros_like(wanted)

@@ -1,4 +1,4 @@
-"""Verifies one candidate on one case: run it in the runner, compare every output with float64."""
+"""Verifies one candidate on one case: runs it in the runner and compares every output with float64."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ POISONS = (0xFF, 0x7B)
 
 @dataclass
 class ExpectedOutputs:
-    """The inputs of one case with PyTorch's outputs, float64 outputs and sizes. `choices` has one entry for each
-    output, or none at all."""
+    """The inputs of one case (`tensors`) with PyTorch's outputs (`reference`), the float64 outputs (`want`) and sizes
+    (`dims`). `choices` has one entry for each output, or none at all."""
 
     case: Case
     tensors: list[torch.Tensor]
@@ -49,7 +49,7 @@ class ExpectedOutputs:
         return chosen + sum(tensor.numel() * tensor.element_size() for tensor in held)
 
     def compare(self, position: int, got: torch.Tensor, policy: str, usual: float = 0.0) -> OutputComparison:
-        """Compares a candidate's output number `position`."""
+        """Compares a candidate's output number `position` with PyTorch's, by the error policy `policy`."""
         choice = self.choices[position] if self.choices else None
         if choice is not None:
             return compare_choice(got, choice)
@@ -57,7 +57,7 @@ class ExpectedOutputs:
 
 
 class IncorrectOutput(Exception):
-    """The candidate failed a check; carries the outcome and a Mismatch as plain data (None if there is none)."""
+    """The candidate failed a check. The exception has the outcome, and a Mismatch as plain data or None."""
 
     def __init__(self, outcome: str, message: str, mismatch: dict[str, Any] | None = None) -> None:
         super().__init__(message)
@@ -66,8 +66,8 @@ class IncorrectOutput(Exception):
 
 @dataclass
 class WorstErrors:
-    """Worst errors over everything compared so far; `usual` is each output's rms on the declared inputs, which every
-    tier tries first."""
+    """The worst errors of all outputs compared so far; `usual` is the root mean square of each output on the declared
+    inputs, which every tier tries first."""
 
     error: float = 0.0
     reference_error: float = 0.0
@@ -95,8 +95,8 @@ def error_ratio(result: OutputComparison) -> float:
 
 
 def expect(task: OpenTask, case: Case, as_compiled: bool = False) -> ExpectedOutputs | None:
-    """Inputs and expected outputs of a case; None if the case does not apply to this task, or memory is missing.
-    `as_compiled`: the reference is the less exact of eager mode's outputs and torch.compile's
+    """Inputs and expected outputs of a case; None if the case does not apply to this task, or memory is missing. With
+    `as_compiled`, the reference is whichever is less exact: the outputs of eager mode or those of torch.compile
     (opening/tensor_cores.py)."""
     had_float64 = task.reference_is_float64
     if case.optional and case.name in task.avoid:
@@ -128,8 +128,8 @@ def expect(task: OpenTask, case: Case, as_compiled: bool = False) -> ExpectedOut
 
 
 def bind(sets: BufferSets, runner: RunnerClient, plan: dict[str, Any], lock: DeviceLock) -> dict[str, Any]:
-    """Binds the candidate to the sets; the runner's answer. A library's algorithm is chosen by its time then, which
-    needs the device alone."""
+    """Binds the candidate to the sets. Returns the runner's answer. If the plan has library launches, the device is
+    held exclusively, because the runner then chooses the libraries' algorithms by timing them."""
     chooses = any(launch.get("library") for launch in plan.get("launches", ()))
     with lock.exclusive() if chooses else nullcontext():
         return sets.bind(runner)
@@ -146,8 +146,8 @@ def verify_case(
     errors: WorstErrors,
     lock: DeviceLock,
 ) -> None:
-    """Run the candidate twice on one case with differently poisoned outputs. Raises IncorrectOutput or
-    CandidateFailure."""
+    """Run the candidate twice on one case, with outputs that are filled with a different byte before each run, and
+    compare its outputs. Raises IncorrectOutput or CandidateFailure."""
     # Bound before the inputs are there: `prepare` may use parameters only.
     bind(sets, runner, plan, lock)
     sets.write(0, expected.tensors)
@@ -199,7 +199,7 @@ def check_outputs(
     task: OpenTask | None = None,
 ) -> None:
     """Compare all outputs of a case. Raises IncorrectOutput with the worst element. With a `task`, a few elements may
-    be off by as much as PyTorch is when its inputs are rounded otherwise."""
+    differ by as much as PyTorch's do when its inputs are rounded differently."""
     for position, (spec, got) in enumerate(zip(plan["outputs"], outputs, strict=True)):
         result = expected.compare(position, got, policy, errors.usual.get(spec["name"], 0.0))
         if not result.passed and not (task and result.places and _moves(task, expected, position, got, result)):
@@ -228,7 +228,8 @@ def _check_repeat(
     errors: WorstErrors,
     task: OpenTask,
 ) -> None:
-    """Compare a repeated run: its bits may differ from those of the first run, but only within bounds."""
+    """Compare the outputs of a repeated run. Their bits may differ from those of the first run, but only within bounds;
+    otherwise IncorrectOutput is raised."""
     try:
         check_outputs(plan, outputs, expected, policy, errors, task)
     except IncorrectOutput as wrong:
@@ -239,7 +240,7 @@ def _check_repeat(
 def describe(
     name: str, got: torch.Tensor, want: torch.Tensor, result: OutputComparison, workload: str
 ) -> dict[str, Any]:
-    """A Mismatch as plain data."""
+    """A Mismatch as plain data: the worst element of an output, the values there, and how many elements fail."""
     flat, index = result.worst, []
     for size in reversed(got.shape):
         index.append(flat % size)

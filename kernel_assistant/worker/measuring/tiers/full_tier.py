@@ -1,4 +1,4 @@
-"""The full tier: rounds of a candidate beside the baselines, whose ratio has an interval."""
+"""The full tier: a candidate is timed in rounds beside the baselines, and each speed-up gets a confidence interval."""
 
 from __future__ import annotations
 
@@ -34,8 +34,8 @@ ONLY_MEASUREMENT: MeasurementNumber = (1, 1)
 
 @dataclass(frozen=True)
 class FullComparison:
-    """How the full tier compares: beside torch.compile as well as eager, and for how many seconds at most, once it has
-    the least number of rounds."""
+    """How the full tier compares: with `compiled`, beside torch.compile as well as eager mode; and for at most
+    `most_seconds`, once there are enough rounds for an interval."""
 
     compiled: bool = True
     most_seconds: float = MOST_SECONDS
@@ -45,7 +45,7 @@ FULL = FullComparison()
 
 
 class FullTier:
-    """Times the candidates of one task beside its baselines, which are timed anew with each."""
+    """Times the candidates of one task beside its baselines, which are timed anew for each candidate."""
 
     def __init__(self, task_sets: TaskSets, baselines: Baselines) -> None:
         self._task_sets, self._baselines = task_sets, baselines
@@ -58,7 +58,7 @@ class FullTier:
         measurement: MeasurementNumber = ONLY_MEASUREMENT,
         full: FullComparison = FULL,
     ) -> dict[str, Any]:
-        """Times in milliseconds, and speedups with their intervals; `after` is called behind each block. Raises
+        """Times in milliseconds, and speedups with their intervals; `after` is called after each block. Raises
         IncorrectOutput."""
         self._baselines.measure("eager")
         if full.compiled:
@@ -102,7 +102,7 @@ class FullTier:
         }
 
     def _over_compile(self, series: Series, measurement: MeasurementNumber) -> dict[str, Any]:
-        """The figures over torch.compile."""
+        """The baseline's time, and the speed-up over torch.compile with its interval."""
         theirs = median(series.seconds("compile"))
         speedup, low, high = interval_of(series, "compile", "candidate", *measurement)
         self._baselines.seconds["compile"] = theirs
@@ -125,8 +125,8 @@ class FullTier:
         repeat: int = 0,
         most_seconds: float = MOST_SECONDS,
     ) -> Series:
-        """The rounds of the full protocol; `check(first, count, compared)` checks the block that was just timed,
-        and compares its values if the flag says so.
+        """Time the candidate in rounds beside `baseline` and `others`. `check(first, count, compared)` checks the block
+        that was just timed, and compares its values if `compared` is true.
 
         A `repeat` of an implausible series has shorter blocks. After `most_seconds` the least number of rounds is
         enough.

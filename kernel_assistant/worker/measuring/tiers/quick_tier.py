@@ -1,4 +1,4 @@
-"""The quick tier: passes beside eager mode on a CPU, blocks and graphs by `quick_timing.py` on a GPU."""
+"""The quick tier: on a CPU, passes beside eager mode; on a GPU, blocks of calls and CUDA graphs (`quick_timing.py`)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,8 @@ class QuickTier:
         self.best = math.inf
 
     def timing(self, plan: dict[str, Any], *, together: bool) -> QuickTiming:
-        """What times a candidate on a GPU. `together` means that no code of it may run between its blocks."""
+        """The `QuickTiming` of a candidate on a GPU. `together` says that no code of the candidate can run between its
+        blocks."""
         host_seconds = 0.0 if self._baselines.nominal else _host_seconds(plan)
         return QuickTiming(
             self._task_sets.sets,
@@ -46,8 +47,8 @@ class QuickTier:
 
     @pinned()
     def measure(self, subject: PlanSubject, after: Callable[[], None], quick: QuickTiming | None) -> dict[str, Any]:
-        """Times in milliseconds and speedups, on a GPU by `quick`; `after` is called behind each block. Raises
-        IncorrectOutput."""
+        """Times in milliseconds and speed-ups; on a GPU they are measured by `quick`. `after` is called after each
+        block. Raises IncorrectOutput."""
         if quick is None:
             seconds, noise, samples = self._passes(subject, after)
             return self._figures(seconds, None, noise, samples)
@@ -71,9 +72,9 @@ class QuickTier:
         }
 
     def _passes(self, subject: PlanSubject, after: Callable[[], None]) -> tuple[float, float, int]:
-        """Seconds a call, its noise and the number of passes: the ratio to eager, which runs beside it, times eager's
-        time when the task was opened. So candidates that are timed minutes apart are compared by what the machine did
-        meanwhile, too. A baseline that takes long is not repeated."""
+        """Seconds a call, the noise and the number of passes. The time is the ratio to eager mode, which runs in the
+        same passes, multiplied by eager mode's time when the task was opened. So candidates that are timed minutes
+        apart can be compared although the machine's speed has changed. A baseline that takes long is not repeated."""
         eager, known = self._baselines.subject("eager"), self._baselines.seconds["eager"]
         lock, count = self._task_sets.lock, self._task_sets.sets.count
         subjects: list[TimedSubject] = [subject, eager] if known <= MOST_BESIDE_SECONDS else [subject]
@@ -102,5 +103,5 @@ class QuickTier:
 
 
 def _host_seconds(plan: dict[str, Any]) -> float:
-    """Seconds for which the host launches during a call, at most."""
+    """The most seconds that the host spends on launching kernels during a call."""
     return sum(LIBRARY_SECONDS if launch.get("library") else KERNEL_SECONDS for launch in plan.get("launches", ()))

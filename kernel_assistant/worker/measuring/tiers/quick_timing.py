@@ -1,7 +1,7 @@
 """The quick tier on a GPU: all that is timed of a candidate, while the device lock is held once.
 
-Other judges wait meanwhile, so that only timing is done in it, and what depends on it: new values, and at the end one
-comparison of what was written. The candidate sees its sets, and its graphs are made, before that.
+Other judges wait meanwhile, so the lock is held only for timing and for the steps that depend on timing: putting in new
+values, and at the end one comparison of the outputs. The candidate sees its sets, and its graphs are made, before that.
 """
 
 from __future__ import annotations
@@ -44,8 +44,8 @@ CHECKED_CALLS = 2
 
 @dataclass(frozen=True)
 class QuickTimes:
-    """Seconds a call in blocks of calls, and in CUDA graphs (None without). `noise` is the relative spread of all
-    graphs, without them of all blocks; `samples` is the number of both."""
+    """Seconds a call in blocks of calls, and in CUDA graphs (None without). `noise` is the relative spread of the times
+    of all graphs, or of all blocks if there are no graphs; `samples` is the number of blocks and graphs."""
 
     seconds: float
     graph_seconds: float | None
@@ -63,11 +63,12 @@ class _TimedBlock:
 
 
 class QuickTiming:
-    """Times one candidate on a task's sets, in blocks of about `block_seconds`. The host launches a call of it in
-    `host_seconds` at most; a call is expected to take `expected_seconds`. Several blocks share one change of values if
-    `together`: nothing of the candidate may run between them.
+    """Times one candidate on a task's sets, in blocks of about `block_seconds`. The host needs at most `host_seconds`
+    to launch a call of the candidate; a call is expected to take `expected_seconds`. With `together`, where no code of
+    the candidate can run between blocks, several blocks share one change of values.
 
-    A candidate that computes in one block what others ask for gains nothing, because the mean over those blocks counts.
+    A candidate that computes in one of these blocks the results of another gains nothing, because the mean over the
+    blocks counts.
     """
 
     def __init__(
@@ -94,7 +95,7 @@ class QuickTiming:
 
     def get_ready(self, subject: PlanSubject) -> None:
         """Run the candidate, untimed, on sets whose values change later: if it remembers results by address, its
-        outputs are wrong then. Where the host may bind it, its graphs are made."""
+        outputs are wrong then. If launching on the host may limit the candidate's speed, its CUDA graphs are made."""
         count, probe = self._sets.count, min(self._sets.count, PROBE)
         # Other work can only make it slower.
         measured = min(subject.run(0, probe) for _ in range(PROBES)) / probe
@@ -107,7 +108,8 @@ class QuickTiming:
             self._capture(subject)
 
     def measure(self, subject: PlanSubject, timed: TimedSubject, after: Callable[[], None]) -> QuickTimes:
-        """Time the candidate. The device has to be held exclusively. `timed` is `subject` on the clock that counts."""
+        """Time the candidate. The device has to be held exclusively. `timed` is `subject`, with nominal times in
+        tests."""
         means, times, length = list[float](), list[float](), 0
 
         def add(blocks: int) -> None:
@@ -137,7 +139,8 @@ class QuickTiming:
         return QuickTimes(seconds, self._typical(of_groups), spread(of_graphs), len(times) + len(of_graphs))
 
     def check(self, subject: PlanSubject) -> None:
-        """Raise IncorrectOutput unless the timed calls wrote what they should have."""
+        """Raise IncorrectOutput unless all timed calls wrote their outputs, and the outputs that were kept are
+        right."""
         require_written(self._left)
         self._outputs.check_held(subject, self._held)
         self._left, self._held, self._drawn = [], [], []
@@ -158,7 +161,7 @@ class QuickTiming:
         return (means, times) if times else None
 
     def _capture(self, subject: PlanSubject) -> None:
-        """Have the runner make the graphs; there are none if it cannot."""
+        """Let the runner make the graphs. If it cannot, there are none."""
         calls = self._graph_length()
         firsts = [(self._length() + number * calls) % self._sets.count for number in range(GRAPHS)]
         made = all(subject.capture(number, first, calls) for number, first in enumerate(firsts))
@@ -167,8 +170,8 @@ class QuickTiming:
     def _timed(
         self, subject: PlanSubject, blocks: list[_TimedBlock], after: Callable[[], None]
     ) -> list[list[tuple[float, int]]]:
-        """Seconds and calls of each block, grouped by the blocks that had new values together: those may have no set
-        twice."""
+        """Seconds and calls of each block, in groups of blocks whose sets get new values together. No set occurs twice
+        in a group."""
         if not self._together or sum(block.calls for block in blocks) > self._sets.count:
             return [self._timed_together(subject, [block], after) for block in blocks]
         return [self._timed_together(subject, blocks, after)]
@@ -176,7 +179,7 @@ class QuickTiming:
     def _timed_together(
         self, subject: PlanSubject, blocks: list[_TimedBlock], after: Callable[[], None]
     ) -> list[tuple[float, int]]:
-        """Seconds and calls of each block, on sets with new values. They are repeated if an answer was late."""
+        """Seconds and calls of each block, on sets with new values. The blocks are repeated if an answer was late."""
         rings = [self._sets.around(block.first, block.calls) for block in blocks]
         indices = [index for ring in rings for index in ring]
 
@@ -208,7 +211,8 @@ class QuickTiming:
                 self._outputs.check_call(subject, call)
 
     def _typical(self, means: list[float]) -> float:
-        """Other work can only make a group slower; code of the candidate on the host might make one faster."""
+        """The time that counts: the shortest group, because other work can only make a group slower. Where code of the
+        candidate on the host might make a group faster, it is the median."""
         return min(means) if self._together else median(means)
 
     @staticmethod
@@ -218,26 +222,28 @@ class QuickTiming:
             times += [seconds / calls for seconds, calls in group]
 
     def _is_short(self) -> bool:
-        """Whether a block of short calls has enough of them."""
+        """Whether calls may be bound by the host, and are so short that a block of `SHORT_BLOCK_SECONDS` has enough of
+        them."""
         return self._call_seconds < min(self._host_bound, SHORT_BLOCK_SECONDS / MANY_CALLS)
 
     def _length(self) -> int:
-        """Calls of a block."""
+        """The number of calls in a block."""
         seconds = SHORT_BLOCK_SECONDS if self._is_short() else self._most_block_seconds
         calls = longer(self._call_seconds, 1, self._sets.count, min(seconds, self._most_block_seconds))
         return max(calls, min(self._sets.count, FEWEST_CALLS))
 
     def _graph_length(self) -> int:
-        """Calls of a graph: of a block, or fewer if all graphs have sets of their own then and are not too short."""
+        """The number of calls in a graph: that of a block, or fewer if all graphs can then have sets of their own
+        without being too short."""
         length, apart = self._length(), self._sets.count // GRAPHS
         return min(length, apart) if apart * self._call_seconds >= LEAST_GRAPH_SECONDS else length
 
 
 def _fits(calls: int, needed: int) -> bool:
-    """Whether a block of so many calls need not be made anew."""
+    """Whether a block of `calls` calls is near enough to the `needed` length that it need not be made anew."""
     return needed / 2 <= calls <= TOO_LONG * needed
 
 
 def _differ(times: list[float]) -> bool:
-    """Whether other times should be added."""
+    """Whether the times differ so much that more have to be measured; False once there are `MOST_TIMES`."""
     return len(times) < MOST_TIMES and spread(times) > MOST_SPREAD
