@@ -28,15 +28,15 @@ def with_calls(reply: Message, known: Collection[str]) -> tuple[Message, list[Pa
     In the kept reply, reasoning is no longer in the text, and calls of the text have become tool calls. If one of these
     calls cannot be read, the text stays as it is.
     """
-    found = read(reply.content)
-    reasoning = "\n".join(part for part in (reply.reasoning, found.reasoning) if part)
-    if reply.tool_calls or not found.calls or any(call.problem for call in found.calls):
-        text = found.text if found.reasoning and not found.calls else reply.content
+    parts = read(reply.content)
+    reasoning = "\n".join(part for part in (reply.reasoning, parts.reasoning) if part)
+    if reply.tool_calls or not parts.calls or any(call.problem for call in parts.calls):
+        text = parts.text if parts.reasoning and not parts.calls else reply.content
         kept = msgspec.structs.replace(reply, content=text, reasoning=reasoning)
     else:
-        moved = tuple(ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in found.calls)
-        kept = msgspec.structs.replace(reply, content=found.text, reasoning=reasoning, tool_calls=moved)
-    return kept, _calls(kept, found.calls, known)
+        moved = tuple(ToolCall(id=call.id, name=call.name, arguments=call.arguments) for call in parts.calls)
+        kept = msgspec.structs.replace(reply, content=parts.text, reasoning=reasoning, tool_calls=moved)
+    return kept, _calls(kept, parts.calls, known)
 
 
 def calls_of(reply: Message, known: Collection[str]) -> list[ParsedCall]:

@@ -16,16 +16,16 @@ from kernel_assistant.session.scanning.program_gain import ClassGain, Configurat
 from kernel_assistant.session.scanning.recorded import ClassOfScan
 
 
-async def submit_class(found: ClassOfScan, settings: Settings) -> list[str]:
+async def submit_class(scanned_class: ClassOfScan, settings: Settings) -> list[str]:
     """Submit a job for each configuration without waiting for the results. Returns the numbers of the jobs."""
-    tasks = await to_thread.run_sync(class_tasks, found.scan, found.row, settings)
+    tasks = await to_thread.run_sync(class_tasks, scanned_class.scan, scanned_class.row, settings)
     return [await submit(settings, one.task, one.options) for one in tasks]
 
 
-async def finish_class(found: ClassOfScan, settings: Settings, report: Report) -> ClassGain:
+async def finish_class(scanned_class: ClassOfScan, settings: Settings, report: Report) -> ClassGain:
     """Submit the jobs and wait for one after another. If the call is cancelled, all jobs are cancelled; a job that
     fails does not stop the others."""
-    tasks = await to_thread.run_sync(class_tasks, found.scan, found.row, settings)
+    tasks = await to_thread.run_sync(class_tasks, scanned_class.scan, scanned_class.row, settings)
     jobs = [await submit(settings, one.task, one.options) for one in tasks]
     parts: list[ConfigurationGain] = []
     try:
@@ -41,15 +41,15 @@ async def finish_class(found: ClassOfScan, settings: Settings, report: Report) -
             for job in jobs[len(parts) + 1 :]:
                 await to_thread.run_sync(Client(settings).cancel, job)
         raise
-    return ClassGain(found.row, tuple(parts))
+    return ClassGain(scanned_class.row, tuple(parts))
 
 
-def served_answer(found: ClassOfScan, gain: ClassGain) -> dict[str, Any]:
+def served_answer(scanned_class: ClassOfScan, gain: ClassGain) -> dict[str, Any]:
     """The part of the answer that is about all jobs of a class together."""
     return {
-        "scan": found.scan.id,
+        "scan": scanned_class.scan.id,
         "calls": gain.row.calls,
         "served_calls": gain.served_calls,
         "configurations": [as_document(part) for part in gain.parts],
-        "apply": found.scan.spec(gain.row),
+        "apply": scanned_class.scan.spec(gain.row),
     }

@@ -84,24 +84,24 @@ async def optimize(wanted: given.OptimizeArguments, report: Report) -> Answer:
     settings = settings_for(split_spec(wanted.module)[0], flags)
     prepared = partial(prepare, wanted.module, settings, inputs=wanted.inputs)
     task, options = await to_thread.run_sync(prepared)
-    found = await to_thread.run_sync(class_of_task, task, settings.state_dir)
-    if found is not None and len(found.row.configurations) > 1:
-        return await _optimize_class(found, settings, report, wait=wanted.wait)
+    scanned_class = await to_thread.run_sync(class_of_task, task, settings.state_dir)
+    if scanned_class is not None and len(scanned_class.row.configurations) > 1:
+        return await _optimize_class(scanned_class, settings, report, wait=wanted.wait)
     options = msgspec.structs.replace(options, free_wins=settings.free_wins)
     return await _job(settings, task, options, report, wait=wanted.wait)
 
 
-async def _optimize_class(found: ClassOfScan, settings: Settings, report: Report, *, wait: bool) -> Answer:
+async def _optimize_class(scanned_class: ClassOfScan, settings: Settings, report: Report, *, wait: bool) -> Answer:
     """The result for the configuration that takes most time (the next one, if its job fails), with the facts about
     all configurations; without `wait`, the numbers of the jobs."""
     if not wait:
-        jobs = await submit_class(found, settings)
+        jobs = await submit_class(scanned_class, settings)
         return {"job": jobs[0], "jobs": jobs}
-    gain = await finish_class(found, settings, report)
+    gain = await finish_class(scanned_class, settings, report)
     ended = next((part for part in gain.parts if part.result is not None), None)
     if ended is None or ended.result is None:
         raise next(part.failure for part in gain.parts if part.failure is not None)
-    return {**_result_answer(ended.result, ended.job, sources=False), **served_answer(found, gain)}
+    return {**_result_answer(ended.result, ended.job, sources=False), **served_answer(scanned_class, gain)}
 
 
 async def result(wanted: given.ResultArguments, report: Report) -> Answer:

@@ -217,10 +217,10 @@ def _plain(messages: Sequence[Message], tools: Sequence[Any]) -> Iterator[Messag
 def _joined(messages: Iterator[Message]) -> list[Message]:
     """The messages, with consecutive user messages joined into one: many chat templates require user and assistant to
     alternate."""
-    found: list[Message] = []
+    joined: list[Message] = []
     for message in messages:
-        if message.role == "user" and found and found[-1].role == "user":
-            found[-1] = msgspec.structs.replace(found[-1], content=f"{found[-1].content}\n\n{message.content}")
+        if message.role == "user" and joined and joined[-1].role == "user":
+            joined[-1] = msgspec.structs.replace(joined[-1], content=f"{joined[-1].content}\n\n{message.content}")
         else:
-            found.append(message)
-    return found
+            joined.append(message)
+    return joined

@@ -120,11 +120,11 @@ def spec_of(graph: OpGraph, operand: object) -> TensorSpec | None:
 
 def readers_of(graph: OpGraph) -> dict[str, list[Node]]:
     """For each value, the nodes that read it, in order and without repeats. Values that no node reads are left out."""
-    found: dict[str, list[Node]] = {}
+    readers: dict[str, list[Node]] = {}
     for node in graph.nodes:
         for name in dict.fromkeys(references(node)):
-            found.setdefault(name, []).append(node)
-    return found
+            readers.setdefault(name, []).append(node)
+    return readers
 
 
 def _operand_text(operand: Operand) -> str:

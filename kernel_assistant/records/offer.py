@@ -77,11 +77,11 @@ def gives_more(verdicts: Verdicts) -> tuple[str, ...]:
 def verdicts_of(over_compile: Figure, over_eager: Figure, wins: tuple[FreeWin, ...] = ()) -> dict[str, Gain]:
     """The verdict over each baseline. The fastest mode of torch.compile among `wins` is one more baseline; the speed-up
     over it is the quotient of both speed-ups over the default mode."""
-    found = {OVER_COMPILE: gain_of(*over_compile), OVER_EAGER: gain_of(*over_eager)}
+    verdicts = {OVER_COMPILE: gain_of(*over_compile), OVER_EAGER: gain_of(*over_eager)}
     mode = fastest_mode(wins)
     if mode is not None:
-        found[mode.mode] = gain_of(*over_change(*over_compile, mode))
-    return found
+        verdicts[mode.mode] = gain_of(*over_change(*over_compile, mode))
+    return verdicts
 
 
 def _run_by(program: ProgramMode) -> str:

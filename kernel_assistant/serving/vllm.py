@@ -135,11 +135,11 @@ def template_of(model: str) -> str:
     try:
         if file.is_file():
             return file.read_text(encoding="utf-8")
-        found = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template")
+        template = json.loads((folder / "tokenizer_config.json").read_text(encoding="utf-8")).get("chat_template")
     except (OSError, ValueError, AttributeError):
         return ""
-    if isinstance(found, list):
+    if isinstance(template, list):
         # Several by name; the one for tools is what a request with tools is rendered with.
-        named = {str(each.get("name")): each.get("template") for each in found if isinstance(each, dict)}
-        found = named.get("tool_use") or named.get("default")
-    return found if isinstance(found, str) else ""
+        named = {str(each.get("name")): each.get("template") for each in template if isinstance(each, dict)}
+        template = named.get("tool_use") or named.get("default")
+    return template if isinstance(template, str) else ""

@@ -79,9 +79,9 @@ def apply_jobs(
 
 
 def _of_class(store: Store, scan: str, name: str, settings: Settings, *, force: bool) -> tuple[JobRow, ...]:
-    found = class_of_scan(f"{scan}:{name.partition('#')[0]}", settings)
-    folders = {one.folder for one in found.row.configurations}
-    newest = next((row for row in store.jobs_of(found.row.path) if row.task.recording in folders), None)
+    scanned_class = class_of_scan(f"{scan}:{name.partition('#')[0]}", settings)
+    folders = {one.folder for one in scanned_class.row.configurations}
+    newest = next((row for row in store.jobs_of(scanned_class.row.path) if row.task.recording in folders), None)
     rows = () if newest is None else _with_siblings(store, newest, force=force)
     if not rows:
         kept = "no job has improved" if newest is not None else "there is no job for"

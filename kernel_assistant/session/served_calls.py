@@ -26,19 +26,20 @@ def left_to_original(store: Store, rows: Iterable[JobRow]) -> str:
     one class, are applied. Returns "" if every configuration of the scan has kernels, or if the inputs are not
     recorded."""
     jobs = list(rows)
-    found = class_of_task(jobs[0].task, store.state_dir)
-    if found is None:
+    scanned_class = class_of_task(jobs[0].task, store.state_dir)
+    if scanned_class is None:
         return ""
     served = {configuration_of(row.task) for row in (*jobs, *_applied(store, jobs[0]))}
-    missing = [one for one in found.row.configurations if _identity(one) not in served]
+    missing = [one for one in scanned_class.row.configurations if _identity(one) not in served]
     if not missing:
         return ""
     calls = sum(one.calls for one in missing)
-    share = f", {calls} of {found.row.calls} calls" if calls else ""
-    spec = found.scan.spec(found.row)
+    share = f", {calls} of {scanned_class.row.calls} calls" if calls else ""
+    spec = scanned_class.scan.spec(scanned_class.row)
     return (
-        f"{len(missing)} of {len(found.row.configurations)} configurations of {found.row.name} in scan {found.scan.id} "
-        f"have no applied job{share}: kernel-assistant optimize --scan {spec}, then apply {spec}"
+        f"{len(missing)} of {len(scanned_class.row.configurations)} configurations of "
+        f"{scanned_class.row.name} in scan {scanned_class.scan.id} have no applied job{share}: "
+        f"kernel-assistant optimize --scan {spec}, then apply {spec}"
     )
 
 

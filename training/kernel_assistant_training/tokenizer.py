@@ -113,8 +113,8 @@ class ReplyTokenizer:
 
 def _pieces(text: CorpusText, reading: pre_tokenizers.Sequence) -> str:
     """The text with `_CUT` at each position where pairs must not be merged."""
-    found = (_LINES if text.reply else reading).pre_tokenize_str(text.text)
-    return _CUT.join(text.text[begin:end] for _, (begin, end) in found)
+    pieces = (_LINES if text.reply else reading).pre_tokenize_str(text.text)
+    return _CUT.join(text.text[begin:end] for _, (begin, end) in pieces)
 
 
 def corpus(sources: Iterable[Source], count: int) -> Iterator[CorpusText]:

@@ -44,7 +44,7 @@ def tool_call(text: str) -> list[ParsedCall]:
     """`<tool_call>`: JSON (Hermes, Qwen, Granite), functions with parameters (Qwen3-Coder), keys and values (GLM)."""
     if "<function=" in text:
         return functions(text)
-    found: list[ParsedCall] = []
+    parsed_calls: list[ParsedCall] = []
     read_until = 0
     for tag in re.finditer("<tool_call>", text):
         if tag.end() < read_until:
@@ -52,14 +52,14 @@ def tool_call(text: str) -> list[ParsedCall]:
         of_glm = _GLM_CALL.match(text, tag.start())
         if of_glm:
             values = {key.strip(): value for key, value in _KEY_AND_VALUE.findall(of_glm[2] or "")}
-            found, read_until = [*found, from_values(of_glm[1], values)], of_glm.end()
+            parsed_calls, read_until = [*parsed_calls, from_values(of_glm[1], values)], of_glm.end()
         else:
             calls, read_until = from_json(text, tag.end())
             # A call that cannot be read ends with its own tag, if there is one.
             closed = text.find("</tool_call>", tag.end())
             read_until = closed if calls[-1].problem and closed >= 0 else read_until
-            found += calls
-    return found
+            parsed_calls += calls
+    return parsed_calls
 
 
 def functions(text: str) -> list[ParsedCall]:
@@ -79,15 +79,15 @@ def invokes(text: str) -> list[ParsedCall]:
 def objects(text: str) -> list[ParsedCall]:
     """Llama 3, Granite: JSON objects, or a list of them, separated by `;` or commas. An empty list if the text has
     anything else."""
-    found: list[ParsedCall] = []
+    parsed_calls: list[ParsedCall] = []
     at = 0
     while at < len(text):
         calls, at = from_json(text, at)
         if any(call.problem for call in calls):
             return []
-        found += calls
+        parsed_calls += calls
         at += len(re.match(r"(?:[\s;,]|<\|e\w+_id\|>)*", text[at:])[0])  # type: ignore[index]
-    return found
+    return parsed_calls
 
 
 def mistral(text: str) -> list[ParsedCall]:
@@ -169,15 +169,15 @@ def pythonic(text: str) -> list[ParsedCall]:
         body = ast.parse(wrapped[1].strip() if wrapped else text).body
     except (SyntaxError, ValueError, MemoryError, RecursionError):
         return []
-    found: list[ParsedCall] = []
+    calls: list[ParsedCall] = []
     for statement in body:
         value = statement.value if isinstance(statement, ast.Expr) else None
         for node in value.elts if isinstance(value, ast.List) else [value]:
             call = _call(node)
             if call is None:
                 return []
-            found.append(call)
-    return found
+            calls.append(call)
+    return calls
 
 
 def _call(node: ast.expr | None) -> ParsedCall | None:

@@ -62,17 +62,17 @@ def from_values(name: str, arguments: Any) -> ParsedCall:
 def named_values(text: str, names: Iterable[tuple[str, int]]) -> list[ParsedCall]:
     """The calls of the tools in `names`. Each name comes with the position in `text` at which its arguments begin, as
     JSON. A name that lies inside the arguments of another call is skipped."""
-    found: list[ParsedCall] = []
+    calls: list[ParsedCall] = []
     read_until = 0
     for name, begin in names:
         if begin < read_until:
             continue
         value, read_until = value_at(text, begin)
         if isinstance(value, ValueError):
-            found.append(unreadable(f"the arguments of {name} are not JSON: {value}"))
+            calls.append(unreadable(f"the arguments of {name} are not JSON: {value}"))
             break
-        found.append(from_values(name, value))
-    return found
+        calls.append(from_values(name, value))
+    return calls
 
 
 def _from_object(call: Any) -> ParsedCall:

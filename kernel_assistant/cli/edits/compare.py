@@ -91,12 +91,12 @@ def _words(one: Interval) -> str:
 
 
 def _note(measured: ProgramTimes) -> str:
-    found = measured.speedup
+    speedup = measured.speedup
     pairs = len(measured.without)
-    how = f"medians of {pairs} pair{'s' if pairs > 1 else ''}, intervals of {found.confidence:.0%}"
-    if found.confidence < CONFIDENCE:
+    how = f"medians of {pairs} pair{'s' if pairs > 1 else ''}, intervals of {speedup.confidence:.0%}"
+    if speedup.confidence < CONFIDENCE:
         return f"{how}: too few for a verdict; --repeat {PAIRS} gives more than {CONFIDENCE:.0%}"
-    verdict = "faster" if found.low > 1 else "slower" if found.high < 1 else "no difference is shown"
+    verdict = "faster" if speedup.low > 1 else "slower" if speedup.high < 1 else "no difference is shown"
     return f"{verdict}; {how}"
 
 

@@ -68,11 +68,14 @@ def optimize_command(
             raise UsageError("--top is for a scan", "kernel-assistant optimize --scan last --top 3")
         return optimize_top(scan, top, settings, as_json=as_json, words=verbose)
     task, options = chosen_task(file, scan, settings.inputs, settings)
-    found = None if "#" in (scan or "") else class_of_task(task, settings.state_dir)
-    if found is not None and len(found.row.configurations) > 1:
+    scanned_class = None if "#" in (scan or "") else class_of_task(task, settings.state_dir)
+    if scanned_class is not None and len(scanned_class.row.configurations) > 1:
         if not settings.host:
-            return optimize_class(found, settings, as_json=as_json, words=verbose)
-        say_warning(f"--host takes {found.row.name}#1 alone; the others: --scan {found.scan.id}:{found.row.name}#2, …")
+            return optimize_class(scanned_class, settings, as_json=as_json, words=verbose)
+        say_warning(
+            f"--host takes {scanned_class.row.name}#1 alone; the others: "
+            f"--scan {scanned_class.scan.id}:{scanned_class.row.name}#2, …"
+        )
     options = msgspec.structs.replace(options, free_wins=settings.free_wins)
     fail_under, detach = settings.fail_under, settings.detach
     if settings.host:

@@ -21,11 +21,11 @@ from kernel_assistant.session.scanning.program_gain import ClassGain, Configurat
 from kernel_assistant.session.scanning.recorded import ClassOfScan
 
 
-def optimize_class(found: ClassOfScan, settings: Settings, *, as_json: bool, words: bool) -> int:
+def optimize_class(scanned_class: ClassOfScan, settings: Settings, *, as_json: bool, words: bool) -> int:
     """Queue a job for each configuration, watch one after another, and print which share of the calls the kernels
     serve. Returns the exit code."""
     client = Client(settings)
-    queued = queue_class(client, found.scan, found.row, settings)
+    queued = queue_class(client, scanned_class.scan, scanned_class.row, settings)
     if settings.detach:
         listed = ", ".join(queued.jobs)
         print(json.dumps({"jobs": queued.jobs}) if as_json else f"jobs {listed}: kernel-assistant jobs lists them")
@@ -37,7 +37,10 @@ def optimize_class(found: ClassOfScan, settings: Settings, *, as_json: bool, wor
     results = [part.result for part in gain.parts if part.result is not None]
     if not results:
         raise next(part.failure for part in gain.parts if part.failure is not None)
-    print(json.dumps(_document(found.scan, gain)) if as_json else "\n".join(_report(found.scan, gain)), flush=True)
+    print(
+        json.dumps(_document(scanned_class.scan, gain)) if as_json else "\n".join(_report(scanned_class.scan, gain)),
+        flush=True,
+    )
     return EXIT_OK if _meets(results, gain, settings.fail_under) else EXIT_GATE
 
 

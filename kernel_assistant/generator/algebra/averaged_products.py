@@ -32,12 +32,12 @@ def average_of_product(facts: GraphFacts, node: Node) -> list[Node] | None:
     inner = facts.only_for(node.args[0], node) if node.args else None
     if inner is None:
         return None
-    rank, factors, places = len(inner.spec.shape), _factors(facts, inner), is_pointwise(facts, inner)
-    dims, features = _averaged(node, inner), 1 if places else rank - 1
+    rank, factors, pointwise = len(inner.spec.shape), _factors(facts, inner), is_pointwise(facts, inner)
+    dims, features = _averaged(node, inner), 1 if pointwise else rank - 1
     if factors is None or not dims or (dims != tuple(range(2, rank)) if features == 1 else features in dims):
         return None
     sizes = (size_value(parse_size(inner.spec.shape[dim]), facts.graph.dims) for dim in dims)
-    by_tensor_cores = inner.spec.dtype in HALVES or (places and facts.target == "cuda")
+    by_tensor_cores = inner.spec.dtype in HALVES or (pointwise and facts.target == "cuda")
     if math.prod(sizes) < (LEAST_ROWS_OF_TENSOR_CORES if by_tensor_cores else LEAST_ROWS):
         return None
     return _written(facts, node, factors, dims, features)

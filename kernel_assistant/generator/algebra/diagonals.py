@@ -17,14 +17,14 @@ def product_with_diagonal(facts: GraphFacts, node: Node) -> list[Node] | None:
     shapes = [spec.shape if (spec := facts.spec(one)) is not None else () for one in node.args]
     if [len(shape) for shape in shapes] != [2, 2]:
         return None
-    for place in (0, 1):
-        matrix = facts.only_for(node.args[place], node)
+    for index in (0, 1):
+        matrix = facts.only_for(node.args[index], node)
         if matrix is None or not _is_diagonal(facts, matrix):
             continue
         writer, vector = NodeWriter(facts.graph, node), matrix.args[0]
-        size = shapes[place][0]
-        beside = writer.view(vector, (size, "1") if place == 0 else ("1", size), node.spec.dtype)
-        return writer.end("mul.Tensor", *((beside, node.args[1]) if place == 0 else (node.args[0], beside)))
+        size = shapes[index][0]
+        beside = writer.view(vector, (size, "1") if index == 0 else ("1", size), node.spec.dtype)
+        return writer.end("mul.Tensor", *((beside, node.args[1]) if index == 0 else (node.args[0], beside)))
     return None
 
 

@@ -22,12 +22,12 @@ class GraphFacts:
     @cached_property
     def constant(self) -> frozenset[str]:
         """The names of all constant values."""
-        found = {value.name for value in self.graph.inputs if value.kind != "input"}
+        names = {value.name for value in self.graph.inputs if value.kind != "input"}
         for node in self.graph.nodes:
             read = references(node)
-            if read and all(name in found for name in read):
-                found.add(node.name)
-        return frozenset(found)
+            if read and all(name in names for name in read):
+                names.add(node.name)
+        return frozenset(names)
 
     def is_constant(self, operand: Operand) -> bool:
         """Whether an operand is a value that depends on parameters alone."""

@@ -78,21 +78,21 @@ def factors_of(facts: GraphFacts, node: Node) -> Factors | None:
         return None
     if name == "linear":
         left, weights, *bias = node.args
-        found = Factors(left, weights, 0, *bias)
+        factors = Factors(left, weights, 0, *bias)
     elif name in ("matmul", "mm") and len(node.args) == 2:
-        found = Factors(*node.args, summed=1)
+        factors = Factors(*node.args, summed=1)
     elif name == "addmm" and len(node.args) == 3:
-        found = Factors(node.args[1], node.args[2], 1, node.args[0])
+        factors = Factors(node.args[1], node.args[2], 1, node.args[0])
     else:
         return None
-    left_spec, weight_spec = facts.spec(found.left), facts.spec(found.weights)
+    left_spec, weight_spec = facts.spec(factors.left), facts.spec(factors.weights)
     if left_spec is None or weight_spec is None or len(weight_spec.shape) != 2 or len(left_spec.shape) < 2:
         return None
-    if not facts.is_constant(found.weights) or facts.is_constant(found.left):
+    if not facts.is_constant(factors.weights) or facts.is_constant(factors.left):
         return None
-    if found.bias is not None and not _is_vector(facts, found.bias, node.spec.shape[-1]):
+    if factors.bias is not None and not _is_vector(facts, factors.bias, node.spec.shape[-1]):
         return None
-    return found
+    return factors
 
 
 def _written(

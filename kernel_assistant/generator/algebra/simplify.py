@@ -21,8 +21,8 @@ RULES: dict[str, tuple[Rule, ...]] = {"cpu": _RULES, "cuda": (*_RULES, pooling_o
 
 def simplified(graph: OpGraph, target: str) -> OpGraph:
     """The graph with every rule applied; the graph itself if there is nothing to apply."""
-    while (found := _once(graph, target)) is not None:
-        graph = found
+    while (simpler := _once(graph, target)) is not None:
+        graph = simpler
     return graph
 
 

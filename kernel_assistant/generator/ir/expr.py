@@ -45,10 +45,10 @@ def resolve(axes: Axes) -> Axes:
     """
     if all(axis.parts is None for axis in axes):
         return axes
-    found: list[Axis] = []
+    resolved: list[Axis] = []
     for axis in axes:
-        found.extend((axis,) if axis.parts is None else resolve(axis.parts))
-    return tuple(found)
+        resolved.extend((axis,) if axis.parts is None else resolve(axis.parts))
+    return tuple(resolved)
 
 
 def split(axis: Axis, trailing: Size) -> None:
@@ -60,13 +60,13 @@ def split(axis: Axis, trailing: Size) -> None:
 
 def resolve_index(index: Index) -> Index:
     """The same position as `index`, in terms of resolved axes."""
-    found: Index = {}
+    resolved: Index = {}
     for axis, coefficient in index.items():
         step = coefficient
         for part in reversed(resolve((axis,))):
-            found[part] = step
+            resolved[part] = step
             step = mul(step, part.size)
-    return found
+    return resolved
 
 
 #: Follows the name of a node in `Expr.node` for an intermediate value inside it.

@@ -41,7 +41,7 @@ def _letters() -> Iterator[str]:
 
 def variables(prefix: str, exprs: Iterable[Expr]) -> dict[int, str]:
     """A different variable name for each of `exprs`, by the `id` of the expression."""
-    found: dict[int, str] = {}
+    names: dict[int, str] = {}
     for expr in exprs:
-        found[id(expr)] = variable(prefix, expr, set(found.values()))
-    return found
+        names[id(expr)] = variable(prefix, expr, set(names.values()))
+    return names

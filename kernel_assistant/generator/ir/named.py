@@ -136,14 +136,14 @@ class NamedNumber(float):
 
 def read_named_size(word: str) -> NamedSize | None:
     """The size that `repr` writes as `D0(768)`; None for another text."""
-    found = NAMED_SIZE.fullmatch(word)
-    return NamedSize.of_name(found[1], int(found[2])) if found else None
+    match = NAMED_SIZE.fullmatch(word)
+    return NamedSize.of_name(match[1], int(match[2])) if match else None
 
 
 def read_named_number(word: str) -> NamedNumber | None:
     """The number that `repr` writes as `C0(1e-05)`; None for another text."""
-    found = _NAMED_NUMBER.match(word)
-    return NamedNumber(float(found[2]), found[1]) if found else None
+    match = _NAMED_NUMBER.match(word)
+    return NamedNumber(float(match[2]), match[1]) if match else None
 
 
 def ceil_div(size: int, step: int) -> int:
@@ -199,8 +199,8 @@ def _quotient(a: int, b: int) -> int:
     if x < y or y <= 0:
         return x // y
     (scale, top, bottom), (less, above, below) = _parts(a), _parts(b)
-    found = _monomial(x // y, _times(scale, (less[1], less[0])), top + below, bottom + above)
-    return found if x % y == 0 else rounded(found)
+    quotient = _monomial(x // y, _times(scale, (less[1], less[0])), top + below, bottom + above)
+    return quotient if x % y == 0 else rounded(quotient)
 
 
 def rounded(quotient: int) -> int:

@@ -84,10 +84,10 @@ class _Attention:
             none = self._add("eq.Scalar", top, "-inf", shape=(*rows, "1"), dtype="b1")
             shares = self._add("masked_fill.Scalar", shares, none, 0, shape=whole)
         mixed = (*rows, self._shape(self.v)[-1])
-        found = self._product(self._folded(shares, whole), self.v, self._fold(mixed), False)
-        found = self._unfolded(found, mixed)
+        product = self._product(self._folded(shares, whole), self.v, self._fold(mixed), False)
+        product = self._unfolded(product, mixed)
         written = self.by_library and self.writer.node.spec.strides is None
-        return self.writer.ended(found) if written else self.writer.end("ka_copy", found)
+        return self.writer.ended(product) if written else self.writer.end("ka_copy", product)
 
     def _product(self, left: Operand, right: Operand, shape: tuple[str, ...], turned: bool) -> str:
         """Adds the product left [..., M, K] · right [..., K, N]; returns its operand. If `turned`, `right` is [..., N,

@@ -76,28 +76,28 @@ def as_matmul(product: Product) -> Matmul:
     return _matmul(product, set(product.out_labels))
 
 
-def matrix_like(view: View, product: Product, found: Matmul) -> Matrix:
+def matrix_like(view: View, product: Product, matmul: Matmul) -> Matrix:
     """The tensor `view`, which the library adds to the result and which has the result's shape, as matrices. Raises
     Unsupported if it cannot be described so.
     """
     matrix = None
     if view.sizes == product.out.sizes:
-        matrix, _ = _matrix(view, product.out_labels, *found.groups)
+        matrix, _ = _matrix(view, product.out_labels, *matmul.groups)
     if matrix is None or matrix.transposed:
         raise Unsupported("what is added has another shape, or lies otherwise in memory")
     return matrix
 
 
-def is_bias(view: View, product: Product, found: Matmul) -> bool:
+def is_bias(view: View, product: Product, matmul: Matmul) -> bool:
     """Whether the added tensor `view` is a bias: a dense vector along the columns, the same for all rows."""
     labels = product.out_labels[len(product.out_labels) - len(view.sizes) :]
-    _, _, columns = found.groups
+    _, _, columns = matmul.groups
     constant = all(
         label in columns or size == 1 or stride == 0
         for label, size, stride in zip(labels, view.sizes, view.strides, strict=True)
     )
     try:
-        return constant and _merged(view, labels, columns) == (found.n, 1)
+        return constant and _merged(view, labels, columns) == (matmul.n, 1)
     except Unsupported:
         return False
 

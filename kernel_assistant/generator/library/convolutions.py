@@ -64,7 +64,9 @@ def read_convolution(node: Node, values: Resolver) -> Convolution:
     (groups,) = _integers(given["groups"], 1, 1)
     letters = {"i": x.sizes[2:], "f": w.sizes[2:], "o": out.sizes[2:]}
     sizes = {"n": size_text(x.sizes[0]), "c": size_text(x.sizes[1]), "k": size_text(out.sizes[1])}
-    sizes |= {f"{letter}{at}": size_text(size) for letter, found in letters.items() for at, size in enumerate(found)}
+    sizes |= {
+        f"{letter}{at}": size_text(size) for letter, spatial in letters.items() for at, size in enumerate(spatial)
+    }
     if not transposed and is_ours(node, w.sizes, groups):
         raise Unsupported("a depthwise convolution, which our kernels compute")
     layout = _layout((x, w, out), rank)
@@ -88,9 +90,9 @@ def is_channel_bias(view: View, channels: int) -> bool:
     if rank < channels - 1 or at < 0:
         return False
     return view.strides[at] == 1 and all(
-        size == 1 or (stride == 0 and place != at)
-        for place, (size, stride) in enumerate(zip(view.sizes, view.strides, strict=True))
-        if place != at
+        size == 1 or (stride == 0 and dim != at)
+        for dim, (size, stride) in enumerate(zip(view.sizes, view.strides, strict=True))
+        if dim != at
     )
 
 
@@ -115,10 +117,10 @@ def _padding(operand: Operand, kernel: list[int], dilation: list[int], rank: int
 def _integers(operand: Operand, rank: int, default: int) -> list[int]:
     """One integer for each spatial dimension; a single number counts for all of them."""
     items = [default] if operand is None else operand if isinstance(operand, list) else [operand]
-    found = [item for item in items if isinstance(item, int)]
-    if len(found) != len(items) or len(found) not in (1, rank):
+    integers = [item for item in items if isinstance(item, int)]
+    if len(integers) != len(items) or len(integers) not in (1, rank):
         raise Unsupported(f"{operand!r} for {rank} dimensions")
-    return found * rank if len(found) == 1 else found
+    return integers * rank if len(integers) == 1 else integers
 
 
 def _text(values: list[int]) -> str:

@@ -257,8 +257,8 @@ def _fuse(call: _ProductCall | _ConvolutionCall, value: str, node: Node, values:
 
 
 def _only_reader(name: str, values: Resolver, readers: dict[str, list[Node]]) -> Node | None:
-    found = readers.get(name, [])
-    return found[0] if len(found) == 1 and name not in values.outputs else None
+    nodes = readers.get(name, [])
+    return nodes[0] if len(nodes) == 1 and name not in values.outputs else None
 
 
 def _is_tanh_gelu(node: Node) -> bool:

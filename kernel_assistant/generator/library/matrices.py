@@ -108,16 +108,16 @@ def _add_of_labels(made: _Nodes, node: Node, graph: OpGraph) -> None:
     ]
     # The operand whose own labels come first in the result is the left one.
     left, right = sorted((0, 1), key=lambda index: out.find(groups.own[index][:1]))
-    found = groups.batch + groups.own[left] + groups.own[right]
-    written = out if _is_laid_out(node.spec, [out.index(label) for label in found]) else found
+    batched = groups.batch + groups.own[left] + groups.own[right]
+    written = out if _is_laid_out(node.spec, [out.index(label) for label in batched]) else batched
     args: tuple[Operand, ...] = (f"{orders[left]},{orders[right]}->{written}", [turned[left], turned[right]])
     if written == out:
         made.nodes.append(Node(name=node.name, op=node.op, args=args, spec=node.spec))
         return
     inner = inner_name(node.name)
-    spec = TensorSpec(dtype=node.spec.dtype, shape=tuple(node.spec.shape[out.index(label)] for label in found))
+    spec = TensorSpec(dtype=node.spec.dtype, shape=tuple(node.spec.shape[out.index(label)] for label in batched))
     made.nodes.append(Node(name=inner, op=node.op, args=args, spec=spec))
-    view = made.permuted(f"{node.name}_permute2", f"%{inner}", spec, found, out)
+    view = made.permuted(f"{node.name}_permute2", f"%{inner}", spec, batched, out)
     made.nodes.append(Node(name=node.name, op=COPY, args=(view,), spec=node.spec))
 
 

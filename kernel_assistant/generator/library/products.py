@@ -31,10 +31,10 @@ def argument(node: Node, position: int, name: str, default: Operand = None) -> O
 
 def read_product(node: Node, values: Resolver) -> ProductTerms:
     """Reads a product. Raises Unsupported if the node is no product of two tensors."""
-    found = PRODUCTS.get(node.op.partition(".")[0])
-    if found is None:
+    reader = PRODUCTS.get(node.op.partition(".")[0])
+    if reader is None:
         raise Unsupported(f"{node.op} is not a product")
-    return found(node, values)
+    return reader(node, values)
 
 
 def _number(operand: Operand) -> float:

@@ -34,11 +34,11 @@ class Family(str, Enum):
 def checked_nest(graph: OpGraph, target: str) -> LoopNest:
     """The loop nest of a graph, as a copy that the caller may change. Raises Unsupported if the graph is not a
     single nest."""
-    found = _nest_of(tuple(write_graph(graph)), target)
-    if isinstance(found, str):
-        raise Unsupported(found)
-    outer, reduced, inner = [*found.outer], [*found.reduced], [*found.inner]
-    return replace(found, outer=outer, reduced=reduced, inner=inner, varies=set(found.varies))
+    nest = _nest_of(tuple(write_graph(graph)), target)
+    if isinstance(nest, str):
+        raise Unsupported(nest)
+    outer, reduced, inner = [*nest.outer], [*nest.reduced], [*nest.inner]
+    return replace(nest, outer=outer, reduced=reduced, inner=inner, varies=set(nest.varies))
 
 
 # Each schedule of a graph asks again.

@@ -54,5 +54,5 @@ def as_linears(graph: OpGraph) -> Linears | None:
         return None
     if any(view.root not in values.given for view in (x, *read, *filter(None, added))) or not x.is_contiguous:
         return None
-    places = tuple(graph.outputs.index(numbered[number]) for number in range(len(weights)))
-    return Linears(x, tuple(read), added, places)
+    outputs = tuple(graph.outputs.index(numbered[number]) for number in range(len(weights)))
+    return Linears(x, tuple(read), added, outputs)

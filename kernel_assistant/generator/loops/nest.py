@@ -53,8 +53,8 @@ class Access:
     def linear(self, axes: list[Axis]) -> Size | None:
         """The stride of the loop that joins `axes`; None if there is no single stride."""
         steps = self.along(axes)
-        for place in range(len(axes) - 1):
-            if steps[place] != mul(steps[place + 1], axes[place + 1].size):
+        for position in range(len(axes) - 1):
+            if steps[position] != mul(steps[position + 1], axes[position + 1].size):
                 return None
         return steps[-1] if steps else 0
 
@@ -120,7 +120,7 @@ def _built(program: LoopProgram) -> LoopNest:
     program = settle(program)
     loops = _reduced_axes(program)
     spine = _spine(program, loops)
-    last = max((place for place, axis in enumerate(spine) if axis in loops), default=-1)
+    last = max((position for position, axis in enumerate(spine) if axis in loops), default=-1)
     reduced = [axis for axis in spine if axis in loops]
     if reduced:
         outer, inner = [axis for axis in spine[:last] if axis not in loops], list(spine[last + 1 :])
@@ -244,30 +244,32 @@ def accesses(nest: LoopNest) -> list[Access]:
 
 def _join(nest: LoopNest) -> None:
     """Join neighbouring loops that every access steps through like a single loop."""
-    found = accesses(nest)
+    all_accesses = accesses(nest)
     if nest.family == "pointwise":
-        loops = _joined(nest.outer, found)
+        loops = _joined(nest.outer, all_accesses)
         nest.outer, nest.inner = loops[:-1], loops[-1:]
         return
     if nest.family == "window":
         _, fixed = window_axes(nest.program)
-        axes = _joined(nest.outer, found, fixed)
+        axes = _joined(nest.outer, all_accesses, fixed)
         nest.outer, nest.inner = axes[:-1], axes[-1:]
         return
-    nest.outer, nest.reduced, nest.inner = (_joined(axes, found) for axes in (nest.outer, nest.reduced, nest.inner))
+    nest.outer, nest.reduced, nest.inner = (
+        _joined(axes, all_accesses) for axes in (nest.outer, nest.reduced, nest.inner)
+    )
 
 
-def _joined(axes: list[Axis], found: list[Access], fixed: AbstractSet[Axis] = frozenset()) -> list[Axis]:
+def _joined(axes: list[Axis], all_accesses: list[Access], fixed: AbstractSet[Axis] = frozenset()) -> list[Axis]:
     result: list[Axis] = []
     for axis in axes:
         last = result[-1] if result else None
         if (
             last is not None
             and not fixed & {last, axis}
-            and all(access.index.get(last, 0) == mul(access.index.get(axis, 0), axis.size) for access in found)
+            and all(access.index.get(last, 0) == mul(access.index.get(axis, 0), axis.size) for access in all_accesses)
         ):
             both = Axis(mul(last.size, axis.size))
-            for access in found:
+            for access in all_accesses:
                 access.index.pop(last, None)
                 step = access.index.pop(axis, 0)
                 if step != 0:

@@ -96,7 +96,7 @@ def plan_passes(nest: LoopNest, keep: Callable[[Expr], bool] = nothing, joint: b
     outside = [pair for pair in nest.stores if pair not in inside]
     planner = _Planner(nest, keep)
     pairs = [(pair, one) for one in nest.reduces if (pair := joint_reduce(one, joint)) and pair[0] == "m2"]
-    given = {id(expr) for pair, one in pairs for found in given_moments(nest, pair[2], one) for expr in found}
+    given = {id(expr) for pair, one in pairs for moments in given_moments(nest, pair[2], one) for expr in moments}
     planner.ready |= given
     count = max(ends, default=-1) + 1
     for number in range(count):
@@ -175,19 +175,19 @@ class _Planner:
 
     def scoped(self, targets: list[Expr]) -> list[Expr]:
         """The expressions that must still be computed, once for all of R, before `targets` are known."""
-        found: list[Expr] = []
+        scope: list[Expr] = []
         for target in targets:
-            self._scope(target, found)
-        return sorted(found, key=self.place)
+            self._scope(target, scope)
+        return sorted(scope, key=self.place)
 
     def place(self, expr: Expr) -> int:
         """The position of an expression in the graph's order."""
         return self._places[id(expr)]
 
-    def _scope(self, expr: Expr, found: list[Expr]) -> None:
+    def _scope(self, expr: Expr, scope: list[Expr]) -> None:
         if id(expr) in self.ready or isinstance(expr, Const | Reduce | PrefixScan):
             return
         self.ready.add(id(expr))
         for child in children(expr):
-            self._scope(child, found)
-        found.append(expr)
+            self._scope(child, scope)
+        scope.append(expr)

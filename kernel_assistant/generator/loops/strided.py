@@ -114,8 +114,8 @@ class Resolver:
         if name == "permute":
             return source.picked([_integer(item) % len(source.sizes) for item in _list(node.args[1])])
         if name == "unsqueeze":
-            place = _integer(node.args[1]) % len(wanted)
-            strides = (*source.strides[:place], 1, *source.strides[place:])
+            dim = _integer(node.args[1]) % len(wanted)
+            strides = (*source.strides[:dim], 1, *source.strides[dim:])
             return View(source.root, source.dtype, wanted, strides)
         if name == "squeeze":
             return _squeezed(node, source, wanted)
@@ -151,10 +151,10 @@ def _squeezed(node: Node, source: View, wanted: tuple[Size, ...]) -> View:
         gone = {_integer(item) % rank for item in _list(node.args[1]) if source.sizes[_integer(item) % rank] == 1}
     else:
         gone = {at for at, size in enumerate(source.sizes) if size == 1}
-    found = source.picked([at for at in range(len(source.sizes)) if at not in gone])
-    if found.sizes != wanted:
+    view = source.picked([at for at in range(len(source.sizes)) if at not in gone])
+    if view.sizes != wanted:
         raise Unsupported("squeeze of sizes that are not known")
-    return found
+    return view
 
 
 def _expanded(source: View, wanted: tuple[Size, ...]) -> View:

@@ -63,7 +63,7 @@ def plan_windows(nest: LoopNest) -> WindowPlan:
 
 def _part(nest: LoopNest, number: int, window: Window, inner: set[Axis]) -> WindowBody:
     spans = [replace(span, source=resolve((span.source,))[0], out=resolve((span.out,))[0]) for span in window.spans]
-    order = {axis: place for place, axis in enumerate([*nest.outer, *nest.inner])}
+    order = {axis: position for position, axis in enumerate([*nest.outer, *nest.inner])}
     spans.sort(key=lambda span: order.get(span.out, -1))
     exprs = [expr for expr in ordered([window.arg]) if not isinstance(expr, Const)]
     taps = {span.tap for span in spans if span.tap is not None}
@@ -87,10 +87,10 @@ def _after(roots: list[Expr]) -> list[Expr]:
 
 def varying(exprs: list[Expr], nest: LoopNest, axes: AbstractSet[Axis | None]) -> set[int]:
     """The `id`s of those of `exprs` that vary along `axes` or are computed from a window."""
-    found: set[int] = set()
+    ids: set[int] = set()
     for expr in exprs:
         along = isinstance(expr, Load) and any(axis in axes for axis in nest.loads[id(expr)].index)
-        below = any(id(child) in found or isinstance(child, Window) for child in children(expr))
+        below = any(id(child) in ids or isinstance(child, Window) for child in children(expr))
         if along or below:
-            found.add(id(expr))
-    return found
+            ids.add(id(expr))
+    return ids

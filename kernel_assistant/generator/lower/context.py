@@ -54,10 +54,10 @@ class Context:
         """The tensor that `operand` names."""
         if not isinstance(operand, str) or not operand.startswith("%"):
             raise Unsupported(f"{self.node.op} wants a tensor, got {operand!r}")
-        found = self.values[operand[1:]]
-        if isinstance(found, tuple):
+        value = self.values[operand[1:]]
+        if isinstance(value, tuple):
             raise Unsupported(f"{self.node.op} reads all results of {operand[1:]}")
-        return found
+        return value
 
     def operand(self, operand: Operand, ctype: str) -> TensorExpr:
         """A tensor, or a scalar (a number or a size expression) as a value without axes."""
@@ -76,12 +76,12 @@ class Context:
         return decoded(given, self.node.op)
 
     def number(self, position: int, name: str, default: float) -> float:
-        found = self.argument(position, name, default)
-        if found is None:
+        value = self.argument(position, name, default)
+        if value is None:
             return default
-        if not isinstance(found, int | float):
-            raise Unsupported(f"{self.node.op}: {name} is {found!r}, not a number")
-        return found
+        if not isinstance(value, int | float):
+            raise Unsupported(f"{self.node.op}: {name} is {value!r}, not a number")
+        return value
 
     def result(self, expr: Expr, dims: tuple[Axes, ...], dtype: str = "") -> TensorExpr:
         self.shapes.append(dims)
@@ -144,12 +144,12 @@ def broadcast(*shapes: tuple[Axes, ...]) -> tuple[Axes, ...]:
     rank = max(len(shape) for shape in shapes)
     dims: list[Axes] = [()] * rank
     for shape in shapes:
-        for place, axes in enumerate(shape, rank - len(shape)):
-            if axes and dims[place]:
-                if axes is not dims[place]:
-                    unify(dims[place], axes)
+        for dim, axes in enumerate(shape, rank - len(shape)):
+            if axes and dims[dim]:
+                if axes is not dims[dim]:
+                    unify(dims[dim], axes)
             elif axes:
-                dims[place] = axes
+                dims[dim] = axes
     return tuple(dims)
 
 
@@ -157,7 +157,7 @@ def regroup(dims: tuple[Axes, ...], shape: tuple[Size, ...]) -> tuple[Axes, ...]
     """The axes of each dimension of a view with the sizes `shape`. Splits an axis where a dimension of `shape` ends
     inside it; raises Unsupported if that is impossible."""
     left = [axis for dim in dims for axis in resolve(dim)]
-    found: list[Axes] = []
+    groups: list[Axes] = []
     for size in shape:
         taken: list[Axis] = []
         need = size
@@ -176,10 +176,10 @@ def regroup(dims: tuple[Axes, ...], shape: tuple[Size, ...]) -> tuple[Axes, ...]
                 axis, rest = axis.parts[0], 1
             taken.append(axis)
             need = rest
-        found.append(tuple(taken))
+        groups.append(tuple(taken))
     if left:
         raise Unsupported("a view whose sizes cannot be matched")
-    return tuple(found)
+    return tuple(groups)
 
 
 def dim_size(axes: Axes) -> Size:

@@ -54,19 +54,19 @@ def _depthwise(rank: int) -> Lowering:
         ctype = COMPUTE[node.spec.dtype]
         values, weights = cast(x.expr, ctype), cast(w.expr, ctype)
         spatial = list(x.dims[at + 1 :])
-        for place, span in enumerate(spans):
+        for dim, span in enumerate(spans):
             if not _moves(span):
                 continue
-            if spatial[place]:
-                values = move(values, spatial[place], Position({span.source: 1}))
-            if w.dims[2 + place]:
+            if spatial[dim]:
+                values = move(values, spatial[dim], Position({span.source: 1}))
+            if w.dims[2 + dim]:
                 assert span.tap is not None
-                weights = move(weights, w.dims[2 + place], Position({span.tap: 1}))
-            spatial[place] = () if span.out.size == 1 else (span.out,)
-        found: Expr = Op(ctype, "{0} * {1}", (values, weights))
+                weights = move(weights, w.dims[2 + dim], Position({span.tap: 1}))
+            spatial[dim] = () if span.out.size == 1 else (span.out,)
+        expr: Expr = Op(ctype, "{0} * {1}", (values, weights))
         moving = tuple(filter(_moves, spans))
-        found = Window(ctype, "sum", found, moving) if moving else found
-        return context.result(found, (*x.dims[:at], channels, *spatial))
+        expr = Window(ctype, "sum", expr, moving) if moving else expr
+        return context.result(expr, (*x.dims[:at], channels, *spatial))
 
     return lower
 

@@ -61,7 +61,7 @@ def _two_steps(writer: NodeWriter, dim: int) -> list[Node]:
         kwargs = {key: operand for key, operand in node.kwargs.items() if key != "reduction"}
         args = [*node.args[:at], *[None] * (at - len(node.args)), 0, *node.args[at + 1 :]]
         values = writer.add(node.op, *args, shape=shape, **kwargs)
-    rest = tuple(size for place, size in enumerate(shape) if place != dim % len(shape))
+    rest = tuple(size for index, size in enumerate(shape) if index != dim % len(shape))
     rows = writer.add(STEPS[reduction], values, [dim], shape=rest)
     if reduction != "mean":
         return writer.end(reduction, rows)
@@ -245,21 +245,21 @@ def _index_copy(writer: NodeWriter) -> list[Node]:
 def _index_put(writer: NodeWriter) -> list[Node]:
     """base[:, :, index] = source, with an index for one dimension; any other `index_put` stays as it is."""
     base, items, source = writer.node.args[:3]
-    places = [place for place, item in enumerate(items) if item is not None] if isinstance(items, list) else []
-    if len(places) != 1 or writer.argument(3, "accumulate", False) or not isinstance(items, list):
+    dims = [dim for dim, item in enumerate(items) if item is not None] if isinstance(items, list) else []
+    if len(dims) != 1 or writer.argument(3, "accumulate", False) or not isinstance(items, list):
         return [writer.node]
-    return _written_at(writer, base, places[0], items[places[0]], source)
+    return _written_at(writer, base, dims[0], items[dims[0]], source)
 
 
-def _written_at(writer: NodeWriter, base: Operand, place: int, index: Operand, source: Operand) -> list[Node]:
-    """Nodes that write the slices of `source` to the positions `index` of dimension `place` of `base`, as a cache of
+def _written_at(writer: NodeWriter, base: Operand, dim: int, index: Operand, source: Operand) -> list[Node]:
+    """Nodes that write the slices of `source` to the positions `index` of dimension `dim` of `base`, as a cache of
     keys is written; where positions are equal, the last one counts. With more than MOST_WRITTEN positions, the node
     stays as it is."""
     shape, spec, given = writer.spec(base).shape, writer.spec(index), writer.spec(source)
     count = fixed(spec.shape[0]) if len(spec.shape) == 1 else None
     if spec.dtype != "i64" or not count or count > MOST_WRITTEN or given.dtype != writer.spec(base).dtype:
         return [writer.node]
-    size, rest = shape[place], ("1",) * (len(shape) - place - 1)
+    size, rest = shape[dim], ("1",) * (len(shape) - dim - 1)
     (length,) = size_operands([size])
     below = writer.typed("b1", "lt.Scalar", index, 0, shape=spec.shape)
     wrapped = writer.typed("i64", "add.Tensor", index, length, shape=spec.shape)

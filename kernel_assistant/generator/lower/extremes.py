@@ -51,11 +51,11 @@ def _ascending(kind: str, expr: Expr) -> Expr:
     return Op(expr.ctype, "~{0}" if expr.ctype == "int64_t" else "-{0}", (expr,)) if kind == "min" else expr
 
 
-def arg_extreme(kind: str, context: Context, value: TensorExpr, places: list[int], keep: bool) -> TensorExpr:
-    """The positions that argmax (kind "max") or argmin ("min") gives for the dimensions `places`; for all dimensions,
+def arg_extreme(kind: str, context: Context, value: TensorExpr, reduced: list[int], keep: bool) -> TensorExpr:
+    """The positions that argmax (kind "max") or argmin ("min") gives for the dimensions `reduced`; for all dimensions,
     the position in the flattened tensor.
     """
-    axes = tuple(axis for place in places for axis in value.dims[place])
-    kept = [() if place in places else dim for place, dim in enumerate(value.dims)]
-    dims = tuple(dim for place, dim in enumerate(kept) if keep or place not in places)
+    axes = tuple(axis for index in reduced for axis in value.dims[index])
+    kept = [() if index in reduced else dim for index, dim in enumerate(value.dims)]
+    dims = tuple(dim for index, dim in enumerate(kept) if keep or index not in reduced)
     return context.result(place_of(kind, value, axes), dims, "i64")

@@ -42,12 +42,12 @@ def as_product(writer: NodeWriter) -> list[Node]:
     outer = w.shape[0]
     filters = writer.view(node.args[1], (outer, inner), node.spec.dtype)
     images = writer.view(node.args[0], (batch, inner, count), node.spec.dtype)
-    found = writer.typed(node.spec.dtype, "matmul", filters, images, shape=(batch, outer, count))
+    out = writer.typed(node.spec.dtype, "matmul", filters, images, shape=(batch, outer, count))
     bias = writer.argument(2, "bias")
     if bias is not None:
         shift = writer.view(bias, (outer, "1"), node.spec.dtype)
-        found = writer.typed(node.spec.dtype, "add.Tensor", found, shift, shape=(batch, outer, count))
-    return writer.ended(writer.view(found, node.spec.shape, node.spec.dtype))
+        out = writer.typed(node.spec.dtype, "add.Tensor", out, shift, shape=(batch, outer, count))
+    return writer.ended(writer.view(out, node.spec.shape, node.spec.dtype))
 
 
 def is_each(value: Operand, wanted: int) -> bool:

@@ -49,19 +49,21 @@ def _elementwise(
     return lower
 
 
-def _weighted(text: str, places: tuple[tuple[int, str], ...], reduction_at: int) -> Lowering:
-    """The lowering of a loss of two tensors with optional weights, whose (position, name) are in `places`. The last
+def _weighted(text: str, weights: tuple[tuple[int, str], ...], reduction_at: int) -> Lowering:
+    """The lowering of a loss of two tensors with optional weights, whose (position, name) are in `weights`. The last
     weight is a factor of the loss; the other weights appear in the text as {2}, …, and are 1 if they are missing.
     """
 
     def lower(context: Context) -> TensorExpr:
         ctype = COMPUTE[context.node.spec.dtype]
-        found = [context.argument(place, name) for place, name in places]
+        operands = [context.argument(index, name) for index, name in weights]
         values = [context.value(operand) for operand in context.node.args[:2]]
-        values += [context.value(operand) for operand in found if operand is not None]
-        given = [Const(ctype, 1) if operand is None else cast(context.value(operand).expr, ctype) for operand in found]
+        values += [context.value(operand) for operand in operands if operand is not None]
+        given = [
+            Const(ctype, 1) if operand is None else cast(context.value(operand).expr, ctype) for operand in operands
+        ]
         expr = op(text, *(cast(value.expr, ctype) for value in values[:2]), *given[:-1])
-        if found[-1] is not None:
+        if operands[-1] is not None:
             expr = op("{0} * {1}", expr, given[-1])
         dims = broadcast(*(value.dims for value in values))
         return _finish(context, expr, dims, context.argument(reduction_at, "reduction", 1))
@@ -94,9 +96,9 @@ def _poisson(context: Context) -> TensorExpr:
 def _class_dims(context: Context) -> tuple[TensorExpr, tuple[Axes, ...], Axes]:
     """Returns the scores, their dimensions without that of the classes, and the axes of the classes."""
     scores = context.value(context.node.args[0])
-    place = 1 if len(scores.dims) > 1 else 0
-    rest = tuple(axes for at, axes in enumerate(scores.dims) if at != place)
-    return scores, rest, scores.dims[place]
+    dim = 1 if len(scores.dims) > 1 else 0
+    rest = tuple(axes for at, axes in enumerate(scores.dims) if at != dim)
+    return scores, rest, scores.dims[dim]
 
 
 def picked(expr: Expr, classes: Axes, target: Expr) -> Expr:

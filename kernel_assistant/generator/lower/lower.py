@@ -81,11 +81,11 @@ def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
         if node.op.partition(".")[0] in IGNORED:
             continue
         context.node = node
-        found = context.values[node.name] = _lower_node(context)
-        for expr in _inner(context, found, known):
+        lowered = context.values[node.name] = _lower_node(context)
+        for expr in _inner(context, lowered, known):
             named_inside(expr, node.name, known)
-    for name, found in context.values.items():
-        for result in found if isinstance(found, tuple) else ():
+    for name, lowered in context.values.items():
+        for result in lowered if isinstance(lowered, tuple) else ():
             named_inside(result.expr, name, known)
     _join_outputs(context)
     outputs = [output for number, name in enumerate(graph.outputs) for output in _outputs(context, number, name)]
@@ -94,28 +94,28 @@ def lower(graph: OpGraph, apart: bool = True) -> LoopProgram:
     return LoopProgram(outputs, exprs, _shapes(context), bool(context.pieces))
 
 
-def _inner(context: Context, found: TensorExpr | tuple[TensorExpr, ...], known: dict[int, Expr]) -> Sequence[Expr]:
+def _inner(context: Context, lowered: TensorExpr | tuple[TensorExpr, ...], known: dict[int, Expr]) -> Sequence[Expr]:
     """Gives the value of the node that was just lowered this node's name, unless an earlier node has the same value.
     Returns the expressions that are to be marked as inside the node, together with all expressions below them. Each of
     several results gets its name from its `getitem`.
     """
-    if isinstance(found, tuple):
-        return [expr for result in found for expr in children(result.expr)]
+    if isinstance(lowered, tuple):
+        return [expr for result in lowered for expr in children(result.expr)]
     pieces = context.pieces.get(context.node.name)
     if pieces is not None:
         return pieces.exprs
-    if id(found.expr) not in known:
-        found.expr.node = context.node.name
-    return [found.expr]
+    if id(lowered.expr) not in known:
+        lowered.expr.node = context.node.name
+    return [lowered.expr]
 
 
 def _lower_node(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
     name = context.node.op.partition(".")[0]
     lowering = LOWERINGS.get(name)
-    found = lowering(context) if lowering is not None else lower_pointwise(context)
-    if found is None:
+    lowered = lowering(context) if lowering is not None else lower_pointwise(context)
+    if lowered is None:
         raise Unsupported(f"operator {context.node.op}")
-    return found if isinstance(found, tuple) else _filled(context, found)
+    return lowered if isinstance(lowered, tuple) else _filled(context, lowered)
 
 
 def _filled(context: Context, value: TensorExpr) -> TensorExpr:

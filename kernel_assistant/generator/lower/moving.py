@@ -29,17 +29,17 @@ LONGEST, LONGEST_WEIGHTED = 32, 64
 JOIN = {"sum": "{0} + {1}", "max": "ka_max({1}, {0})"}
 
 
-def move(expr: Expr, axes: Axes, place: Position) -> Expr:
-    """`expr` read at the position `place` along the dimension that consists of `axes`."""
+def move(expr: Expr, axes: Axes, target: Position) -> Expr:
+    """`expr` read at the position `target` along the dimension that consists of `axes`."""
     parts = resolve(axes)
     if len(parts) == 1:
-        return _Move(parts[0], place).walk(expr)
-    position = place.expr()
+        return _Move(parts[0], target).walk(expr)
+    position = target.expr()
     for number, part in enumerate(parts):
         below = product([axis.size for axis in parts[number + 1 :]])
         digit = position if below == 1 else integer("({0} / {1})", position, whole(below))
         digit = integer("({0} % {1})", digit, whole(part.size)) if number else digit
-        expr = _Move(part, Position(term=digit, guard=place.guard)).walk(expr)
+        expr = _Move(part, Position(term=digit, guard=target.guard)).walk(expr)
     return expr
 
 
@@ -54,23 +54,23 @@ def chain(window: Window) -> Expr:
         raise Unsupported(f"a window of {positions(window)} positions inside another reduction")
     taps: list[tuple[Expr, Expr | None]] = [(window.arg, None)]
     for span in window.spans:
-        places = [_place(span, k) for k in range(span.size)]
+        targets = [_place(span, k) for k in range(span.size)]
         taps = [
-            (_moved(part, span, place, k), both(guard, place.guard))
+            (_moved(part, span, target, k), both(guard, target.guard))
             for part, guard in taps
-            for k, place in enumerate(places)
+            for k, target in enumerate(targets)
         ]
-    found: Expr | None = None
+    joined: Expr | None = None
     for part, guard in taps:
         if guard is not None:
             part = select(guard, part, neutral(window.kind, window.ctype))
-        found = part if found is None else Op(window.ctype, JOIN[window.kind], (found, part))
-    assert found is not None
-    return found
+        joined = part if joined is None else Op(window.ctype, JOIN[window.kind], (joined, part))
+    assert joined is not None
+    return joined
 
 
-def _moved(part: Expr, span: Span, place: Position, k: int) -> Expr:
-    part = move(part, (span.source,), place)
+def _moved(part: Expr, span: Span, target: Position, k: int) -> Expr:
+    part = move(part, (span.source,), target)
     return part if span.tap is None else move(part, (span.tap,), Position(offset=k))
 
 
@@ -104,33 +104,33 @@ class _Behind(Rewriter):
 
 
 class _Move(Rewriter):
-    def __init__(self, axis: Axis, place: Position) -> None:
+    def __init__(self, axis: Axis, target: Position) -> None:
         super().__init__()
-        self.axis, self.place, self.guard = axis, place, place.guard
+        self.axis, self.place, self.guard = axis, target, target.guard
 
     def load(self, load: Load) -> Expr:
-        found = super().load(load)
-        assert isinstance(found, Load)
-        index = resolve_index(found.index)
+        copied = super().load(load)
+        assert isinstance(copied, Load)
+        index = resolve_index(copied.index)
         coefficient = index.pop(self.axis, 0)
-        place = self.place
+        target = self.place
         if coefficient == 0:
-            if load.buffer and place.guard is not None and found.terms != load.terms:
+            if load.buffer and target.guard is not None and copied.terms != load.terms:
                 # The load's computed position depends on the axis: it is only inside the buffer where the guard holds.
-                return replace(found, guard=both(found.guard, place.guard))
-            return found
-        guard = both(found.guard, place.guard) if load.buffer else None
-        if place.term is None:
-            for axis, step in place.index.items():
+                return replace(copied, guard=both(copied.guard, target.guard))
+            return copied
+        guard = both(copied.guard, target.guard) if load.buffer else None
+        if target.term is None:
+            for axis, step in target.index.items():
                 index[axis] = add(index.get(axis, 0), mul(coefficient, step))
-            offset = add(found.offset, mul(coefficient, place.offset))
-            return replace(found, index=index, offset=offset, guard=guard)
+            offset = add(copied.offset, mul(coefficient, target.offset))
+            return replace(copied, index=index, offset=offset, guard=guard)
         if load.buffer:
-            return replace(found, index=index, terms=(*found.terms, (coefficient, place.term)), guard=guard)
-        moved = place.term if coefficient == 1 else integer("{0} * {1}", place.term, whole(coefficient))
-        if not index and found.offset == 0:
+            return replace(copied, index=index, terms=(*copied.terms, (coefficient, target.term)), guard=guard)
+        moved = target.term if coefficient == 1 else integer("{0} * {1}", target.term, whole(coefficient))
+        if not index and copied.offset == 0:
             return moved
-        return integer("({0} + {1})", replace(found, index=index), moved)
+        return integer("({0} + {1})", replace(copied, index=index), moved)
 
     def reduce(self, reduce: Reduce) -> Expr:
         return reduce if self.axis in resolve(reduce.axes) else super().reduce(reduce)

@@ -23,9 +23,9 @@ EPSILON = {
 
 
 def _affine(
-    context: Context, expr: Expr, dims: tuple[Axes, ...], weight: Operand, bias: Operand, place: int | None
+    context: Context, expr: Expr, dims: tuple[Axes, ...], weight: Operand, bias: Operand, dim: int | None
 ) -> TensorExpr:
-    """expr * weight + bias. `place` is the dimension to which a per-channel weight belongs; None if the weight is
+    """expr * weight + bias. `dim` is the dimension to which a per-channel weight belongs; None if the weight is
     aligned with the last dimensions.
     """
     shapes = [dims]
@@ -33,16 +33,16 @@ def _affine(
         if operand is None:
             continue
         value = context.value(operand)
-        shape = value.dims if place is None else (*value.dims, *((),) * (len(dims) - place - 1))
+        shape = value.dims if dim is None else (*value.dims, *((),) * (len(dims) - dim - 1))
         expr = op(text, expr, cast(value.expr, expr.ctype))
         shapes.append(shape)
     return context.result(expr, broadcast(*shapes))
 
 
 def _normalized(expr: Expr, axes: Axes, eps: float) -> Expr:
-    found = moments(expr, axes)
-    scale = op("ka_rsqrt({0} / {1} + {2})", found.squares, number(expr, dim_size(axes)), number(expr, eps))
-    return found.centred(expr, scale)
+    stats = moments(expr, axes)
+    scale = op("ka_rsqrt({0} / {1} + {2})", stats.squares, number(expr, dim_size(axes)), number(expr, eps))
+    return stats.centred(expr, scale)
 
 
 def _normalized_rank(context: Context) -> int:
@@ -54,8 +54,8 @@ def _layer_norm(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
     value, rank = computed(context), _normalized_rank(context)
     axes = axes_of(value, list(range(len(value.dims) - rank, len(value.dims))))
     expr = _normalized(value.expr, axes, context.number(4, "eps", 1e-5))
-    found = _affine(context, expr, value.dims, context.argument(2, "weight"), context.argument(3, "bias"), None)
-    return (found,) if context.node.op == "native_layer_norm" else found
+    normalized = _affine(context, expr, value.dims, context.argument(2, "weight"), context.argument(3, "bias"), None)
+    return (normalized,) if context.node.op == "native_layer_norm" else normalized
 
 
 def _rms_norm(context: Context) -> TensorExpr:
@@ -86,10 +86,10 @@ def _group_moments(context: Context) -> tuple[TensorExpr, ...]:
         raise Unsupported(f"{context.node.op} with a free number of channels")
     dims = regroup(value.dims, (dim_size(value.dims[0]), groups, channels // groups, rest))
     axes = (*dims[2], *dims[3])
-    found = moments(value.expr, axes)
-    eps = number(found.squares, context.number(2, "eps", 1e-5))
-    scale = op("ka_rsqrt({0} / {1} + {2})", found.squares, number(found.squares, dim_size(axes)), eps)
-    return tuple(context.result(expr, dims[:2]) for expr in (found.mean, scale))
+    stats = moments(value.expr, axes)
+    eps = number(stats.squares, context.number(2, "eps", 1e-5))
+    scale = op("ka_rsqrt({0} / {1} + {2})", stats.squares, number(stats.squares, dim_size(axes)), eps)
+    return tuple(context.result(expr, dims[:2]) for expr in (stats.mean, scale))
 
 
 def _by_moments(context: Context) -> TensorExpr:
@@ -102,8 +102,8 @@ def _by_moments(context: Context) -> TensorExpr:
     if not isinstance(groups, int) or not isinstance(channels, int):
         raise Unsupported(f"{context.node.op} with a free number of channels")
     sides = []
-    for place in (0, 1):
-        side = context.value(context.node.args[place])
+    for position in (0, 1):
+        side = context.value(context.node.args[position])
         broadcast(value.dims[:1], side.dims[:1])
         expr = cast(side.expr, value.expr.ctype)
         if groups == channels:
@@ -137,13 +137,13 @@ def _batch_norm(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
     ):
         raise Unsupported("batch_norm in training mode: it changes its running statistics")
     eps = context.number(7 if context.node.op.startswith("batch_norm") else 6, "eps", 1e-5)
-    found = _by_given_statistics(context, value, 3, eps)
-    return found if context.node.op.startswith("batch_norm") else (found,)
+    normalized = _by_given_statistics(context, value, 3, eps)
+    return normalized if context.node.op.startswith("batch_norm") else (normalized,)
 
 
-def _by_given_statistics(context: Context, value: TensorExpr, place: int, eps: float) -> TensorExpr:
-    """The value normalized by the mean and variance in the arguments number `place` and `place + 1`."""
-    mean, variance = (context.value(context.node.args[at]) for at in (place, place + 1))
+def _by_given_statistics(context: Context, value: TensorExpr, position: int, eps: float) -> TensorExpr:
+    """The value normalized by the mean and variance in the arguments number `position` and `position + 1`."""
+    mean, variance = (context.value(context.node.args[at]) for at in (position, position + 1))
     scale = op("ka_rsqrt({0} + {1})", variance.expr, number(variance.expr, eps))
     shape = tuple((*stat.dims, *((),) * (len(value.dims) - 2)) for stat in (mean, variance))
     expr = op("({0} - {1}) * {2}", value.expr, mean.expr, scale)
@@ -157,29 +157,29 @@ def _moving_batch_norm(context: Context) -> tuple[TensorExpr, ...]:
     value = computed(context)
     momentum, eps = context.number(6, "momentum", 0.1), context.number(7, "eps", 1e-5)
     if not context.argument(5, "training", False):
-        found = _by_given_statistics(context, value, 3, eps)
-        kept = [context.value(context.node.args[place]) for place in (3, 4)]
-        return (found, *kept, *kept)
-    channels = [place for place in range(len(value.dims)) if place != 1]
+        normalized = _by_given_statistics(context, value, 3, eps)
+        kept = [context.value(context.node.args[index]) for index in (3, 4)]
+        return (normalized, *kept, *kept)
+    channels = [index for index in range(len(value.dims)) if index != 1]
     axes = axes_of(value, channels)
     batch, count = moments(value.expr, axes), dim_size(axes)
     mean, squares = batch.mean, batch.squares
     deviation = op("ka_rsqrt({0} / {1} + {2})", squares, number(squares, count), number(squares, eps))
     expr = batch.centred(value.expr, deviation)
-    found = _affine(context, expr, value.dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
+    normalized = _affine(context, expr, value.dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
     unbiased = op("{0} / ({1} - 1)", squares, number(squares, count))
     per_channel, moved = (value.dims[1],), []
-    for place, now in ((3, mean), (4, unbiased)):
-        before = context.value(context.node.args[place])
+    for index, now in ((3, mean), (4, unbiased)):
+        before = context.value(context.node.args[index])
         old = cast(before.expr, now.ctype)
         expr = op("{0} * {2} + {1} * {3}", old, now, number(now, 1 - momentum), number(now, momentum))
         moved.append(context.result(expr, broadcast(per_channel, before.dims), before.dtype))
-    return (found, *(context.result(expr, per_channel, moved[0].dtype) for expr in (mean, deviation)), *moved)
+    return (normalized, *(context.result(expr, per_channel, moved[0].dtype) for expr in (mean, deviation)), *moved)
 
 
 def _batch_statistics(context: Context, value: TensorExpr, eps_at: int) -> TensorExpr:
     """`batch_norm` with the statistics of the batch itself, without running statistics."""
-    axes = axes_of(value, [place for place in range(len(value.dims)) if place != 1])
+    axes = axes_of(value, [dim for dim in range(len(value.dims)) if dim != 1])
     expr = _normalized(value.expr, axes, context.number(eps_at, "eps", 1e-5))
     return _affine(context, expr, value.dims, context.argument(1, "weight"), context.argument(2, "bias"), 1)
 

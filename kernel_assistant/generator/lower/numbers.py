@@ -55,9 +55,9 @@ def converted(value: TensorExpr, dtype: str) -> Expr:
     if isinstance(expr, Const) and not isinstance(expr.value, Poly):
         return Const(COMPUTE[dtype], _wrapped(expr.value, dtype))
     if COMPUTE[dtype] in ("float", "double"):
-        found = real(value, COMPUTE[dtype])
+        number = real(value, COMPUTE[dtype])
         rounds = dtype in HALVES and value.dtype in _INEXACT
-        return Op("float", f"ka_round_{dtype}({{0}})", (found,)) if rounds else found
+        return Op("float", f"ka_round_{dtype}({{0}})", (number,)) if rounds else number
     if dtype in NARROW and expr.ctype in ("float", "double"):
         # By way of int32_t, as x86 does it: there are vectors for that. What it does not have is undefined in PyTorch.
         short = "(int32_t)" if dtype == "i32" else f"({NARROW[dtype]})(int32_t)"
@@ -90,8 +90,8 @@ def in_width(text: str, dtype: str, args: Sequence[Expr], result: str = "") -> s
         return text
     ctype, narrow, function = INTEGERS[dtype], dtype in NARROW, text.startswith("ka_")
     # A literal beside an int64_t would be an int, which is a type of its own to the headers' functions.
-    cast = {str(place) for place, arg in enumerate(args) if narrow or (function and isinstance(arg, Const))}
-    text = re.sub(r"\{(\d)\}", lambda found: f"({ctype})" * (found[1] in cast) + found[0], text)
+    cast = {str(index) for index, arg in enumerate(args) if narrow or (function and isinstance(arg, Const))}
+    text = re.sub(r"\{(\d)\}", lambda match: f"({ctype})" * (match[1] in cast) + match[0], text)
     return f"({ctype})({text})" if narrow and not result and not function else text
 
 

@@ -88,8 +88,8 @@ def _parametric(context: Context, name: str) -> TensorExpr:
     text, parameters = PARAMETRIC[name]
     ctype = COMPUTE[context.node.spec.dtype]
     numbers = [
-        TensorExpr(Const(ctype, context.number(place, key, default)), (), "f32")
-        for place, (key, default) in enumerate(parameters, 1)
+        TensorExpr(Const(ctype, context.number(position, key, default)), (), "f32")
+        for position, (key, default) in enumerate(parameters, 1)
     ]
     value = context.value(context.node.args[0])
     if name == "hardshrink":

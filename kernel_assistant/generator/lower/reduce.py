@@ -46,13 +46,13 @@ def places_of(context: Context, operand: Operand, rank: int) -> list[int]:
     return sorted(dimension(context, item, rank) for item in items)
 
 
-def axes_of(value: TensorExpr, places: list[int]) -> Axes:
-    return tuple(axis for place in places for axis in value.dims[place])
+def axes_of(value: TensorExpr, dims: list[int]) -> Axes:
+    return tuple(axis for dim in dims for axis in value.dims[dim])
 
 
-def reduced_dims(value: TensorExpr, places: list[int], keep: bool) -> tuple[Axes, ...]:
-    kept = [() if place in places else axes for place, axes in enumerate(value.dims)]
-    return tuple(axes for place, axes in enumerate(kept) if keep or place not in places)
+def reduced_dims(value: TensorExpr, dims: list[int], keep: bool) -> tuple[Axes, ...]:
+    kept = [() if dim in dims else axes for dim, axes in enumerate(value.dims)]
+    return tuple(axes for dim, axes in enumerate(kept) if keep or dim not in dims)
 
 
 def reduce_over(kind: str, arg: Expr, axes: Axes, joint: tuple[str, Expr, Reduce] | None = None) -> Expr:

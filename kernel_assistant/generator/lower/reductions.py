@@ -48,19 +48,19 @@ def _log_softmax(context: Context) -> TensorExpr:
 
 def _logsumexp(context: Context) -> TensorExpr:
     value = computed(context)
-    places = places_of(context, context.node.args[1], len(value.dims))
-    top, _, total = exponentials(value.expr, axes_of(value, places))
+    reduced = places_of(context, context.node.args[1], len(value.dims))
+    top, _, total = exponentials(value.expr, axes_of(value, reduced))
     expr = op("(ka_abs({0}) == INFINITY ? {0} : {0} + ka_log({1}))", top, total)
-    return context.result(expr, reduced_dims(value, places, bool(context.argument(2, "keepdim", False))))
+    return context.result(expr, reduced_dims(value, reduced, bool(context.argument(2, "keepdim", False))))
 
 
 def _simple(kind: str, dim_at: int = 1, keep_at: int = 2) -> Lowering:
     def lower(context: Context) -> TensorExpr:
         value = computed(context)
-        places = places_of(context, context.argument(dim_at, "dim"), len(value.dims))
-        axes = axes_of(value, places)
+        reduced = places_of(context, context.argument(dim_at, "dim"), len(value.dims))
+        axes = axes_of(value, reduced)
         expr = mean_of(value.expr, axes) if kind == "mean" else reduce_over(kind, value.expr, axes)
-        dims = reduced_dims(value, places, bool(context.argument(keep_at, "keepdim", False)))
+        dims = reduced_dims(value, reduced, bool(context.argument(keep_at, "keepdim", False)))
         return context.result(_in_range(kind, expr, context), dims)
 
     return lower
@@ -80,10 +80,10 @@ def _truth(kind: str) -> Lowering:
 
     def lower(context: Context) -> TensorExpr:
         value = context.value(context.node.args[0])
-        places = places_of(context, context.argument(1, "dim"), len(value.dims))
-        found = reduce_over(kind, converted(value, "b1"), axes_of(value, places))
-        dims = reduced_dims(value, places, bool(context.argument(2, "keepdim", False)))
-        return context.result(cast(found, COMPUTE[context.node.spec.dtype]), dims)
+        reduced = places_of(context, context.argument(1, "dim"), len(value.dims))
+        expr = reduce_over(kind, converted(value, "b1"), axes_of(value, reduced))
+        dims = reduced_dims(value, reduced, bool(context.argument(2, "keepdim", False)))
+        return context.result(cast(expr, COMPUTE[context.node.spec.dtype]), dims)
 
     return lower
 
@@ -93,12 +93,12 @@ def _extreme(kind: str) -> Lowering:
         if context.node.op.partition(".")[2] == "other":
             raise Unsupported(f"{context.node.op} of two tensors")
         value = context.value(context.node.args[0])
-        places = places_of(context, context.argument(1, "dim"), len(value.dims))
-        dims = reduced_dims(value, places, bool(context.argument(2, "keepdim", False)))
-        found = context.result(reduce_over(kind, value.expr, axes_of(value, places)), dims, value.dtype)
+        reduced = places_of(context, context.argument(1, "dim"), len(value.dims))
+        dims = reduced_dims(value, reduced, bool(context.argument(2, "keepdim", False)))
+        values = context.result(reduce_over(kind, value.expr, axes_of(value, reduced)), dims, value.dtype)
         if not context.node.op.endswith(".dim"):
-            return found
-        return found, context.result(place_of(kind, value, axes_of(value, places)), dims, "i64")
+            return values
+        return values, context.result(place_of(kind, value, axes_of(value, reduced)), dims, "i64")
 
     return lower
 
@@ -106,8 +106,8 @@ def _extreme(kind: str) -> Lowering:
 def _arg(kind: str) -> Lowering:
     def lower(context: Context) -> TensorExpr:
         value = context.value(context.node.args[0])
-        places = places_of(context, context.argument(1, "dim"), len(value.dims))
-        return arg_extreme(kind, context, value, places, bool(context.argument(2, "keepdim", False)))
+        reduced = places_of(context, context.argument(1, "dim"), len(value.dims))
+        return arg_extreme(kind, context, value, reduced, bool(context.argument(2, "keepdim", False)))
 
     return lower
 
@@ -116,8 +116,8 @@ def _correction(context: Context) -> tuple[Operand, float, bool]:
     """(dims, correction, keepdim) of the var and std overloads."""
     overload = context.node.op.partition(".")[2]
     if overload == "correction":
-        found = context.node.kwargs.get("correction", 1)
-        correction = float(found) if isinstance(found, int | float) else 1.0
+        given = context.node.kwargs.get("correction", 1)
+        correction = float(given) if isinstance(given, int | float) else 1.0
         return context.argument(1, "dim"), correction, bool(context.node.kwargs.get("keepdim", False))
     if overload == "dim":
         return (
@@ -132,17 +132,17 @@ def _variance(root: bool, with_mean: bool) -> Lowering:
     def lower(context: Context) -> TensorExpr | tuple[TensorExpr, ...]:
         dim, correction, keep = _correction(context)
         value = context.value(context.node.args[0])
-        places = places_of(context, dim, len(value.dims))
-        axes = axes_of(value, places)
-        found = moments(value.expr, axes)
-        mean = found.mean
+        reduced = places_of(context, dim, len(value.dims))
+        axes = axes_of(value, reduced)
+        stats = moments(value.expr, axes)
+        mean = stats.mean
         below = op(
             "ka_max({0}, {1})",
             op("{0} - {1}", number(mean, dim_size(axes)), number(mean, correction)),
             number(mean, 0),
         )
-        spread = op("ka_sqrt({0} / {1})" if root else "{0} / {1}", found.squares, below)
-        dims = reduced_dims(value, places, keep)
+        spread = op("ka_sqrt({0} / {1})" if root else "{0} / {1}", stats.squares, below)
+        dims = reduced_dims(value, reduced, keep)
         result = context.result(spread, dims, value.dtype)
         return (result, context.result(mean, dims, value.dtype)) if with_mean else result
 
@@ -152,9 +152,9 @@ def _variance(root: bool, with_mean: bool) -> Lowering:
 def _norm(context: Context) -> TensorExpr:
     value = computed(context)
     value = TensorExpr(cast(value.expr, COMPUTE[context.node.spec.dtype]), value.dims, value.dtype)
-    places = places_of(context, context.argument(2, "dim"), len(value.dims))
-    expr = _length(value.expr, axes_of(value, places), context.number(1, "ord", 2))
-    return context.result(expr, reduced_dims(value, places, bool(context.argument(3, "keepdim", False))))
+    reduced = places_of(context, context.argument(2, "dim"), len(value.dims))
+    expr = _length(value.expr, axes_of(value, reduced), context.number(1, "ord", 2))
+    return context.result(expr, reduced_dims(value, reduced, bool(context.argument(3, "keepdim", False))))
 
 
 def _length(expr: Expr, axes: Axes, order: float) -> Expr:
@@ -173,14 +173,14 @@ def _length(expr: Expr, axes: Axes, order: float) -> Expr:
 
 
 def _pairwise_distance(context: Context) -> TensorExpr:
-    left, right = sharing_loops(context, [context.value(context.node.args[place]) for place in (0, 1)])
+    left, right = sharing_loops(context, [context.value(context.node.args[position]) for position in (0, 1)])
     ctype = COMPUTE[context.node.spec.dtype]
     eps = Const(ctype, context.number(3, "eps", 1e-6))
     apart = op("({0} - {1} + {2})", cast(left.expr, ctype), cast(right.expr, ctype), eps)
     both = context.result(apart, broadcast(left.dims, right.dims))
-    places = [len(both.dims) - 1]
-    expr = _length(apart, axes_of(both, places), context.number(2, "p", 2.0))
-    return context.result(expr, reduced_dims(both, places, bool(context.argument(4, "keepdim", False))))
+    reduced = [len(both.dims) - 1]
+    expr = _length(apart, axes_of(both, reduced), context.number(2, "p", 2.0))
+    return context.result(expr, reduced_dims(both, reduced, bool(context.argument(4, "keepdim", False))))
 
 
 def _scan(kind: str) -> Lowering:
@@ -229,18 +229,18 @@ SCANS: dict[str, Lowering] = {
 
 
 def _cosine_similarity(context: Context) -> TensorExpr:
-    left, right = sharing_loops(context, [context.value(context.node.args[place]) for place in (0, 1)])
+    left, right = sharing_loops(context, [context.value(context.node.args[position]) for position in (0, 1)])
     dims = broadcast(left.dims, right.dims)
     both = context.result(left.expr, dims, left.dtype)
-    places = places_of(context, context.argument(2, "dim", 1), len(dims))
-    axes = axes_of(both, places)
+    reduced = places_of(context, context.argument(2, "dim", 1), len(dims))
+    axes = axes_of(both, reduced)
     bound = number(left.expr, context.number(3, "eps", 1e-8))
     lengths = [
         op("ka_max(ka_sqrt({0}), {1})", reduce_over("sum", op("ka_square({0})", side.expr), axes), bound)
         for side in (left, right)
     ]
     dot = reduce_over("sum", op("{0} * {1}", left.expr, right.expr), axes)
-    return context.result(op("{0} / ({1} * {2})", dot, *lengths), reduced_dims(both, places, False))
+    return context.result(op("{0} / ({1} * {2})", dot, *lengths), reduced_dims(both, reduced, False))
 
 
 REDUCTIONS: dict[str, Lowering] = {

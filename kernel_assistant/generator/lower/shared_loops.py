@@ -24,8 +24,8 @@ def sharing_loops(context: Context, values: list[TensorExpr]) -> list[TensorExpr
         first = rank - len(value.dims)
         if _clashes(context, joined, value, first):
             value = _with_own_loops(value)
-        for place, axes in enumerate(value.dims, first):
-            joined[place] = joined[place] or axes
+        for dim, axes in enumerate(value.dims, first):
+            joined[dim] = joined[dim] or axes
         prepared.append(value)
     return prepared
 
@@ -36,12 +36,12 @@ def _clashes(context: Context, joined: list[Axes], value: TensorExpr, first: int
     of `value` begin at dimension `first` of `joined`.
     """
     loops = [resolve(axes) for axes in joined]
-    for place, axes in enumerate(value.dims, first):
+    for dim, axes in enumerate(value.dims, first):
         own = resolve(axes)
-        if any(axis in other for at, other in enumerate(loops) if at != place for axis in own):
+        if any(axis in other for at, other in enumerate(loops) if at != dim for axis in own):
             return True
-        if own and loops[place] and own != loops[place]:
-            mine, theirs = set(own) - set(loops[place]), set(loops[place]) - set(own)
+        if own and loops[dim] and own != loops[dim]:
+            mine, theirs = set(own) - set(loops[dim]), set(loops[dim]) - set(own)
             if not mine or not theirs or _met(context, mine, theirs):
                 return True
     return False

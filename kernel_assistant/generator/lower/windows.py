@@ -85,10 +85,10 @@ class _Chains(Rewriter):
     def window(self, window: Window) -> Expr:
         if id(window) in self.kept:
             return super().window(window)
-        found = self.walk(chain(window))
-        found.node = found.node or window.node
-        named_inside(found, window.node.removesuffix(INNER), {})
-        return found
+        expr = self.walk(chain(window))
+        expr.node = expr.node or window.node
+        named_inside(expr, window.node.removesuffix(INNER), {})
+        return expr
 
 
 def window_axes(program: LoopProgram) -> tuple[set[Axis], set[Axis]]:

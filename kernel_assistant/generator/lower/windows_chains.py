@@ -19,18 +19,18 @@ Step = tuple[Position, Expr]
 
 def _limited(name: str, steps: Sequence[Sequence[Step]]) -> list[tuple[Step, ...]]:
     """All positions of a window, the last dimension fastest. Raises Unsupported if there are more than LONGEST."""
-    found = list(product(*steps))
-    if len(found) > LONGEST:
-        raise Unsupported(f"{name} over {len(found)} positions")
-    return found
+    positions = list(product(*steps))
+    if len(positions) > LONGEST:
+        raise Unsupported(f"{name} over {len(positions)} positions")
+    return positions
 
 
 def _moved(expr: Expr, dims: Sequence[Axes], steps: tuple[Step, ...]) -> tuple[Expr, Expr | None]:
     """Returns `expr` at one position of the window, and the condition under which that position exists."""
     guard: Expr | None = None
-    for axes, (place, _) in zip(dims, steps, strict=True):
-        expr = move(expr, axes, place) if axes else expr
-        guard = both(guard, place.guard)
+    for axes, (position, _) in zip(dims, steps, strict=True):
+        expr = move(expr, axes, position) if axes else expr
+        guard = both(guard, position.guard)
     return expr, guard
 
 
@@ -76,10 +76,10 @@ def _first(span: Span) -> Expr:
 
 
 def _flat(positions: Sequence[Expr], spans: Sequence[Span]) -> Expr:
-    found = positions[0]
+    index = positions[0]
     for position, span in zip(positions[1:], spans[1:], strict=True):
-        found = integer("({0} * {1} + {2})", found, whole(span.source.size), position)
-    return found
+        index = integer("({0} * {1} + {2})", index, whole(span.source.size), position)
+    return index
 
 
 def uneven(kind: str, expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -> tuple[Expr, Expr]:
@@ -87,14 +87,14 @@ def uneven(kind: str, expr: Expr, dims: Sequence[Axes], spans: Sequence[Span]) -
     positions of each window.
     """
     steps, count = _uneven_steps(spans)
-    found: Expr | None = None
+    reduced: Expr | None = None
     for chosen in _limited("adaptive pooling", steps):
         value, guard = _moved(expr, dims, chosen)
         assert guard is not None
         value = select(guard, value, neutral(kind, expr.ctype))
-        found = value if found is None else Op(expr.ctype, JOIN[kind], (found, value))
-    assert found is not None
-    return found, count
+        reduced = value if reduced is None else Op(expr.ctype, JOIN[kind], (reduced, value))
+    assert reduced is not None
+    return reduced, count
 
 
 def _uneven_steps(spans: Sequence[Span]) -> tuple[list[list[Step]], Expr]:
@@ -107,8 +107,8 @@ def _uneven_steps(spans: Sequence[Span]) -> tuple[list[list[Step]], Expr]:
         begin = integer("({0} * {1} / {2})", at, whole(size), whole(out))
         length = integer("((({0} + 1) * {1} + {2} - 1) / {2} - {3})", at, whole(size), whole(out), begin)
         most = max(-(-(o + 1) * size // out) - o * size // out for o in range(out))
-        places = [integer("({0} + {1})", begin, whole(k)) for k in range(most)]
+        positions = [integer("({0} + {1})", begin, whole(k)) for k in range(most)]
         tests = [condition("({0} > {1})", length, whole(k)) for k in range(most)]
-        steps.append([(Position(term=p, guard=t), p) for p, t in zip(places, tests, strict=True)])
+        steps.append([(Position(term=p, guard=t), p) for p, t in zip(positions, tests, strict=True)])
         count = integer("({0} * {1})", count, length)
     return steps, count

@@ -30,15 +30,15 @@ class Pool:
         if self.first < 0 or len(self.inputs) < len(sizes) or len(self.outputs) < len(shape):
             raise Unsupported(f"{context.node.op} over dimensions of free size")
 
-    def numbers(self, place: int, name: str, default: list[int]) -> list[int]:
+    def numbers(self, position: int, name: str, default: list[int]) -> list[int]:
         """An argument of the node as one number for each dimension; a single number counts for all of them."""
-        found = self.context.argument(place, name)
-        if found is None or found == []:
+        given = self.context.argument(position, name)
+        if given is None or given == []:
             return default
-        items = found if isinstance(found, list) else [found]
+        items = given if isinstance(given, list) else [given]
         numbers = [item for item in items if isinstance(item, int)]
         if len(numbers) != len(items) or len(items) not in (1, self.dims):
-            raise Unsupported(f"{self.context.node.op}: {name} is {found!r}")
+            raise Unsupported(f"{self.context.node.op}: {name} is {given!r}")
         return numbers * (self.dims // len(numbers))
 
     def spans(
@@ -69,13 +69,13 @@ class Pool:
             axes = tuple(axis for span, dim in zip(spans, dims[self.first :], strict=True) if span for axis in dim)
             expr = Reduce(expr.ctype, kind, expr, axes) if axes else expr
         elif used:
-            for place, source in enumerate(spans, self.first):
-                if source is not None and dims[place]:
-                    expr = move(expr, dims[place], Position({source.source: 1}))
+            for index, source in enumerate(spans, self.first):
+                if source is not None and dims[index]:
+                    expr = move(expr, dims[index], Position({source.source: 1}))
             expr = Window(expr.ctype, kind, expr, tuple(used))
-        for place, pooled in enumerate(spans, self.first):
+        for index, pooled in enumerate(spans, self.first):
             if pooled is not None:
-                dims[place] = () if pooled.out.size == 1 else (pooled.out,)
+                dims[index] = () if pooled.out.size == 1 else (pooled.out,)
         return expr, tuple(dims), spans
 
 
@@ -97,23 +97,23 @@ def _max_pool(dims: int, with_indices: bool = False) -> Lowering:
             pooled, axes = pool.written_out(spans)
             return _with_index(context, value, largest_with_index(value.expr, pooled, spans), axes)
         expr, axes, _ = pool.pool("max", kernel, stride, padding, dilation)
-        found = context.result(expr, axes, value.dtype)
-        return (found,) if with_indices else found
+        maxima = context.result(expr, axes, value.dtype)
+        return (maxima,) if with_indices else maxima
 
     return lower
 
 
 def _with_index(
-    context: Context, value: TensorExpr, found: tuple[Expr, Expr], axes: tuple[Axes, ...]
+    context: Context, value: TensorExpr, largest: tuple[Expr, Expr], axes: tuple[Axes, ...]
 ) -> tuple[TensorExpr, TensorExpr]:
-    """The two results of a pooling: the maxima `found[0]` in the input's dtype, and their indices `found[1]`."""
-    best, index = found
+    """The two results of a pooling: the maxima `largest[0]` in the input's dtype, and their indices `largest[1]`."""
+    best, index = largest
     return context.result(best, axes, value.dtype), context.result(index, axes, "i64")
 
 
-def _is_read(context: Context, place: int) -> bool:
-    """Whether result number `place` of the node is used."""
-    own = (f"%{context.node.name}", place)
+def _is_read(context: Context, index: int) -> bool:
+    """Whether result number `index` of the node is used."""
+    own = (f"%{context.node.name}", index)
     return any(node.op == "getitem" and node.args[:2] == own for node in context.graph.nodes)
 
 
@@ -170,10 +170,10 @@ def _adaptive(kind: str, dims: int) -> Lowering:
             pooled, dims_out = pool.written_out(spans)
             if indexed:
                 return _with_index(context, value, largest_of_uneven(value.expr, pooled, spans), dims_out)
-            found, number = uneven(kind, value.expr, pooled, spans)
+            reduced, number = uneven(kind, value.expr, pooled, spans)
             if kind == "max":
-                return (context.result(found, dims_out, value.dtype),)
-            return context.result(Op(found.ctype, "{0} / {1}", (found, cast(number, found.ctype))), dims_out)
+                return (context.result(reduced, dims_out, value.dtype),)
+            return context.result(Op(reduced.ctype, "{0} / {1}", (reduced, cast(number, reduced.ctype))), dims_out)
         kernel = [size // out for size, out in zip(pool.inputs, pool.outputs, strict=True)]
         if indexed:
             spans = pool.spans(kernel, kernel, [0] * dims, [1] * dims)

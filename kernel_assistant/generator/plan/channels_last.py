@@ -95,21 +95,21 @@ def _in_one_piece(graph: OpGraph, convolutions: set[str], some: set[str]) -> set
             if is_turned or (name in specs and follows(node, specs[name])):
                 neighbours[node.name].add(name)
                 neighbours[name].add(node.name)
-    found, waiting = set[str](), list(some)
+    connected, waiting = set[str](), list(some)
     while waiting:
         name = waiting.pop()
-        if name not in found:
-            found.add(name)
+        if name not in connected:
+            connected.add(name)
             waiting += neighbours[name]
-    return found
+    return connected
 
 
 def in_channels_last(spec: TensorSpec) -> TensorSpec:
     """`spec` in the memory order channels-last: the same sizes, dense, with the second dimension innermost."""
     sizes = [parse_size(size) for size in spec.shape]
     order = [0, *range(2, len(sizes)), 1]
-    steps = {place: shape_text(product([sizes[other] for other in order[at + 1 :]])) for at, place in enumerate(order)}
-    return TensorSpec(dtype=spec.dtype, shape=spec.shape, strides=tuple(steps[place] for place in range(len(sizes))))
+    steps = {dim: shape_text(product([sizes[other] for other in order[at + 1 :]])) for at, dim in enumerate(order)}
+    return TensorSpec(dtype=spec.dtype, shape=spec.shape, strides=tuple(steps[dim] for dim in range(len(sizes))))
 
 
 def is_channels_last(spec: TensorSpec) -> bool:

@@ -85,11 +85,11 @@ def norm_in_two(node: Node, read: TensorSpec) -> list[Node]:
     dtype = "f64" if read.dtype == "f64" else "f32"
     spec = TensorSpec(dtype=dtype, shape=(node.spec.shape[0], str(groups)))
     moments, names = f"{node.name}_moments", (f"{node.name}_mean", f"{node.name}_scale")
-    found = [Node(name=moments, op="ka_group_moments", args=(node.args[0], groups, eps), spec=spec)]
-    found += [Node(name=name, op="getitem", args=(f"%{moments}", place), spec=spec) for place, name in enumerate(names)]
+    nodes = [Node(name=moments, op="ka_group_moments", args=(node.args[0], groups, eps), spec=spec)]
+    nodes += [Node(name=name, op="getitem", args=(f"%{moments}", index), spec=spec) for index, name in enumerate(names)]
     # The moments are read first, so that what is computed again stands behind them.
     args = (*(f"%{name}" for name in names), node.args[0], groups, weight, bias)
-    return [*found, Node(name=node.name, op="ka_by_moments", args=args, spec=node.spec)]
+    return [*nodes, Node(name=node.name, op="ka_by_moments", args=args, spec=node.spec)]
 
 
 def _grouped(node: Node, read: TensorSpec) -> tuple[int | None, Operand, Operand, Operand]:

@@ -41,15 +41,18 @@ class Composed:
     parts: tuple[tuple[str, ...], ...] = ()
 
 
-def compose(graph: OpGraph, found: Partition, schedule: Schedule, emit_nest: EmitNest) -> Composed:
+def compose(graph: OpGraph, partition: Partition, schedule: Schedule, emit_nest: EmitNest) -> Composed:
     """Sources, launches and buffers of all parts; parts that are alike share their kernels. Raises Unsupported if the
     schedule does not fit the parts, or if a part cannot be written.
     """
-    if schedule.form != "parts" or len(schedule.parts) != len(found.parts):
-        raise Unsupported(f"schedule {schedule.form} for a graph of {len(found.parts)} parts")
-    buffers, composed = _Buffers(graph, found), Composed(parts=tuple(_nodes(graph, part) for part in found.parts))
+    if schedule.form != "parts" or len(schedule.parts) != len(partition.parts):
+        raise Unsupported(f"schedule {schedule.form} for a graph of {len(partition.parts)} parts")
+    buffers, composed = (
+        _Buffers(graph, partition),
+        Composed(parts=tuple(_nodes(graph, part) for part in partition.parts)),
+    )
     shared: dict[tuple[object, ...], tuple[SubGraph, Emitted]] = {}
-    for number, (part, chosen) in enumerate(zip(found.parts, schedule.parts, strict=True)):
+    for number, (part, chosen) in enumerate(zip(partition.parts, schedule.parts, strict=True)):
         prefix = f"part{number}_"
         key = (named_in_order(part.graph), chosen, part.once) if part.kind == "kernel" else (number,)
         if key not in shared:
@@ -133,20 +136,20 @@ class _Buffers:
     that are computed once have buffers of their own, too.
     """
 
-    def __init__(self, graph: OpGraph, found: Partition) -> None:
-        self.dims, self.same = graph.dims, found.same
+    def __init__(self, graph: OpGraph, partition: Partition) -> None:
+        self.dims, self.same = graph.dims, partition.same
         self.scratch: list[BufferSpec] = []
         self.packed: list[BufferSpec] = []
         self.place = {value.name: value.name for value in graph.inputs}
-        self.place |= {name: f"out{number}" for number, name in enumerate(found.outputs)}
+        self.place |= {name: f"out{number}" for number, name in enumerate(partition.outputs)}
         last = {
             self._root(name): number
-            for number, part in enumerate(found.parts)
+            for number, part in enumerate(partition.parts)
             for name in (*part.inputs, *part.outputs)
         }
         values = [
             _Lifetime(name, part.graph.spec(name), number, last[name])
-            for number, part in enumerate(found.parts)
+            for number, part in enumerate(partition.parts)
             for name in part.outputs
             if name not in self.place and part.call is None and not part.once
         ]
@@ -182,10 +185,10 @@ class _Buffers:
                 self.place[name] = self._own(part, name, self.packed, "packed")
             elif name not in self.place:
                 self.place[name] = self._own(part, name, self.scratch, "given")
-        found = {
+        inputs = {
             value.name: self.place[self._root(name)] for value, name in zip(part.graph.inputs, part.inputs, strict=True)
         }
-        return found | {f"out{at}": self.place[name] for at, name in enumerate(part.outputs)}
+        return inputs | {f"out{at}": self.place[name] for at, name in enumerate(part.outputs)}
 
     def _own(self, part: SubGraph, name: str, among: list[BufferSpec], kind: str) -> str:
         spec = part.graph.spec(name)
@@ -194,14 +197,14 @@ class _Buffers:
         return buffer
 
     def between(self) -> list[BufferSpec]:
-        found = []
+        buffers = []
         for number, slot in enumerate(self.slots):
             sizes = list(dict.fromkeys(size_text(value.count) for value in slot))
             size = sizes[0]
             for other in sizes[1:]:
                 size = f"max({size}, {other})"
-            found.append(BufferSpec(name=f"between{number}", dtype=slot[0].spec.dtype, shape=(size,)))
-        return found
+            buffers.append(BufferSpec(name=f"between{number}", dtype=slot[0].spec.dtype, shape=(size,)))
+        return buffers
 
 
 @dataclass(frozen=True, slots=True)

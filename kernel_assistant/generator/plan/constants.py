@@ -41,11 +41,11 @@ def constants(graph: OpGraph, groups: Iterable[Collection[str]], stay: Collectio
 def _returned(graph: OpGraph) -> set[str]:
     """The values that the graph returns, also as a view of them: they are written at each call, so nothing that is
     computed once may read them."""
-    found = set(graph.outputs)
+    returned = set(graph.outputs)
     for node in reversed(graph.nodes):
-        if node.name in found and operator(node) in FREE:
-            found.update(references(node))
-    return found
+        if node.name in returned and operator(node) in FREE:
+            returned.update(references(node))
+    return returned
 
 
 def _is_copy_of_one_size(node: Node) -> bool:

@@ -50,10 +50,10 @@ def with_readable_operands(
     apart = {node.name for node in graph.nodes if node.name in calls - helped - strided and operator(node) in SPREAD}
     if apart:
         products = apart | {inner_name(name) for name in apart}
-        found = products & _listed(with_copies(with_matrices(graph, apart), products, products), target)
-        if found:
-            graph = with_matrices(graph, {name for name in apart if found & {name, inner_name(name)}})
-            strided |= found
+        matrix_products = products & _listed(with_copies(with_matrices(graph, apart), products, products), target)
+        if matrix_products:
+            graph = with_matrices(graph, {name for name in apart if matrix_products & {name, inner_name(name)}})
+            strided |= matrix_products
     if not helped | strided:
         return graph, groups
     copied = with_copies(graph, helped | strided, strided)
@@ -133,5 +133,5 @@ def _swaps_last(node: Node) -> bool:
     rank = len(node.spec.shape)
     if operator(node) == "t":
         return rank == 2
-    places = {place % rank for place in node.args[1:3] if isinstance(place, int)} if rank else set()
-    return operator(node) in ("transpose", "swapaxes") and places == {rank - 1, rank - 2}
+    dims = {dim % rank for dim in node.args[1:3] if isinstance(dim, int)} if rank else set()
+    return operator(node) in ("transpose", "swapaxes") and dims == {rank - 1, rank - 2}

@@ -32,7 +32,7 @@ def with_few_rows(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph
     """The graph with all linear layers of few rows, except for nodes in `stay`, replaced by nodes that kernels compute;
     the graph itself if there is none."""
     values = Resolver(graph)
-    order = {name: place for place, name in enumerate([*(one.name for one in graph.inputs), *values.nodes])}
+    order = {name: position for position, name in enumerate([*(one.name for one in graph.inputs), *values.nodes])}
     varying = _varying(graph)
     #: The layers of each x, in groups; those of a group are computed where the first one is.
     groups: dict[str, list[list[Node]]] = {}
@@ -58,11 +58,11 @@ def with_few_rows(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph
 def _varying(graph: OpGraph) -> frozenset[str]:
     """Names of all values that depend on inputs of the module. Products of parameters alone are computed once, each by
     itself."""
-    found = {value.name for value in graph.inputs if value.kind == "input"}
+    varying = {value.name for value in graph.inputs if value.kind == "input"}
     for node in graph.nodes:
-        if found.intersection(references(node)):
-            found.add(node.name)
-    return frozenset(found)
+        if varying.intersection(references(node)):
+            varying.add(node.name)
+    return frozenset(varying)
 
 
 def _is_there(node: Node, order: dict[str, int], first: Node) -> bool:

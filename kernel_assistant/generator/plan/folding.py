@@ -28,9 +28,9 @@ def with_folded_norms(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpG
     constant = {value.name for value in graph.inputs if value.kind != "input"}
     folds: dict[str, tuple[Node, Node]] = {}
     for node in graph.nodes:
-        found = _norm_behind(node, graph, readers, constant) if node.name not in stay else None
-        if found is not None and found[0].name not in stay:
-            folds[node.name] = found
+        fold = _norm_behind(node, graph, readers, constant) if node.name not in stay else None
+        if fold is not None and fold[0].name not in stay:
+            folds[node.name] = fold
     if not folds:
         return graph
     gone = {node.name for norm, last in folds.values() for node in (norm, last)}

@@ -129,12 +129,12 @@ def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse =
     lines = tuple(write_graph(graph))
     # Cutting takes seconds: where nothing is split, the parts are those that are known.
     known = use if use.split or use.tf32 else LibraryUse(True, use.channels_last, False, use.depthwise)
-    found = _cut_text(lines, target, recurrences, known)
-    if known != use and (isinstance(found, str) or any(has_split_products(part.graph) for part in found.parts)):
-        found = _cut_text(lines, target, recurrences, use)
-    if isinstance(found, str):
-        raise Unsupported(found)
-    return found
+    result = _cut_text(lines, target, recurrences, known)
+    if known != use and (isinstance(result, str) or any(has_split_products(part.graph) for part in result.parts)):
+        result = _cut_text(lines, target, recurrences, use)
+    if isinstance(result, str):
+        raise Unsupported(result)
+    return result
 
 
 def cut_for(graph: OpGraph, schedule: Schedule) -> Partition:
@@ -161,15 +161,15 @@ def _cut_text(lines: tuple[str, ...], target: str, recurrences: bool, use: Libra
     original = read_graph(list(lines))
     graph = simplified(original, target)
     if graph is not original:
-        found = _cut_text(tuple(write_graph(graph)), target, recurrences, use)
-        if isinstance(found, Partition) and _calls_are_of(original, found):
-            return found
+        result = _cut_text(tuple(write_graph(graph)), target, recurrences, use)
+        if isinstance(result, Partition) and _calls_are_of(original, result):
+            return result
         graph = original
     calls = frozenset[str]() if recurrences else recurrent_layers(graph)
-    found = _cut_around(graph, target, use=use) if not calls else "recurrent layers stay PyTorch's calls"
-    if isinstance(found, Partition):
-        return found
-    partial = _cut_with_calls(graph, graph, target, found, calls, use)
+    result = _cut_around(graph, target, use=use) if not calls else "recurrent layers stay PyTorch's calls"
+    if isinstance(result, Partition):
+        return result
+    partial = _cut_with_calls(graph, graph, target, result, calls, use)
     if isinstance(partial, Partition):
         return partial
     try:
@@ -178,14 +178,14 @@ def _cut_text(lines: tuple[str, ...], target: str, recurrences: bool, use: Libra
         return partial
     if written is graph:
         return partial
-    whole = _cut_around(written, target, use=use) if not calls else found
+    whole = _cut_around(written, target, use=use) if not calls else result
     whole = whole if isinstance(whole, Partition) else _cut_with_calls(graph, written, target, whole, calls, use)
     return whole if isinstance(whole, Partition) else partial
 
 
-def _calls_are_of(original: OpGraph, found: Partition) -> bool:
+def _calls_are_of(original: OpGraph, partition: Partition) -> bool:
     """Whether PyTorch's own calls are those of the original graph: the judge refuses others."""
-    return all(node in original.nodes for part in found.parts if part.call for node in part.call.nodes)
+    return all(node in original.nodes for part in partition.parts if part.call for node in part.call.nodes)
 
 
 def _cut_with_calls(
@@ -233,28 +233,28 @@ def _cut_around(
     variants = dict.fromkeys(
         tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))
     )
-    found, reason = _cuts(original, variants, target, stay, use)
-    if not found:
+    partitions, reason = _cuts(original, variants, target, stay, use)
+    if not partitions:
         # A scan runs along one dimension of memory, not along several that a view has joined.
         scans = {node.name for node in plain.nodes if operator(node) in SCANS} - stay
         copied = tuple(write_graph(with_copies(plain, scans)))
-        found, _ = _cuts(original, {copied} - variants.keys(), target, stay, use)
-    return min(found, key=lambda item: _sum(item.parts)) if found else reason
+        partitions, _ = _cuts(original, {copied} - variants.keys(), target, stay, use)
+    return min(partitions, key=lambda item: _sum(item.parts)) if partitions else reason
 
 
 def _cuts(
     original: OpGraph, variants: Iterable[tuple[str, ...]], target: str, stay: frozenset[str], use: LibraryUse
 ) -> tuple[list[Partition], str]:
     """The partitions of those variants that can be cut, and the first reason why a variant cannot."""
-    found: list[Partition] = []
+    partitions: list[Partition] = []
     reason = ""
     for variant in variants:
         try:
-            most = min((_sum(one.parts) for one in found), default=math.inf)
-            found.append(_cut_expanded(original, read_graph(list(variant)), target, stay, most, use))
+            most = min((_sum(one.parts) for one in partitions), default=math.inf)
+            partitions.append(_cut_expanded(original, read_graph(list(variant)), target, stay, most, use))
         except Unsupported as error:
             reason = reason or str(error)
-    return found, reason
+    return partitions, reason
 
 
 def _sum(parts: Sequence[SubGraph]) -> float:
@@ -267,9 +267,9 @@ def _cut_expanded(
     """The cheapest parts of a variant. Raises Unsupported if there are none that take less than `most` seconds.
     Elementwise work before a norm is computed a second time around it only where its result then need not be
     written."""
-    found = _cut_readable(original, graph, target, stay, most, use, True)
-    if not any(name.endswith(AGAIN) for part in found.parts for name in part.outputs):
-        return found
+    cheapest = _cut_readable(original, graph, target, stay, most, use, True)
+    if not any(name.endswith(AGAIN) for part in cheapest.parts for name in part.outputs):
+        return cheapest
     return _cut_readable(original, graph, target, stay, most, use, False)
 
 
@@ -289,7 +289,7 @@ def _cut_readable(
         readable = with_split_products(readable, groups, stay)
     ours = tuple(group for group in groups if not stay & set(group))
     once = constants(readable, ours, stay)
-    found, failed = None, None
+    cheapest, failed = None, None
     tried: list[list[NodeGroup]] = []
     for order in ORDERS:
         flow = Flow(readable, ours, stay, order, once)
@@ -303,11 +303,11 @@ def _cut_readable(
                 raise
             failed = failed or error  # what was found before is cheaper, or the first failure is told
             continue
-        found, most = Partition(tuple(parts), flow.same, tuple(flow.wanted), use), _sum(parts)
-    if found is None:
+        cheapest, most = Partition(tuple(parts), flow.same, tuple(flow.wanted), use), _sum(parts)
+    if cheapest is None:
         assert failed is not None
         raise failed
-    return found
+    return cheapest
 
 
 def _cheapest(flow: Flow, original: OpGraph, target: str, most: float) -> list[SubGraph]:
@@ -347,9 +347,9 @@ def _cheapest(flow: Flow, original: OpGraph, target: str, most: float) -> list[S
         raise Unsupported(reasons.get(stuck, "other parts are cheaper"))
     parts: list[SubGraph] = []
     while count:
-        found = last[count]
-        assert found is not None
-        parts.append(found)
+        interval = last[count]
+        assert interval is not None
+        parts.append(interval)
         count = begins[count]
     return parts[::-1]
 
@@ -415,11 +415,11 @@ def _part(flow: Flow, begin: int, end: int, original: OpGraph, target: str, most
         raise Unsupported("moments of groups, and what is made of them")
     if kind == "kernel" and not once and least_seconds(graph, target) >= most:
         return None
-    found = _kernel_seconds(named_in_order(graph), target) if kind == "kernel" else part_seconds(graph, None, target)
-    if isinstance(found, str):
-        raise Unsupported(found)
+    seconds = _kernel_seconds(named_in_order(graph), target) if kind == "kernel" else part_seconds(graph, None, target)
+    if isinstance(seconds, str):
+        raise Unsupported(seconds)
     call = as_call(original, graph, inputs, outputs) if kind == "residual" else None
-    return SubGraph(graph, inputs, outputs, kind, found * (ONCE if once else 1.0), call, once)
+    return SubGraph(graph, inputs, outputs, kind, seconds * (ONCE if once else 1.0), call, once)
 
 
 # Networks repeat their blocks, and most parts of one order of the nodes are parts of the others.

@@ -1,4 +1,5 @@
-"""Recurrent layers (LSTM, GRU, RNN) as products of all steps and kernels that run the steps. CUDA; docs/recurrent.md.
+"""Replaces recurrent layers (LSTM, GRU, RNN) by products for all steps together and kernels that run the steps. CUDA;
+docs/recurrent.md.
 
 A layer is one product, gates = x · W_ihᵀ + b_ih for all steps and both directions, and one `ka_recurrence`, which adds
 h · W_hhᵀ + b_hh step by step.
@@ -26,7 +27,7 @@ _ZEROS = ("zeros", "zeros_like", "new_zeros")
 
 def with_recurrences(graph: OpGraph, stay: frozenset[str] = frozenset()) -> OpGraph:
     """The graph with each recurrent layer, except for nodes in `stay`, replaced by products and recurrences; the graph
-    itself if there is none that can be."""
+    itself if no layer can be replaced."""
     layers = recurrent_layers(graph) - stay
     if not layers:
         return graph
@@ -92,7 +93,7 @@ class _Layers:
             yield _Direction(weights[0], weights[1], *(added if biases else (None, None)))
 
     def nodes(self) -> list[Node]:
-        """All nodes that replace the node and those that take its results."""
+        """All nodes that replace the recurrent node and the nodes that take its results."""
         batch, steps = self.writer.spec(self.x).shape[slice(0, 2) if self.batch_first else slice(1, None, -1)]
         leading = (batch, steps) if self.batch_first else (steps, batch)
         hidden, width = shape_text(self.hidden), shape_text(mul(self.directions, self.hidden))
@@ -156,5 +157,5 @@ class _Layers:
         return self._add("getitem", recurrence, number, shape=shape)
 
     def _take(self, node: Node, op: str, *args: Operand | list[str]) -> None:
-        """Add `node`, computed by `op` now."""
+        """Add a node with the name and spec of `node`, but computed by `op`."""
         self.writer.nodes.append(Node(name=node.name, op=op, args=args, spec=node.spec))  # type: ignore[arg-type]

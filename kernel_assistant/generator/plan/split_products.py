@@ -89,8 +89,8 @@ def has_split_products(graph: OpGraph) -> bool:
 def _operands(node: Node) -> tuple[str, str] | None:
     """The names of the two values that a product multiplies; None if there are not exactly two."""
     first = _first(node)
-    found = node.args[1] if operator(node) == "einsum" else node.args[first : first + 2]
-    named = [name for name in map(name_of, found if isinstance(found, list | tuple) else ()) if name]
+    operands = node.args[1] if operator(node) == "einsum" else node.args[first : first + 2]
+    named = [name for name in map(name_of, operands if isinstance(operands, list | tuple) else ()) if name]
     return (named[0], named[1]) if len(named) == 2 else None
 
 
@@ -106,10 +106,10 @@ def _is_worth(node: Node, graph: OpGraph, values: Resolver) -> bool:
     if operator(node) not in PRODUCTS or node.spec.dtype != "f32" or node.op.endswith(SPLIT):
         return False
     try:
-        found = as_matmul(read_product(node, values).product)
+        matmul = as_matmul(read_product(node, values).product)
     except Unsupported:
         return False
-    m, n, k, batch = (size_value(size, graph.dims) for size in (found.m, found.n, found.k, found.batch))
+    m, n, k, batch = (size_value(size, graph.dims) for size in (matmul.m, matmul.n, matmul.k, matmul.batch))
     if min(m, n) < LEAST_ROWS or k % ALIGNED or n % ALIGNED:
         return False
     constant = {value.name for value in graph.inputs if value.kind != "input"}

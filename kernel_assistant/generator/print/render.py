@@ -130,14 +130,14 @@ class KernelSource:
         self.args[name] = name
         return f"a->{name}" if self.target == "cpu" else f"a.{name}"
 
-    def fetch(self, access: Access, place: str, inside: str = "", always: bool = False) -> str:
+    def fetch(self, access: Access, position: str, inside: str = "", always: bool = False) -> str:
         """A load as C text, with {0}, {1}, … for its terms and its guard.
 
         Where the condition `inside` is false, nothing is read at computed positions (with `always`, at any position).
         """
         if not access.buffer:
-            return f"{access.name} + {place}"
-        parts = [place] if place != "0" or not access.terms else []
+            return f"{access.name} + {position}"
+        parts = [position] if position != "0" or not access.terms else []
         for number, (step, _) in enumerate(access.terms):
             parts.append(f"{{{number}}}" if step == 1 else f"{self.size(step)} * {{{number}}}")
         text = f"ka_get({access.name}[{' + '.join(parts)}])"
@@ -174,12 +174,12 @@ class KernelSource:
         if step is not None:
             return self.times(step, var, product([axis.size for axis in axes]))
         parts = []
-        for place, (axis, coefficient) in enumerate(zip(axes, access.along(axes), strict=True)):
+        for index, (axis, coefficient) in enumerate(zip(axes, access.along(axes), strict=True)):
             if coefficient == 0:
                 continue
-            below = product([inner.size for inner in axes[place + 1 :]])
+            below = product([inner.size for inner in axes[index + 1 :]])
             digit = var if below == 1 else f"{var} / {self.divisor(below)}"
-            if place:
+            if index:
                 digit = f"{digit} % {self.divisor(axis.size)}"
             parts.append(self.times(coefficient, digit if digit == var else f"({digit})", axis.size))
         return " + ".join(parts)
@@ -230,23 +230,23 @@ class StatementWriter:
 
     def name(self, expr: Expr) -> str:
         """The C text of a computed `expr`: its variable, or a literal."""
-        found = self.names.get(id(expr))
-        if found is None:
+        text = self.names.get(id(expr))
+        if text is None:
             if not isinstance(expr, Const):
                 raise AssertionError(f"{expr} is read before it is written")
             if isinstance(expr.value, Poly):
                 self.unit.size(expr.value)
-                found = f"(({expr.ctype})({size_text(expr.value, self.unit.symbols)}))"
+                text = f"(({expr.ctype})({size_text(expr.value, self.unit.symbols)}))"
             else:
-                found = literal(expr.value, expr.ctype)
-            self.names[id(expr)] = found
-        return found
+                text = literal(expr.value, expr.ctype)
+            self.names[id(expr)] = text
+        return text
 
     def fresh(self, prefix: str, expr: Expr) -> str:
         """A new variable name for `expr`, which is not used again."""
-        found = variable(prefix, expr, self.taken)
-        self.taken.add(found)
-        return found
+        name = variable(prefix, expr, self.taken)
+        self.taken.add(name)
+        return name
 
     def write(self, exprs: list[Expr], load: dict[int, str], prefix: str = "t") -> None:
         """Write statements that compute `exprs` in order; `load` gives the text of each load, by the `id` of its
@@ -287,13 +287,13 @@ def element(access: Access, target: str) -> str:
 def pointers(unit: KernelSource, nest: LoopNest, axes: list[Axis], var: str) -> None:
     """Declare one pointer for each access, at the position given by the outer loops."""
     for access in accesses(nest):
-        place = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, axes, var))
+        position = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, axes, var))
         if not access.buffer:
-            unit.add_if_used(access.name, f"const int64_t {access.name} = {place};")
+            unit.add_if_used(access.name, f"const int64_t {access.name} = {position};")
             continue
         const = "" if access.buffer.startswith("out") else "const "
         kind = f"{const}{element(access, unit.target)}* __restrict__"
-        tail = "" if place == "0" else f" + {place}"
+        tail = "" if position == "0" else f" + {position}"
         unit.add_if_used(access.name, f"{kind} {access.name} = {unit.buffer(access.buffer)}{tail};")
 
 

@@ -52,13 +52,13 @@ def drawn(
     parts = cut(graph, target)
     # Parts that are alike have the same schedule.
     kinds = [(kind, _of_part(parts.parts[kind[0]], parts.use, target, device, random, count)) for kind in alike(parts)]
-    found: dict[Schedule, Candidate] = {}
+    candidates: dict[Schedule, Candidate] = {}
     for number in range(count):
         chosen = {part: some[number % len(some)] for kind, some in kinds for part in kind}
         schedule = in_parts(target, tuple(chosen[part] for part in range(len(parts.parts))))
-        if schedule not in found:
-            found[schedule] = emit(graph, schedule)
-    return list(found.items())
+        if schedule not in candidates:
+            candidates[schedule] = emit(graph, schedule)
+    return list(candidates.items())
 
 
 def _of_part(
@@ -77,18 +77,18 @@ def _of_nest(
 ) -> list[tuple[Schedule, Candidate]]:
     shape = measure(checked_nest(graph, target), graph.dims)
     failed = dict.fromkeys(_FORMS[target][Family(shape.family)], 0)
-    found: dict[Schedule, Candidate] = {}
-    while failed and len(found) < count:
+    candidates: dict[Schedule, Candidate] = {}
+    while failed and len(candidates) < count:
         form = random.choice(list(failed))
         ladder = LADDERS[target][form]
         schedule = derived(shape, make(target, form, **{name: random.choice(ladder[name]) for name in ladder}))
-        candidate = None if schedule is None or schedule in found else emitted(graph, schedule)
+        candidate = None if schedule is None or schedule in candidates else emitted(graph, schedule)
         if schedule is not None and candidate is not None:
-            found[schedule], failed[form] = candidate, 0
+            candidates[schedule], failed[form] = candidate, 0
             continue
         failed[form] += 1
         if failed[form] == PATIENCE:
             del failed[form]
-    return list(found.items()) or [
+    return list(candidates.items()) or [
         (schedule, emit(graph, schedule)) for schedule in initial(graph, target, device)[:count]
     ]

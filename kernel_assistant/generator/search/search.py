@@ -55,12 +55,12 @@ def initial(graph: OpGraph, target: str, device: DeviceFacts, tf32: bool = False
     """Schedules that fit the graph at its base sizes; the first is a safe default. With `tf32`, a schedule that
     computes products and convolutions in TF32 comes before it, if there is one. Raises Unsupported if no schedule
     fits."""
-    found = list(_initial_text(tuple(write_graph(graph)), target, device))
-    if tf32 and any(form.startswith("library") for form in found[0].forms()):
+    schedules = list(_initial_text(tuple(write_graph(graph)), target, device))
+    if tf32 and any(form.startswith("library") for form in schedules[0].forms()):
         parts = cut(graph, target, use=LibraryUse(split=False, tf32=True))
         lead = initial_parts(parts, target, lambda part, count: _initial_nest(part, target, device, count))[:1]
-        return [*(one for one in lead if TF32_FORM in one.forms()), *found]
-    return found
+        return [*(one for one in lead if TF32_FORM in one.forms()), *schedules]
+    return schedules
 
 
 def first_guess(graph: OpGraph, target: str, device: DeviceFacts) -> Schedule:
@@ -95,10 +95,10 @@ def _of_parts(graph: OpGraph, device: DeviceFacts, first: First, most: int | Non
     then the rest. Only the safe one if `most` is 1."""
     target = device.target
     parts = cut(graph, target, use=LibraryUse(split=splits_products(device)))
-    found = initial_parts(parts, target, first)
+    defaults = initial_parts(parts, target, first)
     if most == 1:
-        return found[:1]
-    uses = [LibraryUse(split=False)] if SPLIT_FORM in found[0].forms() else []
+        return defaults[:1]
+    uses = [LibraryUse(split=False)] if SPLIT_FORM in defaults[0].forms() else []
     convolutions = sum(has_convolutions(part.graph) for part in parts.parts if part.kind == "library")
     if 0 < convolutions <= MOST_CONVOLUTIONS:
         uses.append(LibraryUse(split=splits_products(device), channels_last=False))
@@ -110,24 +110,24 @@ def _of_parts(graph: OpGraph, device: DeviceFacts, first: First, most: int | Non
             other = cut(graph, target, use=use)
             schedules = initial_parts(other, target, first)[:1] if other.parts != parts.parts else []
             others += [one for one in schedules if cut_for(graph, one) == other]
-    safe, *rest = found
+    safe, *rest = defaults
     return [safe, *others, *rest]
 
 
 def _of_recurrent_layers(graph: OpGraph, device: DeviceFacts, first: First) -> list[Schedule]:
     """Schedules of a graph with recurrent layers: first with our kernels for the layers, then with the layers as
     PyTorch's calls. Raises Unsupported if neither is possible."""
-    found: list[Schedule] = []
+    schedules: list[Schedule] = []
     failed: list[Unsupported] = []
     target, use = device.target, LibraryUse(split=splits_products(device))
     for ours in (True, False):
         try:
-            found += initial_parts(cut(graph, target, ours, use), target, first)
+            schedules += initial_parts(cut(graph, target, ours, use), target, first)
         except Unsupported as error:
             failed.append(error)
-    if not found:
+    if not schedules:
         raise failed[0]
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(schedules))
 
 
 def _cheaper_parts(graph: OpGraph, target: str) -> Partition | None:
@@ -154,9 +154,9 @@ def _initial_nest(graph: OpGraph, target: str, device: DeviceFacts, most: int | 
     if template is not None:
         return initial_template(graph, template, device)[:most]
     shape = measure(checked_nest(graph, target), graph.dims)
-    found = (initial_cpu if target == "cpu" else initial_cuda)(shape, device)
+    schedules = (initial_cpu if target == "cpu" else initial_cuda)(shape, device)
     last = [make(target, form) for form in LAST[target].get(shape.family, ())]
-    fitting = list(islice((schedule for schedule in dict.fromkeys(found) if fits(graph, schedule)), most))
+    fitting = list(islice((schedule for schedule in dict.fromkeys(schedules) if fits(graph, schedule)), most))
     fitting = fitting or [schedule for schedule in last if fits(graph, schedule)]
     if not fitting:
         raise Unsupported(f"no schedule fits a {shape.family} nest of these sizes")
@@ -197,15 +197,15 @@ def _neighbours_kernel(
 
 def _neighbours_nest(graph: OpGraph, schedule: Schedule, leave: frozenset[str]) -> list[Schedule]:
     shape = measure(checked_nest(graph, schedule.target), graph.dims)
-    found: list[Schedule] = []
+    others: list[Schedule] = []
     for name, ladder in LADDERS[schedule.target].get(schedule.form, {}).items():
         if name not in leave:
-            found += [
+            others += [
                 changed
                 for value in _steps(ladder, schedule[name])
                 for changed in _changed(shape, schedule, name, value)
             ]
-    return [other for other in dict.fromkeys(found) if other != schedule and fits(graph, other)]
+    return [other for other in dict.fromkeys(others) if other != schedule and fits(graph, other)]
 
 
 def _steps(ladder: tuple[int, ...], value: int) -> list[int]:

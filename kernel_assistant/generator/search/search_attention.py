@@ -16,16 +16,16 @@ ALWAYS, EACH_BLOCK, EACH_STEP, EACH_ROW = 2000, 40, 800, 60
 READ = 20
 
 
-def possible_attentions(graph: OpGraph, found: ShortAttention, device: DeviceFacts) -> list[tuple[float, Schedule]]:
+def possible_attentions(graph: OpGraph, attention: ShortAttention, device: DeviceFacts) -> list[tuple[float, Schedule]]:
     """All schedules that can be launched, each behind its estimated cycles."""
-    heads = size_value(mul(found.k.sizes[0], found.k.sizes[1]), graph.dims)
-    keys = size_value(found.k.sizes[2], graph.dims)
+    heads = size_value(mul(attention.k.sizes[0], attention.k.sizes[1]), graph.dims)
+    keys = size_value(attention.k.sizes[2], graph.dims)
     return [
         (
             _cycles(tile, heads, keys, device),
             make("cuda", "attention", cluster=tile.cluster, unroll=tile.unroll, warps=tile.warps),
         )
-        for tile in possible(found, clusters_of(device))
+        for tile in possible(attention, clusters_of(device))
     ]
 
 

@@ -69,16 +69,16 @@ def _across(shape: LoopShape, form: str, others: list[Schedule]) -> list[Schedul
     """
     if shape.reduced > SHORT_ROW or shape.outer < 8 * SHORT_ROW:
         return others
-    found = [make("cpu", form, tile=tile) for tile in (64, 256, 16)]
-    return found if shape.reduced <= SHORT_ROW // 4 else [*found, *others]
+    schedules = [make("cpu", form, tile=tile) for tile in (64, 256, 16)]
+    return schedules if shape.reduced <= SHORT_ROW // 4 else [*schedules, *others]
 
 
 def _rows(shape: LoopShape, device: DeviceFacts, nt: int) -> list[Schedule]:
     forms = ["rows/keep", "rows/again"] if shape.costly else ["rows/again"]
-    found = [make("cpu", form, nt=value) for form in forms for value in (nt, 1 - nt)]
+    schedules = [make("cpu", form, nt=value) for form in forms for value in (nt, 1 - nt)]
     if shape.reduced <= SHORT_ROW:
-        return _across(shape, "rows/across", found)
+        return _across(shape, "rows/across", schedules)
     split = [make("cpu", "rows/split", nt=nt), make("cpu", "rows/split", nt=nt, chunk=16384)]
     if shape.outer < 2 * max(device.threads, 1) and shape.reduced >= 65536:
-        return split + found
-    return found
+        return split + schedules
+    return schedules

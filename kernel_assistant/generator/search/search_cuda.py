@@ -56,8 +56,8 @@ def _strips(shape: LoopShape) -> list[Schedule]:
     size = shape.written_bytes // max(shape.outer * shape.inner, 1)
     vec = max(min(16 // max(size, 1), 8), 2)
 
-    found = [(vec, 1, 0), (vec, 2, 0), (vec, 4, 0), (vec, 1, 1), (2 * vec, 1, 0), (2 * vec, 1, 1), (vec // 2, 4, 0)]
-    return [make("cuda", "window/strip", rows=rows, stage=stage, strip=strip) for strip, rows, stage in found]
+    strips = [(vec, 1, 0), (vec, 2, 0), (vec, 4, 0), (vec, 1, 1), (2 * vec, 1, 0), (2 * vec, 1, 1), (vec // 2, 4, 0)]
+    return [make("cuda", "window/strip", rows=rows, stage=stage, strip=strip) for strip, rows, stage in strips]
 
 
 def _pointwise(shape: LoopShape) -> list[Schedule]:
@@ -76,17 +76,17 @@ def _rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
     cores = max(device.cores, 1)
     if shape.reduced <= SHORT_ROW and shape.outer >= 16 * cores and (short := _warp_rows(shape)):
         return short
-    found = _safe_first([*_register_rows(shape), *_shared_rows(shape, device), *_stream_rows(shape)])
+    schedules = _safe_first([*_register_rows(shape), *_shared_rows(shape, device), *_stream_rows(shape)])
     kept = long_rows(shape, device)
     if shape.outer < 2 * cores and shape.outer * shape.reduced > 1 << 20:
         split = _split_rows(shape, cores)
         if 16 * shape.outer < cores and shape.reduced >= 1 << 18:
             # A block or a cluster for each row would leave most of the device without work.
             return [split[0], *kept, *split[1:]]
-        return [split[0], *kept, *split[1:], *found]
+        return [split[0], *kept, *split[1:], *schedules]
     # Where a row fills many blocks, teams come before clusters; a few blocks meet sooner in a cluster.
     ahead, count = (1, len(kept)) if shape.reduced * shape.copied_bytes >= TEAM_BYTES else (6, 2)
-    return [*found[:ahead], *kept[:count], *found[ahead:], *kept[count:]]
+    return [*schedules[:ahead], *kept[:count], *schedules[ahead:], *kept[count:]]
 
 
 def _split_rows(shape: LoopShape, cores: int) -> list[Schedule]:
@@ -112,17 +112,17 @@ def _split_rows(shape: LoopShape, cores: int) -> list[Schedule]:
     return [*joined, *split[:1], *waves, *split[1:]]
 
 
-def _safe_first(found: list[Schedule]) -> list[Schedule]:
+def _safe_first(schedules: list[Schedule]) -> list[Schedule]:
     """The schedules with a safe one first: one block or warp for each row runs on every CUDA device."""
-    alone = next((schedule for schedule in found if dict(schedule.params).get("cluster", 1) == 1), found[0])
-    return [alone, *(schedule for schedule in found if schedule != alone)]
+    alone = next((schedule for schedule in schedules if dict(schedule.params).get("cluster", 1) == 1), schedules[0])
+    return [alone, *(schedule for schedule in schedules if schedule != alone)]
 
 
 def _register_rows(shape: LoopShape) -> list[Schedule]:
     """Schedules that keep rows in registers. Those with about GOOD_VALUES values for each thread come first, and small
     clusters before large ones.
     """
-    found: list[tuple[float, Schedule]] = []
+    scored: list[tuple[float, Schedule]] = []
     for block in (64, 128, 256, 512, 1024):
         for cluster in (1, 2, 4, 8, 16):
             schedule = derived(shape, make("cuda", "rows/reg", block=block, cluster=cluster, vec=shape.vec))
@@ -133,8 +133,8 @@ def _register_rows(shape: LoopShape) -> list[Schedule]:
             score = (
                 abs(values - GOOD_VALUES) / GOOD_VALUES + cluster.bit_length() * 0.5 + 4 * idle + (block == 1024) * 0.3
             )
-            found.append((score, schedule))
-    ranked = [schedule for _, schedule in sorted(found, key=lambda item: item[0])[:6]]
+            scored.append((score, schedule))
+    ranked = [schedule for _, schedule in sorted(scored, key=lambda item: item[0])[:6]]
     return [*_warp_rows(shape), *ranked] if shape.reduced <= 1024 else ranked
 
 
@@ -142,7 +142,7 @@ def _warp_rows(shape: LoopShape) -> list[Schedule]:
     """Schedules in which a warp, or part of one, handles a row: about GOOD_VALUES values for each thread, no thread
     without values, wide vectors first.
     """
-    found: list[tuple[float, Schedule]] = []
+    scored: list[tuple[float, Schedule]] = []
     for width in dict.fromkeys((shape.vec, max(shape.vec // 2, 1))):
         for lanes in (32, 16, 8, 4):
             schedule = derived(shape, make("cuda", "rows/warp", lanes=lanes, vec=width))
@@ -150,8 +150,8 @@ def _warp_rows(shape: LoopShape) -> list[Schedule]:
                 room = schedule["items"] * width
                 used = shape.reduced / (room * lanes)
                 off = abs(room * max(shape.kept, 1) - GOOD_VALUES) / GOOD_VALUES
-                found.append((off + 4 * (1 - used) + (width != shape.vec) * 0.3, schedule))
-    best = [schedule for _, schedule in sorted(found, key=lambda item: item[0])[:3]]
+                scored.append((off + 4 * (1 - used) + (width != shape.vec) * 0.3, schedule))
+    best = [schedule for _, schedule in sorted(scored, key=lambda item: item[0])[:3]]
     whole = derived(shape, make("cuda", "rows/warp", vec=shape.vec))
     return [*best, *([whole] if whole else []), *(schedule.having(block=128) for schedule in best[:1])]
 
@@ -174,10 +174,10 @@ def _shared_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
 def _stream_rows(shape: LoopShape) -> list[Schedule]:
     clusters = (1,) if shape.passes < 2 or shape.reduced < 16384 else (1, 4, 8, 16)
     block = 256 if shape.reduced <= 8192 else 512
-    found = [
+    schedules = [
         make("cuda", "rows/stream", block=block, cluster=c, unroll=u, vec=shape.vec) for c in clusters for u in (2, 4)
     ]
-    return [*found, make("cuda", "rows/stream", block=1024, cluster=clusters[-1], unroll=2, vec=shape.vec)]
+    return [*schedules, make("cuda", "rows/stream", block=1024, cluster=clusters[-1], unroll=2, vec=shape.vec)]
 
 
 def _cols(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
@@ -221,7 +221,7 @@ def _split_columns(shape: LoopShape, cores: int, blocks: int) -> list[Schedule]:
     because each block of that pass combines all parts.
     """
     most = 1 << (max((8 if shape.passes == 1 else 4) * cores // max(blocks, 1), 2) - 1).bit_length()
-    found = []
+    schedules = []
     for half in (1, 2):
         for vec in dict.fromkeys((shape.vec, 1)):
             tx = min(32 // vec, _power(-(-shape.inner // vec)))
@@ -231,8 +231,8 @@ def _split_columns(shape: LoopShape, cores: int, blocks: int) -> list[Schedule]:
                 parts //= 2
             for unroll in (4, 8):
                 count = max(parts // half, 2)
-                found.append(make("cuda", "cols/split", parts=count, tx=tx, ty=ty, unroll=unroll, vec=vec))
-    return sorted(found, key=lambda schedule: schedule["unroll"])
+                schedules.append(make("cuda", "cols/split", parts=count, tx=tx, ty=ty, unroll=unroll, vec=vec))
+    return sorted(schedules, key=lambda schedule: schedule["unroll"])
 
 
 def _narrow(shape: LoopShape) -> list[Schedule]:

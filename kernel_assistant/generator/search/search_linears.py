@@ -13,11 +13,11 @@ from kernel_assistant.targets.base import DeviceFacts
 WARPS, LOADS = 24, 4
 
 
-def possible_linears(found: Linears, device: DeviceFacts) -> list[tuple[float, Schedule]]:
+def possible_linears(linears: Linears, device: DeviceFacts) -> list[tuple[float, Schedule]]:
     """All schedules that can be launched, each behind its estimated distance from one that keeps memory busy (smaller
     is better).
     """
-    blocks = max(1, sum(tiles(found)))
+    blocks = max(1, sum(tiles(linears)))
 
     def distance(one: Split) -> float:
         warps = blocks * one.warps / (max(device.cores, 1) * WARPS)
@@ -27,5 +27,5 @@ def possible_linears(found: Linears, device: DeviceFacts) -> list[tuple[float, S
 
     return [
         (distance(one), make("cuda", "linears", stages=one.stages, unroll=one.unroll, warps=one.warps))
-        for one in possible(found)
+        for one in possible(linears)
     ]

@@ -31,20 +31,20 @@ Around = Callable[[OpGraph, Schedule, frozenset[str]], list[Schedule]]
 FIRST_OF_PART = 8
 
 
-def initial_parts(found: Partition, target: str, first: First) -> list[Schedule]:
+def initial_parts(partition: Partition, target: str, first: First) -> list[Schedule]:
     """Schedules for all parts together: first the safe one for each part; then, for the kind of part that costs most,
     the others of its first list.
     """
-    kinds = alike(found)
-    dearest = _first_of(found.parts[kinds[0][0]], target, first, FIRST_OF_PART, found.use)
-    lists = [dearest, *(_first_of(found.parts[kind[0]], target, first, 1, found.use) for kind in kinds[1:])]
+    kinds = alike(partition)
+    dearest = _first_of(partition.parts[kinds[0][0]], target, first, FIRST_OF_PART, partition.use)
+    lists = [dearest, *(_first_of(partition.parts[kind[0]], target, first, 1, partition.use) for kind in kinds[1:])]
     chosen = {number: schedules[0] for kind, schedules in zip(kinds, lists, strict=True) for number in kind}
-    safe = in_parts(target, tuple(chosen[number] for number in range(len(found.parts))))
+    safe = in_parts(target, tuple(chosen[number] for number in range(len(partition.parts))))
     return [safe, *(_changed(safe, kinds[0], schedule) for schedule in dearest[1:])]
 
 
 def neighbours_parts(
-    found: Partition, schedule: Schedule, leave: frozenset[str], first: First, around: Around
+    partition: Partition, schedule: Schedule, leave: frozenset[str], first: First, around: Around
 ) -> Iterator[Schedule]:
     """Schedules that change one kind of part at a time: to those of its first list for each kind, then to the
     neighbours of its current schedule; each once.
@@ -53,39 +53,43 @@ def neighbours_parts(
     needed, because a network has hundreds of parts.
     """
     seen = {schedule}
-    for other in _around_parts(found, schedule, leave, first, around):
+    for other in _around_parts(partition, schedule, leave, first, around):
         if other not in seen:
             seen.add(other)
             yield other
 
 
 def _around_parts(
-    found: Partition, schedule: Schedule, leave: frozenset[str], first: First, around: Around
+    partition: Partition, schedule: Schedule, leave: frozenset[str], first: First, around: Around
 ) -> Iterator[Schedule]:
-    varied = {number for number, part in enumerate(found.parts) if part.kind == "kernel" and not part.once}
-    kinds = [kind for kind in alike(found) if kind[0] in varied]
+    varied = {number for number, part in enumerate(partition.parts) if part.kind == "kernel" and not part.once}
+    kinds = [kind for kind in alike(partition) if kind[0] in varied]
     for kind in kinds:
-        for other in _first_of(found.parts[kind[0]], schedule.target, first, FIRST_OF_PART, found.use):
+        for other in _first_of(partition.parts[kind[0]], schedule.target, first, FIRST_OF_PART, partition.use):
             yield _changed(schedule, kind, other)
     for kind in kinds:
         number = kind[0]
         start = f"part{number}."
         left = frozenset(name.removeprefix(start) for name in leave if name.startswith(start))
-        for other in around(found.parts[number].graph, schedule.parts[number], left):
+        for other in around(partition.parts[number].graph, schedule.parts[number], left):
             yield _changed(schedule, kind, other)
 
 
-def alike(found: Partition) -> list[list[int]]:
+def alike(partition: Partition) -> list[list[int]]:
     """The numbers of the parts, grouped by parts that are alike; the most expensive group first. Parts that a library
     or PyTorch computes come last, because they have only one schedule.
     """
     kinds: dict[object, list[int]] = {}
-    for number, part in enumerate(found.parts):
+    for number, part in enumerate(partition.parts):
         key = (named_in_order(part.graph), part.once) if part.kind == "kernel" else number
         kinds.setdefault(key, []).append(number)
 
     def cost(kind: list[int]) -> tuple[bool, float, int]:
-        return found.parts[kind[0]].kind != "kernel", -sum(found.parts[number].seconds for number in kind), kind[0]
+        return (
+            partition.parts[kind[0]].kind != "kernel",
+            -sum(partition.parts[number].seconds for number in kind),
+            kind[0],
+        )
 
     return sorted(kinds.values(), key=cost)
 

@@ -24,20 +24,20 @@ AROUND_CLUSTERS = 22
 LEAST_SHARED = 48 << 10
 
 
-def possible_recurrences(graph: OpGraph, found: Recurrence, device: DeviceFacts) -> list[tuple[float, Schedule]]:
+def possible_recurrences(graph: OpGraph, recurrence: Recurrence, device: DeviceFacts) -> list[tuple[float, Schedule]]:
     """All schedules that can be launched, each behind its estimated cycles for one step of the whole batch. Raises
     Unsupported if there is none.
     """
-    shape = graph.spec(name_of(found.node.args[0])).shape
-    count = size_value(parse_size(shape[0 if found.batch_first else 1]), graph.dims)
+    shape = graph.spec(name_of(recurrence.node.args[0])).shape
+    count = size_value(parse_size(shape[0 if recurrence.batch_first else 1]), graph.dims)
     memory = device.shared_bytes_per_block or LEAST_SHARED
     fitting = [
-        (_cycles(one, -(-count // one.batch) * found.directions, device), _schedule(one))
-        for one in possible(found.hidden, found.gates, clusters_of(device))
+        (_cycles(one, -(-count // one.batch) * recurrence.directions, device), _schedule(one))
+        for one in possible(recurrence.hidden, recurrence.gates, clusters_of(device))
         if one.batch < 2 * count and one.shared + one.states <= memory
     ]
     if not fitting:
-        raise Unsupported(f"a recurrent layer of {found.hidden} hidden units on {device.arch}")
+        raise Unsupported(f"a recurrent layer of {recurrence.hidden} hidden units on {device.arch}")
     return fitting
 
 

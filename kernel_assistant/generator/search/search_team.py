@@ -21,11 +21,11 @@ def long_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
     """Schedules with teams of blocks. If each row reads weights as long as itself, clusters, whose blocks run in step,
     come first.
     """
-    found = team_rows(shape, device)
-    if shape.row_bytes == shape.copied_bytes or not found:
-        return found
+    teams = team_rows(shape, device)
+    if shape.row_bytes == shape.copied_bytes or not teams:
+        return teams
     in_step = [make("cuda", "rows/stream", block=512, cluster=c, unroll=4, vec=shape.vec) for c in (8, 16)]
-    return [*in_step, *found]
+    return [*in_step, *teams]
 
 
 def team_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
@@ -35,7 +35,7 @@ def team_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
     memory, row = device.shared_bytes_per_block or 227 << 10, shape.reduced * shape.copied_bytes
     if not shape.static or row < LEAST_BYTES:
         return []
-    found = []
+    schedules = []
     for resident, block, stage, held in RESIDENT:
         step = block * shape.vec
         sweeps, most = -(-shape.reduced // step), (memory // resident - RESERVED) // (step * shape.copied_bytes)
@@ -44,8 +44,8 @@ def team_rows(shape: LoopShape, device: DeviceFacts) -> list[Schedule]:
         most -= most % UNROLL if most > UNROLL else 0
         parts = -(-sweeps // _share(sweeps, most + held))
         if 2 <= parts <= resident * max(device.cores, 1):
-            found.append(make("cuda", "rows/team", block=block, parts=parts, stage=stage, held=held, vec=shape.vec))
-    return found
+            schedules.append(make("cuda", "rows/team", block=block, parts=parts, stage=stage, held=held, vec=shape.vec))
+    return schedules
 
 
 def _share(sweeps: int, most: int) -> int:

@@ -20,35 +20,37 @@ MOST = 12
 FOLLOWS = frozenset(["held"])
 
 
-def initial_template(graph: OpGraph, found: Template, device: DeviceFacts) -> list[Schedule]:
+def initial_template(graph: OpGraph, template: Template, device: DeviceFacts) -> list[Schedule]:
     """Schedules that can be launched, the most promising first. Raises Unsupported if there is none."""
-    chosen = sorted(_possible(graph, found, device), key=lambda pair: pair[0])
+    chosen = sorted(_possible(graph, template, device), key=lambda pair: pair[0])
     return [schedule for _, schedule in chosen[:MOST]]
 
 
 def neighbours_template(
-    graph: OpGraph, found: Template, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
+    graph: OpGraph, template: Template, schedule: Schedule, device: DeviceFacts, leave: frozenset[str]
 ) -> list[Schedule]:
     """The possible schedules that differ from `schedule` in exactly one parameter, which must not be in `leave`."""
     names = [name for name, _ in schedule.params if name not in FOLLOWS]
     around = []
-    for _, other in _possible(graph, found, device):
+    for _, other in _possible(graph, template, device):
         changed = [name for name in names if other[name] != schedule[name]]
         if len(changed) == 1 and changed[0] not in leave:
             around.append(other)
     return around
 
 
-def drawn_template(graph: OpGraph, found: Template, device: DeviceFacts, random: Random, count: int) -> list[Schedule]:
+def drawn_template(
+    graph: OpGraph, template: Template, device: DeviceFacts, random: Random, count: int
+) -> list[Schedule]:
     """At most `count` of the possible schedules, drawn at random. Raises Unsupported if there is none."""
-    some = [schedule for _, schedule in _possible(graph, found, device)]
+    some = [schedule for _, schedule in _possible(graph, template, device)]
     return random.sample(some, min(count, len(some)))
 
 
-def _possible(graph: OpGraph, found: Template, device: DeviceFacts) -> list[tuple[float, Schedule]]:
+def _possible(graph: OpGraph, template: Template, device: DeviceFacts) -> list[tuple[float, Schedule]]:
     """All possible schedules, each behind its estimated cost; only costs of the same part can be compared."""
-    if isinstance(found, Linears):
-        return possible_linears(found, device)
-    if isinstance(found, ShortAttention):
-        return possible_attentions(graph, found, device)
-    return possible_recurrences(graph, found, device)
+    if isinstance(template, Linears):
+        return possible_linears(template, device)
+    if isinstance(template, ShortAttention):
+        return possible_attentions(graph, template, device)
+    return possible_recurrences(graph, template, device)

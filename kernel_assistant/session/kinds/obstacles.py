@@ -55,8 +55,8 @@ def obstacles_of(trajectory: Trajectory, job: str) -> tuple[Obstacle, ...]:
         return ()
     if confirmed(trajectory.final):
         return _unclear(trajectory.final, job)
-    found = [*_endings(trajectory, job), *_of_candidates(trajectory, job)]
-    return tuple(found or [_nothing_tried(trajectory)])
+    obstacles = [*_endings(trajectory, job), *_of_candidates(trajectory, job)]
+    return tuple(obstacles or [_nothing_tried(trajectory)])
 
 
 def why_none(trajectory: Trajectory) -> str:
@@ -106,7 +106,7 @@ def _endings(trajectory: Trajectory, job: str) -> list[Obstacle]:
     """Returns the obstacles that ended the episode, other than failed candidates: unsupported operators, a broken
     policy or environment, a model that got nowhere, a best candidate that was not confirmed."""
     reason = trajectory.stop_reason
-    found = [
+    obstacles = [
         Obstacle(
             check="operators",
             outcome="unsupported",
@@ -118,16 +118,16 @@ def _endings(trajectory: Trajectory, job: str) -> list[Obstacle]:
     if reason is StopReason.policy_broken:
         step = trajectory.next_step or "kernel-assistant models list; --policy generator needs no model"
         outcome = REFUSED if trajectory.next_step else "broken"
-        found.append(Obstacle(check="policy", outcome=outcome, message=trajectory.broken, next_step=step))
+        obstacles.append(Obstacle(check="policy", outcome=outcome, message=trajectory.broken, next_step=step))
     if reason is StopReason.no_progress and trajectory.broken:
         step = "try another model (kernel-assistant models list); --policy generator needs none"
-        found.append(Obstacle(check="policy", outcome="no progress", message=trajectory.broken, next_step=step))
+        obstacles.append(Obstacle(check="policy", outcome="no progress", message=trajectory.broken, next_step=step))
     if reason is StopReason.environment_broken:
-        found.append(Obstacle(check="environment", outcome="broken", message=trajectory.broken, next_step=DOCTOR))
+        obstacles.append(Obstacle(check="environment", outcome="broken", message=trajectory.broken, next_step=DOCTOR))
     candidate, evaluation = best_candidate(trajectory)
     if candidate is not None and evaluation is not None:
-        found.append(_unconfirmed(trajectory, evaluation, job))
-    return found
+        obstacles.append(_unconfirmed(trajectory, evaluation, job))
+    return obstacles
 
 
 def _unconfirmed(trajectory: Trajectory, evaluation: Evaluation, job: str) -> Obstacle:
@@ -156,9 +156,9 @@ def _of_candidates(trajectory: Trajectory, job: str) -> list[Obstacle]:
     evaluations = _evaluations(trajectory)
     if any(one.correct for one in _searched(trajectory)):
         evaluations = [one for one in evaluations if one.tier is Tier.full]
-    found = []
+    obstacles = []
     for (tier, stage, outcome), count, of, first in _kinds(evaluations)[:MOST_KINDS]:
-        found.append(
+        obstacles.append(
             Obstacle(
                 check=stage.value + (" in full" if tier is Tier.full else ""),
                 outcome=outcome.value,
@@ -169,7 +169,7 @@ def _of_candidates(trajectory: Trajectory, job: str) -> list[Obstacle]:
                 next_step=NEXT_STEPS[outcome].format(job=job),
             )
         )
-    return found
+    return obstacles
 
 
 def _nothing_tried(trajectory: Trajectory) -> Obstacle:

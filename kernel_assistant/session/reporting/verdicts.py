@@ -14,8 +14,8 @@ Bounds = tuple[float, float] | None
 
 def verdict(result: OptimizeResult) -> str:
     """Describes the result of a job in a few words."""
-    if result.best is None and (found := not_confirmed(result)):
-        return found
+    if result.best is None and (text := not_confirmed(result)):
+        return text
     match result.outcome:
         case JobOutcome.improved:
             return _faster(result)
@@ -187,20 +187,20 @@ def _no_gain(result: OptimizeResult) -> str:
     """Describes why nothing is recommended, followed by a gain over eager mode if there is one."""
     if result.best is None:
         return "no gain was confirmed"
-    found = result.verdicts
-    slower = gives_more(found)
+    gains = result.verdicts
+    slower = gives_more(gains)
     if slower:
         return f"slower than {slower[0]}{_over_eager(result)}"
-    none = [name for name, gain in found.items() if gain is Gain.no_gain]
+    none = [name for name, gain in gains.items() if gain is Gain.no_gain]
     if none:
         return f"no measurable gain over {' and '.join(none)}{_over_eager(result)}"
-    return "faster by itself, but not in the edited file" if Gain.faster in found.values() else "no gain was confirmed"
+    return "faster by itself, but not in the edited file" if Gain.faster in gains.values() else "no gain was confirmed"
 
 
 def _over_eager(result: OptimizeResult) -> str:
     """Returns an addition in words if the candidate gains over eager mode but not over torch.compile; "" otherwise."""
-    found = result.verdicts
-    if result.best is None or found.get(OVER_EAGER) is not Gain.faster or found.get(OVER_COMPILE) is Gain.faster:
+    gains = result.verdicts
+    if result.best is None or gains.get(OVER_EAGER) is not Gain.faster or gains.get(OVER_COMPILE) is Gain.faster:
         return ""
     return f"; {result.best.speedup_vs_eager:.2f} times as fast as eager"
 

@@ -71,8 +71,8 @@ def from_scan(spec: str, settings: Settings, target: str) -> RecordedTask:
 
     Raises UsageError as `class_of_scan` does, and if no inputs of the class were kept.
     """
-    found = class_of_scan(spec, settings)
-    return _recorded(found.scan, _configured(found.row, found.number), settings, target)
+    scanned_class = class_of_scan(spec, settings)
+    return _recorded(scanned_class.scan, _configured(scanned_class.row, scanned_class.number), settings, target)
 
 
 def from_file(path: Path, class_name: str, settings: Settings, target: str) -> RecordedTask | None:

@@ -21,15 +21,15 @@ def renewed(graph: Graph, changed: Node) -> dict[Node, Any] | None:
 
     Views are computed by `reshape`, because the new strides may not allow a view.
     """
-    found: dict[Node, Any] = {}
+    values: dict[Node, Any] = {}
     for node in graph.nodes:
-        if node.op == "call_function" and (node is changed or not found.keys().isdisjoint(node.all_input_nodes)):
+        if node.op == "call_function" and (node is changed or not values.keys().isdisjoint(node.all_input_nodes)):
             if not isinstance(node.target, torch._ops.OpOverload) and node.target is not operator.getitem:
                 return None
-            value = _value(node, found)
+            value = _value(node, values)
             if _layout(value) != _layout(node.meta.get("val")):
-                found[node] = value
-    return found
+                values[node] = value
+    return values
 
 
 def _value(node: Node, known: dict[Node, Any]) -> Any:
@@ -43,10 +43,10 @@ def _value(node: Node, known: dict[Node, Any]) -> Any:
 
 def _layout(value: Any) -> list[tuple[list[str], list[str]]]:
     """Sizes and strides of each tensor. The stride of a dimension of size 1 does not count."""
-    found = []
+    layout = []
     for leaf in pytree.tree_leaves(value):
         if isinstance(leaf, torch.Tensor):
             sizes = [str(size) for size in leaf.shape]
             strides = [str(stride) for size, stride in zip(sizes, leaf.stride(), strict=True) if size != "1"]
-            found.append((sizes, strides))
-    return found
+            layout.append((sizes, strides))
+    return layout

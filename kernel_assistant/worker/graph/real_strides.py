@@ -103,14 +103,14 @@ def order_in_memory(sizes: Sequence[int], strides: Sequence[int]) -> list[int] |
 def strides_text(shape: Sequence[str], order: Sequence[int]) -> list[str]:
     """Strides, as expressions, of a tensor without gaps. `shape` has its sizes as expressions, `order` its dimensions
     from the outermost in memory to the innermost."""
-    found = [""] * len(shape)
+    strides = [""] * len(shape)
     factors: list[str] = []
     for dim in reversed(order):
         named = sorted(text for text in factors if not text.isdigit())
         number = math.prod(int(text) for text in factors if text.isdigit())
-        found[dim] = "*".join([*named, *([str(number)] if number != 1 or not named else [])])
+        strides[dim] = "*".join([*named, *([str(number)] if number != 1 or not named else [])])
         factors.append(shape[dim] if shape[dim].isalnum() else f"({shape[dim]})")
-    return found
+    return strides
 
 
 def _dense(shape: Sequence[Any], order: list[int]) -> list[Any]:
@@ -137,7 +137,7 @@ def _differs(value: Any, strides: Any) -> bool:
         return False
     sizes = [hint(size) for size in value.shape]
     rows = zip(sizes, value.stride(), strides, strict=True)
-    return 0 not in sizes and any(size != 1 and hint(noted) != found for size, noted, found in rows)
+    return 0 not in sizes and any(size != 1 and hint(noted) != real for size, noted, real in rows)
 
 
 def hint(size: Any) -> Any:

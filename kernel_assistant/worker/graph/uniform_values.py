@@ -30,7 +30,7 @@ _OF_ELEMENTS = frozenset(
     "__and__.Tensor __or__.Tensor __xor__.Tensor _to_copy to.dtype where.Scalar where.ScalarOther where.ScalarSelf "
     "alias detach lift_fresh_copy contiguous logical_not".split()
 )
-#: Operators that treat all places of a dimension alike, unless it is their operand.
+#: Operators that treat all positions of a dimension alike, unless it is their operand.
 _OF_DIMENSIONS = frozenset("unsqueeze transpose.int permute squeeze.dim".split())
 #: Operators along one dimension, and which operand that is.
 _ALONG = {"cumsum": 1, "select.int": 1, "slice.Tensor": 1, "cat": 1}
@@ -92,8 +92,8 @@ class UniformValues:
             return name in ("view", "reshape", "_unsafe_view") and not any(
                 is_free(value.shape) for value in (*sources, node.meta["val"])
             )
-        place = _ALONG[name]
-        dim: Any = node.args[place] if len(node.args) > place else node.kwargs.get("dim", 0)
+        position = _ALONG[name]
+        dim: Any = node.args[position] if len(node.args) > position else node.kwargs.get("dim", 0)
         # Old empty tensors of one dimension are joined to others of any.
         known = all(-source.dim() <= dim < source.dim() for source in sources)
         return known and all(isinstance(source.shape[dim], int) for source in sources)
@@ -110,25 +110,25 @@ class UniformValues:
     def _chosen(self, node: Node) -> Tensor | None:
         """The value of `x[i, j]`; None if it is unknown. Along a free dimension of x the index does not matter."""
         operands: Any = node.args
-        source, places = operands
+        source, indices = operands
         value = self._known.get(source)
         if value is None:
             return None
-        found: list[Tensor | None] = []
-        for size, place in zip(source.meta["val"].shape, places, strict=False):
-            if place is None:
-                found.append(None)
+        index_values: list[Tensor | None] = []
+        for size, index_node in zip(source.meta["val"].shape, indices, strict=False):
+            if index_node is None:
+                index_values.append(None)
                 continue
-            index = place.meta["val"]
+            index = index_node.meta["val"]
             if index.dtype not in (torch.int64, torch.int32):
                 return None
-            known = self._known.get(place)
+            known = self._known.get(index_node)
             if not isinstance(size, int):
                 known = torch.zeros(collapsed(index.shape), dtype=torch.int64, device="cpu")
             if known is None:
                 return None
-            found.append(known)
-        chosen: Tensor = torch.ops.aten.index.Tensor(value, found)
+            index_values.append(known)
+        chosen: Tensor = torch.ops.aten.index.Tensor(value, index_values)
         return chosen
 
 
@@ -142,8 +142,8 @@ def collapsed(sizes: Sequence[Any]) -> torch.Size:
 
 
 def _filled(node: Node, name: str, shape: torch.Size) -> Tensor | None:
-    place = _FILLED[name]
-    number: Any = ("ones" in name) if place is None else node.args[place]
+    position = _FILLED[name]
+    number: Any = ("ones" in name) if position is None else node.args[position]
     if not isinstance(number, (bool, int, float)):
         return None
     return torch.full(shape, number, dtype=node.meta["val"].dtype, device="cpu")
@@ -151,14 +151,14 @@ def _filled(node: Node, name: str, shape: torch.Size) -> Tensor | None:
 
 def _ancestors(wanted: Node, known: dict[Node, Tensor | None]) -> set[Node]:
     """The node `wanted` and all nodes from which it is computed, without those in `known`."""
-    found: set[Node] = set()
+    nodes: set[Node] = set()
     waiting = [wanted]
     while waiting:
         node = waiting.pop()
-        if node not in found and node not in known:
-            found.add(node)
+        if node not in nodes and node not in known:
+            nodes.add(node)
             waiting += node.all_input_nodes
-    return found
+    return nodes
 
 
 def _node(operand: Any) -> Node:

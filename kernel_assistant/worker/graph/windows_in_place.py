@@ -33,15 +33,15 @@ def keep_between_windows(program: ExportedProgram) -> None:
 
 def _writers(view: Node) -> list[Node]:
     """The in-place operators that write through a view, or through views of it."""
-    found: list[Node] = []
+    writers: list[Node] = []
     for user in view.users:
         schema = getattr(user.target, "_schema", None)
         first = schema.arguments[0].alias_info if schema is not None and schema.arguments else None
         if first is None or user.args[:1] != (view,):
             continue
-        found += [user] if first.is_write else []
-        found += _writers(user)
-    return found
+        writers += [user] if first.is_write else []
+        writers += _writers(user)
+    return writers
 
 
 def _restore(graph: Graph, window: Node, writer: Node) -> None:
@@ -56,10 +56,10 @@ def _restore(graph: Graph, window: Node, writer: Node) -> None:
         return
     with graph.inserting_before(writer):
         before = _call(graph, _ATEN.clone.default, base)
-        place = _call(graph, _ATEN.arange.default, length, device=whole.device)
-        covered = _call(graph, _ATEN.lt.Scalar, _call(graph, _ATEN.remainder.Scalar, place, step), size)
+        positions = _call(graph, _ATEN.arange.default, length, device=whole.device)
+        covered = _call(graph, _ATEN.lt.Scalar, _call(graph, _ATEN.remainder.Scalar, positions, step), size)
         if end < length:
-            covered = _call(graph, _ATEN.logical_and.default, covered, _call(graph, _ATEN.lt.Scalar, place, end))
+            covered = _call(graph, _ATEN.logical_and.default, covered, _call(graph, _ATEN.lt.Scalar, positions, end))
         covered = _call(graph, _ATEN.view.default, covered, [-1, *[1] * (whole.dim() - 1 - dim)])
     with graph.inserting_after(writer):
         kept = _call(graph, _ATEN.where.self, covered, base, before)

@@ -121,17 +121,17 @@ class Baselines:
         lock = self.task_sets.lock
         with lock.exclusive():
             passes = TimedPasses([self.on_clock(one) for one in (subject, *beside)], self.task_sets.sets.count)
-        found: list[dict[str, float]] = []
+        rows: list[dict[str, float]] = []
         for _ in range(self._blocks):
             with lock.exclusive():
-                found.append(passes.one()[0])
+                rows.append(passes.one()[0])
         for one in beside:
             one.release()
-        return ratio_to_eager(found, subject.name) * (known if beside else 1.0)
+        return ratio_to_eager(rows, subject.name) * (known if beside else 1.0)
 
 
-def ratio_to_eager(found: list[dict[str, float]], name: str = "candidate") -> float:
+def ratio_to_eager(rows: list[dict[str, float]], name: str = "candidate") -> float:
     """The time of the subject `name` divided by that of eager mode, each the mean of the faster half of its passes; for
     eager mode itself, and where eager mode did not run in the passes, the subject's seconds per call."""
-    times = faster_half([one[name] for one in found])
-    return times / faster_half([one["eager"] for one in found]) if name != "eager" and "eager" in found[0] else times
+    times = faster_half([one[name] for one in rows])
+    return times / faster_half([one["eager"] for one in rows]) if name != "eager" and "eager" in rows[0] else times

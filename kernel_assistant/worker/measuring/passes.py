@@ -130,19 +130,19 @@ def interleave(
     for index in range(rounds):
         if index >= LEAST_ROUNDS and time.monotonic() - lock.waited - began > most_seconds:
             break
-        found: list[dict[str, float]] = []
+        rows: list[dict[str, float]] = []
         with lock.exclusive():
-            while len(found) < count:
+            while len(rows) < count:
                 pass_began = time.monotonic()
                 per_call, mine = passes.one()
                 count = passes_of(time.monotonic() - pass_began, round_seconds)
                 checked(mine, drawn.random() < COMPARED / count)
-                found.append(per_call)
+                rows.append(per_call)
             halved = passes.half() if index % HALF_EVERY == 0 else None
             if halved is not None:
                 checked(halved[1], True)
-        series.rounds.append(Round({name: faster_half([one[name] for one in found]) for name in found[0]}))
-        series.calls += len(found) * passes.lengths[candidate.name]
+        series.rounds.append(Round({name: faster_half([one[name] for one in rows]) for name in rows[0]}))
+        series.calls += len(rows) * passes.lengths[candidate.name]
         if halved is not None:
             series.calls += halved[1].calls
             if passes.lengths[candidate.name] >= 2 * halved[1].calls:

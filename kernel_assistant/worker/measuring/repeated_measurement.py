@@ -65,11 +65,11 @@ def until_clear(
     began = now()
     most = 1 if until is None else len(SPENT)
     series = measure()
-    found = interval_of(series, over, under, 1, most)
+    interval = interval_of(series, over, under, 1, most)
     for number in range(2, most + 1):
         longest = (now() - began) / (number - 1)
-        if until is None or not is_unclear(*found) or now() + longest > until:
+        if until is None or not is_unclear(*interval) or now() + longest > until:
             break
         series = measure().behind(series)
-        found = interval_of(series, over, under, number, most)
-    return series, found
+        interval = interval_of(series, over, under, number, most)
+    return series, interval

@@ -87,11 +87,11 @@ class SetValues:
     def draw(self, count: int) -> Samples:
         """Other inputs of the task for up to `count` calls, as many as can be made in `sample_seconds`; none if other
         inputs have no other integers. Empty tensors stand for floating inputs."""
-        found: Samples = []
+        samples: Samples = []
         until = time.monotonic() + self.sample_seconds
-        while self.integers_vary and len(found) < count and (time.monotonic() < until or not found):
-            found.append([one.new_empty(0) if one.is_floating_point() else one for one in self._another()])
-        return found
+        while self.integers_vary and len(samples) < count and (time.monotonic() < until or not samples):
+            samples.append([one.new_empty(0) if one.is_floating_point() else one for one in self._another()])
+        return samples
 
     def _another(self) -> list[torch.Tensor]:
         return self._task.flatten(*self._task.inputs(0, fresh_seed()))

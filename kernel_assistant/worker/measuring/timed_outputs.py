@@ -118,13 +118,13 @@ class TimedOutputs:
                 outcome, words = "cheating", "other values while timed than when asked again"
             raise IncorrectOutput(outcome, f"{words}: {message_of(mismatch)}", mismatch)
 
-    def _moves(self, call: TimedCall, position: int, want: torch.Tensor, places: tuple[int, ...]) -> bool:
+    def _moves(self, call: TimedCall, position: int, want: torch.Tensor, indices: tuple[int, ...]) -> bool:
         """Whether PyTorch, with its inputs rounded differently, is as far from float64 as the candidate at the elements
-        `places` of a window; False if there are none."""
-        if not places:
+        `indices` of a window; False if there are none."""
+        if not indices:
             return False
         got, start = call.outputs[position], call.windows[position][0]
-        mine, exact, whole = got[list(places)], want[list(places)], [start + place for place in places]
+        mine, exact, whole = got[list(indices)], want[list(indices)], [start + index for index in indices]
         return moves_as_far(self.task, call.inputs, position, mine, exact, whole)
 
     def _differs_again(self, subject: PlanSubject, call: TimedCall, position: int) -> bool:

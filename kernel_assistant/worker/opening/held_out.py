@@ -34,13 +34,13 @@ def held_out_dims(
     a batch that must be even. `make` returns inputs for dimensions, `call` outputs for inputs. Cases that `avoid` names
     are left out. Raises BrokenDevice if a call breaks the device.
     """
-    found = []
+    cases = []
     for dims in _proposals(traced):
         name = inputs_name(0, "declared", tuple(dims.items()))
         with with_inputs(name):
             if name not in avoid and _agrees(model, call, traced, make, dims):
-                found.append(dims)
-    return found
+                cases.append(dims)
+    return cases
 
 
 def _proposals(traced: ExportedModule) -> Iterator[dict[str, int]]:

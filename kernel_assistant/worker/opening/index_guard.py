@@ -77,12 +77,12 @@ def _wrapping_along(tensor: torch.Tensor, dim: int, index: torch.Tensor, *others
 
 
 def _by_tensors(tensor: torch.Tensor, indices: Any, *others: Any, **named: Any) -> None:
-    place = 0
+    dim = 0
     for index in indices:
         mask = index is not None and index.dtype in (torch.bool, torch.uint8)
         if index is not None and not mask:
-            _require(index, tensor.shape[place], -tensor.shape[place])
-        place += index.dim() if mask else 1
+            _require(index, tensor.shape[dim], -tensor.shape[dim])
+        dim += index.dim() if mask else 1
 
 
 def _rows(table: torch.Tensor, index: torch.Tensor, *others: Any, **named: Any) -> None:

@@ -29,14 +29,14 @@ def index_bounds(graph: Mapping[str, Any]) -> dict[str, list[Any]]:
     integers = {
         value["name"] for value in graph["inputs"] if value["spec"]["dtype"] in ("i64", "i32", "i16", "i8", "u8")
     }
-    found: dict[str, list[Any]] = {}
+    bounds: dict[str, list[Any]] = {}
     for node in graph["nodes"]:
         rule = _RULES.get(node["op"].partition(".")[0].removesuffix("_"))
         for operand, size in rule(node, _Shapes(graph, made)) if rule else ():
             name = _root(operand, made)
-            if name in integers and size not in found.setdefault(name, []):
-                found[name].append(size)
-    return found
+            if name in integers and size not in bounds.setdefault(name, []):
+                bounds[name].append(size)
+    return bounds
 
 
 def in_range(
@@ -73,8 +73,8 @@ def _distinct(values: torch.Tensor) -> bool:
 def _ranks(values: torch.Tensor) -> torch.Tensor:
     """The rank of each value among all in ascending order, counted from 0; each rank occurs once."""
     order = values.flatten().argsort(stable=True)
-    places = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
-    return places.to(values.dtype).view(values.shape)
+    ranks = torch.empty_like(order).scatter_(0, order, torch.arange(order.numel(), device=order.device))
+    return ranks.to(values.dtype).view(values.shape)
 
 
 class _Shapes:
@@ -89,12 +89,12 @@ class _Shapes:
         if not isinstance(operand, str) or operand[1:] not in self._specs:
             return 0
         shape = self._specs[operand[1:]]["shape"]
-        place = dim if isinstance(dim, int) else 0
-        return shape[place] if -len(shape) <= place < len(shape) else 0
+        position = dim if isinstance(dim, int) else 0
+        return shape[position] if -len(shape) <= position < len(shape) else 0
 
 
-def _argument(node: Mapping[str, Any], place: int, name: str) -> Any:
-    return node["args"][place] if place < len(node["args"]) else node["kwargs"].get(name)
+def _argument(node: Mapping[str, Any], position: int, name: str) -> Any:
+    return node["args"][position] if position < len(node["args"]) else node["kwargs"].get(name)
 
 
 def _along(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
@@ -116,9 +116,9 @@ def _tensors(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:
     """Yields the indices of index and index_put, which have one or None for each dimension of the operand; each with
     the size that it indexes."""
     items = _argument(node, 1, "indices")
-    for place, item in enumerate(items if isinstance(items, list | tuple) else ()):
+    for dim, item in enumerate(items if isinstance(items, list | tuple) else ()):
         if item is not None:
-            yield item, shapes.size(_argument(node, 0, "self"), place)
+            yield item, shapes.size(_argument(node, 0, "self"), dim)
 
 
 def _classes(node: Mapping[str, Any], shapes: _Shapes) -> Indexed:

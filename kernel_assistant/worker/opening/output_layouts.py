@@ -20,13 +20,13 @@ def with_real_outputs(traced: ExportedModule, outputs: Sequence[torch.Tensor]) -
     buffers. None if these strides have gaps and the trace has free dimensions."""
     dims, graph = traced.graph["dims"], traced.graph
     specs = list(traced.out_specs)
-    for place, (spec, tensor) in enumerate(zip(traced.out_specs, outputs, strict=True)):
+    for position, (spec, tensor) in enumerate(zip(traced.out_specs, outputs, strict=True)):
         if not strides_fit(spec, tensor, dims):
-            found = _with_strides(spec, tensor, free=bool(dims))
-            if found is None:
+            real_spec = _with_strides(spec, tensor, free=bool(dims))
+            if real_spec is None:
                 return None
-            specs[place] = found
-            graph = _with_spec(graph, graph["outputs"][place], found)
+            specs[position] = real_spec
+            graph = _with_spec(graph, graph["outputs"][position], real_spec)
     return replace(traced, graph=graph, out_specs=specs)
 
 

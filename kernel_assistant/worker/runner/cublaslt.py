@@ -102,10 +102,10 @@ def split_ways(library: CublasLt, launch: BoundLibraryCall) -> list[Algorithm]:
         raise LibraryError(f"{launch.symbol}: only float32 is split")
     steps = list(_steps(library, launch))
     known = {id(operation): operation.heuristics() for operation in {step.operation for step in steps}}
-    found = [known[id(step.operation)] for step in steps]
+    suggestions = [known[id(step.operation)] for step in steps]
     ways = []
-    for number in range(min(map(len, found))):
-        parts = [step.operation.way(results[number]) for step, results in zip(steps, found, strict=True)]
+    for number in range(min(map(len, suggestions))):
+        parts = [step.operation.way(results[number]) for step, results in zip(steps, suggestions, strict=True)]
         name = f"split {parts[0].name}"
         ways.append(Algorithm(name, max(part.workspace for part in parts), _in_order(launch.fields, steps, parts)))
     return ways

@@ -26,8 +26,8 @@ MARK_BYTES = 4
 #: Bytes that are rewritten at a time: small sets many at once, large ones one by one.
 RUN_BYTES = 64 << 20
 
-#: A table of factors has room for so many different places of a tensor in it, for tensors of so many values, and steps
-#: below this from one set to the next.
+#: A table of factors has room for so many different positions of a tensor in it, for tensors of so many values, and
+#: steps below this from one set to the next.
 PLACES, MOST_FACTORS, MOST_STEP = 1 << 18, 1 << 24, 64
 
 #: Outputs of a block's last call of which one word is read when the runner answers.
@@ -87,7 +87,7 @@ class BufferSets:
         self._seen: torch.Tensor | None = None
         #: Whether each value of a floating input may have a factor of its own, instead of one factor for each set.
         self.by_element = True
-        #: Whether integers may change their places: offsets and lengths often may not.
+        #: Whether integers may change their positions: offsets and lengths often may not.
         self.integers_move = True
         rows = range(count)
         inputs = [

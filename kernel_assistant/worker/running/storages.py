@@ -29,21 +29,21 @@ def copies(tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         whole = values[group[0]].new_empty((end - begin) // size)
         for index in group:
             value = values[index]
-            place = whole.as_strided(value.shape, value.stride(), (_begin(value) - begin) // size)
-            made[names[index]] = place.copy_(value)
+            view = whole.as_strided(value.shape, value.stride(), (_begin(value) - begin) // size)
+            made[names[index]] = view.copy_(value)
     return {name: made[name] for name in names}
 
 
 def offsets(tensors: Sequence[torch.Tensor]) -> tuple[list[int], int]:
     """The byte offset of each tensor in an arena, and the bytes of all together. Tensors of one storage keep their
     distances; all others are aligned, with a red zone after each."""
-    found, end = [0] * len(tensors), 0
+    byte_offsets, end = [0] * len(tensors), 0
     for group in in_one_storage(tensors):
         begin = _begin(tensors[group[0]])
         for index in group:
-            found[index] = end + _begin(tensors[index]) - begin
+            byte_offsets[index] = end + _begin(tensors[index]) - begin
         end += padded(_end(tensors[group[-1]]) - begin)
-    return found, end
+    return byte_offsets, end
 
 
 def in_one_storage(tensors: Sequence[torch.Tensor]) -> list[list[int]]:

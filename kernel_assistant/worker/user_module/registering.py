@@ -48,10 +48,10 @@ def _module_of(operator: str, module: ModuleType) -> str:
 def _by_file(operator: str) -> str | None:
     """The module in whose file the operator was defined with torch.library; None for an operator that is defined in
     C++."""
-    found = _DEFINED.search(torch._C._dispatch_dump(operator))
-    if found is None:
+    match = _DEFINED.search(torch._C._dispatch_dump(operator))
+    if match is None:
         return None
-    return next((name for name, one in list(sys.modules.items()) if getattr(one, "__file__", None) == found[1]), None)
+    return next((name for name, one in list(sys.modules.items()) if getattr(one, "__file__", None) == match[1]), None)
 
 
 def _sources(module: ModuleType, content: str) -> dict[str, tuple[str, str]]:

@@ -89,7 +89,7 @@ def _errors_of_rows(choice: Choice) -> torch.Tensor:
     """PyTorch's largest error against float64 in each row. A few rows are handled at a time, because a copy of all may
     not fit into memory."""
     values, exact, dim = choice.values, choice.exact, choice.dim
-    across = max((place for place in range(values.dim()) if place != dim), key=values.shape.__getitem__, default=None)
+    across = max((other for other in range(values.dim()) if other != dim), key=values.shape.__getitem__, default=None)
     if across is None:
         return _largest_error(values, exact, dim)
     pieces = min(-(-values.numel() // CHUNK), values.shape[across])
@@ -112,7 +112,7 @@ def _same(a: torch.Tensor, b: torch.Tensor) -> torch.Tensor:
 
 
 def _positions(index: torch.Tensor, dim: int) -> torch.Tensor:
-    shape = [-1 if place == dim else 1 for place in range(index.dim())]
+    shape = [-1 if position == dim else 1 for position in range(index.dim())]
     return torch.arange(index.shape[dim], device=index.device).reshape(shape)
 
 

@@ -26,7 +26,7 @@ import torch
 CHUNK = 1 << 25
 #: How many times PyTorch's own error is right, and where its error is so many times the output.
 TIMES, TIMES_OF_NOISE, NOISE = 2.0, 16.0, 1e3
-#: A comparison names the places of its failures if there are no more, and no more than this share of the output.
+#: A comparison names the indices of its failures if there are no more, and no more than this share of the output.
 MOST_PLACES, PLACES_SHARE = 8, 1e-5
 TOLERANCE = {
     "kernelbench": {torch.float64: 1e-8, torch.float32: 1e-4, torch.bfloat16: 1e-2, torch.float16: 1e-2},
@@ -91,9 +91,9 @@ def compare(
     is_noise = 0 < NOISE**2 * scale.squared_norm < scale.reference_squared_error
     times = TIMES_OF_NOISE if is_noise else TIMES
     floor = times * scale.reference_error
-    failures, worst, places = 0, 0, list[int]()
+    failures, worst, indices = 0, 0, list[int]()
     if not (stats.all_finite and stats.error <= max(absolute, floor)):
-        failures, worst, places = _failures(got, reference, want, tolerance, absolute, floor)
+        failures, worst, indices = _failures(got, reference, want, tolerance, absolute, floor)
     squared_scale = scale.squared_norm or usual**2 * scale.count
     norm_bound = max(tolerance**2 * squared_scale, times**2 * scale.reference_squared_error)
     drifted = stats.squared_error > norm_bound
@@ -110,7 +110,7 @@ def compare(
         why="value" if failures else "norm" if drifted else "",
         half_ulp=stats.peak * torch.finfo(got.dtype).eps / 2,
         rms=stats.rms,
-        places=() if drifted or failures > PLACES_SHARE * got.numel() else tuple(places),
+        places=() if drifted or failures > PLACES_SHARE * got.numel() else tuple(indices),
     )
 
 
@@ -177,18 +177,18 @@ def _failures(
 ) -> tuple[int, int, list[int]]:
     """How many elements fail, the flat index of the largest failure, and the flat indices of all failures if they are
     few. Called only if some elements may fail."""
-    failures, worst, excess, places = 0, 0, 0.0, list[int]()
+    failures, worst, excess, indices = 0, 0, 0.0, list[int]()
     for start, (g, r, w) in _chunks(got, reference, want):
         bound = torch.clamp(tolerance * w.abs() + absolute, min=floor)
         bad, over = _beyond(g, r, w, bound)
         count = int(bad.sum())
         if count:
             failures += count
-            places = [*places, *(start + bad.nonzero().reshape(-1)).tolist()] if failures <= MOST_PLACES else []
+            indices = [*indices, *(start + bad.nonzero().reshape(-1)).tolist()] if failures <= MOST_PLACES else []
             value, index = over.max(0)
             if float(value) > excess:
                 excess, worst = float(value), start + int(index)
-    return failures, worst, places
+    return failures, worst, indices
 
 
 def _largest_error(got: torch.Tensor, reference: torch.Tensor, want: torch.Tensor) -> int:

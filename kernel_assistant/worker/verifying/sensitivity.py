@@ -25,16 +25,16 @@ def moves_as_far(
     position: int,
     got: torch.Tensor,
     want: torch.Tensor,
-    places: Sequence[int],
+    indices: Sequence[int],
 ) -> bool:
     """Whether a candidate's values `got` are about as close to the float64 values `want` as PyTorch's are when its
     inputs are `tensors` with each value changed by one rounding. That is the backward error of a stable algorithm
     (Higham, Accuracy and Stability of Numerical Algorithms, 1.5). `got` and `want` are the elements of output number
-    `position` at the flat indices `places`."""
-    index = torch.tensor(places, device=got.device)
+    `position` at the flat `indices`."""
+    index = torch.tensor(indices, device=got.device)
     wanted = want.double()
     farthest = torch.zeros_like(wanted)
-    generator = torch.Generator(got.device).manual_seed(len(places))
+    generator = torch.Generator(got.device).manual_seed(len(indices))
     try:
         for _ in range(TRIALS):
             rounded = [_rounded_otherwise(tensor, generator) for tensor in tensors]

@@ -214,10 +214,10 @@ def check_outputs(
 def _moves(
     task: OpenTask, expected: ExpectedOutputs, position: int, got: torch.Tensor, result: OutputComparison
 ) -> bool:
-    places, case = list(result.places), expected.case
-    mine, exact = (tensor.reshape(-1)[places] for tensor in (got, expected.want[position]))
+    indices, case = list(result.places), expected.case
+    mine, exact = (tensor.reshape(-1)[indices] for tensor in (got, expected.want[position]))
     with reweighted(task, case.seed, case.reweighted):
-        return moves_as_far(task, expected.tensors, position, mine, exact, places)
+        return moves_as_far(task, expected.tensors, position, mine, exact, indices)
 
 
 def _check_repeat(

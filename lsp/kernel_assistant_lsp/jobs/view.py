@@ -137,8 +137,8 @@ def summary(result: OptimizeResult) -> str:
     best = result.best
     if best is None and result.outcome is JobOutcome.no_candidate:
         return f"{words}: {why_nothing(result, budget='budget')}"
-    if best is None and (found := not_confirmed(result)):
-        return f"{words}: {found}"
+    if best is None and (text := not_confirmed(result)):
+        return f"{words}: {text}"
     if best is None:
         return words
     if result.vs_eager is not Gain.unknown and result.offered is not Offer.recommended:

@@ -39,9 +39,9 @@ def answers(task: Canonical, target: str, random: Random, count: int) -> list[An
     graph = named_graph(task)
     try:
         first = first_guess(graph, target, DEVICES[target])
-        found = {first: emit(graph, first)}
+        candidates = {first: emit(graph, first)}
         if count > 1:
-            found |= drawn(graph, target, DEVICES[target], random, count - 1)
+            candidates |= drawn(graph, target, DEVICES[target], random, count - 1)
     except Unsupported:
         return []
-    return [Answer(schedule, text_of(candidate)) for schedule, candidate in found.items()]
+    return [Answer(schedule, text_of(candidate)) for schedule, candidate in candidates.items()]

@@ -85,15 +85,15 @@ def drawn(seed: int, target: str, yields: Counter[str], narrow: Narrow | None = 
         if part != "train":
             continue
         try:
-            found = answers(task, target, random, SCHEDULES)
+            task_answers = answers(task, target, random, SCHEDULES)
         except Exception:  # noqa: BLE001 - one task that the generator trips over does not end a stream of millions
             yields["generator failed"] += 1
             continue
-        if not found:
+        if not task_answers:
             yields["no answer"] += 1
             continue
         seen[key] += 1
-        for answer in found:
+        for answer in task_answers:
             yields["pairs"] += 1
             yield Pair(graph, steps, task, answer.source)
 

@@ -23,14 +23,14 @@ _SIGNED = ("i8", "i16", "i32", "i64")
 
 def common_dtype(context: Context, operands: Iterable[Operand]) -> str:
     """The dtype in which the node compares these operands."""
-    found: list[list[str]] = [[], [], []]
+    dtypes: list[list[str]] = [[], [], []]
     for operand in operands:
         if isinstance(operand, str) and operand.startswith("%"):
             value: TensorExpr = context.value(operand)
-            found[0 if value.dims else 1].append(value.dtype)
+            dtypes[0 if value.dims else 1].append(value.dtype)
         else:
-            found[2].append(_of_number(decoded(operand, context.node.op)))
-    kinds = [reduce(promoted, kind) for kind in found if kind]
+            dtypes[2].append(_of_number(decoded(operand, context.node.op)))
+    kinds = [reduce(promoted, kind) for kind in dtypes if kind]
     return reduce(_unless_lower, kinds)
 
 

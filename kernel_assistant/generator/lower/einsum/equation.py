@@ -24,7 +24,7 @@ class Equation:
     def repeated(self, side: str, shape: tuple[str, ...]) -> list[int]:
         """The indices of the dimensions in which an operand with the letters `side` and this shape is repeated."""
         pairs = enumerate(zip(side, shape, strict=True))
-        return [place for place, (letter, size) in pairs if parse_size(size) == 1 != parse_size(self.sizes[letter])]
+        return [dim for dim, (letter, size) in pairs if parse_size(size) == 1 != parse_size(self.sizes[letter])]
 
 
 def read_equation(text: str, shapes: Sequence[tuple[str, ...]], out_shape: tuple[str, ...]) -> Equation | None:

@@ -23,14 +23,14 @@ class LabelledWriter:
     def __init__(self, writer: NodeWriter, sizes: Mapping[str, str]) -> None:
         self._writer, self._sizes = writer, sizes
 
-    def squeezed(self, value: Labelled, places: Sequence[int]) -> Labelled:
-        """A value without its dimensions number `places`, which have size 1."""
-        return self._without("squeeze.dims", value, places) if places else value
+    def squeezed(self, value: Labelled, dims: Sequence[int]) -> Labelled:
+        """A value without its dimensions number `dims`, which have size 1."""
+        return self._without("squeeze.dims", value, dims) if dims else value
 
     def summed(self, value: Labelled, kept: Collection[str]) -> Labelled:
         """A value that is summed over all letters that are not in `kept`."""
-        places = [place for place, letter in enumerate(value.letters) if letter not in kept]
-        return self._without("sum.dim_IntList", value, places) if places else value
+        dims = [dim for dim, letter in enumerate(value.letters) if letter not in kept]
+        return self._without("sum.dim_IntList", value, dims) if dims else value
 
     def elementwise(self, values: Sequence[Labelled], order: str, summed: str) -> Labelled:
         """The elementwise product of values, summed over the letters `summed`. The letters of the result are `order`,
@@ -64,9 +64,9 @@ class LabelledWriter:
         shape = tuple(self._sizes[letter] if letter in order else "1" for letter in behind)
         return self._writer.view(value.operand, shape, self._writer.node.spec.dtype)
 
-    def _without(self, op: str, value: Labelled, places: Sequence[int]) -> Labelled:
-        letters = "".join(letter for place, letter in enumerate(value.letters) if place not in places)
-        return self._added(letters, op, value.operand, [*places])
+    def _without(self, op: str, value: Labelled, dims: Sequence[int]) -> Labelled:
+        letters = "".join(letter for dim, letter in enumerate(value.letters) if dim not in dims)
+        return self._added(letters, op, value.operand, [*dims])
 
     def _added(self, letters: str, op: str, *args: Operand) -> Labelled:
         dtype = self._writer.node.spec.dtype

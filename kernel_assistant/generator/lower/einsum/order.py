@@ -39,24 +39,24 @@ def _cheapest(operands: tuple[_Operand, ...], out: frozenset[str], counts: Mappi
     """
     if len(operands) == 1:
         return 0.0, operands[0][0]
-    steps = [_step(operands, places, out, counts) for places in combinations(range(len(operands)), 2)]
+    steps = [_step(operands, pair, out, counts) for pair in combinations(range(len(operands)), 2)]
     if len(operands) > MOST_TRIED:
-        steps = [min(steps, key=lambda found: found[0])]
+        steps = [min(steps, key=lambda candidate: candidate[0])]
     totals = []
     for cost, rest in steps:
         following, tree = _cheapest(rest, out, counts)
         totals.append((cost + following, tree))
-    return min(totals, key=lambda found: found[0])
+    return min(totals, key=lambda candidate: candidate[0])
 
 
 def _step(
-    operands: tuple[_Operand, ...], places: tuple[int, ...], out: frozenset[str], counts: Mapping[str, int]
+    operands: tuple[_Operand, ...], pair: tuple[int, ...], out: frozenset[str], counts: Mapping[str, int]
 ) -> tuple[float, tuple[_Operand, ...]]:
-    """Returns the cost of multiplying the two operands at the indices `places`, and the operands that are then left:
+    """Returns the cost of multiplying the two operands at the indices `pair`, and the operands that are then left:
     the product first.
     """
-    (left, left_letters), (right, right_letters) = (operands[place] for place in places)
-    rest = tuple(operand for place, operand in enumerate(operands) if place not in places)
+    (left, left_letters), (right, right_letters) = (operands[index] for index in pair)
+    rest = tuple(operand for index, operand in enumerate(operands) if index not in pair)
     letters = (left_letters | right_letters) & out.union(*(letters for _, letters in rest))
     moved = sum(count(one, counts) for one in (left_letters, right_letters, letters))
     cost = moved + count(left_letters | right_letters, counts) / WORK_OF_A_VALUE

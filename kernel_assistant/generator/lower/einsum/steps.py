@@ -59,10 +59,10 @@ class _Steps:
 
     def nodes(self) -> list[Node]:
         """All nodes; the last one computes the result."""
-        found = self._value(self._tree, self._out)
-        if found.letters == self._out and self._writer.nodes:
-            return self._writer.ended(str(found.operand))
-        return self._writer.end("permute", found.operand, [found.letters.index(letter) for letter in self._out])
+        value = self._value(self._tree, self._out)
+        if value.letters == self._out and self._writer.nodes:
+            return self._writer.ended(str(value.operand))
+        return self._writer.end("permute", value.operand, [value.letters.index(letter) for letter in self._out])
 
     def _value(self, tree: Tree, order: str) -> Labelled:
         """An operand unchanged, or the result of a step with its letters in the order `order`."""
@@ -78,12 +78,12 @@ class _Steps:
         """Both sides of a matrix product. A side that is a step itself is written in the order in which the library
         reads it; if possible, the last dimension of its largest operand stays last."""
         shared = self._letters(step.left) & self._letters(step.right)
-        found = []
+        factors = []
         for side in (step.left, step.right):
             own, last = picked(order, self._letters(side) - shared), self._largest(side).letters[-1:]
             matrix = own + summed if last in summed else summed + own
-            found.append(self._value(side, picked(order, shared) + matrix))
-        return found
+            factors.append(self._value(side, picked(order, shared) + matrix))
+        return factors
 
     def _is_product(self, step: Contraction) -> bool:
         """Whether the sides share a letter that is summed, and each has a letter of its own."""

@@ -36,8 +36,8 @@ def _embedding_bag(context: Context) -> tuple[TensorExpr, ...]:
     context.result(rows, (bags, members, *table.dims[1:]))  # a shape that has all loops
     padding = _padding(context, table)
     counts = None if padding is None else condition("({0} != {1})", index.expr, padding)
-    found = _pooled(context.argument(4, "mode", SUM), rows, members, counts, length)
-    return (context.result(found, (bags, *table.dims[1:]), table.dtype),)
+    pooled = _pooled(context.argument(4, "mode", SUM), rows, members, counts, length)
+    return (context.result(pooled, (bags, *table.dims[1:]), table.dtype),)
 
 
 def _pooled(mode: object, rows: Expr, members: Axes, counts: Expr | None, length: Size) -> Expr:
@@ -47,8 +47,8 @@ def _pooled(mode: object, rows: Expr, members: Axes, counts: Expr | None, length
     ctype, zero = rows.ctype, Const(rows.ctype, 0)
     if counts is None:
         kind = "max" if mode == MAX else "sum"
-        found: Expr = Reduce(ctype, kind, rows, members) if members else rows
-        return Op(ctype, "{0} / {1}", (found, Const(ctype, length))) if mode == MEAN else found
+        reduced: Expr = Reduce(ctype, kind, rows, members) if members else rows
+        return Op(ctype, "{0} / {1}", (reduced, Const(ctype, length))) if mode == MEAN else reduced
     neutral = Const(ctype, float("-inf")) if mode == MAX else zero
     rows = select(counts, rows, neutral)
     number: Expr = Op(ctype, f"({{0}} ? ({ctype})1 : ({ctype})0)", (counts,))

@@ -37,9 +37,9 @@ def _existing(index: Expr, size: Size) -> Expr:
     return integer("ka_clamp({0}, 0, {1} - 1)", wrapped, whole(size))
 
 
-def at_index(value: TensorExpr, place: int, index: Expr) -> Expr:
-    """`value` read along its dimension `place` at the position that the expression `index` gives."""
-    axes = value.dims[place]
+def at_index(value: TensorExpr, dim: int, index: Expr) -> Expr:
+    """`value` read along its dimension `dim` at the position that the expression `index` gives."""
+    axes = value.dims[dim]
     return move(value.expr, axes, Position(term=_existing(index, dim_size(axes)))) if axes else value.expr
 
 
@@ -50,30 +50,30 @@ def _embedding(context: Context) -> TensorExpr:
 
 def _index_select(context: Context) -> TensorExpr:
     value, index = context.value(context.node.args[0]), index_value(context, context.node.args[2])
-    place = dimension(context, context.node.args[1], len(value.dims))
+    dim = dimension(context, context.node.args[1], len(value.dims))
     return context.result(
-        at_index(value, place, index.expr), (*value.dims[:place], *(index.dims or ((),)), *value.dims[place + 1 :])
+        at_index(value, dim, index.expr), (*value.dims[:dim], *(index.dims or ((),)), *value.dims[dim + 1 :])
     )
 
 
 def _tensor_index(context: Context) -> TensorExpr:
     """Indexing by integer tensors for neighbouring dimensions, such as x[:, i, j]."""
     value, items = context.value(context.node.args[0]), context.node.args[1]
-    places = [place for place, item in enumerate(items) if item is not None] if isinstance(items, list) else []
-    if not isinstance(items, list) or not places or places != list(range(places[0], places[-1] + 1)):
+    indexed = [dim for dim, item in enumerate(items) if item is not None] if isinstance(items, list) else []
+    if not isinstance(items, list) or not indexed or indexed != list(range(indexed[0], indexed[-1] + 1)):
         raise Unsupported("index by tensors for dimensions that are not neighbours")
-    indices = [index_value(context, items[place]) for place in places]
+    indices = [index_value(context, items[dim]) for dim in indexed]
     expr = value.expr
-    for place, index in zip(places, indices, strict=True):
-        expr = at_index(TensorExpr(expr, value.dims, value.dtype), place, index.expr)
+    for dim, index in zip(indexed, indices, strict=True):
+        expr = at_index(TensorExpr(expr, value.dims, value.dtype), dim, index.expr)
     dims = broadcast(*(index.dims for index in indices))
-    return context.result(expr, (*value.dims[: places[0]], *dims, *value.dims[places[-1] + 1 :]))
+    return context.result(expr, (*value.dims[: indexed[0]], *dims, *value.dims[indexed[-1] + 1 :]))
 
 
 def _gather(context: Context) -> TensorExpr:
     value, index = context.value(context.node.args[0]), index_value(context, context.node.args[2])
-    place = dimension(context, context.node.args[1], len(value.dims))
-    return _along(context, value, index, place)
+    dim = dimension(context, context.node.args[1], len(value.dims))
+    return _along(context, value, index, dim)
 
 
 def _take_along(context: Context) -> TensorExpr:
@@ -84,13 +84,13 @@ def _take_along(context: Context) -> TensorExpr:
     return _along(context, value, index, dimension(context, dim, len(value.dims)))
 
 
-def _along(context: Context, value: TensorExpr, index: TensorExpr, place: int) -> TensorExpr:
+def _along(context: Context, value: TensorExpr, index: TensorExpr, dim: int) -> TensorExpr:
     """Reads along one dimension at the positions in `index`, which has the value's rank; the other dimensions keep
     their positions.
     """
-    expr, dims = at_index(value, place, index.expr), list(index.dims)
+    expr, dims = at_index(value, dim, index.expr), list(index.dims)
     for other, (mine, theirs) in enumerate(zip(value.dims, index.dims, strict=True)):
-        if other == place or not mine:
+        if other == dim or not mine:
             continue
         size = parse_size(context.node.spec.shape[other])
         if theirs:

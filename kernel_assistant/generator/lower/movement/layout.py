@@ -61,28 +61,28 @@ def _cat(context: Context) -> TensorExpr:
     values = [value for value in tensors(context) if not _empty(value)]
     rank = len(context.node.spec.shape)
     dim = min(1, rank - 1) if context.node.op.startswith("hstack") else context.argument(1, "dim", 0)
-    place = dimension(context, dim, rank)
-    found = exclusive_scan(context, values, place)
-    if found is not None:
-        return found
-    axes = new_axes(parse_size(context.node.spec.shape[place]))
-    values, dims = _aligned(context, values, place)
-    pieces = _pieces(context, values, dims, place)
+    index = dimension(context, dim, rank)
+    scan = exclusive_scan(context, values, index)
+    if scan is not None:
+        return scan
+    axes = new_axes(parse_size(context.node.spec.shape[index]))
+    values, dims = _aligned(context, values, index)
+    pieces = _pieces(context, values, dims, index)
     if pieces is not None:
         context.pieces[context.node.name] = pieces
-        return context.result(pieces.exprs[0], (*dims[:place], axes, *dims[place + 1 :]))
+        return context.result(pieces.exprs[0], (*dims[:index], axes, *dims[index + 1 :]))
     parts: list[tuple[Expr, Expr]] = []
     start: Size = 0
     for value in values:
-        size = dim_size(value.dims[place])
+        size = dim_size(value.dims[index])
         guard = within(along(axes, mul(-1, start)), size)
-        if value.dims[place]:
-            expr = move(value.expr, value.dims[place], Position(axes_index(axes), mul(-1, start), guard=guard))
+        if value.dims[index]:
+            expr = move(value.expr, value.dims[index], Position(axes_index(axes), mul(-1, start), guard=guard))
         else:
             expr = behind(value.expr, guard)
         parts.append((guard, cast(expr, COMPUTE[context.node.spec.dtype])))
         start = add(start, size)
-    return context.result(_choice(parts), (*dims[:place], axes, *dims[place + 1 :]))
+    return context.result(_choice(parts), (*dims[:index], axes, *dims[index + 1 :]))
 
 
 def _empty(value: TensorExpr) -> bool:
@@ -91,17 +91,15 @@ def _empty(value: TensorExpr) -> bool:
 
 def _choice(parts: Sequence[tuple[Expr, Expr]]) -> Expr:
     """The value that belongs to the first true condition; the last value needs no condition."""
-    found = parts[-1][1]
+    chosen = parts[-1][1]
     for guard, expr in reversed(parts[:-1]):
-        found = select(guard, expr, found)
-    return found
+        chosen = select(guard, expr, chosen)
+    return chosen
 
 
-def _aligned(
-    context: Context, values: list[TensorExpr], place: int | None
-) -> tuple[list[TensorExpr], tuple[Axes, ...]]:
-    """Returns values that share their loops in all dimensions except `place`, and the axes of these dimensions, () at
-    `place`.
+def _aligned(context: Context, values: list[TensorExpr], dim: int | None) -> tuple[list[TensorExpr], tuple[Axes, ...]]:
+    """Returns values that share their loops in all dimensions except `dim`, and the axes of these dimensions, () at
+    `dim`.
 
     If one loop is used for different dimensions of the values, each value gets new loops.
     """
@@ -110,7 +108,7 @@ def _aligned(
         for at, axes in enumerate(value.dims):
             for axis in resolve(axes):
                 homes.setdefault(axis, set()).add(at)
-    kept = [tuple(() if at == place else axes for at, axes in enumerate(value.dims)) for value in values]
+    kept = [tuple(() if at == dim else axes for at, axes in enumerate(value.dims)) for value in values]
     if all(len(home) == 1 for home in homes.values()):
         return values, broadcast(*kept)
     fresh = tuple(new_axes(dim_size(axes)) for axes in kept[0])
@@ -119,44 +117,44 @@ def _aligned(
         expr = value.expr
         for axes, to in zip(own, fresh, strict=True):
             expr = move(expr, axes, Position(axes_index(to))) if axes else expr
-        dims = tuple(axes if at == place else fresh[at] for at, axes in enumerate(value.dims))
+        dims = tuple(axes if at == dim else fresh[at] for at, axes in enumerate(value.dims))
         moved.append(TensorExpr(expr, dims, value.dtype))
     return moved, fresh
 
 
 def _stack(context: Context) -> TensorExpr:
-    place = dimension(context, context.argument(1, "dim", 0), len(context.node.spec.shape))
+    dim = dimension(context, context.argument(1, "dim", 0), len(context.node.spec.shape))
     values, dims = _aligned(context, tensors(context), None)
     axes = new_axes(len(values))
     if _share_work(context, values):
         ctype = COMPUTE[context.node.spec.dtype]
         exprs = tuple(cast(value.expr, ctype) for value in values)
-        pieces = Pieces(exprs, (*dims[:place], (), *dims[place:]), place)
+        pieces = Pieces(exprs, (*dims[:dim], (), *dims[dim:]), dim)
         context.pieces[context.node.name] = pieces
-        return context.result(pieces.exprs[0], (*dims[:place], axes, *dims[place:]))
+        return context.result(pieces.exprs[0], (*dims[:dim], axes, *dims[dim:]))
     guards = [condition("({0} == {1})", along(axes), whole(number)) for number in range(len(values))]
     ctype = COMPUTE[context.node.spec.dtype]
     parts = [
         (guard, cast(behind(value.expr, guard), ctype)) if axes else (guard, cast(value.expr, ctype))
         for guard, value in zip(guards, values, strict=True)
     ]
-    return context.result(_choice(parts), (*dims[:place], axes, *dims[place:]))
+    return context.result(_choice(parts), (*dims[:dim], axes, *dims[dim:]))
 
 
-def _pieces(context: Context, values: list[TensorExpr], dims: tuple[Axes, ...], place: int) -> Pieces | None:
+def _pieces(context: Context, values: list[TensorExpr], dims: tuple[Axes, ...], dim: int) -> Pieces | None:
     """The pieces of a `cat` of gathers of equal sizes, which is better written piece by piece: otherwise all gathers
     would be read for each element. None for any other `cat`."""
-    sizes = [dim_size(value.dims[place]) for value in values]
+    sizes = [dim_size(value.dims[dim]) for value in values]
     if not _may_be_apart(context, len(values)) or any(size != sizes[0] for size in sizes) or sizes[0] == 1:
         return None
     if not all(_gathers(value.expr) for value in values):
         return None
     shared = new_axes(sizes[0])
-    exprs = [move(value.expr, value.dims[place], Position(axes_index(shared))) for value in values]
+    exprs = [move(value.expr, value.dims[dim], Position(axes_index(shared))) for value in values]
     ctype = COMPUTE[context.node.spec.dtype]
-    joint = (*dims[:place], shared, *dims[place + 1 :])
+    joint = (*dims[:dim], shared, *dims[dim + 1 :])
     context.shapes.append(joint)
-    return Pieces(tuple(cast(expr, ctype) for expr in exprs), joint, place, sizes[0])
+    return Pieces(tuple(cast(expr, ctype) for expr in exprs), joint, dim, sizes[0])
 
 
 def _gathers(expr: Expr) -> bool:
@@ -194,15 +192,15 @@ def _pad(context: Context) -> TensorExpr:
 
 def _constant_pad(context: Context) -> TensorExpr:
     value, amounts = context.value(context.node.args[0]), context.node.args[1]
-    found = [amount for amount in amounts if isinstance(amount, int)] if isinstance(amounts, list) else []
-    return pad(context, value, found, "constant", context.argument(2, "value", 0.0))
+    numbers = [amount for amount in amounts if isinstance(amount, int)] if isinstance(amounts, list) else []
+    return pad(context, value, numbers, "constant", context.argument(2, "value", 0.0))
 
 
 def _other_pad(mode: str) -> Lowering:
     def lower(context: Context) -> TensorExpr:
         value, amounts = context.value(context.node.args[0]), context.node.args[1]
-        found = [amount for amount in amounts if isinstance(amount, int)] if isinstance(amounts, list) else []
-        return pad(context, value, found, mode, 0.0)
+        numbers = [amount for amount in amounts if isinstance(amount, int)] if isinstance(amounts, list) else []
+        return pad(context, value, numbers, mode, 0.0)
 
     return lower
 
@@ -223,8 +221,8 @@ def pad(context: Context, value: TensorExpr, amounts: list[int], mode: str, fill
     guards: Expr | None = None
     for number in range(len(amounts) // 2):
         before, after = amounts[2 * number : 2 * number + 2]
-        place = len(dims) - 1 - number
-        size = dim_size(dims[place])
+        dim = len(dims) - 1 - number
+        size = dim_size(dims[dim])
         if before == after == 0:
             continue
         axes = new_axes(add(size, before + after))
@@ -235,28 +233,28 @@ def pad(context: Context, value: TensorExpr, amounts: list[int], mode: str, fill
             moved = Position(axes_index(axes), -before, guard=guard)
         else:
             moved = Position(term=integer(OUTSIDE[mode], position, whole(size)))
-        if dims[place]:
-            expr = move(expr, dims[place], moved)
+        if dims[dim]:
+            expr = move(expr, dims[dim], moved)
         elif moved.guard is not None:
             expr = behind(expr, moved.guard)
-        dims[place] = axes
+        dims[dim] = axes
     if guards is not None:
         expr = select(guards, expr, context.operand(fill if fill is not None else 0.0, expr.ctype).expr)
     return context.result(expr, tuple(dims))
 
 
 def _roll(context: Context) -> TensorExpr:
-    value, shifts, places = context.value(context.node.args[0]), context.node.args[1], context.argument(2, "dims")
+    value, shifts, operands = context.value(context.node.args[0]), context.node.args[1], context.argument(2, "dims")
     numbers = shifts if isinstance(shifts, list) else [shifts]
-    if not places:
+    if not operands:
         flat = tuple(axis for axes in value.dims for axis in axes)
         sizes = [parse_size(size) for size in context.node.spec.shape]
         expr, axes = _rolled(value.expr, flat, numbers[0])
         return context.result(expr, regroup((axes,), tuple(sizes)))
     expr, dims = value.expr, list(value.dims)
-    for shift, operand in zip(numbers, places if isinstance(places, list) else [places], strict=True):
-        place = dimension(context, operand, len(dims))
-        expr, dims[place] = _rolled(expr, dims[place], shift)
+    for shift, operand in zip(numbers, operands if isinstance(operands, list) else [operands], strict=True):
+        dim = dimension(context, operand, len(dims))
+        expr, dims[dim] = _rolled(expr, dims[dim], shift)
     return context.result(expr, tuple(dims))
 
 
@@ -276,34 +274,34 @@ def _rolled(expr: Expr, axes: Axes, shift: Operand) -> tuple[Expr, Axes]:
 
 def _unbind(context: Context) -> tuple[TensorExpr, ...]:
     value = context.value(context.node.args[0])
-    place = dimension(context, context.argument(1, "dim", 0), len(value.dims))
-    axes, count = value.dims[place], dim_size(value.dims[place])
+    dim = dimension(context, context.argument(1, "dim", 0), len(value.dims))
+    axes, count = value.dims[dim], dim_size(value.dims[dim])
     if not isinstance(count, int):
         raise Unsupported("unbind of a dimension of free size")
-    dims = (*value.dims[:place], *value.dims[place + 1 :])
+    dims = (*value.dims[:dim], *value.dims[dim + 1 :])
     exprs = [move(value.expr, axes, Position({}, number)) if axes else value.expr for number in range(count)]
     return tuple(context.result(expr, dims, value.dtype) for expr in exprs)
 
 
 def _slice_scatter(context: Context) -> TensorExpr:
     """A tensor of which one slice is replaced by another tensor."""
-    base, part = (context.value(context.node.args[place]) for place in (0, 1))
+    base, part = (context.value(context.node.args[index]) for index in (0, 1))
     selected = context.node.op.startswith("select")
-    place = dimension(context, context.argument(2, "dim", 0), len(base.dims))
+    index = dimension(context, context.argument(2, "dim", 0), len(base.dims))
     start, step = context.argument(3, "index" if selected else "start", 0) or 0, context.argument(5, "step", 1)
-    if not isinstance(start, int) or step != 1 or not base.dims[place]:
+    if not isinstance(start, int) or step != 1 or not base.dims[index]:
         raise Unsupported(f"{context.node.op} from {start!r} by {step!r}")
-    whole_size, axes = dim_size(base.dims[place]), base.dims[place]
+    whole_size, axes = dim_size(base.dims[index]), base.dims[index]
     offset = start if start >= 0 else add(whole_size, start)
-    own = (*part.dims[:place], (), *part.dims[place:]) if selected else part.dims
-    guard = within(iota(axes_index(axes), mul(-1, offset)), dim_size(own[place]))
-    if own[place]:
-        expr = move(part.expr, own[place], Position(axes_index(axes), mul(-1, offset), guard=guard))
+    own = (*part.dims[:index], (), *part.dims[index:]) if selected else part.dims
+    guard = within(iota(axes_index(axes), mul(-1, offset)), dim_size(own[index]))
+    if own[index]:
+        expr = move(part.expr, own[index], Position(axes_index(axes), mul(-1, offset), guard=guard))
     else:
         expr = behind(part.expr, guard)
-    others = [tuple(() if at == place else dim for at, dim in enumerate(dims)) for dims in (base.dims, own)]
+    others = [tuple(() if at == index else dim for at, dim in enumerate(dims)) for dims in (base.dims, own)]
     dims = list(broadcast(*others))
-    dims[place] = axes
+    dims[index] = axes
     return context.result(select(guard, cast(expr, base.expr.ctype), base.expr), tuple(dims))
 
 

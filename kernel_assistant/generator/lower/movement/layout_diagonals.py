@@ -46,10 +46,10 @@ def _diagonal(context: Context) -> TensorExpr:
 def _along_diagonal(context: Context, value: TensorExpr, offset: int, first: int, second: int) -> TensorExpr:
     axes = new_axes(parse_size(context.node.spec.shape[-1]))
     expr = value.expr
-    for place, before in ((first, max(-offset, 0)), (second, max(offset, 0))):
-        if value.dims[place]:
-            expr = move(expr, value.dims[place], Position(axes_index(axes), before))
-    dims = tuple(own for place, own in enumerate(value.dims) if place not in (first, second))
+    for dim, before in ((first, max(-offset, 0)), (second, max(offset, 0))):
+        if value.dims[dim]:
+            expr = move(expr, value.dims[dim], Position(axes_index(axes), before))
+    dims = tuple(own for dim, own in enumerate(value.dims) if dim not in (first, second))
     return context.result(expr, (*dims, axes))
 
 
@@ -63,8 +63,8 @@ def _diag(context: Context) -> TensorExpr:
 def _diag_embed(context: Context) -> TensorExpr:
     value, offset = context.value(context.node.args[0]), int(context.number(1, "offset", 0))
     rank = len(context.node.spec.shape)
-    places = [dimension(context, context.argument(2 + n, f"dim{n + 1}", n - 2), rank) for n in range(2)]
-    if places != [rank - 2, rank - 1]:
+    dims = [dimension(context, context.argument(2 + n, f"dim{n + 1}", n - 2), rank) for n in range(2)]
+    if dims != [rank - 2, rank - 1]:
         raise Unsupported("diag_embed into dimensions that are not the last ones")
     return _embedded(context, value, offset)
 
@@ -77,8 +77,8 @@ def _embedded(context: Context, value: TensorExpr, offset: int) -> TensorExpr:
     guard = both(line, within(along(rows, -max(-offset, 0)), size))
     assert guard is not None
     if value.dims[-1]:
-        place = Position(axes_index(rows), -max(-offset, 0), guard=guard)
-        expr = move(value.expr, value.dims[-1], place)
+        position = Position(axes_index(rows), -max(-offset, 0), guard=guard)
+        expr = move(value.expr, value.dims[-1], position)
     else:
         expr = behind(value.expr, guard)
     return context.result(select(guard, expr, Const(expr.ctype, 0)), (*value.dims[:-1], rows, columns))

@@ -20,13 +20,13 @@ Lowering = Callable[[Context], TensorExpr]
 
 def _sizes(context: Context, value: TensorExpr, dims: int) -> list[tuple[int, int, int]]:
     """(dimension, input size, output size) of the resized dimensions."""
-    found = []
-    for place in range(len(value.dims) - dims, len(value.dims)):
-        old, new = dim_size(value.dims[place]), parse_size(context.node.spec.shape[place])
+    sizes = []
+    for dim in range(len(value.dims) - dims, len(value.dims)):
+        old, new = dim_size(value.dims[dim]), parse_size(context.node.spec.shape[dim])
         if not isinstance(old, int) or not isinstance(new, int):
             raise Unsupported(f"{context.node.op} of dimensions of free size")
-        found.append((place, old, new))
-    return found
+        sizes.append((dim, old, new))
+    return sizes
 
 
 def _factors(operand: Operand, dims: int) -> list[float | None]:
@@ -38,22 +38,22 @@ def _factors(operand: Operand, dims: int) -> list[float | None]:
 def _nearest(dims: int, exact: bool) -> Lowering:
     def lower(context: Context) -> TensorExpr:
         value = context.value(context.node.args[0])
-        found = list(value.dims)
+        resized = list(value.dims)
         expr = value.expr
         factors = _factors(context.argument(2, "scale_factors"), dims)
-        for (place, old, new), factor in zip(_sizes(context, value, dims), factors, strict=True):
+        for (dim, old, new), factor in zip(_sizes(context, value, dims), factors, strict=True):
             if new == old and not (exact and factor):
                 continue
-            axes = value.dims[place]
+            axes = value.dims[dim]
             if not axes:
-                found[place] = new_axes(new)
+                resized[dim] = new_axes(new)
             elif new % old == 0 and factor in (None, new / old):
-                found[place] = axes + new_axes(new // old)
+                resized[dim] = axes + new_axes(new // old)
             else:
-                found[place] = new_axes(new)
+                resized[dim] = new_axes(new)
                 scale = 1 / factor if factor else old / new
-                expr = move(expr, axes, Position(term=_nearest_at(found[place], scale, old, exact)))
-        return context.result(expr, tuple(found))
+                expr = move(expr, axes, Position(term=_nearest_at(resized[dim], scale, old, exact)))
+        return context.result(expr, tuple(resized))
 
     return lower
 
@@ -67,18 +67,18 @@ def _nearest_at(axes: Axes, scale: float, size: int, exact: bool) -> Expr:
 def _linear(dims: int) -> Lowering:
     def lower(context: Context) -> TensorExpr:
         value, corners = context.value(context.node.args[0]), bool(context.argument(2, "align_corners", False))
-        found = list(value.dims)
+        resized = list(value.dims)
         expr = value.expr
         factors = _factors(context.argument(3, "scale_factors"), dims)
         sizes = _sizes(context, value, dims)
         # The last dimension first: its two neighbours are next to each other in memory.
-        for (place, old, new), factor in reversed(list(zip(sizes, factors, strict=True))):
-            if not value.dims[place]:
-                found[place] = new_axes(new)
+        for (dim, old, new), factor in reversed(list(zip(sizes, factors, strict=True))):
+            if not value.dims[dim]:
+                resized[dim] = new_axes(new)
             elif old != new or factor not in (None, 1.0):
-                found[place] = new_axes(new)
-                expr = _mixed(expr, value.dims[place], _linear_at(found[place], old, new, factor, corners), old)
-        return context.result(expr, tuple(found))
+                resized[dim] = new_axes(new)
+                expr = _mixed(expr, value.dims[dim], _linear_at(resized[dim], old, new, factor, corners), old)
+        return context.result(expr, tuple(resized))
 
     return lower
 
@@ -96,7 +96,7 @@ def _mixed(expr: Expr, axes: Axes, at: Expr, size: int) -> Expr:
     below = integer("ka_min((int64_t){0}, {1})", at, whole(size - 1))
     above = integer("ka_min({0} + 1, {1})", below, whole(size - 1))
     share = _real("({0} - (float){1})", at, below)
-    left, right = (move(expr, axes, Position(term=place)) for place in (below, above))
+    left, right = (move(expr, axes, Position(term=index)) for index in (below, above))
     return Op(expr.ctype, f"((1 - {{2}}) * {{0}} + ({expr.ctype}){{2}} * {{1}})", (left, right, share))
 
 

@@ -33,35 +33,35 @@ def _repeat_interleave(context: Context) -> TensorExpr:
     dim = context.argument(2, "dim")
     if dim is None:
         return context.result(value.expr, (tuple(axis for axes in value.dims for axis in axes) + new_axes(count),))
-    place = dimension(context, dim, len(value.dims))
+    index = dimension(context, dim, len(value.dims))
     return context.result(
-        value.expr, (*value.dims[:place], value.dims[place] + new_axes(count), *value.dims[place + 1 :])
+        value.expr, (*value.dims[:index], value.dims[index] + new_axes(count), *value.dims[index + 1 :])
     )
 
 
 def _unfold(context: Context) -> TensorExpr:
     value = context.value(context.node.args[0])
-    place = dimension(context, context.node.args[1], len(value.dims))
+    dim = dimension(context, context.node.args[1], len(value.dims))
     step = context.node.args[3]
     if not isinstance(step, int):
         raise Unsupported(f"unfold by {step!r}")
     shape = [parse_size(size) for size in context.node.spec.shape]
-    out, inside = new_axes(shape[place]), new_axes(shape[-1])
+    out, inside = new_axes(shape[dim]), new_axes(shape[-1])
     index: Index = {**dict.fromkeys(out, step), **dict.fromkeys(inside, 1)}
-    expr = move(value.expr, value.dims[place], Position(index)) if value.dims[place] else value.expr
-    return context.result(expr, (*value.dims[:place], out, *value.dims[place + 1 :], inside))
+    expr = move(value.expr, value.dims[dim], Position(index)) if value.dims[dim] else value.expr
+    return context.result(expr, (*value.dims[:dim], out, *value.dims[dim + 1 :], inside))
 
 
 def _im2col(context: Context) -> TensorExpr:
     value = context.value(context.node.args[0])
     kernel, dilation, padding, stride = (
-        _pair(context.node.args[place]) if place < len(context.node.args) else (default, default)
-        for place, default in enumerate((0, 1, 0, 1), 1)
+        _pair(context.node.args[position]) if position < len(context.node.args) else (default, default)
+        for position, default in enumerate((0, 1, 0, 1), 1)
     )
     expr, columns, rows = value.expr, list[Axis](), list[Axis]()
     guards: Expr | None = None
-    for number, place in enumerate((-2, -1)):
-        size = dim_size(value.dims[place])
+    for number, position in enumerate((-2, -1)):
+        size = dim_size(value.dims[position])
         if not isinstance(size, int):
             raise Unsupported("unfold of dimensions of free size")
         k, d, p, s = kernel[number], dilation[number], padding[number], stride[number]
@@ -69,7 +69,7 @@ def _im2col(context: Context) -> TensorExpr:
         index: Index = {**dict.fromkeys(out, s), **dict.fromkeys(inside, d)}
         guard = within(iota(index, -p), size) if p else None
         guards = both(guards, guard)
-        expr = move(expr, value.dims[place], Position(index, -p, guard=guard)) if value.dims[place] else expr
+        expr = move(expr, value.dims[position], Position(index, -p, guard=guard)) if value.dims[position] else expr
         rows += inside
         columns += out
     if guards is not None:

@@ -30,15 +30,15 @@ def _affine_grid(context: Context) -> TensorExpr:
     theta, corners = context.value(context.node.args[0]), bool(context.argument(2, "align_corners", False))
     ctype = COMPUTE[context.node.spec.dtype]
     dims = [new_axes(parse_size(size)) for size in context.node.spec.shape[1:-1]]
-    found = cast(_column(theta, len(dims)), ctype)
-    for place, axes in enumerate(reversed(dims)):
+    expr = cast(_column(theta, len(dims)), ctype)
+    for column, axes in enumerate(reversed(dims)):
         base = _base(axes, ctype, corners)
-        found = Op(ctype, "({0} * {1} + {2})", (cast(_column(theta, place), ctype), base, found))
-    return context.result(found, (theta.dims[0], *dims, theta.dims[1]))
+        expr = Op(ctype, "({0} * {1} + {2})", (cast(_column(theta, column), ctype), base, expr))
+    return context.result(expr, (theta.dims[0], *dims, theta.dims[1]))
 
 
-def _column(theta: TensorExpr, place: int) -> Expr:
-    return move(theta.expr, theta.dims[2], Position(offset=place))
+def _column(theta: TensorExpr, column: int) -> Expr:
+    return move(theta.expr, theta.dims[2], Position(offset=column))
 
 
 def _base(axes: Axes, ctype: str, corners: bool) -> Expr:
@@ -57,7 +57,7 @@ def _grid_sample(context: Context) -> TensorExpr:
     align_corners).
     """
     image, grid = context.value(context.node.args[0]), context.value(context.node.args[1])
-    mode, padding = (context.argument(place, "") for place in (2, 3))
+    mode, padding = (context.argument(position, "") for position in (2, 3))
     corners = bool(context.argument(4, "align_corners", False))
     if mode not in (BILINEAR, NEAREST) or not isinstance(padding, int):
         raise Unsupported(f"operator {context.node.op}: bicubic")
@@ -65,14 +65,14 @@ def _grid_sample(context: Context) -> TensorExpr:
     if not all(isinstance(dim_size(axes), int) for axes in dims):
         raise Unsupported(f"operator {context.node.op} of dimensions of free size")
     (batch,) = broadcast(image.dims[:1], grid.dims[:1])
-    places: list[Expr] = []
+    positions: list[Expr] = []
     for number, axes in enumerate(dims):
         # The last number of a position is that along the first dimension.
         given = cast(move(grid.expr, grid.dims[-1], Position(offset=len(dims) - 1 - number)), ctype)
-        places.append(_place(given, dim_size(axes), padding, corners))
+        positions.append(_place(given, dim_size(axes), padding, corners))
     value = cast(image.expr, COMPUTE[context.node.spec.dtype])
-    found = (_nearest if mode == NEAREST else _mixed)(value, dims, places)
-    return context.result(found, (batch, image.dims[1], *grid.dims[1:-1]))
+    expr = (_nearest if mode == NEAREST else _mixed)(value, dims, positions)
+    return context.result(expr, (batch, image.dims[1], *grid.dims[1:-1]))
 
 
 def _place(given: Expr, size: Size, padding: int, corners: bool) -> Expr:
@@ -81,22 +81,22 @@ def _place(given: Expr, size: Size, padding: int, corners: bool) -> Expr:
     assert isinstance(size, int)
     length = Const(ctype, size - 1 if corners else size)
     inside = "(({0} + 1) * {1} / 2)" if corners else "((({0} + 1) * {1} - 1) / 2)"
-    place: Expr = Op(ctype, inside, (given, length))
+    position: Expr = Op(ctype, inside, (given, length))
     if padding == REFLECTION:
-        place = _reflected(place, size, corners)
+        position = _reflected(position, size, corners)
     low, high = (-2, size + 1) if padding == ZEROS else (0, size - 1)
-    return Op(ctype, "ka_clamp({0}, {1}, {2})", (place, Const(ctype, low), Const(ctype, high)))
+    return Op(ctype, "ka_clamp({0}, {1}, {2})", (position, Const(ctype, low), Const(ctype, high)))
 
 
-def _reflected(place: Expr, size: int, corners: bool) -> Expr:
+def _reflected(position: Expr, size: int, corners: bool) -> Expr:
     """The position, mirrored at the middles of the outer elements (with `corners`) or at their outer edges until it is
     between them.
     """
-    ctype = place.ctype
+    ctype = position.ctype
     span, low = (size - 1, 0.0) if corners else (size, -0.5)
     if span == 0:
         return Const(ctype, 0)
-    away = Op(ctype, "ka_abs({0} - {1})", (place, Const(ctype, low)))
+    away = Op(ctype, "ka_abs({0} - {1})", (position, Const(ctype, low)))
     times = Op(ctype, "ka_floor({0} / {1})", (away, Const(ctype, span)))
     rest = Op(ctype, "({0} - {1} * {2})", (away, times, Const(ctype, span)))
     odd = Op("bool", "({0} - 2 * ka_floor({0} / 2) != 0)", (times,))
@@ -104,42 +104,43 @@ def _reflected(place: Expr, size: int, corners: bool) -> Expr:
     return Op(ctype, "({0} + {1})", (select(odd, back, rest), Const(ctype, low)))
 
 
-def _nearest(value: Expr, dims: Sequence[Axes], places: Sequence[Expr]) -> Expr:
+def _nearest(value: Expr, dims: Sequence[Axes], positions: Sequence[Expr]) -> Expr:
     """The element at the nearest position; halfway between two elements, the one with the even index."""
-    rounded = [integer("(int64_t)ka_round({0})", place) for place in places]
+    rounded = [integer("(int64_t)ka_round({0})", position) for position in positions]
     return _element(value, dims, rounded)
 
 
-def _mixed(value: Expr, dims: Sequence[Axes], places: Sequence[Expr]) -> Expr:
+def _mixed(value: Expr, dims: Sequence[Axes], positions: Sequence[Expr]) -> Expr:
     """The sum of the neighbours of the position, on both sides along each dimension, weighted linearly by their
     distance.
     """
     ctype = value.ctype
-    below = [Op(place.ctype, "ka_floor({0})", (place,)) for place in places]
+    below = [Op(position.ctype, "ka_floor({0})", (position,)) for position in positions]
     first = [integer("(int64_t){0}", whole) for whole in below]
     shares = [
-        cast(Op(place.ctype, "({0} - {1})", (place, whole)), ctype) for place, whole in zip(places, below, strict=True)
+        cast(Op(position.ctype, "({0} - {1})", (position, whole)), ctype)
+        for position, whole in zip(positions, below, strict=True)
     ]
     second = [integer("({0} + 1)", one) for one in first]
     others = [Op(ctype, "(1 - {0})", (share,)) for share in shares]
-    found: Expr | None = None
+    total: Expr | None = None
     # The last dimension changes fastest: its neighbours are next to each other in memory.
     for sides in product((0, 1), repeat=len(dims)):
         part = _element(value, dims, [(first, second)[side][at] for at, side in enumerate(sides)])
         for at, side in enumerate(sides):
             part = Op(ctype, "{0} * {1}", (part, (others, shares)[side][at]))
-        found = part if found is None else Op(ctype, "({0} + {1})", (found, part))
-    assert found is not None
-    return found
+        total = part if total is None else Op(ctype, "({0} + {1})", (total, part))
+    assert total is not None
+    return total
 
 
-def _element(value: Expr, dims: Sequence[Axes], places: Sequence[Expr]) -> Expr:
+def _element(value: Expr, dims: Sequence[Axes], positions: Sequence[Expr]) -> Expr:
     """The value at integer positions, zero outside the image."""
     guard: Expr | None = None
-    for axes, place in zip(dims, places, strict=True):
-        inside = within(place, dim_size(axes))
+    for axes, position in zip(dims, positions, strict=True):
+        inside = within(position, dim_size(axes))
         guard = both(guard, inside)
-        value = move(value, axes, Position(term=place, guard=inside)) if axes else value
+        value = move(value, axes, Position(term=position, guard=inside)) if axes else value
     assert guard is not None
     return select(guard, value, Const(value.ctype, 0))
 

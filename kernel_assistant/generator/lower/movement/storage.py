@@ -64,8 +64,8 @@ def _unfold_backward(context: Context) -> TensorExpr:
     dim, size, step = context.node.args[2:5]
     if not isinstance(size, int) or not isinstance(step, int):
         raise Unsupported(f"unfold_backward by {size!r} and {step!r}")
-    place = dimension(context, dim, len(value.dims) - 1)
-    count, length = dim_size(value.dims[place]), parse_size(context.node.spec.shape[place])
+    index = dimension(context, dim, len(value.dims) - 1)
+    count, length = dim_size(value.dims[index]), parse_size(context.node.spec.shape[index])
     if count != 1 and size > step:
         raise Unsupported("unfold_backward of windows that overlap")
     axes = new_axes(length)
@@ -76,10 +76,10 @@ def _unfold_backward(context: Context) -> TensorExpr:
     guard = both(within(inside, size), within(window, count))
     assert guard is not None
     expr = value.expr
-    for own, position in ((value.dims[place], window), (value.dims[-1], inside)):
+    for own, position in ((value.dims[index], window), (value.dims[-1], inside)):
         expr = move(expr, own, Position(term=position, guard=guard)) if own else expr
     zero = Const(expr.ctype, 0)
-    return context.result(select(guard, expr, zero), (*value.dims[:place], axes, *value.dims[place + 1 : -1]))
+    return context.result(select(guard, expr, zero), (*value.dims[:index], axes, *value.dims[index + 1 : -1]))
 
 
 STORAGE: dict[str, Lowering] = {"as_strided": _as_strided, "unfold_backward": _unfold_backward}

@@ -62,84 +62,84 @@ def _expand(context: Context) -> TensorExpr:
 def _permute(order: Callable[[Context, int], list[int]]) -> Lowering:
     def lower(context: Context) -> TensorExpr:
         value = context.value(context.node.args[0])
-        return context.result(value.expr, tuple(value.dims[place] for place in order(context, len(value.dims))))
+        return context.result(value.expr, tuple(value.dims[dim] for dim in order(context, len(value.dims))))
 
     return lower
 
 
 def _swapped(context: Context, rank: int) -> list[int]:
-    places = list(range(rank))
+    order = list(range(rank))
     if context.node.op == "t":
-        return places[::-1]
-    first, second = (dimension(context, context.node.args[place], rank) for place in (1, 2))
-    places[first], places[second] = second, first
-    return places
+        return order[::-1]
+    first, second = (dimension(context, context.node.args[position], rank) for position in (1, 2))
+    order[first], order[second] = second, first
+    return order
 
 
 def _ordered(context: Context, rank: int) -> list[int]:
-    places = context.node.args[1]
-    return [dimension(context, place, rank) for place in places] if isinstance(places, list) else []
+    dims = context.node.args[1]
+    return [dimension(context, dim, rank) for dim in dims] if isinstance(dims, list) else []
 
 
-def _replaced(value: TensorExpr, place: int, axes: Axes | None) -> tuple[Axes, ...]:
-    return (*value.dims[:place], *(() if axes is None else (axes,)), *value.dims[place + 1 :])
+def _replaced(value: TensorExpr, dim: int, axes: Axes | None) -> tuple[Axes, ...]:
+    return (*value.dims[:dim], *(() if axes is None else (axes,)), *value.dims[dim + 1 :])
 
 
-def _only_axis(context: Context, value: TensorExpr, place: int) -> Axis | None:
-    axes = resolve(value.dims[place])
+def _only_axis(context: Context, value: TensorExpr, dim: int) -> Axis | None:
+    axes = resolve(value.dims[dim])
     if len(axes) > 1:
         raise Unsupported(f"{context.node.op} of a joined dimension")
     return axes[0] if axes else None
 
 
-def _shifted(context: Context, value: TensorExpr, place: int, size: Size, step: int, offset: Size) -> TensorExpr:
-    axes = value.dims[place]
+def _shifted(context: Context, value: TensorExpr, dim: int, size: Size, step: int, offset: Size) -> TensorExpr:
+    axes = value.dims[dim]
     if not axes or (size == dim_size(axes) and step == 1 and offset == 0):
         return context.result(value.expr, value.dims)
     new = None if size == 1 else Axis(size)
     expr = move(value.expr, axes, Position({} if new is None else {new: step}, offset))
-    return context.result(expr, _replaced(value, place, () if new is None else (new,)))
+    return context.result(expr, _replaced(value, dim, () if new is None else (new,)))
 
 
 def _slice(context: Context) -> TensorExpr:
     value = context.value(context.node.args[0])
-    place = dimension(context, context.argument(1, "dim", 0), len(value.dims))
+    dim = dimension(context, context.argument(1, "dim", 0), len(value.dims))
     start, step = context.argument(2, "start", 0) or 0, context.argument(4, "step", 1)
     if not isinstance(start, int | str) or not isinstance(step, int):
         raise Unsupported(f"slice from {start!r} by {step!r}")
-    whole, offset = dim_size(value.dims[place]), size_of(start)
+    whole, offset = dim_size(value.dims[dim]), size_of(start)
     if isinstance(offset, int) and offset < 0:
         offset = add(whole, offset)
-    found = _shifted(context, value, place, parse_size(context.node.spec.shape[place]), step, offset)
+    sliced = _shifted(context, value, dim, parse_size(context.node.spec.shape[dim]), step, offset)
     if offset == 0 and step == 1:
-        context.sliced[id(found.expr)] = (value, place)
-    return found
+        context.sliced[id(sliced.expr)] = (value, dim)
+    return sliced
 
 
 def _select(context: Context) -> TensorExpr:
     value = context.value(context.node.args[0])
-    place = dimension(context, context.node.args[1], len(value.dims))
+    dim = dimension(context, context.node.args[1], len(value.dims))
     offset = size_of(context.node.args[2])
     if isinstance(offset, int) and offset < 0:
-        offset = add(dim_size(value.dims[place]), offset)
-    axes = value.dims[place]
+        offset = add(dim_size(value.dims[dim]), offset)
+    axes = value.dims[dim]
     expr = move(value.expr, axes, Position({}, offset)) if axes else value.expr
-    return context.result(expr, _replaced(value, place, None))
+    return context.result(expr, _replaced(value, dim, None))
 
 
 def _flip(context: Context) -> TensorExpr:
     value = context.value(context.node.args[0])
-    places = context.node.args[1]
-    for operand in places if isinstance(places, list) else [places]:
-        place = dimension(context, operand, len(value.dims))
-        axis = _only_axis(context, value, place)
+    dims = context.node.args[1]
+    for operand in dims if isinstance(dims, list) else [dims]:
+        dim = dimension(context, operand, len(value.dims))
+        axis = _only_axis(context, value, dim)
         if axis is None:
             continue
         new = Axis(axis.size)
         expr = _flipped_scan(value.expr, axis, new) or move(
             value.expr, (axis,), Position({new: -1}, add(axis.size, -1))
         )
-        value = context.result(expr, _replaced(value, place, (new,)))
+        value = context.result(expr, _replaced(value, dim, (new,)))
     return context.result(value.expr, value.dims)
 
 
@@ -154,21 +154,21 @@ def _flipped_scan(expr: Expr, axis: Axis, new: Axis) -> Expr | None:
 def _parts(context: Context) -> tuple[TensorExpr, ...]:
     """The results of `split` and `chunk`: slices, each of which begins where the previous one ends."""
     node, value = context.node, context.value(context.node.args[0])
-    place = dimension(context, context.argument(2, "dim", 0), len(value.dims))
-    whole = dim_size(value.dims[place])
+    dim = dimension(context, context.argument(2, "dim", 0), len(value.dims))
+    whole = dim_size(value.dims[dim])
     if not context.graph.dims.keys().isdisjoint(symbols_of(whole)):
         raise Unsupported(f"{node.op} of a dimension of free size")
     read = [one for one in context.graph.nodes if one.op == "getitem" and one.args[0] == f"%{node.name}"]
-    own = {one.args[1]: parse_size(one.spec.shape[place]) for one in read}
-    sizes = _sizes_of_parts(context, place, whole, max((at for at in own if isinstance(at, int)), default=0))
+    own = {one.args[1]: parse_size(one.spec.shape[dim]) for one in read}
+    sizes = _sizes_of_parts(context, dim, whole, max((at for at in own if isinstance(at, int)), default=0))
     starts = [0, *accumulate(sizes[:-1], add)]
     return tuple(
-        _shifted(context, value, place, own.get(number, size), 1, start)
+        _shifted(context, value, dim, own.get(number, size), 1, start)
         for number, (size, start) in enumerate(zip(sizes, starts, strict=True))
     )
 
 
-def _sizes_of_parts(context: Context, place: int, whole: Size, last: int) -> list[Size]:
+def _sizes_of_parts(context: Context, dim: int, whole: Size, last: int) -> list[Size]:
     """The sizes of the parts, as the arguments give them. If the size of the dimension is symbolic, the parts cannot be
     counted; then the sizes of parts 0 to `last`.
     """
@@ -177,7 +177,7 @@ def _sizes_of_parts(context: Context, place: int, whole: Size, last: int) -> lis
         return [size_of(size) for size in given]
     chunks = node.op.startswith(("chunk", "unsafe_chunk"))
     if not isinstance(whole, int):
-        return [parse_size(node.spec.shape[place] if chunks else str(given))] * (last + 1)
+        return [parse_size(node.spec.shape[dim] if chunks else str(given))] * (last + 1)
     if not isinstance(given, int):
         raise Unsupported(f"{node.op} by {given!r}")
     each = ceil_div(whole, given) if chunks else given
@@ -186,15 +186,15 @@ def _sizes_of_parts(context: Context, place: int, whole: Size, last: int) -> lis
 
 def _glu(context: Context) -> TensorExpr:
     value = context.value(context.node.args[0])
-    place = dimension(context, context.argument(1, "dim", -1), len(value.dims))
-    half = parse_size(context.node.spec.shape[place])
-    left = _shifted(context, value, place, half, 1, 0)
-    right = _shifted(context, value, place, half, 1, half)
+    dim = dimension(context, context.argument(1, "dim", -1), len(value.dims))
+    half = parse_size(context.node.spec.shape[dim])
+    left = _shifted(context, value, dim, half, 1, 0)
+    right = _shifted(context, value, dim, half, 1, half)
     dims = broadcast(left.dims, right.dims)
     return context.result(Op(left.expr.ctype, "{0} * ka_sigmoid({1})", (left.expr, right.expr)), dims)
 
 
-def exclusive_scan(context: Context, values: list[TensorExpr], place: int) -> TensorExpr | None:
+def exclusive_scan(context: Context, values: list[TensorExpr], dim: int) -> TensorExpr | None:
     """The exclusive scan that is equal to a `cat` of the neutral element and a scan of all elements but the last; None
     for any other `cat`.
     """
@@ -204,12 +204,12 @@ def exclusive_scan(context: Context, values: list[TensorExpr], place: int) -> Te
     whole = context.sliced.get(id(scan.arg))
     if scan.kind not in ("sum", "prod"):
         return None
-    starts = values[0].expr.value == neutral and dim_size(values[0].dims[place]) == 1
-    if not starts or whole is None or whole[1] != place or scan.reverse or scan.exclusive:
+    starts = values[0].expr.value == neutral and dim_size(values[0].dims[dim]) == 1
+    if not starts or whole is None or whole[1] != dim or scan.reverse or scan.exclusive:
         return None
     base = whole[0]
-    axes = resolve(base.dims[place])
-    if len(axes) != 1 or parse_size(context.node.spec.shape[place]) != axes[0].size:
+    axes = resolve(base.dims[dim])
+    if len(axes) != 1 or parse_size(context.node.spec.shape[dim]) != axes[0].size:
         return None
     return context.result(replace(scan, arg=base.expr, axis=axes[0], exclusive=True), base.dims)
 
@@ -227,11 +227,11 @@ def _arange(context: Context) -> TensorExpr:
 
 
 def _getitem(context: Context) -> TensorExpr:
-    name, place = context.node.args
-    found = context.values[str(name)[1:]]
-    if not isinstance(found, tuple) or not isinstance(place, int) or place >= len(found):
-        raise Unsupported(f"a node without a result {place}")
-    return context.result(found[place].expr, found[place].dims)
+    name, index = context.node.args
+    results = context.values[str(name)[1:]]
+    if not isinstance(results, tuple) or not isinstance(index, int) or index >= len(results):
+        raise Unsupported(f"a node without a result {index}")
+    return context.result(results[index].expr, results[index].dims)
 
 
 def _broadcast_tensors(context: Context) -> tuple[TensorExpr, ...]:

@@ -108,14 +108,14 @@ def round_totals(body: StatementWriter, part: Pass, tile: int) -> None:
 def _of_the_row(nest: LoopNest, exprs: list[Expr]) -> list[Expr]:
     """Those of `exprs` that are the same for all columns, such as the index of a row that is read whole."""
     own = {id(expr) for expr in exprs}
-    found: dict[int, Expr] = {}
+    steady: dict[int, Expr] = {}
     for expr in exprs:
         moves = isinstance(expr, Load) and any(axis in nest.inner for axis in nest.loads[id(expr)].index)
         if not moves and all(
-            id(one) in found or (id(one) not in own and isinstance(one, Const)) for one in children(expr)
+            id(one) in steady or (id(one) not in own and isinstance(one, Const)) for one in children(expr)
         ):
-            found[id(expr)] = expr
-    return list(found.values())
+            steady[id(expr)] = expr
+    return list(steady.values())
 
 
 def store_rows(body: StatementWriter, part: Pass, tile: int, nt: int, first: str = "0", last: str = "R") -> None:
@@ -131,8 +131,8 @@ def store_rows(body: StatementWriter, part: Pass, tile: int, nt: int, first: str
     stores(inner, part.stores, (nest.reduced, "q"), (nest.inner, "i"), tiles=tiles)
     unit.close()
     for access in through:
-        place = unit.position(access, nest.reduced, "q") or "0"
-        unit.add(f"ka_stream({access.name} + {place} + begin, tile_{access.name}, n * sizeof({access.name}[0]));")
+        offset = unit.position(access, nest.reduced, "q") or "0"
+        unit.add(f"ka_stream({access.name} + {offset} + begin, tile_{access.name}, n * sizeof({access.name}[0]));")
     unit.close()
     if through:
         unit.add("ka_stream_end();")

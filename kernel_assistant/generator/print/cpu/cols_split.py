@@ -81,8 +81,8 @@ class _ColumnChunks:
             store_rows(body, part, self.tile, self.nt, "first", "last")
         for reduce in part.reduces:
             name = self.nest.result(reduce)
-            place = f"{unit.buffer(f'part_{name}')}[task / tiles * I + begin + j]"
-            unit.add(f"for (int j = 0; j < n; ++j) {place} = total_{name}[j];")
+            slot = f"{unit.buffer(f'part_{name}')}[task / tiles * I + begin + j]"
+            unit.add(f"for (int j = 0; j < n; ++j) {slot} = total_{name}[j];")
         unit.close()
         for reduce in part.reduces:
             self._combine(reduce)

@@ -63,11 +63,11 @@ def loads(unit: KernelSource, nest: LoopNest, *loops: tuple[list[Axis], str]) ->
     """The text of every load, by the `id` of its access, at the position of these loops, which are given as (axes,
     variable).
     """
-    found = {}
+    texts = {}
     for access in dict.fromkeys(nest.loads.values()):
-        place = joined(*(unit.position(access, axes, var) for axes, var in loops))
-        found[id(access)] = unit.fetch(access, place)
-    return found
+        position = joined(*(unit.position(access, axes, var) for axes, var in loops))
+        texts[id(access)] = unit.fetch(access, position)
+    return texts
 
 
 def stores(
@@ -78,10 +78,10 @@ def stores(
 ) -> None:
     """Write the outputs at the current position; `tiles` maps an output to the buffer that is written instead."""
     for access, output in part:
-        place = (tiles or {}).get(access.name) or (
+        target = (tiles or {}).get(access.name) or (
             f"{access.name}[{joined(*(body.unit.position(access, axes, var) for axes, var in loops))}]"
         )
-        body.unit.add(f"ka_put({place}, {body.name(output.expr)});")
+        body.unit.add(f"ka_put({target}, {body.name(output.expr)});")
 
 
 def streamed(nest: LoopNest, part: Pass, axes: list[Axis], nt: int) -> list[Access]:
@@ -128,7 +128,7 @@ def _write_step(body: StatementWriter, part: Pass, keep: dict[int, str], walk: W
     inner, names = body.inner(), _names(nest, part)
     params = ", ".join(f"{reduce.ctype}& {name}" for reduce, name in names)
     unit.open(f"const auto step_{names[0][1]} = [&](int64_t q, {params}) __attribute__((always_inline))")
-    kept = {place: walk.kept(name) for place, name in keep.items()}
+    kept = {expr_id: walk.kept(name) for expr_id, name in keep.items()}
     _take_kept(inner, part, kept)
     inner.write(part.body, loads(unit, nest, *walk.loops))
     for expr in part.kept:
@@ -165,7 +165,7 @@ def _fold_lanes(unit: KernelSource, nest: LoopNest, part: Pass, lanes: int) -> N
 def _take_kept(inner: StatementWriter, part: Pass, keep: dict[int, str]) -> None:
     """Name the values that earlier passes stored in row buffers; `keep` has the text of their elements."""
     computed = {id(expr) for expr in part.body}
-    inner.names.update((place, name) for place, name in keep.items() if place not in computed)
+    inner.names.update((expr_id, name) for expr_id, name in keep.items() if expr_id not in computed)
 
 
 def take_totals(body: StatementWriter, part: Pass) -> None:
@@ -181,7 +181,7 @@ def store_loop(body: StatementWriter, part: Pass, nt: int, keep: dict[int, str],
     unit, nest, tile = body.unit, body.nest, 512
     begin, end = walk.limits
     inner = body.inner()
-    _take_kept(inner, part, {place: walk.kept(name) for place, name in keep.items()})
+    _take_kept(inner, part, {expr_id: walk.kept(name) for expr_id, name in keep.items()})
     through = streamed(nest, part, walk.inner, nt)
     walk.open(unit, nest)
     if through:

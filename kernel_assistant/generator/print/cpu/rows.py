@@ -56,12 +56,12 @@ def _worth_keeping(nest: LoopNest) -> Callable[[Expr], bool]:
     """Returns a function that says whether to keep a value: whether it is costly, or computed from a costly one. Of a
     chain of such values, later passes read the last one that an earlier pass computes.
     """
-    found: set[int] = set()
+    kept: set[int] = set()
     for expr in nest.program.exprs:
-        inside = not isinstance(expr, Reduce) and any(id(child) in found for child in children(expr))
+        inside = not isinstance(expr, Reduce) and any(id(child) in kept for child in children(expr))
         if inside or costly(expr):
-            found.add(id(expr))
-    return lambda expr: id(expr) in found
+            kept.add(id(expr))
+    return lambda expr: id(expr) in kept
 
 
 def _buffers(unit: KernelSource, nest: LoopNest, plan: Passes) -> dict[int, str]:

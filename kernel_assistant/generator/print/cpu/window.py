@@ -34,10 +34,10 @@ def digit(unit: KernelSource, axes: list[Axis], axis: Axis, var: str) -> str:
     """C text of the position along `axis` where `var` counts through all of `axes`; "0" if `axis` is not among them."""
     if axis not in axes:
         return "0"
-    place = axes.index(axis)
-    below = product([inner.size for inner in axes[place + 1 :]])
+    index = axes.index(axis)
+    below = product([inner.size for inner in axes[index + 1 :]])
     text = var if below == 1 else f"{var} / {unit.divisor(below)}"
-    return f"{text} % {unit.divisor(axis.size)}" if place else text
+    return f"{text} % {unit.divisor(axis.size)}" if index else text
 
 
 def position(out: str, span: Span, k: str) -> str:
@@ -82,8 +82,8 @@ def _window(body: StatementWriter, part: WindowBody, tile: int, stage: bool) -> 
     unit.add(f"alignas(64) {ctype} w{number}[{tile}];")
     unit.add(f"for (int64_t i = begin; i < end; ++i) w{number}[i - begin] = {neutral_text(part)};")
     body.write(part.steady, loads(unit, nest), "s")
-    for place, span in enumerate(part.spans):
-        at, k = f"at{number}_{place}", f"k{number}_{place}"
+    for dim, span in enumerate(part.spans):
+        at, k = f"at{number}_{dim}", f"k{number}_{dim}"
         unit.open(f"for (int64_t {k} = 0; {k} < {span.size}; ++{k})")
         out = digit(unit, nest.outer, span.out, "o")
         unit.add(f"const int64_t {at} = {position(f'({out})' if ' ' in out else out, span, k)};")
@@ -92,8 +92,8 @@ def _window(body: StatementWriter, part: WindowBody, tile: int, stage: bool) -> 
     variable = "i" if last is None else "p" if last.tap is None else "p, int64_t k"
     unit.open(f"const auto read{number} = [&](int64_t {variable}) __attribute__((always_inline))")
     inner = body.inner()
-    loops = [([span.source], f"at{number}_{place}") for place, span in enumerate(part.spans)]
-    loops += [([span.tap], f"k{number}_{place}") for place, span in enumerate(part.spans) if span.tap is not None]
+    loops = [([span.source], f"at{number}_{dim}") for dim, span in enumerate(part.spans)]
+    loops += [([span.tap], f"k{number}_{dim}") for dim, span in enumerate(part.spans) if span.tap is not None]
     loops += [([last.tap], "k")] if last is not None and last.tap is not None else []
     own = (nest.inner, "i") if last is None else ([last.source], "p")
     inner.write(part.body, loads(unit, nest, *loops, own))
@@ -134,8 +134,8 @@ def _along(unit: KernelSource, part: WindowBody, span: Span) -> None:
     if not always_inside(span):
         _edge(unit, part, span, "begin", "low")
     if span.size <= WRITTEN_OUT:
-        places = [(_shifted(span, k * span.dilation - span.padding), k) for k in range(span.size)]
-        _columns(unit, part, [_reading(part, span, at, str(k)) for at, k in places], "low", "high")
+        positions = [(_shifted(span, k * span.dilation - span.padding), k) for k in range(span.size)]
+        _columns(unit, part, [_reading(part, span, at, str(k)) for at, k in positions], "low", "high")
     else:
         unit.open(f"for (int64_t k = 0; k < {span.size}; ++k)")
         _columns(unit, part, [_reading(part, span, position("i", span, "k"), "k")], "low", "high")
@@ -170,9 +170,9 @@ def _staged(unit: KernelSource, part: WindowBody, span: Span, tile: int) -> None
     unit.close()
 
 
-def _reading(part: WindowBody, span: Span, place: str, k: str) -> str:
+def _reading(part: WindowBody, span: Span, at: str, k: str) -> str:
     """C text of the window's argument at a position of the inner loop."""
-    return f"read{part.number}({place}{f', {k}' if span.tap is not None else ''})"
+    return f"read{part.number}({at}{f', {k}' if span.tap is not None else ''})"
 
 
 def _shifted(span: Span, by: int) -> str:

@@ -82,10 +82,10 @@ class _BlocksPerRow:
 
     def _meet(self, body: StatementWriter, part: Pass, reducing: PassReductions) -> None:
         """Publish this block's partial results, wait for those of the other blocks, and combine all."""
-        unit, place = body.unit, f"o * {self.parts} + part"
+        unit, index = body.unit, f"o * {self.parts} + part"
         counter = f"{unit.buffer(f'arrived{self.meetings}')} + o"
         unit.open("if (threadIdx.x == 0)")
-        leave(unit, reducing, "part", place, "all")
+        leave(unit, reducing, "part", index, "all")
         unit.add(f"ka_team_arrive({counter});")
         unit.close()
         unit.open(f"if (!ka_team_wait({counter}, {self.parts}))")
@@ -96,7 +96,7 @@ class _BlocksPerRow:
         self.alone.write(inner, part, reducing, first=True)
         reducing.finish(inner, self.block, 1, ALONE_SITE)
         unit.open("if (threadIdx.x == 0)")
-        leave(unit, reducing, "part", place, "all")
+        leave(unit, reducing, "part", index, "all")
         unit.close()
         unit.add("__syncthreads();")
         unit.close()

@@ -141,11 +141,11 @@ class ColumnWriter:
         unit.close()
 
     def _column_loads(self, unit: KernelSource) -> dict[int, str]:
-        found = {}
+        texts = {}
         for access in dict.fromkeys(self.nest.loads.values()):
-            place = unit.position(access, self.nest.inner, "q") or "0"
-            found[id(access)] = unit.fetch(access, place)
-        return found
+            position = unit.position(access, self.nest.inner, "q") or "0"
+            texts[id(access)] = unit.fetch(access, position)
+        return texts
 
     def sweep(self, body: StatementWriter, part: Pass, begin: str, end: str) -> None:
         """Write one pass over rows [begin, end). This thread's partial results are in r… afterwards."""
@@ -307,8 +307,8 @@ class ColumnWriter:
         unit.add_if_used("q", "const int64_t q = e + k;")
         guard = "" if self.layout.full else "if (q < I) "
         for access, output in plan.stores:
-            place = joined(unit.position(access, self.nest.inner, "q"))
-            unit.add(f"{guard}ka_put({access.name}[{place}], {body.name(output.expr)});")
+            position = joined(unit.position(access, self.nest.inner, "q"))
+            unit.add(f"{guard}ka_put({access.name}[{position}], {body.name(output.expr)});")
         unit.close()
         if self.ty > 1:
             unit.close()

@@ -42,11 +42,11 @@ def scope_loads(unit: KernelSource, nest: LoopNest, *loops: tuple[list[Axis], st
     """The text of every load at the position of these loops, which are given as (axes, variable), for values that do
     not vary along R.
     """
-    found = {}
+    texts = {}
     for access in dict.fromkeys(nest.loads.values()):
-        place = joined(*(unit.position(access, axes, var) for axes, var in loops))
-        found[id(access)] = unit.fetch(access, place)
-    return found
+        position = joined(*(unit.position(access, axes, var) for axes, var in loops))
+        texts[id(access)] = unit.fetch(access, position)
+    return texts
 
 
 def write_scope(body: StatementWriter, scope: list[Expr]) -> None:
@@ -152,7 +152,7 @@ class PassReductions:
 
     def states(self) -> list[tuple[int, str, str, str, str]]:
         """(site, variable with the thread's state, C type, operator, neutral value) of each reduction."""
-        found = [
+        states = [
             (self.site(one), f"r{self.label(one)}", one.ctype, OPERATOR[one.kind], f"({one.ctype}){identity(one)}")
             for one in self.single
         ]
@@ -160,8 +160,8 @@ class PassReductions:
             state = f"{JOINT[kind][1]}<{x.ctype}>"
             done = ".done()" if kind == "m2" else ""
             variable = f"j{self.label(reduce)}{done}"
-            found.append((self.site(reduce), variable, state, JOINT[kind][2], f"{state}::none()"))
-        return found
+            states.append((self.site(reduce), variable, state, JOINT[kind][2], f"{state}::none()"))
+        return states
 
     def finish(self, body: StatementWriter, threads: int, cluster: int, site: int = 0) -> None:
         """Reduce over the threads (and blocks of the cluster) of a row, and name the results.

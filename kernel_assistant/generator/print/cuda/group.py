@@ -121,8 +121,8 @@ class VectorWriter:
 
     def wanted(self, exprs: list[Expr]) -> list[Access]:
         """The accesses that `exprs` load, each once; loads at computed positions are left out."""
-        found = [self.nest.loads[id(expr)] for expr in exprs if isinstance(expr, Load) and expr.buffer]
-        return [access for access in dict.fromkeys(found) if not access.computed]
+        loaded = [self.nest.loads[id(expr)] for expr in exprs if isinstance(expr, Load) and expr.buffer]
+        return [access for access in dict.fromkeys(loaded) if not access.computed]
 
     def declare(self, exprs: list[Expr], count: str = "") -> None:
         for access in self.wanted(exprs):
@@ -142,14 +142,14 @@ class VectorWriter:
             unit.add(f"{name}<{layout.vec}, {hint}, {full}>({to}, {steady}, e, {layout.limit});")
             return
         if id(access) in layout.still and not layout.reverse:
-            place = f"({steady})[{unit.position(access, layout.axes, 'e') or '0'}]"
-            value = place if layout.full else f"e < {layout.limit} ? {place} : {element(access, 'cuda')}()"
+            source = f"({steady})[{unit.position(access, layout.axes, 'e') or '0'}]"
+            value = source if layout.full else f"e < {layout.limit} ? {source} : {element(access, 'cuda')}()"
             unit.add(f"ka_fill({to}, {value});")
             return
         at = layout.position() if access.linear(layout.axes) == 1 else f"({layout.position()})"
-        place = f"({steady})[{unit.position(access, layout.axes, at) or '0'}]"
+        source = f"({steady})[{unit.position(access, layout.axes, at) or '0'}]"
         inside = layout.inside()
-        value = f"{inside} ? {place} : {element(access, 'cuda')}()" if inside else place
+        value = f"{inside} ? {source} : {element(access, 'cuda')}()" if inside else source
         unit.add("#pragma unroll")
         unit.add(f"for (int k = 0; k < {layout.vec}; ++k) {to}[k] = {value};")
 
@@ -165,10 +165,10 @@ class VectorWriter:
 
     def _row(self, access: Access) -> str:
         """The address, as C text, of element 0 of the row to which the vector at `e` belongs."""
-        place = joined(access.name, *(self.unit.position(access, *loop) for loop in self.layout.loops))
+        address = joined(access.name, *(self.unit.position(access, *loop) for loop in self.layout.loops))
         if id(access) not in self.layout.stepped:
-            return place
-        return f"{place} + ({self.unit.position(access, self.layout.axes, 'e')}) - e"
+            return address
+        return f"{address} + ({self.unit.position(access, self.layout.axes, 'e')}) - e"
 
     def load_steady(self, exprs: list[Expr]) -> None:
         """Load vectors at computed positions that do not vary along the row, after the row's scope was computed."""
@@ -183,8 +183,8 @@ class VectorWriter:
             unit.add(f"{kind} {name}[{layout.vec}];")
             steps = [f"{unit.size(step)} * {self.body.name(term)}" for step, term in access.terms]
             full = "true" if layout.full else "false"
-            place = joined(access.name, *steps)
-            read = f"ka_row_load<{layout.vec}, {layout.hint}, {full}>({name}, {place}, e, {layout.limit});"
+            address = joined(access.name, *steps)
+            read = f"ka_row_load<{layout.vec}, {layout.hint}, {full}>({name}, {address}, e, {layout.limit});"
             if access.guard is None:
                 unit.add(read)
                 continue
@@ -202,16 +202,16 @@ class VectorWriter:
 
     def texts(self) -> dict[int, str]:
         """The text of every load at element k, by the `id` of its access."""
-        found = {}
+        texts = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             if access.buffer and (not access.computed or id(access) in self.ready):
                 slot = "" if access.computed else self.slot
-                found[id(access)] = f"ka_get(l_{access.name}{slot}[k])"
+                texts[id(access)] = f"ka_get(l_{access.name}{slot}[k])"
             else:
                 loops = [*self.layout.loops, (self.layout.axes, "q")]
-                place = joined(*(self.unit.position(access, *loop) for loop in loops))
-                found[id(access)] = self.unit.fetch(access, place, self.layout.inside())
-        return found
+                position = joined(*(self.unit.position(access, *loop) for loop in loops))
+                texts[id(access)] = self.unit.fetch(access, position, self.layout.inside())
+        return texts
 
     def declare_stores(self, part: list[tuple[Access, Output]]) -> None:
         for access, _ in part:
@@ -225,10 +225,10 @@ class VectorWriter:
                 self.unit.add(f"ka_put(s_{access.name}[k], {inner.name(output.expr)});")
                 continue
             loops = [*self.layout.loops, (self.layout.axes, "q")]
-            place = joined(*(self.unit.position(access, *loop) for loop in loops))
+            position = joined(*(self.unit.position(access, *loop) for loop in loops))
             inside = self.layout.inside()
             guard = f"if ({inside}) " if inside else ""
-            self.unit.add(f"{guard}ka_put({access.name}[{place}], {inner.name(output.expr)});")
+            self.unit.add(f"{guard}ka_put({access.name}[{position}], {inner.name(output.expr)});")
 
     def store(self, part: list[tuple[Access, Output]]) -> None:
         """Write the code after the element loop that stores the vectors."""

@@ -19,14 +19,14 @@ def slots(reducing: PassReductions, item: str = "") -> list[tuple[str, str, str]
     """Returns (name in scratch, suffix of the variable's name, C type) of every number that a pass produces. `item` is
     an index that follows the name of the variable, such as "[k]".
     """
-    found = []
+    numbers = []
     for reduce in reducing.single:
         label = reducing.label(reduce)
-        found.append((f"r{label}", f"r{label}{item}", reduce.ctype))
+        numbers.append((f"r{label}", f"r{label}{item}", reduce.ctype))
     for kind, x, _, reduce in reducing.pairs:
         label = reducing.label(reduce)
-        found += [(f"j{label}_{field}", f"j{label}{item}.{field}", x.ctype) for field in FIELDS[kind]]
-    return found
+        numbers += [(f"j{label}_{field}", f"j{label}{item}.{field}", x.ctype) for field in FIELDS[kind]]
+    return numbers
 
 
 def left_buffers(reducing: PassReductions, kind: str, shape: tuple[str, ...]) -> list[BufferSpec]:
@@ -34,12 +34,12 @@ def left_buffers(reducing: PassReductions, kind: str, shape: tuple[str, ...]) ->
     return [BufferSpec(name=f"{kind}_{name}", dtype=SCRATCH[ctype], shape=shape) for name, _, ctype in slots(reducing)]
 
 
-def leave(unit: KernelSource, reducing: PassReductions, kind: str, place: str, prefix: str) -> None:
+def leave(unit: KernelSource, reducing: PassReductions, kind: str, index: str, prefix: str) -> None:
     """Write the code, for one thread, that stores the results in the variables `prefix`_… in their scratch buffers, at
-    index `place`.
+    `index`.
     """
     for name, source, _ in slots(reducing):
-        unit.add(f"{unit.buffer(f'{kind}_{name}')}[{place}] = {prefix}_{source};")
+        unit.add(f"{unit.buffer(f'{kind}_{name}')}[{index}] = {prefix}_{source};")
 
 
 def join_parts(

@@ -97,8 +97,8 @@ def shift_text(unit: KernelSource, nest: LoopNest, layout: VectorLayout) -> str:
     if layout.shift is None:
         return ""
     access = layout.shift
-    place = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, nest.outer, "o"))
-    return f" - (int)(({place}) & {layout.vec - 1})"
+    position = joined(unit.size(access.offset) if access.offset != 0 else "", unit.position(access, nest.outer, "o"))
+    return f" - (int)(({position}) & {layout.vec - 1})"
 
 
 class _Registers:

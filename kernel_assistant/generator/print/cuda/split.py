@@ -203,9 +203,9 @@ class _ColumnParts:
         unit.open(f"for (int k = 0; k < {self.schedule['vec']}; ++k)")
         guard = "" if self.layout.full else "if (e + k < I) "
         rows, width = size_text(self.nest.size(self.nest.outer)), size_text(self.nest.size(self.nest.inner))
-        reducing, place = self.columns.reducing(part), self._place(f"blockIdx.x % {self.parts}")
+        reducing, index = self.columns.reducing(part), self._place(f"blockIdx.x % {self.parts}")
         for name, source, _ in slots(reducing, "[k]"):
-            unit.add(f"{guard}{unit.buffer(f'part_{name}')}{place} = all_{source};")
+            unit.add(f"{guard}{unit.buffer(f'part_{name}')}{index} = all_{source};")
         self.scratch += left_buffers(reducing, "part", (rows, str(self.parts), width))
         unit.close()
         if self.schedule["ty"] > 1:

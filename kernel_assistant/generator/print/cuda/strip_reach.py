@@ -66,9 +66,9 @@ class WindowExtent:
 
     def start(self, output: str) -> str:
         """C text of the position of a strip's first vector, in the row of the input that belongs to `output`."""
-        place = output if self.stride == 1 else f"{output} * {self.stride}"
+        position = output if self.stride == 1 else f"{output} * {self.stride}"
         back = self.padding + self.lead
-        return f"{place} - {back}" if back else place
+        return f"{position} - {back}" if back else position
 
 
 def reach_of(nest: LoopNest, part: WindowBody, strip: int) -> WindowExtent:
@@ -104,8 +104,8 @@ def _vec(nest: LoopNest, part: WindowBody, axes: list[Axis], size: int, step: in
 
 def vectored(nest: LoopNest, part: WindowBody, axes: list[Axis]) -> list[Access]:
     """The accesses that the windows read at contiguous elements."""
-    found = [nest.loads[id(expr)] for expr in part.body if isinstance(expr, Load) and expr.buffer]
-    return [access for access in dict.fromkeys(found) if not access.computed and access.linear(axes) == 1]
+    loaded = [nest.loads[id(expr)] for expr in part.body if isinstance(expr, Load) and expr.buffer]
+    return [access for access in dict.fromkeys(loaded) if not access.computed and access.linear(axes) == 1]
 
 
 def store_vec(nest: LoopNest, access: Access, strip: int) -> int:

@@ -69,7 +69,7 @@ class GlobalStripReader:
         self.unit.add(f"{kind}({to}, {row} + base);")
 
     def _rows(self) -> list[tuple[list[Axis], str]]:
-        return [([span.source], f"at{self.part.number}_{place}") for place, span in enumerate(self.part.spans)]
+        return [([span.source], f"at{self.part.number}_{dim}") for dim, span in enumerate(self.part.spans)]
 
     def value(self, body: StatementWriter, slot: str, inside: str) -> str:
         """C text of the window's argument at element u of the vector that begins at `base`; the vector is in

@@ -52,12 +52,12 @@ class StripStores:
         size = DTYPE_BYTES[access.dtype]
         return WARP * self.strip * (BANKS + WIDEST) // BANKS if self.strip * size > WIDEST else WARP * self.strip
 
-    def _slot(self, access: Access, place: str) -> str:
-        """C text of the address in shared memory of element number `place` of the warp's strips."""
+    def _slot(self, access: Access, index: str) -> str:
+        """C text of the address in shared memory of element number `index` of the warp's strips."""
         size = DTYPE_BYTES[access.dtype]
         if self.strip * size <= WIDEST:
-            return f"own_{access.name} + {place}"
-        return f"own_{access.name} + ({place} + ({place}) / {unsigned(BANKS // size)} * {unsigned(WIDEST // size)})"
+            return f"own_{access.name} + {index}"
+        return f"own_{access.name} + ({index} + ({index}) / {unsigned(BANKS // size)} * {unsigned(WIDEST // size)})"
 
     def declare(self) -> None:
         """Declare the warp's shared memory."""
@@ -94,15 +94,15 @@ class StripStores:
 
     def texts(self, loops: Loops) -> dict[int, str]:
         """The text of every load at output e = i + s, by the `id` of its access."""
-        found = {}
+        texts = {}
         for access in dict.fromkeys(self.nest.loads.values()):
             if any(access is other for other in self.read):
                 vec = self.vec[id(access)]
-                found[id(access)] = f"ka_get(l_{access.name}[s / {vec}][s % {vec}])"
+                texts[id(access)] = f"ka_get(l_{access.name}[s / {vec}][s % {vec}])"
                 continue
-            place = joined(*(self.unit.position(access, *loop) for loop in [(self.nest.inner, "e"), *loops]))
-            found[id(access)] = self.unit.fetch(access, place, self.inside, always=True)
-        return found
+            position = joined(*(self.unit.position(access, *loop) for loop in [(self.nest.inner, "e"), *loops]))
+            texts[id(access)] = self.unit.fetch(access, position, self.inside, always=True)
+        return texts
 
     def put(self, inner: StatementWriter, loops: Loops) -> None:
         """Write the code inside the loop that stores results in the declared space, and writes results that are not
@@ -113,9 +113,9 @@ class StripStores:
             if vec:
                 self.unit.add(f"ka_put(s_{access.name}[s / {vec}][s % {vec}], {value});")
                 continue
-            place = joined(*(self.unit.position(access, *loop) for loop in [(self.nest.inner, "e"), *loops]))
+            position = joined(*(self.unit.position(access, *loop) for loop in [(self.nest.inner, "e"), *loops]))
             guard = f"if ({self.inside}) " if self.inside else ""
-            self.unit.add(f"{guard}ka_put({access.name}[{place}], {value});")
+            self.unit.add(f"{guard}ka_put({access.name}[{position}], {value});")
 
     def close(self, loops: Loops) -> None:
         """Write the code after the loop that writes the results to memory."""
@@ -128,8 +128,8 @@ class StripStores:
             elif vec:
                 unit.add("#pragma unroll")
                 unit.open(f"for (int c = 0; c < {self.strip // vec}; ++c)")
-                place = f"{row}, i + c * {vec}, {self.length}, s_{access.name}[c]"
-                unit.add(f"ka_row_store<{vec}, 0, {full}>({place});")
+                arguments = f"{row}, i + c * {vec}, {self.length}, s_{access.name}[c]"
+                unit.add(f"ka_row_store<{vec}, 0, {full}>({arguments});")
                 unit.close()
 
     def _turn(self, access: Access, row: str, vec: int) -> None:

@@ -22,47 +22,47 @@ WIDEST = 16
 
 
 def emit_transpose(nest: LoopNest, schedule: Schedule) -> tuple[KernelSource, Launch]:
-    found, tile, block = crossing(nest, guarded=True), schedule["tile"], schedule["block"]
+    transposed, tile, block = crossing(nest, guarded=True), schedule["tile"], schedule["block"]
     vec, put = schedule["vec"], schedule["put"]
     for width in (vec, put):
         if tile not in (16, 32, 64) or width not in (1, 2, 4, 8) or block % (tile // width):
             raise Unsupported(f"tiles of {tile} in vectors of {width} for blocks of {block}")
         if tile * tile // width < block:
             raise Unsupported(f"blocks of {block} for {tile * tile // width} vectors")
-    if sum(tile * (tile + 1) * DTYPE_BYTES[access.dtype] for access in found.loads) > STATIC_LIMIT:
-        raise Unsupported(f"tiles of {tile} for {len(found.loads)} tensors")
-    _check_vectors(nest, found, vec, put)
+    if sum(tile * (tile + 1) * DTYPE_BYTES[access.dtype] for access in transposed.loads) > STATIC_LIMIT:
+        raise Unsupported(f"tiles of {tile} for {len(transposed.loads)} tensors")
+    _check_vectors(nest, transposed, vec, put)
     unit = KernelSource(nest.prefix + "transpose", "cuda")
-    rest = [axis for axis in nest.outer if axis is not found.axis]
-    sizes = unit.size(nest.size(nest.inner)), unit.size(found.axis.size)
+    rest = [axis for axis in nest.outer if axis is not transposed.axis]
+    sizes = unit.size(nest.size(nest.inner)), unit.size(transposed.axis.size)
     unit.add(f"const int64_t N = {sizes[0]}, C = {sizes[1]};")
     unit.add(f"const int64_t across = (N + {tile - 1}) / {tile}, along = (C + {tile - 1}) / {tile};")
     unit.add_if_used("o", "const int64_t o = blockIdx.x / (across * along);")
     # Tiles that make up whole rows of memory follow one another.
-    inner, loaded = nest.size(nest.inner), found.axis.size
+    inner, loaded = nest.size(nest.inner), transposed.axis.size
     first = isinstance(inner, int) and isinstance(loaded, int) and loaded < inner
     i, c = ("/ along % across", "% along") if first else ("% across", "/ across % along")
     unit.add(f"const int64_t i0 = blockIdx.x {i} * {tile}, c0 = blockIdx.x {c} * {tile};")
     pointers(unit, nest, rest, "o")
-    loops = [([found.axis], "c"), (nest.inner, "i")]
-    for access in found.loads:
+    loops = [([transposed.axis], "c"), (nest.inner, "i")]
+    for access in transposed.loads:
         unit.add(f"__shared__ {element(access, 'cuda')} tile_{access.name}[{tile}][{tile + 1}];")
     unit.open("")
-    _bring(unit, nest, found, loops, tile, block, vec)
+    _bring(unit, nest, transposed, loops, tile, block, vec)
     unit.close()
     unit.add("__syncthreads();")
-    _finish(unit, nest, found, loops, tile, block, put)
+    _finish(unit, nest, transposed, loops, tile, block, put)
     unit.finish(bounds=f"__launch_bounds__({block}) ")
-    tiles = [f"cdiv({size_text(size)}, {tile})" for size in (nest.size(nest.inner), found.axis.size)]
+    tiles = [f"cdiv({size_text(size)}, {tile})" for size in (nest.size(nest.inner), transposed.axis.size)]
     grid = f"{tiles[0]} * {tiles[1]} * ({size_text(nest.size(rest))})"
     return unit, unit.launch((grid, "1", "1"), block)
 
 
-def _check_vectors(nest: LoopNest, found: TransposedAccess, vec: int, put: int) -> None:
+def _check_vectors(nest: LoopNest, transposed: TransposedAccess, vec: int, put: int) -> None:
     """Raise Unsupported unless loads and stores consist of whole vectors that begin at allowed positions."""
-    outer = [axis for axis in nest.outer if axis is not found.axis]
-    sides = [(access, [*outer, *nest.inner], found.axis.size, vec) for access in found.loads]
-    sides += [(access, [*outer, found.axis], nest.size(nest.inner), put) for access, _ in nest.stores]
+    outer = [axis for axis in nest.outer if axis is not transposed.axis]
+    sides = [(access, [*outer, *nest.inner], transposed.axis.size, vec) for access in transposed.loads]
+    sides += [(access, [*outer, transposed.axis], nest.size(nest.inner), put) for access, _ in nest.stores]
     for access, others, size, width in sides:
         if width == 1:
             continue
@@ -70,7 +70,7 @@ def _check_vectors(nest: LoopNest, found: TransposedAccess, vec: int, put: int) 
             raise Unsupported(f"vectors of {width} elements of {access.dtype}")
         if not multiple_of(size, width) or not access.aligned(others, width):
             raise Unsupported(f"rows of {access.name} that are not whole vectors of {width} elements")
-        if access.guard is not None and not _is_uniform(nest, access.guard, found.axis, width):
+        if access.guard is not None and not _is_uniform(nest, access.guard, transposed.axis, width):
             raise Unsupported(f"vectors of {width} elements, of which {access.name} may have only some")
 
 
@@ -97,19 +97,19 @@ def _place(unit: KernelSource, access: Access, loops: Loops) -> str:
 
 
 def _bring(
-    unit: KernelSource, nest: LoopNest, found: TransposedAccess, loops: Loops, tile: int, block: int, vec: int
+    unit: KernelSource, nest: LoopNest, transposed: TransposedAccess, loops: Loops, tile: int, block: int, vec: int
 ) -> None:
     """Load all vectors of a thread first, so that the loads are in flight together; then store them in shared
     memory.
     """
     rows = _threads(unit, tile, block, vec)
     turns = tile // rows
-    for access in found.loads:
+    for access in transposed.loads:
         zero = "" if access.guard is None else " = {}"
         unit.add(f"{element(access, 'cuda')} v_{access.name}[{turns}][{vec}]{zero};")
     _open(unit, turns, f"i0 + ty + u * {rows}", "c0 + tx")
-    guards = _guards(unit, nest, found, loops)
-    for access, guard in zip(found.loads, guards, strict=True):
+    guards = _guards(unit, nest, transposed, loops)
+    for access, guard in zip(transposed.loads, guards, strict=True):
         load = f"ka_load<{vec}, 0>(v_{access.name}[u], {access.name} + {_place(unit, access, loops)});"
         unit.add(f"if ({guard}) {load}" if guard else load)
     _close(unit)
@@ -117,14 +117,14 @@ def _bring(
     unit.open(f"for (int u = 0; u < {turns}; ++u)")
     unit.add("#pragma unroll")
     unit.open(f"for (int k = 0; k < {vec}; ++k)")
-    for access in found.loads:
+    for access in transposed.loads:
         unit.add(f"tile_{access.name}[ty + u * {rows}][tx + k] = v_{access.name}[u][k];")
     _close(unit)
 
 
-def _guards(unit: KernelSource, nest: LoopNest, found: TransposedAccess, loops: Loops) -> list[str]:
+def _guards(unit: KernelSource, nest: LoopNest, transposed: TransposedAccess, loops: Loops) -> list[str]:
     """Writes the guards of the loads; returns the variable of each, "" for loads without a guard."""
-    needed = below([access.guard for access in found.loads if access.guard is not None])
+    needed = below([access.guard for access in transposed.loads if access.guard is not None])
     positions = {
         id(access): unit.fetch(access, _place(unit, access, loops))
         for access in nest.loads.values()
@@ -132,11 +132,11 @@ def _guards(unit: KernelSource, nest: LoopNest, found: TransposedAccess, loops: 
     }
     writer = StatementWriter(unit, nest)
     writer.write([expr for expr in nest.program.exprs if id(expr) in needed], positions)
-    return ["" if access.guard is None else writer.name(access.guard) for access in found.loads]
+    return ["" if access.guard is None else writer.name(access.guard) for access in transposed.loads]
 
 
 def _finish(
-    unit: KernelSource, nest: LoopNest, found: TransposedAccess, loops: Loops, tile: int, block: int, vec: int
+    unit: KernelSource, nest: LoopNest, transposed: TransposedAccess, loops: Loops, tile: int, block: int, vec: int
 ) -> None:
     """Compute the expressions element by element, and store the results one vector at a time."""
     rows = _threads(unit, tile, block, vec)
@@ -147,7 +147,7 @@ def _finish(
     unit.add("#pragma unroll")
     unit.open(f"for (int k = 0; k < {vec}; ++k)")
     unit.add_if_used("i", "const int64_t i = first + k;")
-    held = {id(access) for access in found.loads}
+    held = {id(access) for access in transposed.loads}
     texts = {
         id(access): f"ka_get(tile_{access.name}[tx + k][ty + u * {rows}])"
         if id(access) in held

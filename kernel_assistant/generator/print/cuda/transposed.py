@@ -69,8 +69,8 @@ class TransposePlan:
             raise Unsupported(f"tiles of {self.shared} bytes of shared memory")
 
     def loads(self, part: Pass) -> list[TransposeTile]:
-        found = [self.nest.loads[id(expr)] for expr in part.body if isinstance(expr, Load)]
-        return [self.tiles[id(access)] for access in dict.fromkeys(found) if id(access) in self.tiles]
+        loaded = [self.nest.loads[id(expr)] for expr in part.body if isinstance(expr, Load)]
+        return [self.tiles[id(access)] for access in dict.fromkeys(loaded) if id(access) in self.tiles]
 
     def stores(self, part: Pass) -> list[TransposeTile]:
         return [self.tiles[id(access)] for access, _ in part.stores if id(access) in self.tiles]
@@ -118,8 +118,8 @@ class TransposePlan:
         unit.add(f"const int64_t q = left + p, r = {joined('' if begin == '0' else begin, 's')};")
         unit.open(f"if (q < I && r < {end})")
         unit.add(f"{element(access, 'cuda')} whole[{tile.width}];")
-        places = [unit.position(access, self.nest.inner, "q"), unit.position(access, self.nest.reduced, "r")]
-        return f"tile_{access.name} + p * {tile.pitch} + s", joined(access.name, *places)
+        positions = [unit.position(access, self.nest.inner, "q"), unit.position(access, self.nest.reduced, "r")]
+        return f"tile_{access.name} + p * {tile.pitch} + s", joined(access.name, *positions)
 
     def _close(self, unit: KernelSource) -> None:
         unit.close()

@@ -135,9 +135,9 @@ class DirectWindow:
         unrolled = part.count * self.rows <= UNROLLED
         self.exists = []
         band = next((span for span in part.spans if self.row is not None and span.out is self.row), None)
-        for place, span in enumerate(part.spans):
+        for dim, span in enumerate(part.spans):
             if span is not band:
-                self.loop(part, f"at{number}_{place}", span, unrolled)
+                self.loop(part, f"at{number}_{dim}", span, unrolled)
         if band is not None:
             self.band(f"at{number}_{part.spans.index(band)}", band, unrolled)
         if band is not None and band.tap is not None:
@@ -156,8 +156,8 @@ class DirectWindow:
             unit.add("#pragma unroll")
         unit.open(f"for (int {k} = 0; {k} < {span.size}; ++{k})")
         out = digit(unit, self.rest, span.out, "o")
-        place = position(out if out in ("0", "o") else f"(int)({out})", span, k)
-        self.place(at, place, span, unrolled, not always_inside(span))
+        text = position(out if out in ("0", "o") else f"(int)({out})", span, k)
+        self.place(at, text, span, unrolled, not always_inside(span))
 
     def place(self, at: str, place: str, span: Span, unrolled: bool, tested: bool) -> None:
         """Declare the position `at`. A position outside the input is skipped, by a condition on the loads or by a
@@ -234,22 +234,22 @@ class DirectWindow:
 
     def guarded(self, part: WindowBody, inside: str, more: Sequence[tuple[list[Axis], str]] = ()) -> dict[int, str]:
         """The text of every load; a load reads nothing if the position is outside the input."""
-        found = {}
+        texts = {}
         for access in dict.fromkeys(self.nest.loads.values()):
-            place = joined(*(self.unit.position(access, *loop) for loop in (*self.loops(part), *more)))
-            found[id(access)] = self.unit.fetch(access, place, inside, always=True)
-        return found
+            index = joined(*(self.unit.position(access, *loop) for loop in (*self.loops(part), *more)))
+            texts[id(access)] = self.unit.fetch(access, index, inside, always=True)
+        return texts
 
     def loops(self, part: WindowBody) -> list[tuple[list[Axis], str]]:
         """The variables that count along the axes of the window's argument, as (axes, variable)."""
-        found = [([span.source], f"at{part.number}_{place}") for place, span in enumerate(part.spans)]
-        found += [
-            ([span.tap], _tap(f"at{part.number}_{place}"))
-            for place, span in enumerate(part.spans)
+        loops = [([span.source], f"at{part.number}_{dim}") for dim, span in enumerate(part.spans)]
+        loops += [
+            ([span.tap], _tap(f"at{part.number}_{dim}"))
+            for dim, span in enumerate(part.spans)
             if span.tap is not None and span.out is not self.row
         ]
-        found += [([part.last.tap], "k")] if part.last is not None and part.last.tap is not None else []
-        return [*found, (self.nest.inner, "i") if part.last is None else ([part.last.source], "p")]
+        loops += [([part.last.tap], "k")] if part.last is not None and part.last.tap is not None else []
+        return [*loops, (self.nest.inner, "i") if part.last is None else ([part.last.source], "p")]
 
     def join(self, part: WindowBody, band: Span | None) -> None:
         """Join x to every output of this thread whose window contains it."""
@@ -280,8 +280,8 @@ class DirectWindow:
         body.names.update((id(part.window), f"w{part.number}[{'t' if self.row else 0}]") for part in plan.parts)
         body.write([*plan.steady, *plan.body], scope_loads(unit, nest, *loops))
         for access, output in plan.stores:
-            place = joined(*(unit.position(access, *loop) for loop in loops))
-            unit.add(f"ka_put({access.name}[{place}], {body.name(output.expr)});")
+            index = joined(*(unit.position(access, *loop) for loop in loops))
+            unit.add(f"ka_put({access.name}[{index}], {body.name(output.expr)});")
         if self.row is not None:
             unit.close()
 
@@ -308,11 +308,11 @@ def unweighted(plan: WindowPlan, form: str) -> None:
 
 def used_rows(span: Span, rows: int) -> int:
     """The input rows, counted from the first one, that the windows of `rows` outputs cover, as a bit mask."""
-    found = 0
+    mask = 0
     for t in range(rows):
         for k in range(span.size):
-            found |= 1 << (t * span.stride + k * span.dilation)
-    return found
+            mask |= 1 << (t * span.stride + k * span.dilation)
+    return mask
 
 
 def row_axis(nest: LoopNest, plan: WindowPlan) -> Axis:

@@ -78,8 +78,8 @@ class SharedWindow(DirectWindow):
         self.body.write(part.steady, scope_loads(unit, self.nest), "s")
         unit.add(f"__shared__ {part.window.ctype} rows{number}[2][{self._depth(part)}][{self._padded(part)}];")
         band = part.spans[-1] if part.spans else None
-        for place, span in enumerate(part.spans[:-1]):
-            self.loop(part, f"at{number}_{place}", span, unrolled=False)
+        for dim, span in enumerate(part.spans[:-1]):
+            self.loop(part, f"at{number}_{dim}", span, unrolled=False)
         self._staged(part, band)
         for _ in part.spans[:-1]:
             unit.close()

@@ -93,12 +93,12 @@ class StripWindow(DirectWindow):
 
     def own(self) -> None:
         unit, last = self.unit, self._last()
-        begin, place = ("", f"threadIdx.x % {unsigned(self.width)}") if self.folded else ("begin + ", "threadIdx.x")
+        begin, thread = ("", f"threadIdx.x % {unsigned(self.width)}") if self.folded else ("begin + ", "threadIdx.x")
         if not self.whole:
-            unit.add(f"const int i = {begin}(int)({place}) * {self.strip};")
+            unit.add(f"const int i = {begin}(int)({thread}) * {self.strip};")
             return
         unit.add("const int lane = threadIdx.x & 31;")
-        unit.add(f"const int piece = {begin}(int)({place} & ~31u) * {self.strip};")
+        unit.add(f"const int piece = {begin}(int)({thread} & ~31u) * {self.strip};")
         if self.threads % self.block and not self.folded:
             unit.add(f"if (piece >= {self.length}) return;")
         i = f"piece + lane * {self.strip}"
@@ -150,9 +150,9 @@ class StripWindow(DirectWindow):
         band = next((span for span in part.spans if self.row is not None and span.out is self.row), None)
         unrolled = self._rows_read(part, band) * reach.held <= UNROLLED
         self.exists = []
-        for place, span in enumerate(part.spans):
+        for dim, span in enumerate(part.spans):
             if span is not band:
-                self.loop(part, f"at{number}_{place}", span, unrolled)
+                self.loop(part, f"at{number}_{dim}", span, unrolled)
         if band is not None:
             self.band(f"at{number}_{part.spans.index(band)}", band, unrolled)
         self.readers[number].write(self.body, tested)

@@ -52,11 +52,11 @@ class QuickTier:
         if quick is None:
             seconds, noise, samples = self._passes(subject, after)
             return self._figures(seconds, None, noise, samples)
-        found = quick.measure(subject, self._baselines.on_clock(subject), after)
+        times = quick.measure(subject, self._baselines.on_clock(subject), after)
         quick.check(subject)
         # A call cannot be faster than in a graph, where nothing waits for the host.
-        seconds = max(found.seconds, found.graph_seconds or 0.0)
-        return self._figures(seconds, found.graph_seconds, found.noise, found.samples)
+        seconds = max(times.seconds, times.graph_seconds or 0.0)
+        return self._figures(seconds, times.graph_seconds, times.noise, times.samples)
 
     def _figures(self, seconds: float, graph: float | None, noise: float, samples: int) -> dict[str, Any]:
         known = self._baselines.seconds
@@ -86,20 +86,20 @@ class QuickTier:
             # outputs are wrong then.
             subject.run(0, passes.lengths[subject.name])
         unit = known if len(subjects) == 2 else 1.0
-        found: list[dict[str, float]] = []
-        while len(found) < QUICK_PASSES:
-            if len(found) >= FEWEST_PASSES and unit * ratio_to_eager(found) > FAR_BEHIND * self.best:
+        rows: list[dict[str, float]] = []
+        while len(rows) < QUICK_PASSES:
+            if len(rows) >= FEWEST_PASSES and unit * ratio_to_eager(rows) > FAR_BEHIND * self.best:
                 break
             with lock.exclusive():
                 per_call, mine = passes.one()
-            found.append(per_call)
+            rows.append(per_call)
             after()
             self._task_sets.values.require_written()
             checked = (mine.first + random.SystemRandom().randrange(mine.calls)) % count
             self._task_sets.outputs.check(subject, {checked})
         eager.release()
-        seconds = unit * ratio_to_eager(found)
-        return seconds, bootstrapped(found, ratio_to_eager), len(found)
+        seconds = unit * ratio_to_eager(rows)
+        return seconds, bootstrapped(rows, ratio_to_eager), len(rows)
 
 
 def _host_seconds(plan: dict[str, Any]) -> float:

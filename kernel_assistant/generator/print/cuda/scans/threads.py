@@ -88,8 +88,8 @@ class _ColumnThreads:
         body = StatementWriter(unit, nest)
         loads = {}
         for access in dict.fromkeys(nest.loads.values()):
-            place = unit.position(access, nest.inner, "e") or "0"
-            loads[id(access)] = unit.fetch(access, place)
+            position = unit.position(access, nest.inner, "e") or "0"
+            loads[id(access)] = unit.fetch(access, position)
         body.write(self.part.scope, loads, "s")
         return body
 

@@ -101,17 +101,17 @@ class Tile:
         return ""
 
 
-def possible(found: ShortAttention, clusters: Sequence[int]) -> Iterator[Tile]:
+def possible(attention: ShortAttention, clusters: Sequence[int]) -> Iterator[Tile]:
     """All tiles that can be launched with these sizes of clusters."""
     for cluster, warps, unroll in product(clusters, WARPS, UNROLLS):
-        tile = _tile(found, cluster, warps, unroll)
+        tile = _tile(attention, cluster, warps, unroll)
         if not tile.obstacle():
             yield tile
 
 
-def _tile(found: ShortAttention, cluster: int, warps: int, unroll: int) -> Tile:
-    vector = _vector(found.k, found.v)
-    return Tile(found.rows, found.width, DTYPE_BYTES[found.k.dtype], vector, cluster, warps, unroll)
+def _tile(attention: ShortAttention, cluster: int, warps: int, unroll: int) -> Tile:
+    vector = _vector(attention.k, attention.v)
+    return Tile(attention.rows, attention.width, DTYPE_BYTES[attention.k.dtype], vector, cluster, warps, unroll)
 
 
 def _vector(*views: View) -> int:
@@ -124,23 +124,23 @@ def _vector(*views: View) -> int:
     return vector
 
 
-def emit_attention(found: ShortAttention, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
+def emit_attention(attention: ShortAttention, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
     """The kernel and its launch. Raises Unsupported if the schedule has another form, or if the kernel cannot be
     launched.
     """
     if schedule.form != "attention":
         raise Unsupported(f"schedule {schedule.form} for an attention")
-    tile = _tile(found, schedule["cluster"], schedule["warps"], schedule["unroll"])
+    tile = _tile(attention, schedule["cluster"], schedule["warps"], schedule["unroll"])
     if obstacle := tile.obstacle():
         raise Unsupported(obstacle)
-    return _AttentionWriter(found, tile, prefix).write()
+    return _AttentionWriter(attention, tile, prefix).write()
 
 
 class _AttentionWriter:
-    def __init__(self, found: ShortAttention, tile: Tile, prefix: str) -> None:
-        self.found, self.tile = found, tile
+    def __init__(self, attention: ShortAttention, tile: Tile, prefix: str) -> None:
+        self.found, self.tile = attention, tile
         self.unit = KernelSource(prefix + "attention", "cuda")
-        self.element = ELEMENTS["cuda"][found.k.dtype]
+        self.element = ELEMENTS["cuda"][attention.k.dtype]
 
     def write(self) -> tuple[KernelSource, Launch]:
         unit, tile = self.unit, self.tile
@@ -163,28 +163,28 @@ class _AttentionWriter:
         """Write the declarations: constants, shared memory, and pointers to the keys and values of the head that this
         thread reads.
         """
-        unit, tile, found = self.unit, self.tile, self.found
-        unit.add(f"constexpr int ROWS = {tile.rows}, QUERIES = {found.queries}, E = {tile.width};")
+        unit, tile, attention = self.unit, self.tile, self.found
+        unit.add(f"constexpr int ROWS = {tile.rows}, QUERIES = {attention.queries}, E = {tile.width};")
         unit.add(f"constexpr int V = {tile.elements}, LANES = {tile.lanes}, PIECES = {tile.pieces};")
         unit.add(f"constexpr int C = {tile.cluster}, WARPS = {tile.warps}, UNROLL = {tile.unroll};")
         unit.add("constexpr int KEYS = 32 / LANES, STEP = WARPS * KEYS;")
         unit.add("// What each warp has found, then the block: largest scores, sums of exponentials, sums of values.")
         unit.add("__shared__ float tops[WARPS + 1][ROWS], totals[WARPS + 1][ROWS], sums[WARPS + 1][ROWS * E];")
-        unit.add(f"const int64_t keys = {unit.size(found.k.sizes[2])};")
-        unit.add(f"const int64_t heads = {unit.size(found.k.sizes[1])};")
+        unit.add(f"const int64_t keys = {unit.size(attention.k.sizes[2])};")
+        unit.add(f"const int64_t heads = {unit.size(attention.k.sizes[1])};")
         unit.add("const int64_t head = blockIdx.x / C % heads, item = blockIdx.x / C / heads;")
         unit.add("const int lane = threadIdx.x % LANES, warp = threadIdx.x / 32, own = threadIdx.x % 32 / LANES;")
         unit.add(f"const int rank = {'blockIdx.x % C' if tile.cluster > 1 else '0'};")
-        for name, view in (("k", found.k), ("v", found.v)):
-            place = self._at(view, "item", "head", "0")
-            unit.add(f"const {self.element}* const {name} = {unit.buffer(view.root)} + {place};")
+        for name, view in (("k", attention.k), ("v", attention.v)):
+            offset = self._at(view, "item", "head", "0")
+            unit.add(f"const {self.element}* const {name} = {unit.buffer(view.root)} + {offset};")
 
     def _at(self, view: View, item: str, head: str, row: str, column: str = "0") -> str:
         """C text of the position of an element in the buffer of `view`."""
         parts = [
-            f"{self.unit.size(stride)} * ({place})" if stride != 1 else f"({place})"
-            for place, stride in zip((item, head, row, column), view.strides, strict=True)
-            if stride != 0 and place != "0"
+            f"{self.unit.size(stride)} * ({index})" if stride != 1 else f"({index})"
+            for index, stride in zip((item, head, row, column), view.strides, strict=True)
+            if stride != 0 and index != "0"
         ]
         return " + ".join(parts) or "0"
 
@@ -201,8 +201,8 @@ class _AttentionWriter:
         """Write the loads of this thread's elements of all queries. They are scaled by log2(e) too, so that the
         exponentials of scores are powers of two.
         """
-        unit, found = self.unit, self.found
-        scale = decoded(found.scale, found.node.op)
+        unit, attention = self.unit, self.found
+        scale = decoded(attention.scale, attention.node.op)
         factor = "1 / sqrtf(E)" if scale is None else literal(scale, "float")  # type: ignore[arg-type]
         unit.add(f"const float scale = {LOG2_E} * {factor};")
         unit.add("float q[ROWS][PIECES * V], sum[ROWS][PIECES * V], top[ROWS], total[ROWS];")
@@ -212,8 +212,8 @@ class _AttentionWriter:
         unit.add("#pragma unroll")
         unit.open("for (int i = 0; i < PIECES * V; ++i)")
         unit.add("const int column = (i / V * LANES + lane) * V + i % V;")
-        place = self._at(found.q, "item", self._head("r"), "r % QUERIES", "column")
-        value = f"ka_get({unit.buffer(found.q.root)}[{place}]) * scale"
+        position = self._at(attention.q, "item", self._head("r"), "r % QUERIES", "column")
+        value = f"ka_get({unit.buffer(attention.q.root)}[{position}]) * scale"
         unit.add(f"q[r][i] = {f'column < E ? {value} : 0' if self._is_ragged else value};")
         unit.add("sum[r][i] = 0;")
         unit.close()
@@ -230,10 +230,10 @@ class _AttentionWriter:
         return tile.width != tile.elements * tile.lanes * tile.pieces
 
     def _load(self) -> None:
-        unit, found = self.unit, self.found
+        unit, attention = self.unit, self.found
         unit.add(f"{self.element} each_k[UNROLL][PIECES][V], each_v[UNROLL][PIECES][V];")
-        for name, view in (("k", found.k), ("v", found.v)):
-            place = self._at(view, "0", "0", "key", "column")
+        for name, view in (("k", attention.k), ("v", attention.v)):
+            offset = self._at(view, "0", "0", "key", "column")
             unit.add("#pragma unroll")
             unit.open("for (int u = 0; u < UNROLL; ++u)")
             unit.add("const int64_t key = base + u * (C * STEP) + own;")
@@ -241,7 +241,7 @@ class _AttentionWriter:
             unit.open("for (int p = 0; p < PIECES; ++p)")
             unit.add("const int column = (p * LANES + lane) * V;")
             inside = "key < keys && column < E" if self._is_ragged else "key < keys"
-            unit.add(f"if ({inside}) ka_load_whole<V>(each_{name}[u][p], {name} + {place});")
+            unit.add(f"if ({inside}) ka_load_whole<V>(each_{name}[u][p], {name} + {offset});")
             unit.add(f"else ka_fill<V>(each_{name}[u][p], {self.element}(0));")
             unit.close()
             unit.close()
@@ -269,8 +269,8 @@ class _AttentionWriter:
             unit.add("if (key > r % QUERIES) all = -INFINITY;")
         if mask is None:
             return
-        place = self._at(mask, "item", self._head("r"), "r % QUERIES", "key")
-        value = f"ka_get({unit.buffer(mask.root)}[{place}])"
+        position = self._at(mask, "item", self._head("r"), "r % QUERIES", "key")
+        value = f"ka_get({unit.buffer(mask.root)}[{position}])"
         if mask.dtype == "b1":
             unit.add(f"if (key < keys && !{value}) all += -INFINITY;")
         else:
@@ -356,17 +356,17 @@ class _AttentionWriter:
         """Write the code that joins the blocks of the cluster, each for some of the results. A query for which no key
         is left gives 0.
         """
-        unit, tile, found = self.unit, self.tile, self.found
+        unit, tile, attention = self.unit, self.tile, self.found
         unit.add("ka_cluster_barrier();" if tile.cluster > 1 else "__syncthreads();")
         unit.open(f"for (int at = rank * {tile.threads} + threadIdx.x; at < ROWS * E; at += C * {tile.threads})")
         unit.add("const int r = at / E;")
         if tile.cluster > 1:
-            places = ("&tops[WARPS][r]", "&totals[WARPS][r]", "&sums[WARPS][at]")
-            self._joined("C", *(f"ka_remote({place}, one)" for place in places))
+            positions = ("&tops[WARPS][r]", "&totals[WARPS][r]", "&sums[WARPS][at]")
+            self._joined("C", *(f"ka_remote({position}, one)" for position in positions))
         else:
             unit.add("const float all = totals[WARPS][r], value = sums[WARPS][at];")
-        place = self._at(found.out, "item", self._head("r"), "r % QUERIES", "at % E")
-        unit.add(f"ka_put({unit.buffer('out0')}[{place}], all == 0 ? 0 : value / all);")
+        position = self._at(attention.out, "item", self._head("r"), "r % QUERIES", "at % E")
+        unit.add(f"ka_put({unit.buffer('out0')}[{position}], all == 0 ? 0 : value / all);")
         unit.close()
         if tile.cluster > 1:
             unit.add("ka_cluster_barrier();")

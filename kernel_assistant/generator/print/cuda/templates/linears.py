@@ -67,38 +67,38 @@ class Split:
         return ""
 
 
-def possible(found: Linears) -> Iterator[Split]:
+def possible(linears: Linears) -> Iterator[Split]:
     """All useful divisions of K."""
     for stages, warps, unroll in product(STAGES, WARPS, UNROLLS):
-        split = Split(_width(found), warps, unroll, stages)
+        split = Split(_width(linears), warps, unroll, stages)
         if not split.obstacle():
             yield split
 
 
-def tiles(found: Linears) -> list[int]:
+def tiles(linears: Linears) -> list[int]:
     """The number of blocks of each layer, for eight rows."""
-    return [-(-known_size(weight.sizes[0]) // OUTPUTS) for weight in found.weights]
+    return [-(-known_size(weight.sizes[0]) // OUTPUTS) for weight in linears.weights]
 
 
-def _width(found: Linears) -> int:
-    return known_size(found.weights[0].sizes[1])
+def _width(linears: Linears) -> int:
+    return known_size(linears.weights[0].sizes[1])
 
 
-def emit_linears(found: Linears, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
+def emit_linears(linears: Linears, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
     """The kernel and its launch. Raises Unsupported if the schedule has another form, or if it is of no use."""
     if schedule.form != "linears":
         raise Unsupported(f"schedule {schedule.form} for linear layers of few rows")
-    split = Split(_width(found), schedule["warps"], schedule["unroll"], schedule["stages"])
+    split = Split(_width(linears), schedule["warps"], schedule["unroll"], schedule["stages"])
     if obstacle := split.obstacle():
         raise Unsupported(obstacle)
-    return _LinearsWriter(found, split, prefix).write()
+    return _LinearsWriter(linears, split, prefix).write()
 
 
 class _LinearsWriter:
-    def __init__(self, found: Linears, split: Split, prefix: str) -> None:
-        self.found, self.split = found, split
+    def __init__(self, linears: Linears, split: Split, prefix: str) -> None:
+        self.found, self.split = linears, split
         self.unit = KernelSource(prefix + "linears", "cuda")
-        self.element = ELEMENTS["cuda"][found.x.dtype]
+        self.element = ELEMENTS["cuda"][linears.x.dtype]
 
     def write(self) -> tuple[KernelSource, Launch]:
         unit, split = self.unit, self.split
@@ -129,7 +129,7 @@ class _LinearsWriter:
         for number, count in enumerate(blocks[:-1]):
             unit.add(f"if (layer == {number} && tile >= {count}) ++layer, tile -= {count};")
         weights = [unit.buffer(weight.root) for weight in self.found.weights]
-        outputs = [unit.buffer(f"out{place}") for place in self.found.outputs]
+        outputs = [unit.buffer(f"out{index}") for index in self.found.outputs]
         unit.add(f"const int outputs = {self._of_layer([unit.size(one.sizes[0]) for one in self.found.weights])};")
         unit.add(f"const int64_t stride = {self._of_layer([unit.size(one.strides[0]) for one in self.found.weights])};")
         unit.add(f"const T* const weights = {self._of_layer(weights)};")
@@ -152,8 +152,8 @@ class _LinearsWriter:
         unit.add(f"const int first = tile * {OUTPUTS} + g, last = outputs - 1;")
         unit.add(f"const T* const upper = weights + (first < last ? first : last) * stride + t * {VECTOR};")
         unit.add(f"const T* const lower = weights + (first + 8 < last ? first + 8 : last) * stride + t * {VECTOR};")
-        place = f"(row + g < rows ? row + g : rows - 1) * K + t * {VECTOR}"
-        unit.add(f"const T* const given = {unit.buffer(self.found.x.root)} + {place};")
+        offset = f"(row + g < rows ? row + g : rows - 1) * K + t * {VECTOR}"
+        unit.add(f"const T* const given = {unit.buffer(self.found.x.root)} + {offset};")
         unit.add("const int begin = warp * SHARE, end = begin + SHARE < K ? begin + SHARE : K;")
         unit.add("float sum[4] = {0, 0, 0, 0};")
         if self.split.stages:
@@ -222,8 +222,8 @@ class _LinearsWriter:
         unit.add(f"const bool inside = at + t * {VECTOR} < end;")
         unit.add(f"uint4* const slot = slots + (({stage}) * UNROLL + u) * 3 * THREADS;")
         for number, source in enumerate(("upper", "lower", "given")):
-            place = f" + {number} * THREADS" if number else ""
-            unit.add(f"ka_copy(slot{place}, {source} + (inside ? at : 0), inside);")
+            offset = f" + {number} * THREADS" if number else ""
+            unit.add(f"ka_copy(slot{offset}, {source} + (inside ? at : 0), inside);")
         unit.close()
         unit.add("ka_group();")
 

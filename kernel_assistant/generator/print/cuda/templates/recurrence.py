@@ -136,30 +136,32 @@ def can_be_launched(hidden: int, gates: int) -> bool:
     return any(possible(hidden, gates))
 
 
-def emit_recurrence(graph: OpGraph, found: Recurrence, schedule: Schedule, prefix: str) -> tuple[KernelSource, Launch]:
+def emit_recurrence(
+    graph: OpGraph, recurrence: Recurrence, schedule: Schedule, prefix: str
+) -> tuple[KernelSource, Launch]:
     """The kernel and its launch. Raises Unsupported if the schedule has another form, or if the kernel cannot be
     launched.
     """
     if schedule.form != "recurrence":
         raise Unsupported(f"schedule {schedule.form} for a recurrent layer")
     division = Division(
-        found.hidden, found.gates, schedule["cluster"], schedule["batch"], schedule["lanes"], schedule["held"]
+        recurrence.hidden, recurrence.gates, schedule["cluster"], schedule["batch"], schedule["lanes"], schedule["held"]
     )
     if obstacle := division.obstacle():
         raise Unsupported(obstacle)
-    return _RecurrenceWriter(graph, found, division, prefix).write()
+    return _RecurrenceWriter(graph, recurrence, division, prefix).write()
 
 
 class _RecurrenceWriter:
-    def __init__(self, graph: OpGraph, found: Recurrence, division: Division, prefix: str) -> None:
-        self.graph, self.found, self.division = graph, found, division
+    def __init__(self, graph: OpGraph, recurrence: Recurrence, division: Division, prefix: str) -> None:
+        self.graph, self.found, self.division = graph, recurrence, division
         self.unit = KernelSource(prefix + "recurrence", "cuda")
         self.values = Resolver(graph)
-        operands = found.node.args
+        operands = recurrence.node.args
         self.x = self.values.view(operands[0])
         self.weights, self.biases = self._each(operands[1]), self._each(operands[2])
         self.states = [self.values.view(one) if one is not None else None for one in operands[3:5]]
-        order = (0, 1) if found.batch_first else (1, 0)
+        order = (0, 1) if recurrence.batch_first else (1, 0)
         self.elements, self.steps = (self.x.sizes[at] for at in order)
         self.strides = [self.x.strides[at] for at in order]
 
@@ -263,8 +265,8 @@ class _RecurrenceWriter:
         if one.cluster > 1:
             unit.add(f"uint32_t peer[{one.peers}];")
             unit.add("#pragma unroll")
-            place = f"gate + k * {one.padded_gates}"
-            unit.add(f"for (int k = 0; k < {one.peers}; ++k) peer[k] = ka_peer(h, ({place}) % C);")
+            rank = f"gate + k * {one.padded_gates}"
+            unit.add(f"for (int k = 0; k < {one.peers}; ++k) peer[k] = ka_peer(h, ({rank}) % C);")
             unit.add("ka_cluster_barrier();")
         else:
             unit.add("__syncthreads();")
@@ -279,8 +281,8 @@ class _RecurrenceWriter:
         if view is None:
             return "0"
         layer = f"{self.found.layer * self.found.directions}{' + back' if self.found.directions == 2 else ''}"
-        place = f"(({layer}) * batch + first + {item}) * H + {unit}"
-        return f"first + {item} < batch && {unit} < H ? ka_get({self._pointer(view)}[{place}]) : 0"
+        index = f"(({layer}) * batch + first + {item}) * H + {unit}"
+        return f"first + {item} < batch && {unit} < H ? ka_get({self._pointer(view)}[{index}]) : 0"
 
     def _for_results(self, line: str) -> None:
         self.unit.add("#pragma unroll")
@@ -290,8 +292,8 @@ class _RecurrenceWriter:
         """Write the loads of one step's result of the product with the input, into the array `given`."""
         exists = f"{condition} && unit < H && gate < {self.division.gates} && first + item + m < batch"
         batch, steps = (self.unit.size(stride) for stride in self.strides)
-        place = f"(first + item + m) * {batch} + ({step}) * {steps}"
-        self._for_results(f"given[m] = {exists} ? ka_get(x[{place}]) : 0;")
+        index = f"(first + item + m) * {batch} + ({step}) * {steps}"
+        self._for_results(f"given[m] = {exists} ? ka_get(x[{index}]) : 0;")
 
     def _sums(self) -> None:
         """Write W_hh · h for all gates of the unit, over this thread's columns, then the sums over the lanes."""
@@ -399,9 +401,9 @@ class _RecurrenceWriter:
         batch, steps = (self.unit.size(view.strides[at]) for at in order)
         column = "(back ? H : 0) + unit" if self.found.directions == 2 else "unit"
         step = self._times(column, view.strides[2])
-        place = f"(first + item + m) * {batch} + t * {steps} + {step}"
+        index = f"(first + item + m) * {batch} + t * {steps} + {step}"
         out = self.unit.buffer(f"out{self.graph.outputs.index(self.found.results[0])}")
-        self._for_results(f"if ({self._own}) ka_put({out}[{place}], {self._current});")
+        self._for_results(f"if ({self._own}) ka_put({out}[{index}], {self._current});")
 
     @property
     def _own(self) -> str:
@@ -421,5 +423,5 @@ class _RecurrenceWriter:
                 layer, batch, column = (self.unit.size(stride) for stride in view.strides)
                 out = self.unit.buffer(f"out{self.graph.outputs.index(self.found.results[number])}")
                 back = f"(back ? {layer} : 0) + " if self.found.directions == 2 else ""
-                place = f"{back}(first + item + m) * {batch} + unit * {column}"
-                self._for_results(f"if ({self._own}) ka_put({out}[{place}], {value});")
+                index = f"{back}(first + item + m) * {batch} + unit * {column}"
+                self._for_results(f"if ({self._own}) ka_put({out}[{index}], {value});")
