@@ -66,12 +66,17 @@ class Loaded:
         return called
 
     def exact(self) -> list[Any]:
-        """The reference's outputs in float64. Raises RuntimeError."""
+        """The reference's outputs in float64, also of the tensors that it makes itself. Raises RuntimeError."""
         import torch
 
-        with stage("float64"), torch.no_grad():
-            model = copy.deepcopy(self.model).double()
-            return tensors(model(*(one.double() if _is_float(one) else one for one in self.inputs)))
+        before = torch.get_default_dtype()
+        torch.set_default_dtype(torch.float64)
+        try:
+            with stage("float64"), torch.no_grad():
+                model = copy.deepcopy(self.model).double()
+                return tensors(model(*(one.double() if _is_float(one) else one for one in self.inputs)))
+        finally:
+            torch.set_default_dtype(before)
 
 
 @dataclass

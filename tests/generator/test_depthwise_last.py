@@ -159,6 +159,7 @@ def test_a_first_guess_cuts_once(monkeypatch: pytest.MonkeyPatch) -> None:
         return cut(graph, target, use=use)
 
     monkeypatch.setattr(search, "cut", noted)
+    search._initial_text.cache_clear()
     graph = _graph("gaps, no padding")
     assert search.first_guess(graph, "cuda", H200) == initial(graph, "cuda", H200)[0]
     assert len(uses) == 1 + len({*uses[1:]})

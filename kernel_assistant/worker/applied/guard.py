@@ -18,10 +18,9 @@ from ..runner.pytorch.tensors import DTYPES
 from . import operators, sizes
 from .binaries import Binaries
 from .calls import CallPattern
-from .contract import Contract
+from .contract import Contract, StateUpdate
 from .launch import AppliedLauncher, Misaligned
 from .locks import ForkSafeLock
-from .state import StateUpdate
 from .strided import copied, laid_out
 from .watch import PLAIN, InstanceVerdict, layout_of
 

@@ -14,6 +14,7 @@ from ..runner.plan_graph import PlanGraph
 from ..runner.pytorch.arena import arena, keep
 from ..runner.pytorch.tensors import DTYPES
 from .binaries import Binaries, driver, libraries
+from .host_memory import host_allocator, host_bytes
 from .packing import PackedParameters, allocator
 from .precision import call_flags, library_flags
 
@@ -93,11 +94,16 @@ class AppliedLauncher:
             if inputs + number in bound.returned and all(spec.get(key) == own.get(key) for key in _LAYOUT)
         ]
         self._outputs = [
-            _nothing if inputs + number in self._left_out else allocator(spec, self._dims, self._device)
+            _nothing if inputs + number in self._left_out else self._allocator(spec)
             for number, spec in enumerate(self._specs)
         ]
         #: Scratch buffers that a residual call reads as tensors.
         self._viewed = [(index, index - first) for index in bound.tensors_of if index >= first]
+
+    def _allocator(self, spec: dict[str, Any]) -> Callable[[], torch.Tensor]:
+        if self._device.type == "cpu":
+            return host_allocator(spec, self._dims)
+        return allocator(spec, self._dims, self._device)
 
     def calls(self) -> int:
         """How often `tick` was called, read from the iterator's text: `count(7)` means seven. Advancing an iterator is
@@ -130,7 +136,11 @@ class AppliedLauncher:
             held = self._held
             # A graph that somebody captures keeps the memory that it uses, and may run beside us.
             if held is None or torch.cuda.is_current_stream_capturing():
-                scratch = torch.empty(self._scratch[-1], dtype=torch.uint8, device=self._device)
+                scratch = (
+                    host_bytes(self._scratch[-1])
+                    if self._device.type == "cpu"
+                    else torch.empty(self._scratch[-1], dtype=torch.uint8, device=self._device)
+                )
             else:
                 scratch = arena(self._device, stream, self._scratch[-1])
                 graph = held.on(scratch, stream, self._bound)
