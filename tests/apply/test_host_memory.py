@@ -6,6 +6,7 @@ import copy
 import gc
 import os
 import pickle
+import sys
 import threading
 
 import pytest
@@ -67,6 +68,34 @@ def test_free_memory_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     assert memory.free_bytes() == 8 * SIZE
 
 
+def test_results_of_ever_new_sizes_do_not_keep_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(host_memory, "MOST_FREE_BYTES", 3 * SIZE)
+    memory = HostMemory()
+    for number in range(8):
+        large = _tensor(memory, 0.0, 8 * SIZE + 4096 * number)
+        assert memory.free_bytes() == 0
+        del large
+        assert memory.free_bytes() == 8 * SIZE + 4096 * number
+    assert len(memory._free) == 1
+
+
+def test_the_garbage_collector_may_free_while_blocks_are_counted() -> None:
+    """What is wrong in a callback is only written to standard error."""
+    memory, before, problems = HostMemory(), gc.get_threshold(), list[object]()
+    hook, sys.unraisablehook = sys.unraisablehook, problems.append
+    gc.set_threshold(30)
+    try:
+        for number in range(200):
+            cycle: list[object] = [_tensor(memory, 0.0, SIZE + 4096 * (number % 50))]
+            cycle.append(cycle)
+            del cycle
+            memory.free_bytes()
+    finally:
+        gc.set_threshold(*before)
+        sys.unraisablehook = hook
+    assert problems == []
+
+
 def test_threads_and_the_garbage_collector_may_free_at_any_time() -> None:
     """Each thread keeps some tensors in cycles; no two that live share memory."""
     memory, wrong = HostMemory(), list[str]()
@@ -118,6 +147,9 @@ def test_results_are_ordinary_tensors() -> None:
     with torch.inference_mode():
         assert host_allocator(spec, {"B": 2})().is_inference()
     assert host_bytes(SIZE).shape == (SIZE,)
+    with torch.device("meta"):
+        made = [host_allocator(spec, {"B": size})() for size in (1, 0)] + [host_bytes(SIZE), host_bytes(64)]
+    assert {tensor.device.type for tensor in made} == {"cpu"}
 
 
 def test_without_memory_pytorch_reports(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -38,7 +38,7 @@ class HostMemory:
         """A storage of `size` bytes with undefined values. A large one begins at a page, and cannot be resized."""
         block = self._take(size) if size >= LEAST_BYTES else None
         if block is None:
-            return torch.empty(size, dtype=torch.uint8).untyped_storage()
+            return torch.empty(size, dtype=torch.uint8, device="cpu").untyped_storage()
         array = (ctypes.c_char * size).from_buffer(block)
         # The storage keeps the array alive; when both are freed, the block comes back.
         weakref.finalize(array, self._give, size, block).atexit = False
@@ -46,7 +46,8 @@ class HostMemory:
 
     def free_bytes(self) -> int:
         """Bytes of the blocks that no tensor uses."""
-        return sum(size * len(blocks) for size, blocks in tuple(self._free.items()))
+        # A copy, because the garbage collector may free storages at any allocation.
+        return sum(size * len(blocks) for size, blocks in self._free.copy().items())
 
     def _take(self, size: int) -> mmap.mmap | None:
         """A free block of this size, else a new one; None if the system does not give one."""
@@ -54,6 +55,9 @@ class HostMemory:
             return self._free[size].pop()
         if not _PRIVATE:
             return None
+        if self.free_bytes() > MOST_FREE_BYTES:
+            # Results of ever new sizes would need twice their memory.
+            self._free.clear()
         try:
             block = mmap.mmap(-1, size, flags=_PRIVATE)
         except OSError:
@@ -65,11 +69,15 @@ class HostMemory:
     def _give(self, size: int, block: mmap.mmap) -> None:
         """Keeps a block whose storage was freed. Blocks of other sizes go first if there are too many."""
         self._free.setdefault(size, []).append(block)
-        for other in (*(one for one in tuple(self._free) if one != size), size):
-            blocks = self._free[other]
-            while self.free_bytes() > MOST_FREE_BYTES and len(blocks) > (other == size):
-                with suppress(IndexError):
-                    blocks.pop()
+        for other in tuple(self._free):
+            if self.free_bytes() <= MOST_FREE_BYTES:
+                return
+            if other != size:
+                self._free.pop(other, None)
+        blocks = self._free.get(size, [])
+        while len(blocks) > 1 and self.free_bytes() > MOST_FREE_BYTES:
+            with suppress(IndexError):
+                blocks.pop()
 
 
 MEMORY = HostMemory()
@@ -81,9 +89,9 @@ def host_allocator(spec: dict[str, Any], dims: dict[str, int]) -> Callable[[], t
     if size < LEAST_BYTES:
         return allocator(spec, dims, torch.device("cpu"))
     shape, strides, dtype = plans.shape(spec, dims), plans.strides(spec, dims), DTYPES[spec["dtype"]]
-    return lambda: torch.empty(0, dtype=dtype).set_(MEMORY.storage(size), 0, shape, strides)
+    return lambda: torch.empty(0, dtype=dtype, device="cpu").set_(MEMORY.storage(size), 0, shape, strides)
 
 
 def host_bytes(size: int) -> torch.Tensor:
     """A tensor [size] of bytes on the CPU with undefined values."""
-    return torch.empty(0, dtype=torch.uint8).set_(MEMORY.storage(size))
+    return torch.empty(0, dtype=torch.uint8, device="cpu").set_(MEMORY.storage(size))
