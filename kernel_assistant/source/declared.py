@@ -53,7 +53,8 @@ class NoInputsError(UsageError):
 
 
 def no_inputs(path: Path, module: ModuleClass) -> NoInputsError:
-    """Returns the error for a class without inputs. Its next step is a comment that the user can paste."""
+    """Returns the error for a class for which no inputs are declared. The error's `next_step` shows a comment that
+    declares inputs, which the user can paste above the class and adapt."""
     return NoInputsError(
         f"{path}:{module.line}: no inputs are declared for {module.name}",
         f"put this line directly above the class, with its real shapes: {EXAMPLE}",

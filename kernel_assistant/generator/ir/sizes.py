@@ -138,7 +138,8 @@ def size_value(size: Size, dims: dict[str, int]) -> int:
 
 
 def shape_text(size: Size) -> str:
-    """The size as text that `parse_size` reads, for a shape: each name is followed by its value."""
+    """The size as text for a tensor shape, in a form that `parse_size` reads. A constant that has a name is written
+    with its value, such as `D0(768)*2`."""
     return repr(size) if isinstance(size, int) else _polynomial_text(size, repr)
 
 

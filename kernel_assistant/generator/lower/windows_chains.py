@@ -1,6 +1,5 @@
-"""Pooling that is always written as a chain of loads: with the indices of maxima, and over windows of different
-sizes.
-"""
+"""Lowers max pooling with indices, and adaptive pooling whose windows differ in size. Both are fully unrolled: the
+expression has a load for each position of the window, and no loop."""
 
 from __future__ import annotations
 

@@ -209,7 +209,8 @@ class _Buffers:
 
 @dataclass(frozen=True, slots=True)
 class _Lifetime:
-    """A value that part `first` computes; part `last` is the last one that reads it."""
+    """The lifetime of a value, as indices of the subgraphs (parts) in order: part `first` computes the value, and part
+    `last` is the last one that reads it (`first` if none does)."""
 
     name: str
     spec: TensorSpec

@@ -33,8 +33,9 @@ def rank(recording: Recording, ceiling: RooflineBandwidth) -> tuple[ScannedClass
 
 
 def floor_seconds(cls: RecordedClass, ceiling: RooflineBandwidth) -> float:
-    """Returns the roofline of a class's own time in seconds. This is the larger of two times: that of its matrix
-    products, and that of the memory traffic of its calls less the time of the modules inside."""
+    """Returns the roofline in seconds for a class's own time, that is without the modules inside. The roofline is the
+    time of matrix products and convolutions, or the time of the calls' memory traffic minus that of the modules
+    inside, if this is longer. It is never more than the class's own time."""
     inside = max(cls.inclusive_seconds - cls.share_seconds, 0.0)
     return min(max(cls.products_seconds, _traffic(cls, ceiling) - inside, 0.0), max(cls.share_seconds, 0.0))
 

@@ -316,8 +316,8 @@ def block_length(subject: TimedSubject, sets: int, block_seconds: float) -> int:
 
 
 def longer(seconds: float, count: int, sets: int, block_seconds: float) -> int:
-    """The number of calls for a block of about `block_seconds`, if `count` calls take `seconds`; at most one for each
-    set."""
+    """The number of calls that take about `block_seconds`, estimated from `count` calls that took `seconds`. At least
+    one call, and at most one for each of the `sets` sets of inputs."""
     return max(1, min(sets, int(block_seconds * count / max(seconds, 1e-9))))
 
 

@@ -265,7 +265,7 @@ class BufferSets:
         return (self._words()[marks.positions] == marks.pattern).any()
 
     def around(self, first: int, count: int) -> list[int]:
-        """Indices of `count` sets from `first` on; the first set follows the last."""
+        """The indices of `count` consecutive sets that begin with set `first`; set 0 follows the last set."""
         return [(first + step) % self.count for step in range(count)]
 
     def marked_now(self, marks: Marks) -> bool:

@@ -54,7 +54,8 @@ def write_scope(body: StatementWriter, scope: list[Expr]) -> None:
 
 
 def store_scope(body: StatementWriter, stores: list[tuple[Access, Output]], guard: str) -> None:
-    """Write the outputs that do not vary along R, from the thread for which the condition `guard` holds."""
+    """Write the code that stores the outputs that do not vary along R, the reduced loop. Only a thread for which the
+    condition `guard` holds stores them; if `guard` is "", every thread does."""
     if not stores:
         return
     body.unit.open(f"if ({guard})" if guard else "")

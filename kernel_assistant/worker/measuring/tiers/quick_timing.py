@@ -211,8 +211,9 @@ class QuickTiming:
                 self._outputs.check_call(subject, call)
 
     def _typical(self, means: list[float]) -> float:
-        """The time that counts: the shortest group, because other work can only make a group slower. Where code of the
-        candidate on the host might make a group faster, it is the median."""
+        """Returns the seconds a call that represent all groups of blocks (`means`): the minimum, because other work can
+        only make a group slower; or the median, if the candidate's own code runs on the host and could shorten a
+        group."""
         return min(means) if self._together else median(means)
 
     @staticmethod

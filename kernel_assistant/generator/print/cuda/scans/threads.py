@@ -99,7 +99,9 @@ class _ColumnThreads:
         unit.add(f"int64_t base = {f'p * {self.chunk}' if self.chunk else '0'};")
 
     def _sweep(self, body: StatementWriter, stores: bool) -> None:
-        """Write the loop over the rows, in batches whose loads are in flight together."""
+        """Write the loop over the rows. Each iteration issues the loads of `unroll` rows before it uses them; a second
+        loop handles the rows that remain. With `stores`, the loop also writes the outputs; without, it only advances
+        the scans' running values."""
         unit, unroll = body.unit, self.schedule["unroll"]
         for batch in (unroll, 1) if unroll > 1 else (1,):
             unit.open(f"for (; base + {batch} <= end; base += {batch})")
