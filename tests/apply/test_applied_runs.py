@@ -386,6 +386,35 @@ for problem in sys.argv[1:]:
     python(code, tmp_path / "all", *problems)
 
 
+def test_a_large_result_keeps_its_memory_until_it_is_dropped(model: Path, python: Python) -> None:
+    """Also where a default device is another one, and where a view is all that is left."""
+    code = """
+torch.set_grad_enabled(False)
+module(x)
+(memory,) = [one for name, one in sys.modules.items() if name.endswith(".host_memory")]
+memory.LEAST_BYTES = 1 << 12
+many = [torch.randn(1000, 64) for _ in range(3)]
+counts()
+results = [module(one) for one in many]
+assert len({one.data_ptr() for one in results}) == 3
+for got, one in zip(results, many):
+    torch.testing.assert_close(got, plain(module, one))
+last, address = results[0][5], results[0].data_ptr()
+del results, got
+again = [module(many[1]) for _ in range(2)]
+assert address not in {one.data_ptr() for one in again}
+torch.testing.assert_close(last, plain(module, many[0])[5])
+del last
+with torch.device("meta"):
+    more = [module(many[2]) for _ in range(2)]
+assert address in {one.data_ptr() for one in more}
+torch.testing.assert_close(more[1], plain(module, many[2]))
+kernel, fallbacks = counts()
+assert (kernel, fallbacks) == (7, {}), (kernel, fallbacks)
+"""
+    python(START + code, model.parent)
+
+
 def test_without_a_file_of_its_own_the_original_runs(model: Path, python: Python, tmp_path: Path) -> None:
     """Code that is executed as text, as in a notebook, and a file in an archive: there is one warning, and the original
     runs.
