@@ -16,6 +16,7 @@ from typing import Any, TypeVar
 
 from bench.harness import Row
 from bench.kernelbench.checkout import SEED
+from bench.kernelbench.problems import executed
 
 Result = TypeVar("Result")
 
@@ -43,11 +44,11 @@ class Loaded:
         import torch
 
         with stage("the problem"):
-            names = _names(problem)
+            names = executed(problem)
             torch.manual_seed(SEED)
             given = names["get_init_inputs"]()
             model = _made(names["Model"], given, target)
-            new = _made(_names(ours)["ModelNew"], given, target) if ours is not None else None
+            new = _made(executed(ours)["ModelNew"], given, target) if ours is not None else None
             torch.manual_seed(SEED)
             made = (one.to(target) if isinstance(one, torch.Tensor) else one for one in names["get_inputs"]())
             return Loaded(model, new, tuple(made), target)
@@ -182,12 +183,6 @@ def _compared(got: Sequence[Any], reference: Sequence[Any], want: Sequence[Any],
     every = [compare(*three, numerics) for three in zip(got, reference, want, strict=True)]
     why = next((one.why for one in every if not one.passed), "")
     return {"passed": not why, "error": max(one.error for one in every), "why": why}
-
-
-def _names(path: Path) -> dict[str, Any]:
-    names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
-    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
-    return names
 
 
 def _made(model: Any, given: Sequence[Any], target: str) -> Any:

@@ -12,6 +12,8 @@ import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
+from bench.kernelbench.problems import executed
+
 #: Bytes of a worker with its runner, also while it has no task.
 CONTEXTS = 2 << 30
 #: How often a judge has each tensor at once: in the judged dtype, in float64, and in memory that PyTorch keeps.
@@ -62,11 +64,10 @@ class _Largest(TorchDispatchMode):  # type: ignore[no-untyped-call]
 
 def needed_bytes(path: Path) -> int:
     """Estimates what judging a problem of KernelBench takes, from the sizes of its tensors. Nothing is computed."""
-    names: dict[str, Any] = {}
     total, largest = 0, _Largest()
     try:
         with torch.device("meta"), torch.no_grad(), largest:
-            exec(compile(path.read_text(encoding="utf-8"), path.name, "exec"), names)
+            names = executed(path)
             inputs = names["get_inputs"]()
             total += _bytes(inputs)
             model = names["Model"](*names["get_init_inputs"]())

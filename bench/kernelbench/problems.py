@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import chain, zip_longest
 from pathlib import Path
+from typing import Any
 
 DTYPES = {"fp32": "", "bf16": "bfloat16", "fp16": "float16"}
 
@@ -91,3 +92,10 @@ def numbers_in(text: str) -> frozenset[int]:
         first, _, last = part.partition("-")
         chosen |= set(range(int(first), int(last or first) + 1))
     return frozenset(chosen)
+
+
+def executed(path: Path) -> dict[str, Any]:
+    """Runs a problem's or an export's file and returns the names that it defines. Raises whatever the file raises."""
+    names: dict[str, Any] = {"__name__": path.stem, "__file__": str(path)}
+    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
+    return names

@@ -9,9 +9,9 @@ import ast
 import time
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from bench.kernelbench.memory import needed_bytes
+from bench.kernelbench.problems import executed
 
 #: The most bytes for the inputs, and for a judge of the problem.
 MOST_INPUT_BYTES, MOST_BYTES = 1 << 29, 8 << 30
@@ -82,8 +82,7 @@ def seconds_of_eager(path: Path, most: float) -> float | None:
     the inputs are too large."""
     import torch
 
-    names: dict[str, Any] = {}
-    exec(compile(path.read_text(encoding="utf-8"), str(path), "exec"), names)
+    names = executed(path)
     inputs = names["get_inputs"]()
     if sum(one.nbytes for one in inputs if isinstance(one, torch.Tensor)) > MOST_INPUT_BYTES:
         return None

@@ -68,12 +68,13 @@ def channels_last(
     the elementwise work before the norm again; where other nodes read that work too, only with `around_norms`.
     Depthwise convolutions take the layout only if `depthwise` says what computes them.
     """
+    single = [node for node in graph.nodes if operator(node) in CONVOLUTIONS and _has_single_channels(node, graph)]
+    separate = {node.name for node in single if depthwise and _is_depthwise(node, graph)}
+    left = {node.name for node in single} - separate
     convolutions = [
         node
         for node in graph.nodes
-        if node.name not in stay
-        and _can_turn(node, graph)
-        and (depthwise != "" and is_depthwise(node, graph) if _has_single_channels(node, graph) else node.name in able)
+        if node.name not in stay | left and node.name in able | separate and _can_turn(node, graph)
     ]
     whole = sum(_elements(node, graph) for node in convolutions if not _is_pointwise(node, graph))
     chosen = {node.name for node in graph.nodes if node.name not in stay and _is_given(node, graph)}
@@ -123,7 +124,7 @@ def has_convolutions(graph: OpGraph) -> bool:
 
 def _is_short_depthwise(node: Node, graph: OpGraph) -> bool:
     """Whether the node is a depthwise convolution whose windows our kernels write out, as vectors of channels."""
-    if not is_depthwise(node, graph):
+    if not _is_depthwise(node, graph):
         return False
     positions = product([parse_size(size) for size in graph.spec(references(node)[1]).shape[2:]])
     return isinstance(positions, int) and positions <= LONGEST_WEIGHTED
@@ -131,7 +132,7 @@ def _is_short_depthwise(node: Node, graph: OpGraph) -> bool:
 
 def has_depthwise(graph: OpGraph) -> bool:
     """Whether a node of the graph is a depthwise convolution that can take the layout channels-last."""
-    return any(_can_turn(node, graph) and is_depthwise(node, graph) for node in graph.nodes)
+    return any(_can_turn(node, graph) and _is_depthwise(node, graph) for node in graph.nodes)
 
 
 def _can_turn(node: Node, graph: OpGraph) -> bool:
@@ -145,7 +146,7 @@ def _can_turn(node: Node, graph: OpGraph) -> bool:
     return all((fixed(size) or 0) >= least for size in (x.shape[1], node.spec.shape[1]))
 
 
-def is_depthwise(node: Node, graph: OpGraph) -> bool:
+def _is_depthwise(node: Node, graph: OpGraph) -> bool:
     """Whether the node is a depthwise convolution: it computes each channel alone, and is not transposed."""
     single = operator(node) in PLAIN_CONVOLUTIONS and _has_single_channels(node, graph)
     return single and argument(node, 6, "groups", 1) != 1

@@ -128,7 +128,7 @@ def cut(graph: OpGraph, target: str, recurrences: bool = True, use: LibraryUse =
     Raises Unsupported if the graph cannot be cut."""
     lines = tuple(write_graph(graph))
     # Cutting takes seconds: where nothing is split, the parts are those that are known.
-    known = use if use.split or use.tf32 else LibraryUse(True, use.channels_last, False, use.depthwise)
+    known = use if use.split or use.tf32 else LibraryUse(channels_last=use.channels_last, depthwise=use.depthwise)
     result = _cut_text(lines, target, recurrences, known)
     if known != use and (isinstance(result, str) or any(has_split_products(part.graph) for part in result.parts)):
         result = _cut_text(lines, target, recurrences, use)

@@ -22,14 +22,14 @@ from .packing import allocator
 
 #: Smaller tensors are PyTorch's own: the C library keeps their memory itself.
 LEAST_BYTES = 1 << 20
-#: Most bytes of free blocks that are kept; one block is always kept.
+#: Most bytes of free blocks that are kept. The block that came back last is kept even if it is larger.
 MOST_FREE_BYTES = 256 << 20
 _PRIVATE = getattr(mmap, "MAP_PRIVATE", 0) | getattr(mmap, "MAP_ANONYMOUS", 0)
 
 
 class HostMemory:
     """Blocks of memory of this process by size. Thread-safe without a lock: a block comes back whenever a storage is
-    freed, also while another call is in progress in the same thread. Lists are changed by atomic operations alone."""
+    freed, also while another call is in progress in the same thread. All changes are atomic operations."""
 
     def __init__(self) -> None:
         self._free: dict[int, list[mmap.mmap]] = {}

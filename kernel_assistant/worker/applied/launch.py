@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import threading
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import torch
@@ -55,6 +56,10 @@ class AppliedLauncher:
             driver(device.index)
         module = binaries.module(device)
         self._device = device
+        on_host = device.type == "cpu"
+        #: Functions that make a result, from its spec and the sizes, and scratch memory, from its bytes.
+        self._allocator = host_allocator if on_host else partial(allocator, device=device)
+        self._bytes = host_bytes if on_host else partial(torch.empty, dtype=torch.uint8, device=device)
         self._plan, self._dims, self._module, self._specs = plan, dims, module, outputs
         self._library = any(launch.get("library") for launch in plan["launches"])
         self._flags: dict[str, bool] = {}
@@ -94,16 +99,11 @@ class AppliedLauncher:
             if inputs + number in bound.returned and all(spec.get(key) == own.get(key) for key in _LAYOUT)
         ]
         self._outputs = [
-            _nothing if inputs + number in self._left_out else self._allocator(spec)
+            _nothing if inputs + number in self._left_out else self._allocator(spec, self._dims)
             for number, spec in enumerate(self._specs)
         ]
         #: Scratch buffers that a residual call reads as tensors.
         self._viewed = [(index, index - first) for index in bound.tensors_of if index >= first]
-
-    def _allocator(self, spec: dict[str, Any]) -> Callable[[], torch.Tensor]:
-        if self._device.type == "cpu":
-            return host_allocator(spec, self._dims)
-        return allocator(spec, self._dims, self._device)
 
     def calls(self) -> int:
         """How often `tick` was called, read from the iterator's text: `count(7)` means seven. Advancing an iterator is
@@ -136,11 +136,7 @@ class AppliedLauncher:
             held = self._held
             # A graph that somebody captures keeps the memory that it uses, and may run beside us.
             if held is None or torch.cuda.is_current_stream_capturing():
-                scratch = (
-                    host_bytes(self._scratch[-1])
-                    if self._device.type == "cpu"
-                    else torch.empty(self._scratch[-1], dtype=torch.uint8, device=self._device)
-                )
+                scratch = self._bytes(self._scratch[-1])
             else:
                 scratch = arena(self._device, stream, self._scratch[-1])
                 graph = held.on(scratch, stream, self._bound)
