@@ -102,11 +102,12 @@ class Search:
             self._compared = True
             self._baseline = self.environment.baseline(compiled=True)
             self.emit(Progress(phase="search", message="searching"))
+        seconds = self._seconds()
         reason = reason_to_stop(
             self._baseline,
             self.tried.best_call_ms,
-            replace(self.budget, seconds=self._most_seconds()),
-            seconds=self._seconds(),
+            replace(self.budget, seconds=seconds + self._seconds_left()),
+            seconds=seconds,
             turns=len(self.steps),
             stalled=self._stalled,
         )
@@ -119,12 +120,13 @@ class Search:
         limit is met."""
         if self._clock.until_limit() <= 0:
             return True
-        return self.tried.best_ms < NEVER and self._seconds() > self._most_seconds()
+        return self.tried.best_ms < NEVER and self._seconds_left() <= 0
 
-    def _most_seconds(self) -> float:
-        """Returns the time at which the search must end, in seconds since the episode began: earlier than its budget if
-        the full tier will take long."""
-        return min(self.budget.seconds, self._seconds() + self._clock.search_seconds(FULL_TIMES * self._longest))
+    def _seconds_left(self) -> float:
+        """Returns the seconds that the search may still take: fewer than its budget leaves if the full tier will take
+        long."""
+        left = self.budget.seconds - self._seconds()
+        return min(left, self._clock.search_seconds(FULL_TIMES * self._longest))
 
     def _ask(self, view: EpisodeView) -> PolicyAction:
         if self.cancel.is_set():

@@ -33,7 +33,7 @@ CONV_SETTINGS = {
     "groups": None,
     "layout": ("nchw", "nhwc"),
     "given": ("nchw", "nhwc"),
-    "epilogue": ("none", "bias", "bias_relu", "add", "add_relu", "bias_add", "bias_add_relu"),
+    "epilogue": ("none", "bias", "bias_relu", "bias_silu", "add", "add_relu", "bias_add", "bias_add_relu"),
     "compute": COMPUTE,
 }
 OPERATIONS = ("cublaslt.matmul", "cudnn.conv", "cudnn.conv_transpose")

@@ -121,6 +121,7 @@ def convolutions() -> dict[str, Case]:
         "conv2d, dilated": (nn.Conv2d(8, 16, 3, dilation=(2, 3), padding=2), 1, (picture,)),
         "conv2d, bias after": (_BiasAfter(), 1, (_spread(3, 3, 12, 12),)),
         "conv2d, channels last": _channels_last(nn.Conv2d(8, 16, 3), picture),
+        "conv2d, channels last, silu": _channels_last(nn.Sequential(nn.Conv2d(8, 16, 1), nn.SiLU()), picture),
         "conv2d, bias, residual, relu": _channels_last(
             _Bottleneck(nn.Conv2d(8, 16, 3, padding=1)), picture, _spread(3, 16, 13, 11)
         ),

@@ -99,4 +99,6 @@ def _convolution(launch: plans.BoundLibraryCall, used: dict[str, torch.Tensor]) 
 def _activated(value: torch.Tensor, epilogue: str) -> torch.Tensor:
     if epilogue.endswith("gelu"):
         return F.gelu(value, approximate="tanh")
+    if epilogue.endswith("silu"):
+        return F.silu(value)
     return F.relu(value) if epilogue.endswith("relu") else value

@@ -78,7 +78,7 @@ def test_nothing_is_given_away_on_the_cpu() -> None:
 
 
 def test_gelu_is_fused_only_where_the_library_has_the_same() -> None:
-    x = torch.randn(5, 8)
+    x = torch.randn(20, 8)
     (exact,) = _libraries(nn.Sequential(nn.Linear(8, 8), nn.GELU()), x)
     (tanh,) = _libraries(nn.Sequential(nn.Linear(8, 8), nn.GELU(approximate="tanh")), x)
     assert (_epilogue(exact), _epilogue(tanh)) == ("bias", "bias_gelu")
@@ -109,9 +109,26 @@ def test_a_bias_goes_where_it_costs_nothing() -> None:
     assert found == ["bias_relu", "none", "none", "none", "none"]
 
 
+def test_silu_goes_to_the_library_with_channels_last_where_no_kernel_reads_it() -> None:
+    x = torch.randn(2, 4, 9, 9)
+    last = x.to(memory_format=torch.channels_last)
+
+    def epilogues(given: torch.Tensor, *behind: nn.Module, groups: int = 1) -> list[str]:
+        model = nn.Sequential(nn.Conv2d(4, 8, 1, groups=groups), nn.SiLU(), *behind)
+        if given is last:
+            model = model.to(memory_format=torch.channels_last)  # type: ignore[call-overload]
+        return [_epilogue(launch) for launch in _libraries(model, given)]
+
+    assert epilogues(last) == ["bias_silu"]
+    assert epilogues(last, nn.Conv2d(8, 4, 1)) == ["bias_silu", "bias"]
+    assert epilogues(last, nn.Softmax(1)) == ["none"]
+    assert epilogues(last, groups=2) == ["none"]
+    assert epilogues(x) == ["none"]
+
+
 def test_layer_norm_stays_in_our_kernels() -> None:
     model = nn.Sequential(nn.Linear(32, 64), nn.GELU(), nn.LayerNorm(64))
-    launches = _candidate(export(model, torch.randn(5, 32))).plan.launches
+    launches = _candidate(export(model, torch.randn(20, 32))).plan.launches
     assert launches[0].library == "cublaslt.matmul"
     assert not any(launch.library for launch in launches[1:])
 

@@ -6,7 +6,7 @@ import copy
 import subprocess
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,10 @@ from kernel_assistant.targets import cuda
 from kernel_assistant.worker.applied.binaries import Binaries
 from kernel_assistant.worker.applied.launch import AppliedLauncher
 from kernel_assistant.worker.applied.parts import Parts
+from kernel_assistant.worker.runner import libraries
+from kernel_assistant.worker.runner.cuda_driver import Driver, Events
+from kernel_assistant.worker.runner.operations.choosing import Algorithm, Words
+from kernel_assistant.worker.runner.operations.kept_algorithms import KeptAlgorithms
 from tests.common.tasks import task_of
 from tests.generator.harness import Built, Tensors, as_list, bindings, export, resized
 from tests.generator.library_modules import convolutions, products
@@ -37,7 +41,8 @@ DTYPES = {"f32": torch.float32, "bf16": torch.bfloat16, "f16": torch.float16, "f
 BOUNDS = {"f64": 1e-12, "f32": 3e-5, "tf32": 3e-3, "f16": 4e-3, "bf16": 2e-2}
 IN_HALF = ("linear, relu", "linear, tanh gelu, linear", "bmm, right transposed", "transposed result", "addmm")
 CONVOLVED_IN_HALF = (
-    *("conv1d", "conv2d, bias, relu", "conv2d, channels last", "conv3d", "transposed 2d, groups"),
+    *("conv1d", "conv2d, bias, relu", "conv2d, channels last", "conv2d, channels last, silu", "conv3d"),
+    "transposed 2d, groups",
     *("conv2d, bias, residual, relu", "conv2d, residual"),
 )
 
@@ -113,7 +118,37 @@ def test_convolutions(name: str, cubin: Path, exact_convolutions: None) -> None:
     close(name, "f32", cubin, "f32")
 
 
-@pytest.mark.parametrize("name", ["conv2d with bias", "transposed 3d"])
+@pytest.mark.parametrize("dtype", ["f32", "f16"])
+def test_each_algorithm_computes_silu(
+    dtype: str, cubin: Path, exact_convolutions: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that fuse it, and those behind which passes of their own add the bias and compute SiLU."""
+    model, args = case("conv2d, channels last, silu", dtype)
+    algorithms: list[Algorithm] = []
+
+    def choose_any(driver: Driver, events: Events, ways: Sequence[Algorithm], spans: Sequence[int]) -> Algorithm:
+        algorithms.extend(ways)
+        return Algorithm("any", max(way.workspace for way in ways), run_current)
+
+    def run_current(words: Words, stream: int) -> int:
+        return current.attempt(words, stream)
+
+    monkeypatch.setattr(libraries, "choose", choose_any)
+    made = built(model, args, cubin)
+    shared = made.module._libraries  # type: ignore[union-attr]
+    monkeypatch.setattr(shared, "kept", KeptAlgorithms())
+    monkeypatch.setattr(shared, "_chosen", {})
+    bound, pointers, outputs, alive = made.bind(bindings(made.graph, model, args))
+    for current in algorithms:
+        outputs[0].fill_(float("nan"))
+        bound.run(pointers)
+        torch.cuda.synchronize()
+        assert error(model, args, outputs) < BOUNDS[dtype], current.name
+    assert {"fused" in way.name for way in algorithms} == {True, False}
+    del alive
+
+
+@pytest.mark.parametrize("name", ["conv2d with bias", "conv2d, channels last, silu", "transposed 3d"])
 def test_convolutions_follow_the_flag(name: str, cubin: Path) -> None:
     close(name, "f32", cubin, "tf32")
 
@@ -167,7 +202,7 @@ def test_deterministic_algorithms_give_the_same_bits(
         del alive
 
 
-@pytest.mark.parametrize("name", ["linear, relu", "conv2d, bias, relu", "transposed 2d"])
+@pytest.mark.parametrize("name", ["linear, relu", "conv2d, bias, relu", "conv2d, channels last, silu", "transposed 2d"])
 def test_on_another_stream_and_inside_a_capture(name: str, cubin: Path, exact_convolutions: None) -> None:
     model, args = case(name)
     made = built(model, args, cubin)

@@ -15,10 +15,11 @@ import pytest
 from kernel_assistant.environment.builds.header import plan_header
 from kernel_assistant.records import BufferSpec, Launch, Plan
 from kernel_assistant.records.codec import to_builtins
-from kernel_assistant.worker.runner import choosing, cublaslt, cudnn, cudnn_library, libraries
+from kernel_assistant.worker.runner import libraries
 from kernel_assistant.worker.runner import plan as plans
-from kernel_assistant.worker.runner.choosing import Algorithm
-from kernel_assistant.worker.runner.convolution import read_shape, strides
+from kernel_assistant.worker.runner.operations import choosing, cublaslt, cudnn, cudnn_library
+from kernel_assistant.worker.runner.operations.choosing import Algorithm
+from kernel_assistant.worker.runner.operations.convolution import read_shape, strides
 
 MATMUL = Launch(
     symbol="product",
@@ -98,6 +99,7 @@ REFUSED: dict[str, tuple[Launch, dict[str, str]]] = {
     "beta without what is added": (MATMUL, {"beta": "1.0"}),
     "alpha that is no number": (MATMUL, {"alpha": "one"}),
     "gelu of a convolution": (CONV, {"epilogue": "bias_gelu"}),
+    "silu without a bias": (CONV, {"epilogue": "silu"}),
     "residual that is not there": (CONV, {"epilogue": "bias_add_relu"}),
     "stride of other dimensions": (CONV, {"stride": "2"}),
     "stride of zero": (CONV, {"stride": "0,1"}),

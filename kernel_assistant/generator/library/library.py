@@ -2,7 +2,8 @@
 docs/libraries.md.
 
 A group is a product or a convolution with the operators after it that can be fused: the addition of a bias or of
-another tensor, ReLU, and after a product GELU with its tanh approximation.
+another tensor, ReLU, after a product GELU with its tanh approximation, and SiLU after a convolution with a bias and
+channels last.
 """
 
 from __future__ import annotations
@@ -154,13 +155,18 @@ class _ConvolutionCall(_Call):
 
     def activate(self, node: Node) -> bool:
         added = self.bias is not None or self.z is not None
-        self.activation = "relu" if node.op == "relu" and added else ""
+        # With channels first or groups, cuDNN would compute SiLU in a pass of its own.
+        settings = self.found.settings
+        swish = self.bias is not None and self.z is None and (settings["layout"], settings["groups"]) == ("nhwc", "1")
+        self.activation = node.op if (node.op == "relu" and added) or (node.op == "silu" and swish) else ""
         return bool(self.activation)
 
-    def leave_additions(self) -> int:
-        """Remove the added tensors from the call, so that another kernel adds them; returns their number."""
-        count = (self.bias is not None) + (self.z is not None)
-        self.bias = self.z = None
+    def shed(self) -> int:
+        """Leave the epilogue to the next kernel, unless it ends in ReLU; returns the number of operators left."""
+        if self.activation == "relu":
+            return 0
+        count = (self.bias is not None) + (self.z is not None) + bool(self.activation)
+        self.bias, self.z, self.activation = None, None, ""
         return count
 
     def views(self) -> list[View]:
@@ -224,15 +230,15 @@ def _grow(
         group.append(follower.name)
         if call.activation:
             break
-    if isinstance(call, _ConvolutionCall) and not call.activation and _in_a_kernel(group[-1], readers):
-        group = group[: len(group) - call.leave_additions()]
+    if isinstance(call, _ConvolutionCall) and _in_a_kernel(group[-1], readers):
+        group = group[: len(group) - call.shed()]
     call.last = group[-1]
     return call, tuple(group)
 
 
 def _in_a_kernel(value: str, readers: dict[str, list[Node]]) -> bool:
-    """Whether one of our kernels is the next reader of a value. Adding tensors costs nothing there, and leaves cuDNN
-    free to choose its engine.
+    """Whether one of our kernels is the next reader of a value. Adding tensors and SiLU cost nothing there, and
+    leave cuDNN free to choose its engine.
     """
     followers = readers.get(value, [])
     return bool(followers) and all(

@@ -37,6 +37,7 @@ from kernel_assistant.generator.plan.folding import with_folded_norms
 from kernel_assistant.generator.plan.recurrent_layers import with_recurrences
 from kernel_assistant.generator.plan.residual import as_call, nodes_that_stay, renamed
 from kernel_assistant.generator.plan.short_attention import with_short_attention
+from kernel_assistant.generator.plan.small_products import with_small_products
 from kernel_assistant.generator.plan.split_products import has_split_products, in_tf32, with_split_products
 from kernel_assistant.records import OpGraph
 from kernel_assistant.records.graph import references
@@ -228,7 +229,7 @@ def _cut_around(
     folded = graph
     if target == "cuda":
         written = with_short_attention(with_recurrences(graph, stay), stay)
-        folded = with_folded_norms(with_few_rows(written, stay), stay)
+        folded = with_folded_norms(with_small_products(with_few_rows(written, stay), stay), stay)
     plain = with_storage(expand(folded, stay))
     variants = dict.fromkeys(
         tuple(write_graph(variant)) for variant in (plain, in_steps(plain, 1, stay), in_steps(plain, -1, stay))

@@ -3,7 +3,7 @@
 Each operand is split into two parts whose sum it is: its value with TF32's mantissa (10 bits), and the rest (13 bits,
 of which TF32 keeps the first 11). Of the four products of parts, three are computed and added in float32; the fourth is
 below float32's rounding (Ootomo and Yokota, "Recovering single precision accuracy from Tensor Cores", 2022). Tensor
-cores truncate sums instead of rounding them, so they add pieces of 1,024 elements only (`worker/runner/cublaslt.py`).
+cores truncate sums instead of rounding them, so they add pieces of 1,024 elements only (`operations/cublaslt.py`).
 The largest error is then that of cuBLAS in float32 for numbers of both signs, and less than a hundred-thousandth of the
 sum for positive numbers; the time is 0.4 of cuBLAS's (H200, docs/experiments.md, 172). A product of two infinities is
 NaN.

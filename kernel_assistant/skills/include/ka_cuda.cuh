@@ -327,6 +327,7 @@ KA_MMA(__nv_bfloat16, "bf16")
 #ifdef __CUDA_FP16_TYPES_EXIST__
 KA_MMA(__half, "f16")
 #endif
+#undef KA_MMA
 // Over W neighbouring threads of a warp.
 template <class OP, int W = 32, class S> KA_FN S ka_warp_reduce(S x) {
 #pragma unroll

@@ -79,6 +79,8 @@ class AppliedLauncher:
         if self._library:
             libraries(self._device.index).flags = library_flags()
         bound = executor.bind(self._plan, self._dims, self._module)
+        if self._library:
+            libraries(self._device.index).kept.save()
         in_graphs = bool(self._plan.get("residual")) and bound.wants_lasting_memory
         self._read_flags = call_flags if in_graphs else library_flags
         self._follows_flags = self._library or in_graphs

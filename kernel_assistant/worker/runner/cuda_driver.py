@@ -47,6 +47,14 @@ class Driver:
         """A stream that does not wait for the default stream, made at first use."""
         return self.new_stream()
 
+    @cached_property
+    def device_name(self) -> str:
+        """The device's name and the version of the driver, such as "NVIDIA H200, driver 13000"."""
+        name, version = ctypes.create_string_buffer(256), c_int()
+        self.check("cuDeviceGetName", name, c_int(len(name)), self.device)
+        self.check("cuDriverGetVersion", byref(version))
+        return f"{name.value.decode(errors='replace')}, driver {version.value}"
+
     def new_stream(self) -> int:
         """A new stream that does not wait for the default stream. The caller ends it with `end_stream`."""
         stream = c_void_p()

@@ -13,8 +13,9 @@ import sys
 from collections.abc import Callable
 from typing import NamedTuple, Protocol
 
-from .choosing import Algorithm, Words, choose
 from .cuda_driver import CudaError, Driver, Events
+from .operations.choosing import Algorithm, Wanted, Words, choose
+from .operations.kept_algorithms import KeptAlgorithms
 from .plan import DTYPE_BYTES, BoundLibraryCall, LibraryError
 
 #: File names by library; the number behind ".so." is the major version.
@@ -44,9 +45,13 @@ class ChosenAlgorithm(NamedTuple):
 class Library(Protocol):
     """One opened library on one device."""
 
-    def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool) -> list[Algorithm]:
-        """Algorithms for a launch: reproducible ones first, among equals the likely best first. With `deterministic`,
-        only reproducible ones if there are any. Raises LibraryError if the library cannot do the operation."""
+    def version(self) -> str:
+        """The library's name and version, if its algorithms are worth keeping; else ""."""
+
+    def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool, wanted: Wanted) -> list[Algorithm]:
+        """The algorithms `wanted` for a launch: reproducible ones first, among equals the likely best first. With
+        `deterministic`, only reproducible ones if there are any. Raises LibraryError if the library cannot do the
+        operation."""
 
     def name_of(self, status: int) -> str:
         """The library's own name for a status."""
@@ -54,10 +59,14 @@ class Library(Protocol):
 
 class Libraries:
     """The libraries on one device, opened when a launch first needs them. The device's context must be current. `flags`
-    are PyTorch's settings, as `applied/precision.py` reads them."""
+    are PyTorch's settings, as `applied/precision.py` reads them. `kept` has algorithms that were chosen before. While
+    `quick` is set, a launch gets one of a few algorithms, which need not be the fastest."""
 
-    def __init__(self, driver: Driver, paths: dict[str, str], flags: dict[str, bool]) -> None:
+    def __init__(
+        self, driver: Driver, paths: dict[str, str], flags: dict[str, bool], kept: KeptAlgorithms | None = None
+    ) -> None:
         self.driver, self.paths, self.flags = driver, paths, flags
+        self.kept, self.quick = kept or KeptAlgorithms(), False
         self._events: Events | None = None
         self._opened: dict[str, Library] = {}
         self._chosen: dict[tuple[object, ...], ChosenAlgorithm] = {}
@@ -69,26 +78,35 @@ class Libraries:
         tf32 = launch.dtype == "f32" and (compute == "tf32" or (compute == "flags" and self.flags[name]))
         deterministic = self.flags.get("deterministic", False)
         key = (*launch.key, tf32, deterministic)
-        if key not in self._chosen:
-            library = self._open(name)
-            self._chosen[key] = self._choose(library, launch, library.ways(launch, tf32, deterministic))
-        return self._chosen[key]
+        chosen = self._chosen.get(key) or (self._chosen.get((*key, "quick")) if self.quick else None)
+        if chosen is None:
+            chosen = self._search(self._open(name), launch, tf32, deterministic, key)
+            self._chosen[(*key, "quick") if self.quick else key] = chosen
+        return chosen
 
-    def _choose(self, library: Library, launch: BoundLibraryCall, ways: list[Algorithm]) -> ChosenAlgorithm:
+    def _search(
+        self, library: Library, launch: BoundLibraryCall, tf32: bool, deterministic: bool, key: tuple[object, ...]
+    ) -> ChosenAlgorithm:
+        """The algorithm that is kept for a launch, else the fastest."""
+        version = library.version()
+        text = f"{version}, {self.driver.device_name}: {key}" if version else ""
+        if name := self.kept.names.get(text, ""):
+            ways = library.ways(launch, tf32, deterministic, Wanted(1, name))
+            if way := self._fastest(launch, [way for way in ways if way.name == name]):
+                return _chosen(library, launch, way)
+        wanted = Wanted(plans=1) if self.quick else Wanted()
+        way = self._fastest(launch, library.ways(launch, tf32, deterministic, wanted))
+        if way is None:
+            raise LibraryError(f"{launch.library} has no algorithm for {launch.symbol} ({launch.sizes})")
+        if text and not self.quick:
+            self.kept.add({text: way.name})
+        return _chosen(library, launch, way)
+
+    def _fastest(self, launch: BoundLibraryCall, ways: list[Algorithm]) -> Algorithm | None:
         if self._events is None:
             self._events = Events(self.driver)
         spans = [launch.spans[field] * DTYPE_BYTES[launch.dtype] for field in launch.fields]
-        way = choose(self.driver, self._events, ways, spans) if ways else None
-        if way is None:
-            raise LibraryError(f"{launch.library} has no algorithm for {launch.symbol} ({launch.sizes})")
-        attempt, name_of = way.attempt, library.name_of
-
-        def run(words: Words, stream: int) -> None:
-            status = attempt(words, stream)
-            if status:
-                raise CudaError(launch.library, status, name_of(status))
-
-        return ChosenAlgorithm(run, way.workspace, way.name)
+        return choose(self.driver, self._events, ways, spans) if ways else None
 
     def _open(self, name: str) -> Library:
         if name not in self._opened:
@@ -96,8 +114,8 @@ class Libraries:
                 raise LibraryMissing(
                     f"lib{name} was not found beside PyTorch: install {_PACKAGES[name]}, or a PyTorch that brings it"
                 )
-            from .cublaslt import CublasLt
-            from .cudnn import CudnnConvolutions
+            from .operations.cublaslt import CublasLt
+            from .operations.cudnn import CudnnConvolutions
 
             try:
                 opened = (CublasLt if name == "cublaslt" else CudnnConvolutions)(self.paths)
@@ -105,6 +123,17 @@ class Libraries:
                 raise LibraryMissing(f"{self.paths[name]} cannot be loaded: {error}") from error
             self._opened[name] = opened
         return self._opened[name]
+
+
+def _chosen(library: Library, launch: BoundLibraryCall, way: Algorithm) -> ChosenAlgorithm:
+    attempt, name_of, operation = way.attempt, library.name_of, launch.library
+
+    def run(words: Words, stream: int) -> None:
+        status = attempt(words, stream)
+        if status:
+            raise CudaError(operation, status, name_of(status))
+
+    return ChosenAlgorithm(run, way.workspace, way.name)
 
 
 def find_libraries() -> dict[str, str]:

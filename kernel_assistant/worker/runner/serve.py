@@ -9,7 +9,8 @@ It never sees expected outputs, and the judge trusts none of its answers: its ow
 | threads | | starts the threads of the OpenMP runtime (before `load`, without residual calls) |
 | load | plan; with residual calls flags (of PyTorch), libraries; descriptor of the binary | loads it, drops the last |
 | map | arena, bytes, writable; descriptor | maps shared memory under a name, replacing an earlier one |
-| bind | sets: dims, tensors {name: [arena, byte offset]} | fixes sizes and pointers, runs `prepare` |
+| bind | sets: dims, tensors {name: [arena, byte offset]}; quick | fixes sizes and pointers, runs `prepare` (`quick`: \
+algorithms of libraries need not be the fastest) |
 | only | which, count | from now on runs one kind of launches, on the first `count` sets |
 | trace | | names PyTorch's operators that our kernels reach in one call (plans with residual calls) |
 | forget | | drops the plan and all shared memory |
@@ -37,6 +38,7 @@ from .executor import KERNELS, WORKSPACE, BoundPlan, CpuModule, CudaModule, bind
 from .floating_point import LeftChangedError, floating_point_control
 from .libraries import Libraries
 from .memory import ImportedMemory, MappedMemory
+from .operations.kept_algorithms import KeptAlgorithms
 
 ALIGNMENT = 256
 WAKE_BYTES = 4096
@@ -45,9 +47,12 @@ WAKE_BYTES = 4096
 class Runner:
     """State of one runner process."""
 
-    def __init__(self, target: str, device: int, paths: dict[str, str], flags: dict[str, bool]) -> None:
+    def __init__(
+        self, target: str, device: int, paths: dict[str, str], flags: dict[str, bool], algorithms: dict[str, str]
+    ) -> None:
         self.driver = Driver(device) if target == "cuda" else None
-        self.libraries = Libraries(self.driver, paths, flags) if self.driver else None
+        self.kept = KeptAlgorithms(algorithms)
+        self.libraries = Libraries(self.driver, paths, flags, self.kept) if self.driver else None
         self.events = Events(self.driver) if self.driver else None
         self.stream = 0
         self.graphs: dict[int, CapturedCalls] = {}
@@ -95,6 +100,8 @@ class Runner:
         assert self.module is not None
         self._free_private()
         bound: dict[str, tuple[BoundPlan, BoundPlan | None, dict[str, int]]] = {}
+        if self.libraries:
+            self.libraries.quick = message.get("quick", False)
         self.calls, self.bound, self.graphs = [], [], {}
         for item in message["sets"]:
             key = repr(item["dims"])
@@ -110,7 +117,7 @@ class Runner:
             prepare.run(pointers)
             self._wait()
             seconds = time.perf_counter() - began
-        return {"prepare_seconds": seconds, "algorithms": plan.algorithms}
+        return {"prepare_seconds": seconds, "algorithms": plan.algorithms, "chosen": self.kept.take_fresh()}
 
     def forget(self, message: dict[str, Any], descriptors: list[int]) -> dict[str, Any]:
         self._forget()
@@ -260,7 +267,8 @@ def main(descriptor: int) -> int:
     sock = socket.socket(fileno=descriptor)
     message, _ = wire.receive(sock)
     try:
-        runner = Runner(message["target"], message.get("device", 0), message["libraries"], message["flags"])
+        paths, flags, algorithms = (message[field] for field in ("libraries", "flags", "algorithms"))
+        runner = Runner(message["target"], message.get("device", 0), paths, flags, algorithms)
     except CudaError as error:
         wire.send(sock, failure(error))
         return 1

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from ..applied.strided import copy_as_it_lies, writable
+from ..runner.operations.kept_algorithms import KeptAlgorithms, checked, kept_file
 from .arena import Arena, padded, span_bytes
 from .runner_client import RunnerClient
 from .storages import offsets
@@ -288,9 +289,9 @@ class BufferSets:
         whole = self.writable.bytes
         return whole[: whole.numel() // MARK_BYTES * MARK_BYTES].view(torch.int32)
 
-    def bind(self, runner: RunnerClient) -> dict[str, Any]:
+    def bind(self, runner: RunnerClient, quick: bool = False) -> dict[str, Any]:
         """Map both arenas into the runner, unless they are mapped already, and bind all sets. Returns the runner's
-        answer."""
+        answer. Algorithms of libraries that the runner chose are kept; with `quick`, they need not be the fastest."""
         for arena in (self.readable, self.writable):
             if runner.mapped.get(arena.name) is arena:
                 continue
@@ -298,7 +299,12 @@ class BufferSets:
             runner.request(message, MAP_SECONDS, (arena.descriptor,))
             runner.mapped[arena.name] = arena
         sets = [{"dims": self.dims, "tensors": locations} for locations in self._locations]
-        return runner.request({"op": "bind", "sets": sets}, MAP_SECONDS)
+        answer = runner.request({"op": "bind", "sets": sets, "quick": quick}, MAP_SECONDS)
+        if chosen := checked(answer.get("chosen")):
+            kept = KeptAlgorithms(path=kept_file())
+            kept.add(chosen)
+            kept.save()
+        return answer
 
     def close(self) -> None:
         self.inputs, self.outputs, self._constants, self._stacks = [], [], [], []

@@ -18,6 +18,7 @@ from typing import IO, Any
 
 from ..runner import wire
 from ..runner.libraries import find_libraries
+from ..runner.operations.kept_algorithms import KeptAlgorithms, kept_file
 from .starvation import Waited, longest_wait, waited_for_processor
 
 DESCRIPTOR_TOKEN = "{fd}"
@@ -331,12 +332,17 @@ def descendants(pid: int) -> list[int]:
 
 
 def _libraries(target: str) -> dict[str, dict[str, Any]]:
-    """The paths and settings that a runner, which has no PyTorch, needs to call PyTorch's libraries."""
+    """The paths and settings that a runner, which has no PyTorch, needs to call PyTorch's libraries, and the algorithms
+    that were chosen before."""
     if target == "cpu":
-        return {"libraries": {}, "flags": {}}
+        return {"libraries": {}, "flags": {}, "algorithms": {}}
     from ..applied.precision import library_flags
 
-    return {"libraries": find_libraries(), "flags": library_flags()}
+    return {
+        "libraries": find_libraries(),
+        "flags": library_flags(),
+        "algorithms": KeptAlgorithms(path=kept_file()).names,
+    }
 
 
 def _signal(pid: int, number: signal.Signals) -> None:

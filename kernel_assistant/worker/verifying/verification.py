@@ -127,12 +127,15 @@ def expect(task: OpenTask, case: Case, as_compiled: bool = False) -> ExpectedOut
     return ExpectedOutputs(case, tensors, reference, want, sizes, constants, paired(picked, exact))
 
 
-def bind(sets: BufferSets, runner: RunnerClient, plan: dict[str, Any], lock: DeviceLock) -> dict[str, Any]:
+def bind(
+    sets: BufferSets, runner: RunnerClient, plan: dict[str, Any], lock: DeviceLock, quick: bool = False
+) -> dict[str, Any]:
     """Binds the candidate to the sets. Returns the runner's answer. If the plan has library launches, the device is
-    held exclusively, because the runner then chooses the libraries' algorithms by timing them."""
+    held exclusively, because the runner then chooses the libraries' algorithms by timing them. With `quick`, it chooses
+    among few."""
     chooses = any(launch.get("library") for launch in plan.get("launches", ()))
     with lock.exclusive() if chooses else nullcontext():
-        return sets.bind(runner)
+        return sets.bind(runner, quick)
 
 
 def verify_case(
@@ -149,7 +152,8 @@ def verify_case(
     """Run the candidate twice on one case, with outputs that are filled with a different byte before each run, and
     compare its outputs. Raises IncorrectOutput or CandidateFailure."""
     # Bound before the inputs are there: `prepare` may use parameters only.
-    bind(sets, runner, plan, lock)
+    # Nothing is timed at other sizes.
+    bind(sets, runner, plan, lock, quick=expected.case.dims is not None)
     sets.write(0, expected.tensors)
     first = _run_poisoned(runner, sets, POISONS[0], timeout, expected)
     check_outputs(plan, sets.outputs[0], expected, policy, errors, task)

@@ -1,6 +1,6 @@
 """Convolutions by cuDNN's graph interface, through ctypes: the engines that PyTorch uses. Standard library only.
 
-cuDNN's heuristics get a small graph (a convolution, then the additions of z and bias, then ReLU) and name
+cuDNN's heuristics get a small graph (a convolution, then the additions of z and bias, then ReLU or SiLU) and name
 configurations of engines, likely best first; each becomes an execution plan. Numbers are those of cudnn_graph.h (the
 same in cuDNN 8 and 9).
 """
@@ -12,10 +12,10 @@ from collections.abc import Callable, Iterator, Sequence
 from ctypes import byref, c_bool, c_double, c_float, c_int, c_int64, c_void_p
 from typing import Any
 
-from .choosing import Algorithm, Words
+from ..plan import BoundLibraryCall, LibraryError
+from .choosing import Algorithm, Wanted, Words
 from .convolution import ConvolutionShape, strides
 from .cudnn_library import CROSS_CORRELATION, TYPES, Cudnn
-from .plan import BoundLibraryCall, LibraryError
 
 # Kinds of descriptors.
 POINTWISE, CONVOLUTION, ENGINE, CONFIGURATION, HEURISTICS, PLAN = 0, 1, 2, 3, 4, 5
@@ -23,7 +23,8 @@ FORWARD, BACKWARD_DATA, POINTWISE_OPERATION, GRAPH, PACK, TENSOR = 10, 12, 13, 1
 # Types of attributes.
 HANDLE, DATA_TYPE, BOOLEAN, INT64, FLOAT, DOUBLE, POINTER, MODE, HEURISTIC, NOTE = 0, 1, 2, 3, 4, 5, 6, 7, 8, 11
 POINTWISE_MODE, DESCRIPTOR = 14, 15
-ADD, RELU = 0, 100
+#: Modes of pointwise operations. SiLU is cuDNN's `SWISH_FWD`, whose factor is 1 unless it is set.
+MODES = {"add": 0, "bias": 0, "relu": 100, "silu": 106}
 #: Modes of the heuristics: a decision tree, its quick version, and engines without a promise of speed.
 TREE, INSTANT, FALLBACK = 3, 0, 2
 TENSOR_CORE, DOWN_CONVERT, REDUCED_PRECISION, FOURIER, NONDETERMINISTIC = range(5)
@@ -31,20 +32,24 @@ MOST_NOTES = 32
 #: First number of intermediate results of a graph, which are not stored.
 VIRTUAL = 100
 ALIGNMENT = 16
-#: Most plans that are tried: the first ones of the heuristics are nearly always the best.
-MOST_PLANS = 8
-#: Most of those that are not reproducible.
+#: Most plans that are not reproducible.
 MOST_IRREPRODUCIBLE = 3
 LEAST_WORKSPACE = 512 << 20
 
 
 def graph_ways(
-    library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape, tf32: bool, fused: bool, deterministic: bool
+    library: Cudnn,
+    launch: BoundLibraryCall,
+    shape: ConvolutionShape,
+    tf32: bool,
+    fused: bool,
+    deterministic: bool,
+    wanted: Wanted,
 ) -> list[Algorithm]:
     """Algorithms for the convolution of a launch, likely best first: with its epilogue if `fused`, only reproducible
     ones if `deterministic`. Empty if cuDNN has none."""
     try:
-        return _Graph(library, launch, shape, tf32, fused).ways(deterministic)
+        return _Graph(library, launch, shape, tf32, fused).ways(deterministic, wanted)
     except LibraryError:
         # cuDNN has no engine for this operation, or not this interface: the older one is used.
         return []
@@ -71,19 +76,21 @@ class _Graph:
         self.transposed = launch.library == "cudnn.conv_transpose"
         self.steps = launch.settings["epilogue"].split("_") if fused and launch.settings["epilogue"] != "none" else []
         # What is added has to be in this order: cuDNN knows convolution, z, bias, activation.
-        self.steps.sort(key=("add", "bias", "relu").index)
+        self.steps.sort(key=("add", "bias", "relu", "silu").index)
         self.fields = [field for field in launch.fields if self.steps or field not in ("bias", "z")]
         room = sum(launch.spans.values()) * (8 if launch.dtype == "f64" else 4)
         self.most_workspace = max(LEAST_WORKSPACE, 2 * room)
         self.graph = self._build()
 
-    def ways(self, deterministic: bool) -> list[Algorithm]:
+    def ways(self, deterministic: bool, wanted: Wanted) -> list[Algorithm]:
         algorithms: list[Algorithm] = []
-        name = f"cudnn graph{' fused' if self.steps else ''}"
-        left = {True: MOST_PLANS, False: 0 if deterministic else MOST_IRREPRODUCIBLE}
+        left = {True: wanted.plans, False: 0 if deterministic else min(MOST_IRREPRODUCIBLE, wanted.plans)}
         for number, configuration in enumerate(self._configurations(TREE, FALLBACK)):
-            if not any(left.values()):
+            if not any(left.values()) or (wanted.name and algorithms):
                 break
+            name = f"cudnn graph{' fused' if self.steps else ''} {number}{' tf32' if self.tf32 else ''}"
+            if wanted.name not in ("", name):
+                continue
             notes = self._notes(configuration)
             reproducible = NONDETERMINISTIC not in notes
             if not left[reproducible] or not self._allowed(notes):
@@ -93,7 +100,7 @@ class _Graph:
                 (workspace,) = self._get(plan, 402, INT64, c_int64, 1)
                 if workspace <= self.most_workspace:
                     left[reproducible] -= 1
-                    algorithms.append(Algorithm(f"{name} {number}", workspace, self._attempt(plan), reproducible))
+                    algorithms.append(Algorithm(name, workspace, self._attempt(plan), reproducible))
         return algorithms
 
     def first_takes_tensor_cores(self) -> bool:
@@ -175,8 +182,7 @@ class _Graph:
         )
 
     def _pointwise(self, step: str, x: c_void_p, added: c_void_p | None, out: c_void_p) -> c_void_p:
-        mode = RELU if step == "relu" else ADD
-        what = self._made(POINTWISE, (0, POINTWISE_MODE, [mode]), (1, DATA_TYPE, [self.compute]))
+        what = self._made(POINTWISE, (0, POINTWISE_MODE, [MODES[step]]), (1, DATA_TYPE, [self.compute]))
         operands = [(752, DESCRIPTOR, [added])] if added is not None else []
         return self._made(
             POINTWISE_OPERATION, (750, DESCRIPTOR, [what]), (751, DESCRIPTOR, [x]), *operands, (753, DESCRIPTOR, [out])

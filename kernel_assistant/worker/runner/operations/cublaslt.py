@@ -12,8 +12,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from ctypes import byref, c_char_p, c_double, c_float, c_int, c_int32, c_int64, c_size_t, c_uint32, c_uint64, c_void_p
 from typing import NamedTuple
 
-from .choosing import Algorithm, Words
-from .plan import BoundLibraryCall, LibraryError
+from ..plan import BoundLibraryCall, LibraryError
+from .choosing import Algorithm, Wanted, Words
 
 TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 14}
 COMPUTE_32F, COMPUTE_64F, COMPUTE_32F_FAST_TF32 = 68, 70, 77
@@ -81,7 +81,10 @@ class CublasLt:
     def name_of(self, status: int) -> str:
         return (self.lib.cublasLtGetStatusName(status) or b"unknown").decode()
 
-    def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool) -> list[Algorithm]:
+    def version(self) -> str:
+        return ""
+
+    def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool, wanted: Wanted) -> list[Algorithm]:
         """The algorithms that the library's heuristics suggest for a launch; if there is nothing to compute, a single
         one that does nothing. Raises LibraryError if the sizes do not fit the buffers."""
         sizes = launch.sizes

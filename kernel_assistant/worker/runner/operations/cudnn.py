@@ -12,15 +12,17 @@ import ctypes
 from collections.abc import Callable, Sequence
 from ctypes import byref, c_double, c_float, c_int, c_size_t, c_void_p
 
-from .choosing import Algorithm, Words
+from ..plan import BoundLibraryCall
+from .choosing import Algorithm, Wanted, Words
 from .convolution import ConvolutionShape, read_shape
 from .cudnn_graph import graph_ways, takes_tensor_cores
 from .cudnn_library import CROSS_CORRELATION, TYPES, Cudnn
-from .plan import BoundLibraryCall
 
 DEFAULT_MATH, TENSOR_OP_MATH, FMA_MATH = 0, 1, 3
 NCHW, NHWC = 0, 1
 ACTIVATION_RELU, ACTIVATION_IDENTITY, PROPAGATE_NAN = 1, 5, 1
+#: Activations that a pass of its own computes, by the end of the epilogue's name. SiLU is cuDNN's swish.
+ACTIVATIONS = {"relu": ACTIVATION_RELU, "silu": 6}
 #: The only algorithm that takes a bias without ReLU.
 PRECOMPUTED_GEMM = 1
 #: Algorithms by Fourier transforms, whose error in fp32 is well above PyTorch's.
@@ -54,21 +56,32 @@ class CudnnConvolutions:
     def name_of(self, status: int) -> str:
         return self.library.name_of(status)
 
-    def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool) -> list[Algorithm]:
+    def version(self) -> str:
+        return f"cudnn {self.library.lib.cudnnGetVersion()}"
+
+    def ways(self, launch: BoundLibraryCall, tf32: bool, deterministic: bool, wanted: Wanted) -> list[Algorithm]:
         """Algorithms for a launch: engines of the graph interface with a fused epilogue, such engines with separate
         calls for the epilogue, then algorithms of the older interface. Irreproducible ones come last; with
-        `deterministic` they are left out, unless there are no others."""
+        `deterministic` they are left out, unless there are no others.
+
+        Where there are engines with a fused epilogue, separate calls are never faster: one engine is enough for them.
+        """
         shape = read_shape(launch)
         if shape.is_empty:
             return [Algorithm("nothing", 0, lambda words, stream: 0)]
-        if tf32 and launch.settings["compute"] == "flags":
+        if wanted.name:
+            tf32 = tf32 and wanted.name.endswith(" tf32")
+        elif tf32 and launch.settings["compute"] == "flags":
             given = shape._replace(channels_last=launch.settings["given"] == "nhwc")
             tf32 = takes_tensor_cores(self.library, launch, given)
         older = CudnnConvolution(self.library, launch, shape, tf32)
         epilogue = launch.settings["epilogue"] != "none"
-        algorithms = graph_ways(self.library, launch, shape, tf32, True, deterministic) if epilogue else []
-        plain = graph_ways(self.library, launch, shape, tf32, False, deterministic)
-        algorithms += [older.finished(way) for way in plain] + older.ways()
+        fused = graph_ways(self.library, launch, shape, tf32, True, deterministic, wanted) if epilogue else []
+        plain: list[Algorithm] = []
+        if not fused or wanted.plans > 1:
+            fewer = wanted._replace(plans=1) if fused else wanted
+            plain = graph_ways(self.library, launch, shape, tf32, False, deterministic, fewer)
+        algorithms = [*fused, *(older.finished(way) for way in plain), *older.ways()]
         ordered = sorted(algorithms, key=lambda way: not way.reproducible)
         # Where cuDNN has none that is reproducible, PyTorch uses another, too.
         return [way for way in ordered if way.reproducible or not deterministic] or ordered
@@ -80,8 +93,9 @@ class CudnnConvolution:
     def __init__(self, library: Cudnn, launch: BoundLibraryCall, shape: ConvolutionShape, tf32: bool) -> None:
         self.library, self.fields, self.shape = library, launch.fields, shape
         self.transposed = launch.library == "cudnn.conv_transpose"
-        self.relu = launch.settings["epilogue"].endswith("relu")
+        mode = ACTIVATIONS.get(launch.settings["epilogue"].rpartition("_")[2])
         double, half = launch.dtype == "f64", launch.dtype in ("f16", "bf16")
+        self.suffix = " tf32" if tf32 else ""
         # Unless TF32 is allowed, f32 uses FMA only; half types and doubles use what the algorithm does.
         self.math = FMA_MATH if launch.dtype == "f32" and not tf32 else None
         scalar = c_double if double else c_float
@@ -101,7 +115,9 @@ class CudnnConvolution:
         )
         library.check("cudnnSetConvolutionGroupCount", self.convolution, shape.groups)
         self._set_math(FMA_MATH if self.math is not None else TENSOR_OP_MATH if half else DEFAULT_MATH)
-        self.activations = {mode: self._activation(mode) for mode in (ACTIVATION_RELU, ACTIVATION_IDENTITY)}
+        self.activation = None if mode is None else self._activation(mode)
+        # cuDNN fuses ReLU or nothing behind a bias.
+        self.fused = self._activation(mode or ACTIVATION_IDENTITY) if mode in (None, ACTIVATION_RELU) else None
 
     def ways(self) -> list[Algorithm]:
         algorithms = []
@@ -112,17 +128,24 @@ class CudnnConvolution:
             if workspace is None or workspace > MOST_WORKSPACE:
                 continue
             reproducible = bool(result.deterministic)
-            name = f"cudnn {'transposed' if self.transposed else 'forward'} {result.algorithm} math {math}"
-            if self.bias is not None and (self.relu or result.algorithm == PRECOMPUTED_GEMM):
+            kind, name = "transposed" if self.transposed else "forward", f"{result.algorithm} math {math}{self.suffix}"
+            if self._fuses(result.algorithm):
                 steps = [self._fused(result.algorithm, workspace)]
-                algorithms.append(Algorithm(f"{name} fused", workspace, self._attempt(math, steps), reproducible))
+                algorithms.append(
+                    Algorithm(f"cudnn {kind} fused {name}", workspace, self._attempt(math, steps), reproducible)
+                )
             steps = [self._plain(result.algorithm, workspace), *self._epilogue()]
-            algorithms.append(Algorithm(name, workspace, self._attempt(math, steps), reproducible))
+            algorithms.append(Algorithm(f"cudnn {kind} {name}", workspace, self._attempt(math, steps), reproducible))
         return algorithms
 
+    def _fuses(self, algorithm: int) -> bool:
+        """Whether an algorithm takes the whole epilogue."""
+        with_relu = self.activation is not None
+        return self.bias is not None and self.fused is not None and (with_relu or algorithm == PRECOMPUTED_GEMM)
+
     def finished(self, way: Algorithm) -> Algorithm:
-        """The algorithm `way`, which only convolves, followed by separate calls that add z and the bias and apply ReLU,
-        as far as the launch has them."""
+        """The algorithm `way`, which only convolves, followed by separate calls that add z and the bias and apply the
+        activation, as far as the launch has them."""
         steps = self._epilogue()
         if not steps:
             return way
@@ -131,7 +154,7 @@ class CudnnConvolution:
 
     def _epilogue(self) -> list[Step]:
         steps = [self._add(field) for field in ("z", "bias") if field in self.fields]
-        return [*steps, *([self._rectify()] if self.relu else [])]
+        return [*steps, *([self._activate(self.activation)] if self.activation else [])]
 
     def _attempt(self, math: int, steps: list[Step]) -> Callable[[Words, int], int]:
         lock, lib, handle = self.library.lock, self.library.lib, self.library.handle()
@@ -175,7 +198,7 @@ class CudnnConvolution:
         # Added to the result: z, or nothing of it.
         z, factor = (self.fields.index("z"), one) if "z" in self.fields else (out, zero)
         in_x, in_w, in_out, convolution = self.x, self.w, self.out, self.convolution
-        activation = self.activations[ACTIVATION_RELU if self.relu else ACTIVATION_IDENTITY]
+        activation = self.fused
 
         def fused(words: Words) -> int:
             operands = (one, in_x, words[x], in_w, words[w], convolution, algorithm, words[scratch], workspace)
@@ -190,9 +213,9 @@ class CudnnConvolution:
         in_added, one = self.bias if field == "bias" else self.out, byref(self.one)
         return lambda words: int(function(handle, one, in_added, words[added], one, in_out, words[out]))
 
-    def _rectify(self) -> Step:
+    def _activate(self, activation: c_void_p) -> Step:
         function, handle = self.library.lib.cudnnActivationForward, self.library.handle()
-        out, in_out, activation = self.fields.index("out"), self.out, self.activations[ACTIVATION_RELU]
+        out, in_out = self.fields.index("out"), self.out
         one, zero = byref(self.one), byref(self.zero)
         return lambda words: int(function(handle, activation, one, in_out, words[out], zero, in_out, words[out]))
 

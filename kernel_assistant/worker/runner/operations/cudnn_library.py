@@ -6,7 +6,7 @@ import ctypes
 import threading
 from ctypes import byref, c_char_p, c_double, c_int, c_int64, c_size_t, c_void_p
 
-from .plan import LibraryError
+from ..plan import LibraryError
 
 TYPES = {"f32": 0, "f64": 1, "f16": 2, "bf16": 9}
 CROSS_CORRELATION = 1

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import NamedTuple
 
-from .plan import BoundLibraryCall, LibraryError
+from ..plan import BoundLibraryCall, LibraryError
 
 INT_MAX = 2**31 - 1
 

@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from ctypes import Array, c_uint64
 from typing import NamedTuple
 
-from .capture import captured
-from .cuda_driver import OUT_OF_MEMORY, CudaError, Driver, Events
+from ..capture import captured
+from ..cuda_driver import OUT_OF_MEMORY, CudaError, Driver, Events
 
 Words = Array[c_uint64]
 #: Every byte of the operands: this gives small positive numbers in all floating types.
@@ -19,10 +19,22 @@ LEAST_GAIN = 0.97
 #: The same for the first algorithm that adds in another order each time, so that its results differ in their last bits.
 LEAST_GAIN_OF_IRREPRODUCIBLE = 0.67
 MOST_REPEATS = 20
+#: Most plans of cuDNN that are built for a graph: building one takes 25 ms, and the first ones of the heuristics are
+#: nearly always the best. On an H200 the best of four took 1% longer than the best of eight, the first one 8% (52
+#: convolutions).
+MOST_PLANS = 5
 MILLISECONDS = 1.0
 TRIALS = 3
 #: An algorithm that is slower than the best by this factor at its first call is not timed further.
 HOPELESS = 3.0
+
+
+class Wanted(NamedTuple):
+    """Which algorithms of an operation are built: the one called `name` if it is given, else up to `plans` plans of
+    each graph."""
+
+    plans: int = MOST_PLANS
+    name: str = ""
 
 
 class Algorithm(NamedTuple):

@@ -1,0 +1,82 @@
+"""The algorithms of cuDNN that were chosen by time, kept on disk: building the plans of all candidates takes a network
+seconds. Standard library only. See docs/libraries.md.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import tempfile
+
+#: "off": nothing is read or kept.
+VARIABLE = "KERNEL_ASSISTANT_ALGORITHMS"
+#: Most operations in the file; the oldest ones are dropped.
+MOST = 1000
+#: Most characters of a key or a name.
+LONGEST = 400
+
+Names = dict[str, str]
+
+
+def kept_file() -> str:
+    """The path of the file in the user's cache folder; "" if nothing is to be kept, or there is no home."""
+    folder = os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache")
+    if os.environ.get(VARIABLE) == "off" or not os.path.isabs(folder):
+        return ""
+    return os.path.join(folder, "kernel-assistant", "algorithms.json")
+
+
+class KeptAlgorithms:
+    """Names of algorithms by operation. `fresh` are those that were chosen in this process and not saved yet."""
+
+    def __init__(self, names: Names | None = None, path: str = "") -> None:
+        self.path, self.names, self.fresh = path, {**(names or {}), **_read(path)}, Names()
+
+    def add(self, names: Names) -> None:
+        self.names.update(names)
+        self.fresh.update(names)
+
+    def take_fresh(self) -> Names:
+        """The names in `fresh`, which is empty afterwards."""
+        fresh, self.fresh = self.fresh, {}
+        return fresh
+
+    def save(self) -> None:
+        """Add `fresh` to the file. A file that cannot be written is left as it is: each process then chooses again."""
+        fresh = self.take_fresh()
+        if not fresh or not self.path:
+            return
+        names = {key: name for key, name in _read(self.path).items() if key not in fresh} | fresh
+        with contextlib.suppress(OSError):
+            os.makedirs(os.path.dirname(self.path), exist_ok=True)
+            descriptor, written = tempfile.mkstemp(dir=os.path.dirname(self.path), prefix="algorithms.")
+            try:
+                with open(descriptor, "w", encoding="utf-8") as file:
+                    json.dump(dict(list(names.items())[-MOST:]), file, indent=0)
+                os.replace(written, self.path)
+            except OSError:
+                os.unlink(written)
+                raise
+
+
+def checked(names: object) -> Names:
+    """The entries of `names` that are texts of a usual length; {} if it is no dictionary. It may come from a file that
+    was damaged, or from a runner."""
+    if not isinstance(names, dict):
+        return {}
+    return {key: name for key, name in names.items() if _is_short(key) and _is_short(name)}
+
+
+def _is_short(text: object) -> bool:
+    return isinstance(text, str) and len(text) <= LONGEST
+
+
+def _read(path: str) -> Names:
+    if not path:
+        return {}
+    try:
+        with open(path, encoding="utf-8") as file:
+            return checked(json.load(file))
+    except (OSError, ValueError):
+        return {}
